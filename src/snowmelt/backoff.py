@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from snowmelt.clock import Clock
+from snowmelt.clock import Clock
 
 
 def growing_delays_s(

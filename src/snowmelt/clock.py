@@ -5,10 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from types import ModuleType
+from typing import Protocol
 
 
 class Clock(Protocol):

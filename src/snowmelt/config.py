@@ -6,14 +6,12 @@ import dataclasses
 import math
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from snowmelt.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _VARIABLE_PREFIX = "SNOWMELT_"
 _BOOLEANS = {

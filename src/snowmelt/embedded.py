@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import os
 import threading
-from typing import TYPE_CHECKING, Self, Unpack
+from pathlib import Path
+from types import TracebackType
+from typing import Self, Unpack
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -11,22 +15,15 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.statements.executor import execute_statement
+from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.client.client import Client
+from snowmelt.client.settings import ClientOptions
+from snowmelt.clock import Clock
 from snowmelt.config import Settings
 from snowmelt.errors import NotFound
+from snowmelt.server.app import ServiceComponents
 from snowmelt.server.lifecycle import RunningService
 from snowmelt.storage.local_store import create_durable_file
-
-if TYPE_CHECKING:
-    import datetime as dt
-    import os
-    from pathlib import Path
-    from types import TracebackType
-
-    from snowmelt.catalog.statements.statement_context import StatementResult
-    from snowmelt.client.settings import ClientOptions
-    from snowmelt.clock import Clock
-    from snowmelt.server.app import ServiceComponents
 
 EMBEDDED_USER = "EMBEDDED"
 _KEY_FILE = "embedded.pem"

@@ -12,11 +12,8 @@ import errno
 import os
 import signal
 import threading
+from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Failpoint(StrEnum):

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from numba import njit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _KernelT = TypeVar("_KernelT", bound="Callable[..., object]")
 

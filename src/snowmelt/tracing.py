@@ -11,10 +11,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 _OTEL_TRACE_MODULE = "opentelemetry.trace"
 _SAMPLED_FLAG = 1

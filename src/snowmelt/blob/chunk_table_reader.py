@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -27,11 +27,7 @@ from snowmelt.blob.parquet_footer import (
     read_footer,
 )
 from snowmelt.schema.chunk_types import chunk_arrow_schema, chunk_arrow_type
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.schema.types import Column, TableSchema
+from snowmelt.schema.types import Column, TableSchema
 
 __all__ = [
     "MAX_DECODED_BYTES",

@@ -10,14 +10,19 @@ claim any size, but a decoder allocates what the page headers say.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from snowmelt.blob.parquet_footer import max_decimal_digits
+from snowmelt.blob.parquet_footer import (
+    ChunkFooter,
+    ColumnChunkLocation,
+    FooterField,
+    max_decimal_digits,
+)
 from snowmelt.blob.thrift_compact import (
     StructWriter,
     ThriftFields,
@@ -27,11 +32,6 @@ from snowmelt.blob.thrift_compact import (
 )
 from snowmelt.schema.chunk_types import chunk_arrow_type
 from snowmelt.schema.types import Column, LogicalType
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.blob.parquet_footer import ChunkFooter, ColumnChunkLocation, FooterField
 
 # --- The page headers of a Parquet column, read to know sizes before anything is decoded.
 #

@@ -9,14 +9,11 @@ import datetime as dt
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 from snowmelt.errors import BlobInvalid
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers import CipherContext
 
 BLOCK_BYTES = 16
 BDEC_VERSION = 3

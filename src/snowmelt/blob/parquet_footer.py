@@ -7,6 +7,7 @@ pyarrow 26 ends the process (`terminate called after throwing ParquetException`)
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,6 @@ from snowmelt.schema.chunk_types import chunk_arrow_type
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from snowmelt.blob.encryption import BytesLike
 
 _MAGIC = b"PAR1"

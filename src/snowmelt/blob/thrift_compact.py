@@ -6,10 +6,8 @@ needs, and written field by field. Malformed input raises ValueError.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import TypeAlias
 
 ThriftFields: TypeAlias = dict[int, object]
 

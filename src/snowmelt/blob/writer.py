@@ -6,8 +6,8 @@ Layout of a blob: specification of v1, §3.2. Contents of the Parquet files: §3
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +16,6 @@ import pyarrow.parquet as pq
 from snowmelt.blob.encryption import BLOCK_BYTES, apply_aes_ctr_into, derive_blob_key, padded_length
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, TableSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SDK_VERSION = "snowmelt-1"
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+import sqlalchemy as sa
+
 from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
+from snowmelt.storage.store import BytesLike, OpenObject
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Mapping
-
-    import sqlalchemy as sa
-
     from snowmelt.buckets.checksums import Checksum
-    from snowmelt.storage.store import BytesLike, OpenObject
 
 MAX_KEY_BYTES = 1024
 DEFAULT_CONTENT_TYPE = "binary/octet-stream"

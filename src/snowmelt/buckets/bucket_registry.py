@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import sqlalchemy as sa
+
+from snowmelt.buckets.bucket import Bucket
 from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.local_bucket import LocalBucket
 from snowmelt.buckets.mounted_store_bucket import MountedBucket
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.objects import s3_buckets
+from snowmelt.catalog.objects.s3_buckets import BucketPrivileges, BucketRecord
 from snowmelt.catalog.security import access_control
+from snowmelt.clock import Clock
 from snowmelt.errors import (
     AlreadyExists,
     BucketNameInvalid,
@@ -19,19 +25,9 @@ from snowmelt.errors import (
     NotEmpty,
     NotFound,
 )
+from snowmelt.storage.local_store import LocalStore
+from snowmelt.storage.store import Store
 from snowmelt.storage.store_factory import open_store
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import sqlalchemy as sa
-
-    from snowmelt.buckets.bucket import Bucket
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.s3_buckets import BucketPrivileges, BucketRecord
-    from snowmelt.clock import Clock
-    from snowmelt.storage.local_store import LocalStore
-    from snowmelt.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)

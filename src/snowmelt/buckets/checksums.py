@@ -10,17 +10,14 @@ import base64
 import binascii
 import hashlib
 import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from awscrt import checksums as crt
 
 from snowmelt.buckets.errors import S3Error
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from snowmelt.storage.store import BytesLike
+from snowmelt.storage.store import BytesLike
 
 FULL_OBJECT = "FULL_OBJECT"
 COMPOSITE = "COMPOSITE"

@@ -6,33 +6,32 @@ those left by a crash.
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import os
 import secrets
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
 
 from snowmelt import failpoints
 from snowmelt.buckets.bucket import ListingEntry, ListingPage, ObjectMetadata, UploadCompletion
 from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.errors import S3Error
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects import s3_objects
-from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition, prefix_end
+from snowmelt.catalog.objects.s3_buckets import BucketRecord
+from snowmelt.catalog.objects.s3_objects import (
+    NO_PRECONDITION,
+    ObjectRecord,
+    WritePrecondition,
+    prefix_end,
+)
+from snowmelt.clock import Clock
 from snowmelt.errors import NotFound, ObjectChanged, ObjectMissing
-from snowmelt.storage.store import find_common_prefix
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Mapping, Sequence
-
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.s3_buckets import BucketRecord
-    from snowmelt.catalog.objects.s3_objects import ObjectRecord
-    from snowmelt.clock import Clock
-    from snowmelt.storage.local_store import LocalStore
-    from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject
+from snowmelt.storage.local_store import LocalStore
+from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject, find_common_prefix
 
 # Replaced between the look into the index and the opening: look again, this often.
 _MAX_OPEN_ATTEMPTS = 10

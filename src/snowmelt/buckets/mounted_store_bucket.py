@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import mimetypes
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from snowmelt.buckets.bucket import (
     DEFAULT_CONTENT_TYPE,
@@ -19,16 +19,11 @@ from snowmelt.buckets.bucket import (
     UploadCompletion,
 )
 from snowmelt.buckets.errors import S3Error
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.objects.s3_buckets import BucketRecord
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 from snowmelt.errors import AlreadyExists, ObjectMissing, PathRefused, Unsupported
-from snowmelt.storage.store import ObjectInfo
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.s3_buckets import BucketRecord
-    from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject, Store
+from snowmelt.storage.store import BytesLike, ObjectInfo, ObjectWriter, OpenObject, Store
 
 _USER_METADATA_PREFIX = "x-amz-meta-"
 _STORED_HEADERS = {

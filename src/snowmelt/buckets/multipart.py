@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from snowmelt.buckets import checksums
 from snowmelt.buckets.bucket import ObjectMetadata, UploadCompletion
+from snowmelt.buckets.bucket_registry import BucketAccess, BucketRegistry
 from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.local_bucket import new_file_path
@@ -21,12 +22,7 @@ from snowmelt.catalog.objects.s3_objects import (
     WritePrecondition,
 )
 from snowmelt.errors import NotFound, UploadNotFound
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from snowmelt.buckets.bucket_registry import BucketAccess, BucketRegistry
-    from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject
+from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject
 
 MAX_PARTS = 10_000
 MIN_PART_BYTES = 5 * 1024 * 1024

@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import math
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, localcontext
 from itertools import islice
 from types import NoneType, UnionType
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Sequence
 
 
 FORMATS = ("table", "json", "csv")

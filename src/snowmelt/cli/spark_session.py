@@ -8,16 +8,15 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from snowmelt.config import Settings
 from snowmelt.errors import RemoteError, SnowmeltError, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pyspark.sql import SparkSession
 
-    from snowmelt.config import Settings
     from snowmelt.spark.snowmelt_session import Snowmelt
 
 _STDERR_FD = 2

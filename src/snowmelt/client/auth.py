@@ -12,6 +12,7 @@ import hashlib
 import http.client
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -25,13 +26,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from snowmelt.backoff import growing_delays_s
+from snowmelt.clock import Clock
 from snowmelt.errors import AuthenticationFailed, ConfigurationError, ServiceUnavailable
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
 
-    from snowmelt.clock import Clock
 
 _log = logging.getLogger(__name__)
 

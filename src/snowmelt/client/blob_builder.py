@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import logging
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -16,7 +19,10 @@ from snowmelt.blob.writer import Blob, BlobChunkLocation, ChunkInput, build_blob
 from snowmelt.client import chunk_planner
 from snowmelt.client.channel_state import ChannelFailure
 from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, split_table
+from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.row_buffer import adapt_rows, convert_segments_jointly
+from snowmelt.client.settings import ClientSettings
+from snowmelt.client.stage import BlobStage
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import SnowmeltError, StageUnavailable
 from snowmelt.schema.chunk_types import chunk_arrow_schema
@@ -24,15 +30,6 @@ from snowmelt.schema.conversion.arrow_input import combine_small_arrow_chunks
 from snowmelt.schema.statistics import collect_statistics
 from snowmelt.wire.column_statistics import statistics_to_message
 from snowmelt.wire.streaming import BlobMetadata, BlobStats, ChunkChannelMessage, ChunkMetadata
-
-if TYPE_CHECKING:
-    import datetime as dt
-    import threading
-    from collections.abc import Callable, Sequence
-
-    from snowmelt.client.flush_scheduling import FlushScheduler
-    from snowmelt.client.settings import ClientSettings
-    from snowmelt.client.stage import BlobStage
 
 _log = logging.getLogger(__name__)
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+import pyarrow as pa
+
 from snowmelt import failpoints
-from snowmelt.client.channel_state import check_offset_token
+from snowmelt.client.channel_state import ChannelState, check_offset_token
+from snowmelt.client.counters_and_metrics import ChannelStatus
 from snowmelt.client.row_buffer import InsertBatch, StoredRow
 from snowmelt.errors import (
     ChannelFenced,
@@ -21,26 +27,18 @@ from snowmelt.errors import (
     TokenNotInserted,
 )
 from snowmelt.schema.conversion.arrow_input import to_arrow_table
+from snowmelt.schema.conversion.deferred_single_rows import FastRows
+from snowmelt.schema.conversion.row_converter import (
+    DeferredRows,
+    RowConversion,
+    RowConverter,
+    RowError,
+)
 from snowmelt.schema.size_estimates import estimate_fixed_value_bytes
+from snowmelt.schema.types import TableName
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Mapping
-    from types import TracebackType
-
-    import pyarrow as pa
-
     from snowmelt.client.channel_operations import ChannelManager
-    from snowmelt.client.channel_state import ChannelState
-    from snowmelt.client.counters_and_metrics import ChannelStatus
-    from snowmelt.schema.conversion.deferred_single_rows import FastRows
-    from snowmelt.schema.conversion.row_converter import (
-        DeferredRows,
-        RowConversion,
-        RowConverter,
-        RowError,
-    )
-    from snowmelt.schema.types import TableName
 
 _log = logging.getLogger(__name__)
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from snowmelt.client.channel_state import ChannelFailure
+from snowmelt.client.channel_state import ChannelFailure, ChannelState
+from snowmelt.client.error_table_writer import ErrorTableWriter
+from snowmelt.client.flush_scheduling import FlushScheduler
+from snowmelt.client.flusher import Flusher
 from snowmelt.client.schema_refresh import SchemaRefresher, failure_from_status
 from snowmelt.client.service_requests import ApiClient, ChannelName
-from snowmelt.wire.streaming import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.client.channel_state import ChannelState
-    from snowmelt.client.error_table_writer import ErrorTableWriter
-    from snowmelt.client.flush_scheduling import FlushScheduler
-    from snowmelt.client.flusher import Flusher
-    from snowmelt.schema.conversion.row_converter import RowError
-    from snowmelt.schema.inference import RowsOrTable
-    from snowmelt.wire.streaming import ChannelStatusMessage
+from snowmelt.schema.conversion.row_converter import RowError
+from snowmelt.schema.inference import RowsOrTable
+from snowmelt.wire.streaming import ChannelStatusMessage, ResponseCode
 
 REOPENED_FAILURE = ChannelFailure("it was opened again by this client", is_fenced=True)
 DROPPED_FAILURE = ChannelFailure("it was dropped by this client")

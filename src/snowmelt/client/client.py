@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import os
 import weakref
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Self, Unpack
+from pathlib import Path
+from types import TracebackType
+from typing import Self, Unpack
 from zoneinfo import ZoneInfo
 
 from snowmelt.client.auth import (
@@ -20,7 +24,7 @@ from snowmelt.client.auth import (
 from snowmelt.client.blob_builder import BlobStager
 from snowmelt.client.channel import Channel, OnError
 from snowmelt.client.channel_operations import DROPPED_FAILURE, REOPENED_FAILURE, ChannelManager
-from snowmelt.client.channel_state import check_offset_token, split_table_name
+from snowmelt.client.channel_state import ChannelState, check_offset_token, split_table_name
 from snowmelt.client.counters_and_metrics import ClientStatus, publish_client_metrics
 from snowmelt.client.error_table_writer import ErrorTableWriter
 from snowmelt.client.flush_scheduling import FlushScheduler
@@ -33,16 +37,7 @@ from snowmelt.client.stage import open_stage
 from snowmelt.client.transport import ServiceAddress, Transport, make_ssl_context, parse_service_url
 from snowmelt.errors import ClientClosed, ConfigurationError, SnowmeltError
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.types import TableName, to_internal_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-    from types import TracebackType
-
-    from snowmelt.client.channel_state import ChannelState
-    from snowmelt.schema.types import Compatibility
+from snowmelt.schema.types import Compatibility, TableName, to_internal_name
 
 _log = logging.getLogger(__name__)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from snowmelt.errors import SnowmeltError
+from snowmelt.schema.types import TableName
+
 if TYPE_CHECKING:
     import weakref
-    from collections.abc import Callable, Iterable
-
-    from snowmelt.errors import SnowmeltError
-    from snowmelt.schema.types import TableName
 
 
 @dataclass(slots=True)

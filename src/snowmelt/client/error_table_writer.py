@@ -10,33 +10,26 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import msgspec
 
-from snowmelt.client.channel_state import ChannelFailure, split_table_name
+from snowmelt.client.channel_state import ChannelFailure, ChannelState, split_table_name
+from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.row_buffer import InsertBatch
-from snowmelt.client.service_requests import ChannelName
+from snowmelt.client.service_requests import ApiClient, ChannelName
+from snowmelt.clock import Clock
 from snowmelt.errors import SnowmeltError, UserError
-from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConverter, RowError
 from snowmelt.schema.error_table import (
     ErrorRowOrigin,
     convert_error_table_rows,
     make_error_table_rows,
     to_error_row,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.client.channel_state import ChannelState
-    from snowmelt.client.flush_scheduling import FlushScheduler
-    from snowmelt.client.service_requests import ApiClient
-    from snowmelt.clock import Clock
-    from snowmelt.schema.conversion.row_converter import RowError
 
 _log = logging.getLogger(__name__)
 

@@ -11,23 +11,21 @@ import math
 import queue
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChunkEntry
 from snowmelt.client.chunk_planner import MAX_CHUNK_BYTES
-from snowmelt.client.counters_and_metrics import ChannelCounts, ClientStatus
+from snowmelt.client.counters_and_metrics import ChannelCounts, ChannelStatus, ClientStatus
 from snowmelt.client.row_buffer import LARGE_ROW_BYTES, InsertBatch, segments_to_tables
+from snowmelt.client.settings import ClientSettings
 from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import BufferFull, CommitTimeout, SnowmeltError
+from snowmelt.schema.types import TableName, TableSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChunkEntry
-    from snowmelt.client.counters_and_metrics import ChannelStatus
-    from snowmelt.client.settings import ClientSettings
     from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker, Values
-    from snowmelt.schema.types import TableName, TableSchema
 
 # A channel's buffer of this size is a flush by itself, far below the 64 MiB that the specification
 # of v1, §3.6, allows: so a fast loader's rows are encoded while it goes on, not after its last one,

@@ -13,20 +13,17 @@ import os
 import queue
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from snowmelt.client.channel_state import ChannelFailure
+from snowmelt.client.channel_state import ChannelFailure, ChunkEntry
 from snowmelt.client.chunk_planner import plan_chunks
+from snowmelt.client.flush_scheduling import FlushScheduler
+from snowmelt.client.transport import Transport
 from snowmelt.clock import SystemClock
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from snowmelt.client.blob_builder import BlobStager, StagedChunk
-    from snowmelt.client.channel_state import ChunkEntry
-    from snowmelt.client.flush_scheduling import FlushScheduler
     from snowmelt.client.registrar import RegistrationSender
-    from snowmelt.client.transport import Transport
 
     # Where the chunks of a flush will be once they are staged.
     _StagedFlush: TypeAlias = queue.SimpleQueue[list[StagedChunk]]

@@ -11,19 +11,15 @@ import codecs
 import csv
 import hashlib
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from snowmelt.client.source_streaming import make_position_sort_key
+from snowmelt.client.source_streaming import PositionSortKey, make_position_sort_key
 from snowmelt.errors import SourceWentBackwards, UserError
 from snowmelt.json.exact import parse_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from typing import TypeAlias
-
-    from snowmelt.client.source_streaming import PositionSortKey
-
     # A row, or why the line is none.
     ParsedLine: TypeAlias = Mapping[str, object] | str | None
 

@@ -16,16 +16,20 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from snowmelt import failpoints, tracing
 from snowmelt.backoff import Backoff
-from snowmelt.client.channel_state import ChannelFailure
+from snowmelt.client.channel_state import ChannelFailure, ChannelTarget, ChunkEntry
 from snowmelt.client.chunk_planner import MAX_BLOB_CHUNKS, ChunkPlan, plan_chunks
+from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.row_buffer import find_schema_mismatch
-from snowmelt.client.transport import TRANSIENT_CODES, describe_status
-from snowmelt.clock import SystemClock
+from snowmelt.client.schema_refresh import SchemaRefresher
+from snowmelt.client.settings import ClientSettings
+from snowmelt.client.transport import TRANSIENT_CODES, Transport, describe_status
+from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import (
     AuthenticationFailed,
     ConfigurationError,
@@ -41,15 +45,7 @@ from snowmelt.wire.streaming import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from snowmelt.client.blob_builder import BlobStager, StagedChunk
-    from snowmelt.client.channel_state import ChannelTarget, ChunkEntry
-    from snowmelt.client.flush_scheduling import FlushScheduler
-    from snowmelt.client.schema_refresh import SchemaRefresher
-    from snowmelt.client.settings import ClientSettings
-    from snowmelt.client.transport import Transport
-    from snowmelt.clock import Clock
 
 _log = logging.getLogger(__name__)
 

@@ -7,31 +7,23 @@ reports whether that sequencer is still the current one, and each registration c
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from snowmelt.client.channel_state import ChannelFailure
+from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChunkEntry
+from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.row_buffer import find_schema_mismatch
-from snowmelt.client.service_requests import schema_from_metadata
+from snowmelt.client.service_requests import ApiClient, schema_from_metadata
 from snowmelt.client.transport import describe_status
+from snowmelt.clock import Clock
 from snowmelt.errors import SnowmeltError
-from snowmelt.schema.inference import find_unfilled_columns, infer_new_columns
-from snowmelt.schema.types import TableName, to_internal_name
-from snowmelt.wire.streaming import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.client.channel_state import ChannelState, ChunkEntry
-    from snowmelt.client.flush_scheduling import FlushScheduler
-    from snowmelt.client.service_requests import ApiClient
-    from snowmelt.clock import Clock
-    from snowmelt.schema.conversion.row_converter import RowError
-    from snowmelt.schema.inference import RowsOrTable
-    from snowmelt.schema.types import TableSchema
-    from snowmelt.wire.streaming import ChannelStatusMessage
+from snowmelt.schema.conversion.row_converter import RowError
+from snowmelt.schema.inference import RowsOrTable, find_unfilled_columns, infer_new_columns
+from snowmelt.schema.types import TableName, TableSchema, to_internal_name
+from snowmelt.wire.streaming import ChannelStatusMessage, ResponseCode
 
 _log = logging.getLogger(__name__)
 

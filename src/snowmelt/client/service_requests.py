@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from snowmelt.client.channel_state import ChannelState, ChannelTarget
 from snowmelt.client.stage import UploadGrant
+from snowmelt.client.transport import ResponseT, Transport
 from snowmelt.errors import ChannelNotFound, InternalError, ServiceUnavailable
 from snowmelt.schema.types import TableName, TableSchema, to_display_name, to_internal_name
 from snowmelt.wire.streaming import (
@@ -15,6 +19,7 @@ from snowmelt.wire.streaming import (
     ChannelStatusQuery,
     ChannelStatusRequest,
     ChannelStatusResponse,
+    ColumnMetadata,
     ConfigureClientRequest,
     ConfigureClientResponse,
     DropChannelRequest,
@@ -28,13 +33,7 @@ from snowmelt.wire.streaming import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import msgspec
-
     from snowmelt.client.channel_state import ConverterFactory
-    from snowmelt.client.transport import ResponseT, Transport
-    from snowmelt.wire.streaming import ColumnMetadata
 
 _CONFIGURE_PATH = "/v1/streaming/client/configure/"
 _OPEN_PATH = "/v1/streaming/channels/open/"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
@@ -17,7 +17,6 @@ from snowmelt.errors import BufferFull, ConfigurationError, SourceWentBackwards
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
 
     from snowmelt.client.channel import Channel
     from snowmelt.schema.conversion.row_converter import RowError

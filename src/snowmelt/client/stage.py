@@ -12,24 +12,21 @@ import hashlib
 import http.client
 import logging
 import re
+import ssl
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 
+from snowmelt.client.settings import ClientSettings
 from snowmelt.client.transport import make_ssl_context
+from snowmelt.clock import Clock
 from snowmelt.errors import SnowmeltError, StageUnavailable, Unsupported
 from snowmelt.sigv4 import AwsCredentials, SignableRequest, sign_headers
 from snowmelt.storage.local_store import LocalStore
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable
-
-    from snowmelt.client.settings import ClientSettings
-    from snowmelt.clock import Clock
-    from snowmelt.storage.store import BytesLike
-    from snowmelt.wire.streaming import StageLocation
+from snowmelt.storage.store import BytesLike
+from snowmelt.wire.streaming import StageLocation
 
 
 def encode_url_path(*parts: str) -> str:

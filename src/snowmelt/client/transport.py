@@ -13,6 +13,7 @@ import platform
 import ssl
 import threading
 import uuid
+from collections.abc import Callable
 from http import HTTPStatus
 from importlib import metadata
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
@@ -22,20 +23,18 @@ import msgspec
 
 from snowmelt import errors, tracing
 from snowmelt.backoff import Backoff
+from snowmelt.clock import Clock
 from snowmelt.errors import (
     AuthenticationFailed,
     ConfigurationError,
     RequestRefused,
     ServiceUnavailable,
+    SnowmeltError,
 )
 from snowmelt.wire.streaming import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from snowmelt.client.auth import TokenProvider
-    from snowmelt.clock import Clock
-    from snowmelt.errors import SnowmeltError
 
 _log = logging.getLogger(__name__)
 

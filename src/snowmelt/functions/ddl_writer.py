@@ -6,7 +6,7 @@ runs in Snowflake. String literals read the same in Snowmelt, Snowflake and Spar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
@@ -17,9 +17,6 @@ from snowmelt.functions.definition import (
     RowErrorAction,
     Volatility,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def format_create_function(

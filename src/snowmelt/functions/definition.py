@@ -14,7 +14,7 @@ from typing import Self
 import msgspec
 
 from snowmelt.functions.errors import DeclarationInvalid
-from snowmelt.functions.signature import FunctionSignature  # noqa: TC001 - msgspec reads it
+from snowmelt.functions.signature import FunctionSignature
 
 DEFAULT_COMMENT = "user-defined function"
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from snowmelt.clock import Clock
 from snowmelt.functions.caller.attempts import NoCallLimits, RetryingSender, make_call_failed
 from snowmelt.functions.caller.call_log import CallRecord
 from snowmelt.functions.caller.http_client import HttpClient, new_event_loop
@@ -12,15 +14,10 @@ from snowmelt.functions.caller.http_request import TranslatedRequest
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction, RequestCompression
 from snowmelt.functions.errors import PayloadTooLarge, ResponseInvalid
+from snowmelt.functions.signature import FunctionSignature
 from snowmelt.functions.urls import parse_url
 from snowmelt.functions.wire.messages import BatchResponse, RequestWriter, ResponseReader
 from snowmelt.schema.types import LogicalType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from snowmelt.clock import Clock
-    from snowmelt.functions.signature import FunctionSignature
 
 # Nothing is split here: how large a batch is, is for whoever asks.
 _MAX_BATCH_BYTES = 256 * 1024 * 1024

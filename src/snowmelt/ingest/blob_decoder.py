@@ -10,30 +10,26 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import traceback
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from snowmelt.blob import chunk_table_reader, encryption
+from snowmelt.blob.parquet_footer import ChunkFooter
 from snowmelt.errors import BlobInvalid, ObjectMissing, PathRefused, StageUnavailable
 from snowmelt.ingest import chunk_content_check
 from snowmelt.ingest.chunk_content_check import find_newest_matching_schema, find_written_schema
-from snowmelt.ingest.registration_structure_check import MAX_BLOB_BYTES
+from snowmelt.ingest.registration_structure_check import MAX_BLOB_BYTES, RequestRejection
+from snowmelt.schema.types import TableSchema
 from snowmelt.storage.local_store import LocalStore
+from snowmelt.storage.store import Store
 from snowmelt.wire import column_statistics
 from snowmelt.wire.streaming import ChunkStatisticsMessage, ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import TypeAlias
-
-    from snowmelt.blob.parquet_footer import ChunkFooter
-    from snowmelt.ingest.registration_structure_check import RequestRejection
-    from snowmelt.schema.types import TableSchema
-    from snowmelt.storage.store import Store
-
     Schemas: TypeAlias = Mapping[int, Mapping[int, TableSchema]]
 
 # Larger blobs are hashed piece by piece and their chunks read one at a time.

@@ -10,14 +10,17 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from snowmelt.catalog.db.database import Database
+from snowmelt.clock import Clock
 from snowmelt.errors import (
     CatalogBusy,
     CatalogUnavailable,
@@ -26,12 +29,6 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.ingest.batch_worker_pool import WorkerPool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.clock import Clock
 
 _log = logging.getLogger("snowmelt.ingest")
 _Item = TypeVar("_Item")

@@ -6,16 +6,25 @@ Also adds the columns that a client's rows have and the table lacks (`evolve_sch
 from __future__ import annotations
 
 import base64
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import sqlalchemy as sa
+
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import services
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import channel_tombstones, error_table_lookup, tables
 from snowmelt.catalog.objects.renames_and_evolution import evolve_table, make_column
 from snowmelt.catalog.objects.tables import find_current_name
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.access_control import resolve_effective_role
+from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
 from snowmelt.catalog.streaming import channels, unregistered_blobs
+from snowmelt.clock import Clock
 from snowmelt.errors import (
     ChannelFenced,
     ChannelNotFound,
@@ -26,40 +35,28 @@ from snowmelt.errors import (
     Unsupported,
     UserError,
 )
+from snowmelt.ingest.channel_write_batcher import WriteBatcher
+from snowmelt.ingest.stage_locations import StageLocator, StageRequester
 from snowmelt.schema.types import TableName, to_display_name, to_internal_name
 from snowmelt.wire import streaming
 from snowmelt.wire.streaming import (
     ChannelStatusMessage,
+    ChannelStatusQuery,
+    ChannelStatusRequest,
     ChannelStatusResponse,
+    ConfigureClientRequest,
     ConfigureClientResponse,
+    DropChannelRequest,
     DropChannelResponse,
+    EvolveTableRequest,
     EvolveTableResponse,
+    OpenChannelRequest,
     OpenChannelResponse,
     ResponseCode,
 )
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Mapping, Sequence
-    from concurrent.futures import Future
-
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
-    from snowmelt.clock import Clock
-    from snowmelt.ingest.channel_write_batcher import WriteBatcher
     from snowmelt.ingest.registration_verifier import CatalogCache
-    from snowmelt.ingest.stage_locations import StageLocator, StageRequester
-    from snowmelt.wire.streaming import (
-        ChannelStatusQuery,
-        ChannelStatusRequest,
-        ConfigureClientRequest,
-        DropChannelRequest,
-        EvolveTableRequest,
-        OpenChannelRequest,
-    )
 
 _WRITE_PRIVILEGE = "INSERT"
 _NAME_FIELDS = (

@@ -9,14 +9,16 @@ footer.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.blob import chunk_table_reader
+from snowmelt.blob.encryption import BytesLike
 from snowmelt.blob.parquet_footer import (
     ChunkFooter,
     ColumnChunkLocation,
@@ -39,6 +41,7 @@ from snowmelt.schema.conversion.timestamp_limits import (
     out_of_range_mask,
 )
 from snowmelt.schema.iceberg_table_form import native_fields, to_native_table
+from snowmelt.schema.statistics import ColumnStatistics
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
     MAX_TEXT_BYTES,
@@ -48,16 +51,9 @@ from snowmelt.schema.types import (
     TableSchema,
 )
 from snowmelt.wire import column_statistics
-from snowmelt.wire.streaming import ResponseCode
+from snowmelt.wire.streaming import ChunkStatisticsMessage, ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import TypeAlias
-
-    from snowmelt.blob.encryption import BytesLike
-    from snowmelt.schema.statistics import ColumnStatistics
-    from snowmelt.wire.streaming import ChunkStatisticsMessage
-
     Value: TypeAlias = int | float | bytes
 
 # What decodes to more is decoded column by column: a bomb then costs the memory of one column.

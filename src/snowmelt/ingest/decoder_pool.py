@@ -16,6 +16,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -28,13 +29,11 @@ from snowmelt.ingest.blob_decoder import (
     decode_blobs,
     reject_all_chunks,
 )
-from snowmelt.schema.types import TableSchema  # noqa: TC001 - of frames
+from snowmelt.schema.types import TableSchema
 from snowmelt.storage.store_factory import open_store
 from snowmelt.wire.streaming import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from snowmelt.ingest.blob_decoder import Schemas
 
 _log = logging.getLogger("snowmelt.ingest")

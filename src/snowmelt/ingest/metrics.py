@@ -7,11 +7,9 @@ locked and formatted only when the metrics are read.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
 
 # Upper ends of the classes of durations, in seconds; what takes longer is in a class of its own.
 LATENCY_BUCKETS_S = (

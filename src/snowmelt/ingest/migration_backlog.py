@@ -6,15 +6,11 @@ soft: rows that arrive between two polls are accepted, and accepted rows are nev
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.migration_history import find_table_ids_over_backlog
+from snowmelt.clock import Clock
 from snowmelt.ingest.registration_structure_check import RequestRejection
 from snowmelt.wire.streaming import ResponseCode
-
-if TYPE_CHECKING:
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.clock import Clock
 
 # A look is followed by a rest of so many times its length: adding up the bytes of a million waiting
 # chunks takes half a second of a processor.

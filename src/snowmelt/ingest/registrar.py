@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from snowmelt import failpoints
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.streaming import registration
+from snowmelt.catalog.streaming.registration import ChunkOffer, CommitDecision
+from snowmelt.clock import Clock
 from snowmelt.errors import (
     CatalogBusy,
     CatalogUnavailable,
@@ -25,34 +29,27 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.ingest.batch_worker_pool import WorkerPool
-from snowmelt.ingest.metrics import RequestMetrics
+from snowmelt.ingest.metrics import RequestMetrics, RequestMetricsSnapshot
 from snowmelt.ingest.registration_structure_check import (
     RequestRejection,
     check_request_names_channels,
 )
-from snowmelt.ingest.registration_verifier import BLOB_NOT_DURABLE
+from snowmelt.ingest.registration_verifier import (
+    BLOB_NOT_DURABLE,
+    ChunkCandidate,
+    Registrant,
+    RegistrationVerifier,
+)
+from snowmelt.ingest.stage_sync import StageSync
 from snowmelt.wire.streaming import (
     BlobRegistrationResult,
     ChannelRegistrationResult,
+    ChunkMetadata,
     ChunkRegistrationResult,
+    RegisterBlobsRequest,
     RegisterBlobsResponse,
     ResponseCode,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.streaming.registration import ChunkOffer, CommitDecision
-    from snowmelt.clock import Clock
-    from snowmelt.ingest.metrics import RequestMetricsSnapshot
-    from snowmelt.ingest.registration_verifier import (
-        ChunkCandidate,
-        Registrant,
-        RegistrationVerifier,
-    )
-    from snowmelt.ingest.stage_sync import StageSync
-    from snowmelt.wire.streaming import ChunkMetadata, RegisterBlobsRequest
 
 _log = logging.getLogger("snowmelt.ingest")
 

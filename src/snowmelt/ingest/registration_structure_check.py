@@ -7,23 +7,19 @@ whole request is rejected only where there is no channel to report to.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from snowmelt.blob.encryption import BDEC_VERSION
 from snowmelt.errors import RegistrationRefused
 from snowmelt.schema.types import to_display_name, to_internal_name
-from snowmelt.wire.streaming import ResponseCode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.wire.streaming import (
-        BlobMetadata,
-        ChunkChannelMessage,
-        ChunkMetadata,
-        RegisterBlobsRequest,
-    )
+from snowmelt.wire.streaming import (
+    BlobMetadata,
+    ChunkChannelMessage,
+    ChunkMetadata,
+    RegisterBlobsRequest,
+    ResponseCode,
+)
 
 # A chunk is at most 256 MiB by its client's estimate and a blob 1 GiB (specification §3.6);
 # twice that leaves room for estimates that were too small.

@@ -9,8 +9,10 @@ schema of the table. Its statistics are collected from these rows.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import logging
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -19,35 +21,26 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from snowmelt.blob import encryption
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects import tables
+from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.streaming import unregistered_blobs
 from snowmelt.catalog.streaming.registration import ChannelAdvance, ChunkOffer
 from snowmelt.errors import BlobInvalid, ObjectMissing, StageUnavailable
 from snowmelt.ingest.blob_decoder import BlobDecodeJob, ChunkDecodeJob, ChunkDecodeResult
-from snowmelt.ingest.migration_backlog import BACKLOG_TOO_LARGE
+from snowmelt.ingest.migration_backlog import BACKLOG_TOO_LARGE, BackPressure
 from snowmelt.ingest.registration_structure_check import (
     RequestRejection,
     find_blob_error,
     find_chunk_error,
 )
 from snowmelt.schema.types import TableName, TableSchema, to_internal_name
+from snowmelt.storage.store import Store
 from snowmelt.wire import column_statistics
-from snowmelt.wire.streaming import ResponseCode
+from snowmelt.wire.streaming import BlobMetadata, ChunkMetadata, RegisterBlobsRequest, ResponseCode
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Mapping, Sequence
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.ingest.blob_decoder import BlobDecodeResult, Schemas
-    from snowmelt.ingest.migration_backlog import BackPressure
-    from snowmelt.storage.store import Store
-    from snowmelt.wire.streaming import (
-        BlobMetadata,
-        ChunkMetadata,
-        RegisterBlobsRequest,
-    )
 
 _log = logging.getLogger("snowmelt.ingest")
 _encoder = msgspec.json.Encoder()

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from snowmelt.catalog.security import access_keys
+from snowmelt.clock import Clock
 from snowmelt.wire.streaming import StageLocation
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.clock import Clock
 
 # The bucket of the S3 endpoint that stands in front of the stage.
 STAGE_BUCKET = "snowmelt-stage"

@@ -11,12 +11,12 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from snowmelt.clock import Clock
 from snowmelt.errors import SyncFailed
+from snowmelt.storage.store import Store
 
 if TYPE_CHECKING:
-    from snowmelt.clock import Clock
     from snowmelt.ingest.registration_verifier import RegistrationVerifier
-    from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.ingest")
 

@@ -24,11 +24,10 @@ from snowmelt.json.scanner import (
     TRUE,
 )
 from snowmelt.kernels.delimiter_masks import load_byte
+from snowmelt.kernels.slices import Bytes, Positions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from snowmelt.kernels.slices import Bytes, Positions
 
     # Where the values of one key begin and end, and what each is.
     FieldPositions: TypeAlias = tuple[Positions, Positions, Bytes]

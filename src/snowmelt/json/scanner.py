@@ -30,11 +30,11 @@ from snowmelt.kernels.delimiter_masks import (
     load_byte,
     load_word,
 )
+from snowmelt.kernels.slices import Bytes, Positions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.kernels.slices import Bytes, Positions
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0917

@@ -6,20 +6,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from snowmelt.jit import inline_jit, jit_kernel
-from snowmelt.kernels.slices import FIELD_QUOTED, NEEDS_UNQUOTING, PAST_END
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from snowmelt.kernels.slices import Bytes, Mask, Positions
+from snowmelt.kernels.slices import FIELD_QUOTED, NEEDS_UNQUOTING, PAST_END, Bytes, Mask, Positions
 
 _COPY_BLOCK_BYTES = 32
 

@@ -6,7 +6,7 @@ The tokenizer visits only bytes that begin a delimiter, quote or escape. Its rul
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,7 @@ from snowmelt.kernels.delimiter_masks import (
     matches_after_first_byte,
     matches_pattern,
 )
-
-if TYPE_CHECKING:
-    from snowmelt.kernels.slices import Bytes, Positions, RowIndexes
+from snowmelt.kernels.slices import Bytes, Positions, RowIndexes
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0915

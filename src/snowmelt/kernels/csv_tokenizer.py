@@ -6,20 +6,16 @@ Calls the compiled kernels with tables of sufficient size.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from snowmelt.kernels import csv
 from snowmelt.kernels.csv import CountRules, TokenTables
 from snowmelt.kernels.delimiter_masks import DelimiterPattern, DelimiterSet
-from snowmelt.kernels.slices import PADDING_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.kernels.slices import Bytes, Positions, RowIndexes
+from snowmelt.kernels.slices import PADDING_BYTES, Bytes, Positions, RowIndexes
 
 
 @dataclass(frozen=True, slots=True)

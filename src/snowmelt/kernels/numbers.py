@@ -13,11 +13,11 @@ from numba import njit
 
 from snowmelt.jit import inline_jit, jit_kernel
 from snowmelt.kernels.delimiter_masks import count_trailing_zeros, load_byte, load_word
+from snowmelt.kernels.slices import Bytes, Mask, Positions, StringSlices
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.kernels.slices import Bytes, Mask, Positions, StringSlices
 
 VALUE, NOT_A_NUMBER, TO_BE_EVALUATED = 0, 1, 2
 _NOT_PARSED = 3

@@ -12,11 +12,11 @@ import numpy as np
 
 from snowmelt.jit import inline_jit, jit_kernel
 from snowmelt.kernels.delimiter_masks import load_byte, load_word
+from snowmelt.kernels.slices import Bytes, Mask, Positions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.kernels.slices import Bytes, Mask, Positions
 
 _DAY_MICROS = 86_400_000_000
 _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)

@@ -6,18 +6,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
+from snowmelt.catalog.sql.cursor import ObjectName
+from snowmelt.catalog.sql.lexer import SourcePosition
+from snowmelt.schema.types import Column
+
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping
 
-    from snowmelt.catalog.sql.cursor import ObjectName
-    from snowmelt.catalog.sql.lexer import SourcePosition
     from snowmelt.load.phase_protocols import ColumnOptions
-    from snowmelt.schema.types import Column
 
 # A name that speaks of secrets or settings, and the text behind it; too much is better than less.
 _SECRET_PARAMETER = re.compile(

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snowmelt.catalog.sql.column_types import parse_column_type
 from snowmelt.catalog.sql.cursor import TokenCursor
-from snowmelt.catalog.sql.lexer import TokenKind
+from snowmelt.catalog.sql.lexer import SqlToken, TokenKind
 from snowmelt.load.copy_ast import (
+    ColumnListItem,
     ComputedColumn,
+    CopyInputs,
     CopyStatement,
     FillerColumn,
     InputCompression,
     InputPath,
+    ParameterValue,
     ParsedColumn,
     PhaseCall,
     RejectOptions,
@@ -28,12 +32,6 @@ from snowmelt.load.copy_ast import (
 )
 from snowmelt.load.phase_protocols import ColumnOptions
 from snowmelt.schema.types import Column, to_display_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from snowmelt.catalog.sql.lexer import SqlToken
-    from snowmelt.load.copy_ast import ColumnListItem, CopyInputs, ParameterValue
 
 _OPENING_BRACKETS = frozenset({"(", "[", "{"})
 _CLOSING_BRACKETS = frozenset({")", "]", "}"})

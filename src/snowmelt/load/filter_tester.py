@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phase_protocols import ByteReader, Filter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from snowmelt.load.phase_definition import PhaseDefinition
-    from snowmelt.load.phase_protocols import RecordFilter
+from snowmelt.load.phase_definition import PhaseDefinition
+from snowmelt.load.phase_protocols import ByteReader, Filter, RecordFilter
 
 _SLICE_SIZES_BYTES = (1, 2, 3, 7, 64, 1000, 4096, 65_536, 1 << 20)
 _MAX_SLICES = 20_000

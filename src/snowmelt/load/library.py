@@ -9,12 +9,23 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from types import CodeType, ModuleType
+from typing import Any
 
 from snowmelt.errors import LoadRefused
+from snowmelt.load.phase_definition import PhaseDefinition
+from snowmelt.load.phase_protocols import (
+    Filter,
+    Parser,
+    RecordFilter,
+    RecordParser,
+    RecordSource,
+    Source,
+)
 from snowmelt.load.udx import vertica_sdk as vertica
 from snowmelt.load.udx.instance import LIBRARY_MODULE_PREFIX
 from snowmelt.load.udx.phase_definitions import (
@@ -24,20 +35,6 @@ from snowmelt.load.udx.phase_definitions import (
     make_source_definition,
 )
 from snowmelt.load.udx.shared_progress_page import is_ctrl_c
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import CodeType, ModuleType
-
-    from snowmelt.load.phase_definition import PhaseDefinition
-    from snowmelt.load.phase_protocols import (
-        Filter,
-        Parser,
-        RecordFilter,
-        RecordParser,
-        RecordSource,
-        Source,
-    )
 
 _SDK_MODULE_NAME = "vertica_sdk"
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from snowmelt.errors import LoadRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from snowmelt.load.phase_protocols import Parser, RecordParser
 
 Phase = TypeVar("Phase")

@@ -7,16 +7,14 @@ Phases that know record boundaries exchange `Records`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from snowmelt.load.portion import InputFile, Portion
-    from snowmelt.schema.types import TableSchema
+from snowmelt.load.portion import InputFile, Portion
+from snowmelt.schema.types import TableSchema
 
 # --- What a parser is asked for and what it hands on: columns of good rows, and rejected records.
 

@@ -5,20 +5,16 @@ User-defined functions take precedence over built-in ones of the same name.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snowmelt.errors import LoadRefused
+from snowmelt.load.phase_definition import PhaseDefinition
+from snowmelt.load.task import LoadStep, StepKind
 from snowmelt.load.udx import shared_progress_page
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from contextlib import AbstractContextManager
-
-    from snowmelt.load.phase_definition import PhaseDefinition
-    from snowmelt.load.task import LoadStep, StepKind
 
 _BUILT_IN_PACKAGES: dict[StepKind, str] = {
     "source": "snowmelt.load.sources",

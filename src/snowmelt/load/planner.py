@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from snowmelt.catalog.sql.lexer import SourcePosition
 from snowmelt.errors import LoadFailed, LoadRefused, PhaseFailed, StatementError
 from snowmelt.load.column_converter import make_text_normalizer
 from snowmelt.load.copy_ast import (
     ComputedColumn,
+    CopyStatement,
     FillerColumn,
     InputCompression,
+    InputPath,
     PhaseCall,
     StandardInput,
 )
-from snowmelt.load.phase_protocols import ParseTarget
-from snowmelt.load.portion import MIN_PORTION_BYTES, split_into_portions
+from snowmelt.load.phase_protocols import ParseTarget, RecordSource, Source
+from snowmelt.load.phase_registry import LoadFunctions
+from snowmelt.load.portion import MIN_PORTION_BYTES, InputFile, split_into_portions
 from snowmelt.load.sources.files import FileGlobSource, SpooledStdinSource, list_files
 from snowmelt.load.stack import LoadStack
-from snowmelt.load.task import ComputedExpression, LoadStep, LoadTask, StackPlan
+from snowmelt.load.task import ComputedExpression, LoadStep, LoadTask, StackPlan, StepKind
 from snowmelt.load.udx import shared_progress_page
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.load.udx.worker_process import run_isolated
-from snowmelt.schema.types import TableSchema, to_display_name
+from snowmelt.schema.types import Column, TableSchema, to_display_name
 from snowmelt.storage.overwrite_protection import file_identity
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from snowmelt.catalog.sql.lexer import SourcePosition
-    from snowmelt.load.copy_ast import CopyStatement, InputPath
-    from snowmelt.load.phase_protocols import RecordSource, Source
-    from snowmelt.load.phase_registry import LoadFunctions
-    from snowmelt.load.portion import InputFile
-    from snowmelt.load.task import StepKind
-    from snowmelt.schema.types import Column
 
 _DEFAULT_PARSER = "Delimited"
 _COMPRESSION_BY_SUFFIX = {

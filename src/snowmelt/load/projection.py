@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,14 +11,12 @@ import pyarrow as pa
 
 from snowmelt.errors import InternalError, LoadFailed
 from snowmelt.load.phase_protocols import ParsedBatch, ParseReject, ParseTarget
+from snowmelt.load.task import ComputedExpression, StackPlan
 from snowmelt.schema.iceberg_table_form import native_fields, native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema, to_internal_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from snowmelt.load.expressions.evaluator import ExpressionFailure
-    from snowmelt.load.task import ComputedExpression, StackPlan
 
 UNKNOWN_OFFSET = -1
 _TRUNCATABLE_KINDS = frozenset({LogicalType.TEXT, LogicalType.BINARY})

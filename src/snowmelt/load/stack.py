@@ -17,8 +17,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -31,27 +32,24 @@ from snowmelt.errors import (
     PhaseFailed,
     SnowmeltError,
 )
+from snowmelt.load.copy_ast import InputCompression
 from snowmelt.load.phase_protocols import (
     ByteReader,
     Filter,
+    ParsedBatch,
     Parser,
     RecordFilter,
     RecordParser,
+    Records,
     RecordSource,
+    Source,
 )
 from snowmelt.load.phase_registry import LoadFunctions
+from snowmelt.load.portion import Portion
 from snowmelt.load.projection import ColumnProjector
-from snowmelt.load.task import LoadStep, PortionCounts
+from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
 from snowmelt.load.udx import shared_progress_page
 from snowmelt.schema.types import to_display_name
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
-
-    from snowmelt.load.copy_ast import InputCompression
-    from snowmelt.load.phase_protocols import ParsedBatch, Records, Source
-    from snowmelt.load.portion import Portion
-    from snowmelt.load.task import LoadTask, StackPlan
 
 _MAX_PREFETCHED = 2
 # A source that waits for the network hears of its end by the load's cancel.

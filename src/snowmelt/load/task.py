@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from snowmelt.load.copy_ast import InputCompression
+from snowmelt.load.portion import Portion
+from snowmelt.schema.types import TableSchema
+
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping
 
-    from snowmelt.load.copy_ast import InputCompression
     from snowmelt.load.phase_protocols import ParseTarget
-    from snowmelt.load.portion import Portion
-    from snowmelt.schema.types import TableSchema
 
 StepKind: TypeAlias = Literal["source", "filter", "parser"]
 

@@ -6,26 +6,19 @@ A kernel reads the forms that are plain beyond doubt; texts of all others are le
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from snowmelt.kernels import cells as kernels
 from snowmelt.kernels.numbers import parse_decimals, parse_floats
-from snowmelt.kernels.slices import NEEDS_UNQUOTING, PADDING_BYTES
+from snowmelt.kernels.slices import NEEDS_UNQUOTING, PADDING_BYTES, Mask, RowIndexes, StringSlices
 from snowmelt.kernels.timestamps import parse_iso_days, parse_iso_timestamps, unpack_utc_micros
-from snowmelt.load.arrow_text_casts import FALSE_WORDS, TRUE_WORDS
+from snowmelt.load.arrow_text_casts import FALSE_WORDS, TRUE_WORDS, ArrowTextCaster
 from snowmelt.schema.chunk_types import chunk_arrow_type, pack_bitmap
-from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from snowmelt.kernels.slices import Mask, RowIndexes, StringSlices
-    from snowmelt.load.arrow_text_casts import ArrowTextCaster
-    from snowmelt.schema.types import Column
+from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType
 
 _MAX_INT64_DIGITS = 18
 _BOOLEAN_WORDS = np.array(

@@ -8,19 +8,25 @@ transaction adds all rows to the table, or none.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
+import sqlalchemy as sa
+
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.load_history import (
     LoadTotals,
     OffsetAdvance,
     find_loaded_files,
     read_stream_offsets,
 )
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.libraries import list_load_functions, read_library_files
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.statements.statement_context import StatementSession
+from snowmelt.clock import Clock
 from snowmelt.errors import (
     ConflictError,
     LoadFailed,
@@ -28,14 +34,19 @@ from snowmelt.errors import (
     SnowmeltError,
     UnknownOutcome,
 )
-from snowmelt.load.copy_ast import StandardInput
+from snowmelt.load.copy_ast import CopyStatement, StandardInput
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.load.phase_registry import LoadFunctions, UserLoadFunction
-from snowmelt.load.planner import list_named_steps, plan_load
+from snowmelt.load.planner import LoadPlan, list_named_steps, plan_load
 from snowmelt.load.portion import MIN_PORTION_BYTES
+from snowmelt.load.task import LoadStep, LoadTask
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
-from snowmelt.loaders.load_result_check import reconcile_load, to_failed_file_records
-from snowmelt.loaders.load_task_execution import LoadTaskPlan
+from snowmelt.loaders.load_result_check import (
+    CopyReconciliation,
+    reconcile_load,
+    to_failed_file_records,
+)
+from snowmelt.loaders.load_task_execution import LoadTaskPlan, PortionResult
 from snowmelt.loaders.reject_publisher import (
     check_reject_files,
     renumber_reject_files,
@@ -43,32 +54,18 @@ from snowmelt.loaders.reject_publisher import (
     write_error_table_files,
     write_reject_files,
 )
+from snowmelt.schema.types import TableName
 from snowmelt.table.load_commit import (
     LoadRequest,
     LoadResult,
+    OpenLoad,
     abort_load,
     begin_load,
     commit_load,
     publish_rejects,
     renewing_load_lease,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.clock import Clock
-    from snowmelt.load.copy_ast import CopyStatement
-    from snowmelt.load.planner import LoadPlan
-    from snowmelt.load.task import LoadStep, LoadTask
-    from snowmelt.loaders.load_result_check import CopyReconciliation
-    from snowmelt.loaders.load_task_execution import PortionResult
-    from snowmelt.schema.types import TableName
-    from snowmelt.table.load_commit import OpenLoad
-    from snowmelt.table.native_file_writer import WrittenFile
+from snowmelt.table.native_file_writer import WrittenFile
 
 
 class TaskRunner(Protocol):

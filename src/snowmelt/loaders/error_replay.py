@@ -9,35 +9,34 @@ runs. A batch that has markers but was not committed is retried unchanged.
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from snowmelt import failpoints
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.streaming.channels import find_channel
+from snowmelt.client.channel import Channel
+from snowmelt.clock import Clock
 from snowmelt.errors import UserError
 from snowmelt.json.exact import parse_row
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.error_table import REPLAY_PROTOCOL, REPLAY_VOID_PROTOCOL, TRUNCATED_CODE
+from snowmelt.schema.types import TableName
+from snowmelt.storage.store import Store
 from snowmelt.table.table_reader import read_table
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from zoneinfo import ZoneInfo
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.client.channel import Channel
     from snowmelt.client.client import Client
-    from snowmelt.clock import Clock
-    from snowmelt.schema.types import TableName
-    from snowmelt.storage.store import Store
 
     Change = Callable[[dict[str, object]], dict[str, object]]
 

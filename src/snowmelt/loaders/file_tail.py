@@ -12,25 +12,24 @@ import fnmatch
 import glob
 import logging
 import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from snowmelt.client.channel import Channel
 from snowmelt.client.line_source import LineSource
-from snowmelt.client.source_streaming import StreamPump
+from snowmelt.client.source_streaming import OnBackwards, StreamPump
+from snowmelt.clock import Clock
 from snowmelt.errors import ConfigurationError
+from snowmelt.schema.conversion.row_converter import RowError
 from snowmelt.schema.error_table import row_to_json
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from snowmelt.client.channel import Channel
     from snowmelt.client.client import Client
     from snowmelt.client.line_source import ParsedLine
-    from snowmelt.client.source_streaming import OnBackwards
-    from snowmelt.clock import Clock
-    from snowmelt.schema.conversion.row_converter import RowError
 
 _log = logging.getLogger(__name__)
 

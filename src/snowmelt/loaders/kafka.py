@@ -13,11 +13,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from snowmelt.backoff import Backoff
-from snowmelt.client.channel import OnError
+from snowmelt.client.channel import Channel, OnError
+from snowmelt.clock import Clock
 from snowmelt.errors import (
     BrokersSilent,
     ChannelInvalid,
@@ -27,21 +30,14 @@ from snowmelt.errors import (
     UserError,
 )
 from snowmelt.json.exact import parse_row
-from snowmelt.load.kafka.connection import fetch_offset_bounds, list_partitions
+from snowmelt.load.kafka.connection import KafkaConnection, fetch_offset_bounds, list_partitions
 from snowmelt.load.kafka.consumer import PartitionConsumer, ReadBounds
 from snowmelt.load.kafka.partition_ranges_and_results import MessagePosition, PartitionRange
-from snowmelt.loaders.copy_job import run_copy
+from snowmelt.loaders.copy_job import CopyContext, CopyResult, TaskRunner, run_copy
+from snowmelt.schema.conversion.row_converter import RowError
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterator, Mapping
-
-    from snowmelt.client.channel import Channel
     from snowmelt.client.client import Client
-    from snowmelt.clock import Clock
-    from snowmelt.load.kafka.connection import KafkaConnection
-    from snowmelt.loaders.copy_job import CopyContext, CopyResult, TaskRunner
-    from snowmelt.schema.conversion.row_converter import RowError
 
 _LOG = logging.getLogger(__name__)
 # A consumer is made anew now and then, which finds partitions that were added.

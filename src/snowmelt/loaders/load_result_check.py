@@ -9,17 +9,16 @@ portion's first record in its file is computed here, too.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.jobs.load_history import LoadFileRecord, LoadFileState, LoadTotals
 from snowmelt.errors import InternalError
+from snowmelt.load.task import LoadTask, PortionCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from snowmelt.load.task import LoadTask, PortionCounts
     from snowmelt.loaders.load_task_execution import PortionResult
     from snowmelt.table.native_file_writer import WrittenFile
 

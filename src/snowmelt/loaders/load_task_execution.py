@@ -15,16 +15,18 @@ import platform
 import queue
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from snowmelt import failpoints
 from snowmelt.errors import LoadCancelled, LoadFailed, SnowmeltError, UserCodeFailed, UserError
 from snowmelt.failpoints import Failpoint
+from snowmelt.load.kafka.partition_ranges_and_results import PartitionEnd
+from snowmelt.load.phase_protocols import ParseReject
 from snowmelt.load.phase_registry import LoadFunctions
-from snowmelt.load.stack import run_portion
-from snowmelt.load.task import PortionCounts
+from snowmelt.load.stack import PortionRun, run_portion
+from snowmelt.load.task import LoadTask, PortionCounts
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits, is_isolated
 from snowmelt.load.udx.worker_process import run_isolated
 from snowmelt.loaders.row_and_reject_files import (
@@ -34,19 +36,11 @@ from snowmelt.loaders.row_and_reject_files import (
     open_reject_spool,
 )
 from snowmelt.schema.iceberg_table_form import native_schema
+from snowmelt.schema.types import TableSchema
+from snowmelt.storage.store import Store
+from snowmelt.table.native_file_writer import WrittenFile
 from snowmelt.table.rejects import RejectOrigin
 from snowmelt.table.warehouse_paths import open_cached_store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from snowmelt.load.kafka.partition_ranges_and_results import PartitionEnd
-    from snowmelt.load.phase_protocols import ParseReject
-    from snowmelt.load.stack import PortionRun
-    from snowmelt.load.task import LoadTask
-    from snowmelt.schema.types import TableSchema
-    from snowmelt.storage.store import Store
-    from snowmelt.table.native_file_writer import WrittenFile
 
 _STOP_MARKER_NAME = "stopped"
 # Row groups between two looks at whether the load has failed elsewhere; some 100 MB.

@@ -7,12 +7,15 @@ rows of the table's error table.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from snowmelt.errors import AlreadyExists
+from snowmelt.load.copy_ast import RejectOptions
 from snowmelt.loaders.row_and_reject_files import FileSpool, open_reject_spool
 from snowmelt.schema.error_table import (
     ErrorRow,
@@ -27,21 +30,17 @@ from snowmelt.storage.overwrite_protection import (
     make_output_exists_error,
     to_local_path,
 )
+from snowmelt.storage.store import ObjectWriter, Store
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.file_io import make_file_io
+from snowmelt.table.native_file_writer import WrittenFile
 from snowmelt.table.rejects import REJECT_SCHEMA, offset_row_numbers
 from snowmelt.table.warehouse_paths import open_warehouse
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from snowmelt.load.copy_ast import RejectOptions
     from snowmelt.load.planner import LoadPlan
     from snowmelt.loaders.load_task_execution import PortionResult
-    from snowmelt.storage.store import ObjectWriter, Store
     from snowmelt.table.load_commit import OpenLoad
-    from snowmelt.table.native_file_writer import WrittenFile
 
 _BATCH_ROWS = 8192
 _REJECTED_DATA_OPTION, _EXCEPTIONS_OPTION = "REJECTED DATA", "EXCEPTIONS"

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from snowmelt.load.phase_protocols import ParseReject
 from snowmelt.schema.iceberg_table_form import native_schema
+from snowmelt.schema.types import TableSchema
 from snowmelt.table.external_sort import make_sort_keys
-from snowmelt.table.native_file_writer import NativeWriter
-from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, to_reject_table
+from snowmelt.table.native_file_writer import NativeWriter, WrittenFile
+from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, RejectOrigin, to_reject_table
 from snowmelt.table.warehouse_paths import open_cached_store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from snowmelt.load.phase_protocols import ParseReject
-    from snowmelt.schema.types import TableSchema
-    from snowmelt.table.native_file_writer import WrittenFile
-    from snowmelt.table.rejects import RejectOrigin
 
 # Of what is held before it is encoded; a row group of few MiB is still found fast.
 _GROUP_BYTES = 5 * 1024 * 1024

@@ -5,6 +5,7 @@ Decimals are handled as two arrays of 64-bit words, so that no value becomes a P
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,6 @@ from snowmelt.schema.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     Int64s = NDArray[np.int64]

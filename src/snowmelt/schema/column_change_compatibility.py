@@ -5,14 +5,10 @@ A column is identified by its ordinal: names and types may change, ordinals are 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from snowmelt.schema.types import Column, LogicalType, TableSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 _TYPE_FAMILIES = {
     LogicalType.FIXED: "NUMBER",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Mapping
+from typing import TypedDict
 
 from snowmelt.errors import Unsupported
 from snowmelt.schema.types import (
@@ -13,9 +14,6 @@ from snowmelt.schema.types import (
     LogicalType,
     to_internal_name,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class ColumnFields(TypedDict):

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from snowmelt.schema.conversion.json_text import format_json
-from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter, RowError
 from snowmelt.schema.types import MAX_TEXT_BYTES, Column, LogicalType, TableSchema
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Iterator
-
-    from snowmelt.schema.conversion.row_converter import RowConversion, RowError
 
 # Of one row; what is longer is cut, and CODE tells so to `snowmelt replay`.
 MAX_ROW_CHARACTERS = 1024 * 1024

@@ -6,6 +6,7 @@ TIMESTAMP_TZ) is stored in companion columns directly after the column.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,6 @@ from snowmelt.schema.chunk_types import (
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from snowmelt.schema.chunk_types import Int64s, Mask, UInt64s
 
 NANOSECONDS_SUFFIX = "$ns"

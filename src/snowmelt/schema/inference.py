@@ -5,22 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from snowmelt.schema.conversion.arrow_to_python import EXTENSIONS_UNLIKE_STORAGE, has_nulls
 from snowmelt.schema.conversion.foreign_types import has_time_of_day, to_plain_value
-from snowmelt.schema.types import to_internal_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from snowmelt.schema.types import TableSchema
+from snowmelt.schema.types import TableSchema, to_internal_name
 
 RowsOrTable: TypeAlias = "list[Mapping[str, object]] | pa.Table"
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from snowmelt.schema.chunk_types import make_null_mask
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType
+from snowmelt.schema.value_errors import StoredValue
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.schema.value_errors import StoredValue
 
 _LEVEL_BYTES = 0.25
 _LENGTH_BYTES = 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Context
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
     from snowmelt.schema.chunk_types import Int64s
 
 _EXACT_CONTEXT = Context(prec=80)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from snowmelt.errors import InvalidRow, InvalidValue
-
-if TYPE_CHECKING:
-    from snowmelt.schema.types import Column
+from snowmelt.schema.types import Column
 
 StoredValue = int | float | bool | str | bytes | None
 """A value as a chunk stores it: unscaled integers, days, text, bytes."""

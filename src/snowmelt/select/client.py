@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snowmelt.config import read_environment_variable
 from snowmelt.errors import UserError
 from snowmelt.select.errors import SelectError
-from snowmelt.select.request import CsvInput, CsvOutput, JsonInput, ObjectCompression
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from snowmelt.select.request import InputFormat, OutputFormat, SelectRequest
+from snowmelt.select.request import (
+    CsvInput,
+    CsvOutput,
+    InputFormat,
+    JsonInput,
+    ObjectCompression,
+    OutputFormat,
+    SelectRequest,
+)
 
 DIALECT_HEADER = "x-snowmelt-select-dialect"
 OBJECTS_HEADER = "x-snowmelt-select-objects"

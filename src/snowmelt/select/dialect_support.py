@@ -9,14 +9,11 @@ difference and the reason.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from snowmelt.select.dialect import Dialect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class FeatureTopic(StrEnum):

@@ -8,17 +8,14 @@ import stat
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
+from snowmelt.clock import Clock
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import EngineSettings, SelectExecution, open_select
-from snowmelt.select.formats.byte_streams import ConcurrentSource
+from snowmelt.select.formats.byte_streams import ConcurrentSource, ObjectSource
 from snowmelt.select.formats.read_units import SourceSequence
-
-if TYPE_CHECKING:
-    from snowmelt.clock import Clock
-    from snowmelt.select.formats.byte_streams import ObjectSource
-    from snowmelt.select.request import SelectRequest
+from snowmelt.select.request import SelectRequest
 
 
 class LocalFileSource(ConcurrentSource):

@@ -6,12 +6,9 @@ An error for an exceeded limit names the setting that raises it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from snowmelt.config import Settings
 from snowmelt.select.errors import SelectError
-
-if TYPE_CHECKING:
-    from snowmelt.config import Settings
 
 _MIB = 1024 * 1024
 

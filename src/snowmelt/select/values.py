@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import make_skippable_row_error
 from snowmelt.select.timestamps import Timestamp, timestamp_to_string
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Missing(Enum):

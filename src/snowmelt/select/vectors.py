@@ -7,9 +7,10 @@ over NULL.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +23,9 @@ from snowmelt.kernels.slices import (
     RowIndexes,
     StringSlices,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.select.errors import SelectError
-    from snowmelt.select.sql.ast import ColumnRef
-    from snowmelt.select.timestamps import TimestampPrecision
+from snowmelt.select.errors import SelectError
+from snowmelt.select.sql.ast import ColumnRef
+from snowmelt.select.timestamps import TimestampPrecision
 
 
 class VectorKind(Enum):

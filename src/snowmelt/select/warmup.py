@@ -10,8 +10,8 @@ import contextlib
 import io
 import logging
 import threading
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,9 +29,6 @@ from snowmelt.select.request import (
     SelectRequest,
 )
 from snowmelt.select.resource_limits import EngineSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _log = logging.getLogger("snowmelt.server")
 

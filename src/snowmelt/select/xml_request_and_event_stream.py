@@ -14,8 +14,10 @@ from __future__ import annotations
 import itertools
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from enum import StrEnum
+from typing import TypeVar
 from xml.parsers import expat
 from zlib import crc32
 
@@ -34,10 +36,6 @@ from snowmelt.select.request import (
     ScanRange,
     SelectRequest,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from enum import StrEnum
 
 # --- XML as S3 clients really write it: delimiters stand raw in it, whatever XML says of them.
 #

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.responses import Response
 
-from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.db.database_server_clock import DatabaseServerClock
 from snowmelt.catalog.jobs import services
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
-from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
-from snowmelt.clock import SystemClock
+from snowmelt.catalog.security.encryption_keys import KeyRing, open_or_create_keyring
+from snowmelt.clock import Clock, SystemClock
+from snowmelt.config import Settings
 from snowmelt.errors import NotFound
 from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from snowmelt.ingest.channels import ChannelService
@@ -30,7 +31,7 @@ from snowmelt.ingest.registration_verifier import (
     VerificationDepth,
     VerificationPolicy,
 )
-from snowmelt.ingest.stage_locations import EndpointStageLocator, FolderStageLocator
+from snowmelt.ingest.stage_locations import EndpointStageLocator, FolderStageLocator, StageLocator
 from snowmelt.ingest.stage_sync import StageSync
 from snowmelt.schema.types import to_internal_name
 from snowmelt.server.auth import Authenticator
@@ -38,25 +39,19 @@ from snowmelt.server.error_responses import RouteNotFound, error_response
 from snowmelt.server.metrics import MetricSources
 from snowmelt.server.middleware import RequestChecks, ServiceMiddleware
 from snowmelt.server.monitoring_routes import MetricsEndpoint, make_health_route, read_metrics_token
-from snowmelt.server.rows.components import SharedComponents, build_row_api
+from snowmelt.server.rows.components import RowApiComponents, SharedComponents, build_row_api
 from snowmelt.server.rows.in_flight_appends import InFlightAppends
 from snowmelt.server.rows.routes import make_row_routes
 from snowmelt.server.settings_validation import check_settings, has_remote_clients
 from snowmelt.server.streaming_routes import StreamingRoutes
 from snowmelt.server.sts_stage_locator import choose_tls_upload_locator, make_sts_stage_locator
 from snowmelt.storage.local_store import LocalStore
+from snowmelt.storage.store import Store
 from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.clock import Clock
-    from snowmelt.config import Settings
-    from snowmelt.ingest.stage_locations import StageLocator
-    from snowmelt.server.rows.components import RowApiComponents
-    from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.server")
 

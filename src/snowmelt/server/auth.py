@@ -13,28 +13,27 @@ import math
 import re
 import secrets
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jwt
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.model.records import SecurityIntegration
 from snowmelt.catalog.security import access_control, access_keys
+from snowmelt.catalog.security.access_control import UserRecord
+from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.security.oauth_integrations import find_integration_by_issuer
+from snowmelt.clock import Clock
 from snowmelt.errors import AuthenticationFailed, NotFound, RoleNotGranted, ServiceBusy
 from snowmelt.schema.types import to_display_name, to_internal_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
     from jwt.types import Options
 
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.model.records import SecurityIntegration
-    from snowmelt.catalog.security.access_control import UserRecord
-    from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.clock import Clock
 
 _UNVERIFIED_OPTIONS: Options = {"verify_signature": False, "verify_exp": False, "verify_iat": False}
 # Times are looked at by the service's own clock.

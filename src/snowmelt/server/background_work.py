@@ -17,13 +17,16 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 import snowmelt
 from snowmelt import config
-from snowmelt.catalog.db.database_server_clock import MAX_CLOCK_SKEW_S
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.db.database_server_clock import MAX_CLOCK_SKEW_S, DatabaseServerClock
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.jobs.leases import lease_owner_prefix, new_lease_owner, renewing_lease
 from snowmelt.catalog.jobs.services import (
@@ -39,11 +42,6 @@ from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
 from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.db.database_server_clock import DatabaseServerClock
     from snowmelt.server.app import ServiceComponents
 
 _log = logging.getLogger("snowmelt.server")

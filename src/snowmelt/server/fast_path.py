@@ -10,22 +10,22 @@ responses of other threads to the event loop.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from snowmelt.http_heads import encode_head, encode_header_lines
-from snowmelt.server.middleware import hit_response_body_failpoint
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
-
-    from snowmelt.server.error_responses import ServerResponse
-    from snowmelt.server.middleware import ImmediateHandler, ServiceMiddleware
+from snowmelt.server.error_responses import ServerResponse
+from snowmelt.server.middleware import (
+    ImmediateHandler,
+    ServiceMiddleware,
+    hit_response_body_failpoint,
+)
 
 _log = logging.getLogger("snowmelt.server")
 _Response = TypeVar("_Response")

@@ -9,26 +9,20 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import FrameType
 
-from snowmelt.config import find_unknown_variables
+from snowmelt.clock import Clock
+from snowmelt.config import Settings, find_unknown_variables
 from snowmelt.errors import ConfigurationError, DataFolderBusy
-from snowmelt.server.app import build_service, create_app
+from snowmelt.server.app import ServiceComponents, build_service, create_app
 from snowmelt.server.background_work import BackgroundWorkers, use_system_memory_pool
 from snowmelt.server.fast_path import FastPathProtocol
 from snowmelt.server.listener import HttpListener, load_certificate, open_listening_socket
 from snowmelt.server.logs import configure_logging
 from snowmelt.server.s3.endpoint_server import S3Service
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from types import FrameType
-
-    from snowmelt.clock import Clock
-    from snowmelt.config import Settings
-    from snowmelt.server.app import ServiceComponents
 
 _log = logging.getLogger("snowmelt.server")
 

@@ -6,21 +6,20 @@ import contextlib
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
+from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterator
-    from typing import Any
 
     from starlette.types import ASGIApp
 
-    from snowmelt.config import Settings
 
 BACKLOG = 2048
 # Longer than the minute that the official client keeps an idle connection.

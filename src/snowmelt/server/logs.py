@@ -6,10 +6,8 @@ import datetime as dt
 import json
 import logging
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from snowmelt.config import Settings
+from snowmelt.config import Settings
 
 # What a line may say of the request it is about, where that is known (`extra` of the call).
 CONTEXT_FIELDS = ("request_id", "user", "table", "channel", "path", "status", "error")

@@ -6,27 +6,33 @@ the route label of a request; raw paths would make the label cardinality unbound
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from snowmelt.catalog.jobs.migration_history import list_table_backlogs, sum_migrations_by_state
-from snowmelt.ingest.metrics import LATENCY_BUCKETS_S
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.jobs.migration_history import (
+    MigrationStateTotals,
+    TableBacklog,
+    list_table_backlogs,
+    sum_migrations_by_state,
+)
+from snowmelt.ingest.metrics import LATENCY_BUCKETS_S, RequestMetricsSnapshot
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from prometheus_client.core import Metric
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.jobs.migration_history import MigrationStateTotals, TableBacklog
-    from snowmelt.ingest.metrics import RequestMetricsSnapshot
 
 # Whoever answers may write here what kind of request it was; paths of strangers are no labels.
 ROUTE_SCOPE_KEY = "snowmelt.route"

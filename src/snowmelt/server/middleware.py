@@ -7,6 +7,8 @@ a framework would cost as much as the registration itself.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +18,7 @@ from snowmelt.server.error_responses import (
     HostNotAllowed,
     MethodNotAllowed,
     RequestTooLarge,
+    ServerResponse,
     UnsupportedMediaType,
     error_response,
     json_response,
@@ -23,13 +26,9 @@ from snowmelt.server.error_responses import (
 from snowmelt.server.metrics import OTHER_ROUTE, CountingMiddleware, RequestCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-    from concurrent.futures import Executor
-
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from snowmelt.server.auth import Authenticator, Principal, RoleScope
-    from snowmelt.server.error_responses import ServerResponse
 
 
 # Larger bodies are read in a thread; decoding takes about 5 ms a MiB.

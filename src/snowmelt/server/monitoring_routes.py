@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -16,25 +18,23 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import services
+from snowmelt.clock import Clock
 from snowmelt.errors import ConfigurationError, SnowmeltError
 from snowmelt.server.metrics import (
     CONTENT_TYPE,
     ROUTE_SCOPE_KEY,
+    CatalogMetrics,
+    MetricSources,
     read_catalog_metrics,
     render_metrics,
 )
+from snowmelt.storage.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Executor
-
     from starlette.requests import Request
 
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.clock import Clock
-    from snowmelt.server.metrics import CatalogMetrics, MetricSources
-    from snowmelt.storage.store import Store
 
 HEALTH_PATH = "/healthz"
 # Any path: whether the stage answers is the question, not whether the object is there.

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError
 from snowmelt.table.snapshot import check_retention_outlasts_queries
-
-if TYPE_CHECKING:
-    from snowmelt.config import Settings
 
 
 def check_settings(settings: Settings) -> None:

@@ -7,20 +7,23 @@ Snowmelt.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from snowmelt import tracing
 from snowmelt.errors import RequestMalformed
-from snowmelt.ingest.channels import evolve_schema
+from snowmelt.ingest.channels import ChannelService, evolve_schema
+from snowmelt.ingest.registrar import Registrar
 from snowmelt.ingest.registration_verifier import Registrant
 from snowmelt.ingest.stage_locations import StageRequester
 from snowmelt.schema.types import to_internal_name
-from snowmelt.server.error_responses import json_response
+from snowmelt.server.error_responses import ServerResponse, json_response
 from snowmelt.server.fast_path import ResponseQueue
-from snowmelt.server.middleware import SMALL_BODY_BYTES, PostRoute
+from snowmelt.server.middleware import SMALL_BODY_BYTES, AuthenticatedRequest, PostRoute
 from snowmelt.wire.streaming import (
     ChannelStatusRequest,
     ConfigureClientRequest,
@@ -31,15 +34,6 @@ from snowmelt.wire.streaming import (
     RegisterBlobsRequest,
     RegisterBlobsResponse,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from concurrent.futures import Executor, Future
-
-    from snowmelt.ingest.channels import ChannelService
-    from snowmelt.ingest.registrar import Registrar
-    from snowmelt.server.error_responses import ServerResponse
-    from snowmelt.server.middleware import AuthenticatedRequest
 
 _Message = TypeVar("_Message")
 _Requester = TypeVar("_Requester")

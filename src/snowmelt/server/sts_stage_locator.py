@@ -6,17 +6,13 @@ import json
 import logging
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
-from snowmelt.config import read_environment_variable
+from snowmelt.config import Settings, read_environment_variable
 from snowmelt.errors import ConfigurationError, ServiceBusy
-from snowmelt.ingest.stage_locations import StageGrant
+from snowmelt.ingest.stage_locations import StageGrant, StageLocator, StageRequester
 from snowmelt.wire.streaming import StageLocation
-
-if TYPE_CHECKING:
-    from snowmelt.config import Settings
-    from snowmelt.ingest.stage_locations import StageLocator, StageRequester
 
 _log = logging.getLogger("snowmelt.server")
 

@@ -12,9 +12,11 @@ import base64
 import contextlib
 import hashlib
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql import types as st
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -23,22 +25,16 @@ from snowmelt.config import Settings
 from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.load.copy_ast import is_copy_statement
 from snowmelt.load.copy_parser import parse_copy
+from snowmelt.load.phase_protocols import ParseReject
 from snowmelt.load.phase_registry import LoadFunctions
 from snowmelt.load.planner import plan_load
 from snowmelt.load.stack import run_portion
+from snowmelt.load.task import LoadTask
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType, TableSchema
 from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 from snowmelt.table.native_file_writer import NativeWriter
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, to_reject_table
 from snowmelt.table.warehouse_paths import open_cached_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from snowmelt.load.phase_protocols import ParseReject
-    from snowmelt.load.task import LoadTask
 
 FORMAT = "snowmelt-load"
 FUNCTIONS_OPTION = "secret_functions"

@@ -6,7 +6,7 @@ by `spark.python.daemon.module`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import socket
 
 import pyspark.sql.worker.create_data_source
 import pyspark.sql.worker.plan_data_source_read
@@ -16,9 +16,6 @@ from pyspark import daemon
 import snowmelt.spark.functions.worker
 import snowmelt.spark.load_job
 import snowmelt.spark.tables.partition_source  # noqa: F401
-
-if TYPE_CHECKING:
-    import socket
 
 _pyspark_worker = daemon.worker
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import difflib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.errors import AnalysisException, ParseException
 
 from snowmelt.errors import ColumnNotFound, NotFound, StatementError, TableNotFound
 from snowmelt.spark.functions.call_rewriter import CallMalformed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _ERROR_POSITION = re.compile(r"\(line (\d+), pos (\d+)\)")
 _ERROR_REASON = re.compile(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -23,7 +24,6 @@ from snowmelt.spark.datasource.stream_reader import STREAM_OPTIONS, TableStreamR
 from snowmelt.spark.datasource.writer import TableStreamWriter, TableWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 from pyspark.sql.functions import col, to_json
 from sqlglot import Token, TokenType
@@ -16,8 +17,10 @@ from sqlglot.errors import SqlglotError
 
 from snowmelt.catalog.jobs.load_history import LoadTotals
 from snowmelt.catalog.objects.tables import find_table
+from snowmelt.clock import Clock
 from snowmelt.errors import LoadRefused, SnowmeltError, StatementError, UnknownOutcome, Unsupported
 from snowmelt.schema.types import TableName, to_display_name
+from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.write_commit import resolve_write_target, restore_write_schema
 from snowmelt.spark.datasource.write_task import (
     WritePlan,
@@ -39,14 +42,6 @@ from snowmelt.table.load_commit import (
     commit_load,
 )
 from snowmelt.table.load_commit import renewing_load_lease as kept
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import DataFrame
-
-    from snowmelt.clock import Clock
-    from snowmelt.spark.datasource.catalog_connection import LakeConnection
 
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SQL_TYPES: dict[type[st.DataType], str] = {

@@ -9,13 +9,10 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from snowmelt.errors import JavaMissing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MINIMUM_VERSION = 17
 

@@ -8,21 +8,16 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 
-from snowmelt.loaders.load_task_execution import run_load_task
+from snowmelt.load.task import LoadTask
+from snowmelt.loaders.load_task_execution import LoadTaskPlan, PortionResult, run_load_task
 from snowmelt.spark.task_job import run_tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from snowmelt.load.task import LoadTask
-    from snowmelt.loaders.load_task_execution import LoadTaskPlan, PortionResult
 
 _JOB_GROUP_PROPERTY = "spark.jobGroup.id"
 _POLL_INTERVAL_S = 0.5

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import SparkSession
 
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.clock import Clock
+from snowmelt.schema.types import TableName
 from snowmelt.spark.task_job import run_tasks
 from snowmelt.table.migration import (
+    MigrationResult,
+    MigrationSettings,
     abort_migration,
     commit_migration,
     plan_migration,
     renewing_plan_lease,
 )
 from snowmelt.table.migration_task import run_migration_task
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.clock import Clock
-    from snowmelt.schema.types import TableName
-    from snowmelt.table.migration import MigrationResult, MigrationSettings
 
 
 def migrate_table(

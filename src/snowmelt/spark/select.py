@@ -20,6 +20,7 @@ keep their types.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pyarrow as pa
 import pyarrow.json as pj
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -36,6 +38,7 @@ from snowmelt.select.dialect import Dialect
 from snowmelt.select.request import (
     CsvInput,
     HeaderMode,
+    InputFormat,
     JsonInput,
     JsonOutput,
     ObjectCompression,
@@ -45,12 +48,8 @@ from snowmelt.select.request import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from snowmelt.select.request import InputFormat
 
 FORMAT = "snowmelt-select"
 _DEFAULT_ENDPOINT = "http://127.0.0.1:9000"

@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
 from snowmelt.spark import copy_dataframe_source, select
 from snowmelt.spark.java import using_java
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # What reading needs for right answers; set on any session that is handed to us as well.
 _REQUIRED_SETTINGS: Mapping[str, str] = {

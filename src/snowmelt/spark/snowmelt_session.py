@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
 
 from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.db.database_server_clock import open_catalog_clock
@@ -19,6 +22,7 @@ from snowmelt.catalog.security.encryption_keys import KeyRing, open_or_create_ke
 from snowmelt.catalog.statements.executor import execute_statement, is_query
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.catalog.streaming.chunks import list_backlogged_table_ids
+from snowmelt.clock import Clock
 from snowmelt.config import Settings
 from snowmelt.errors import ConflictError, NotFound, SchemaNotFound, TableNotFound, UnknownOutcome
 from snowmelt.functions.caller.plan import CallerOptions
@@ -30,14 +34,18 @@ from snowmelt.spark import copy_dataframe_source, select
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.error_translation import translating_errors
 from snowmelt.spark.format import register
-from snowmelt.spark.functions.call_estimates import estimate_calls, measure_dry_run_calls
+from snowmelt.spark.functions.call_estimates import (
+    FunctionCallEstimate,
+    estimate_calls,
+    measure_dry_run_calls,
+)
 from snowmelt.spark.functions.call_log import (
     DRY_RUN_FOLDER,
     create_call_log_frame,
     delete_call_records,
     read_call_records,
 )
-from snowmelt.spark.functions.registry import SparkFunctions, is_spark_catalog_name
+from snowmelt.spark.functions.registry import RewrittenQuery, SparkFunctions, is_spark_catalog_name
 from snowmelt.spark.insert_statements import (
     INSERT_RESULT_COLUMNS,
     CreateTableAs,
@@ -49,6 +57,7 @@ from snowmelt.spark.load_job import SparkLoadRunner
 from snowmelt.spark.migration_job import migrate_table
 from snowmelt.spark.session import apply_required_settings, local_session
 from snowmelt.spark.sql.read_planner import (
+    PlannedTable,
     QueryPlanner,
     TableFileCounts,
     count_table_files,
@@ -62,6 +71,7 @@ from snowmelt.spark.sql.system_views import (
     is_information_schema_view,
 )
 from snowmelt.spark.sql.table_references import (
+    SparkQuery,
     parse_dotted_name,
     parse_query,
     qualify_reference,
@@ -70,21 +80,7 @@ from snowmelt.spark.sql.table_references import (
 from snowmelt.spark.tables.spark_column_mapping import list_visible_columns
 from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_task_slots
 from snowmelt.storage.store_factory import open_store
-from snowmelt.table.migration import MigrationSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Self
-
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame, SparkSession
-
-    from snowmelt.clock import Clock
-    from snowmelt.spark.functions.call_estimates import FunctionCallEstimate
-    from snowmelt.spark.functions.registry import RewrittenQuery
-    from snowmelt.spark.sql.read_planner import PlannedTable
-    from snowmelt.spark.sql.table_references import SparkQuery
-    from snowmelt.table.migration import MigrationResult
+from snowmelt.table.migration import MigrationResult, MigrationSettings
 
 _DEFAULT_CALL_LOG_DAYS = 7
 _UTC_ZONE_NAMES = frozenset({"UTC", "ETC/UTC", "Z", "GMT", "+00:00"})

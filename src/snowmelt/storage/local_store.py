@@ -18,8 +18,10 @@ import os
 import secrets
 import stat
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from snowmelt.errors import (
     AlreadyExists,
@@ -44,11 +46,6 @@ from snowmelt.storage.verified_disk_sync import (
     load_libc,
     may_file_predate,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
 
 # --- Single files of a local store: one being read, one being written.
 

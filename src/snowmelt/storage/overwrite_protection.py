@@ -9,15 +9,12 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from snowmelt.errors import OutputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _CATALOG_FILE_NAME = "catalog.db"
 _URL_SCHEME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")

@@ -6,6 +6,7 @@ points, which is the order of their UTF-8 bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -13,7 +14,6 @@ from snowmelt.errors import PathRefused
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 

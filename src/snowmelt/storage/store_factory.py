@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from snowmelt.errors import ConfigurationError, MissingExtra
 from snowmelt.storage.local_store import LocalStore
-
-if TYPE_CHECKING:
-    from snowmelt.storage.store import Store
+from snowmelt.storage.store import Store
 
 _URL_SCHEME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 

@@ -7,19 +7,15 @@ collection retains them as long as a blob that was not registered.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import datetime as dt
+from collections.abc import Container, Iterable
+
+import sqlalchemy as sa
 
 from snowmelt.catalog.jobs import load_history, maintenance_history, migration_history
 from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.errors import NotFound
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Container, Iterable
-
-    import sqlalchemy as sa
-
-    from snowmelt.storage.store import ObjectInfo
+from snowmelt.storage.store import ObjectInfo
 
 _DATA_FOLDER = "/data/"
 

@@ -7,8 +7,8 @@ the blob, and nothing of the chunk is returned.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,9 +17,6 @@ from snowmelt.errors import BlobCorrupt, BlobInvalid, InvalidRow
 from snowmelt.schema.iceberg_table_form import native_schema, to_native_table
 from snowmelt.schema.types import TableSchema
 from snowmelt.table.warehouse_paths import open_cached_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True)

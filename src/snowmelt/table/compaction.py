@@ -11,39 +11,34 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from snowmelt import failpoints
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.leases import renewing_lease
 from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind, MaintenanceTotals
 from snowmelt.catalog.objects.tables import find_table
+from snowmelt.clock import Clock
 from snowmelt.errors import TableInconsistent
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.iceberg_table_form import native_schema
+from snowmelt.schema.types import TableName
 from snowmelt.table.external_sort import ExternalSorter, make_sort_keys
 from snowmelt.table.file_replacement_run import (
+    MaintenanceSettings,
+    OpenMaintenanceRun,
     abort_maintenance_run,
     begin_maintenance_run,
     commit_maintenance_run,
 )
-from snowmelt.table.iceberg import list_native_files
-from snowmelt.table.native_file_writer import NativeWriter
+from snowmelt.table.iceberg import NativeFile, list_native_files
+from snowmelt.table.native_file_writer import NativeWriter, WrittenFile
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.table_reader import read_native_batches
 from snowmelt.table.warehouse_paths import open_cached_store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.clock import Clock
-    from snowmelt.schema.types import TableName
-    from snowmelt.table.file_replacement_run import MaintenanceSettings, OpenMaintenanceRun
-    from snowmelt.table.iceberg import NativeFile
-    from snowmelt.table.native_file_writer import WrittenFile
 
 _SMALL_FILE_SHARE = 0.75
 _BATCH_ROWS = 64 * 1024

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.schema.iceberg_table_form import native_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from snowmelt.schema.types import TableSchema
+from snowmelt.schema.types import TableSchema
 
 # Sorting takes the rows, their order and a copy of the rows in that order.
 _MEMORY_COPIES = 3

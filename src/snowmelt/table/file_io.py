@@ -7,18 +7,14 @@ access, and PyIceberg needs no library for any cloud. Local files are opened by 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from types import TracebackType
 from urllib.parse import urlsplit
 
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 
 from snowmelt.errors import ObjectMissing
+from snowmelt.storage.store import OpenObject, Store
 from snowmelt.table.warehouse_paths import open_cached_store
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from snowmelt.storage.store import OpenObject, Store
 
 # Metadata is smaller; data files are read in parts, of which readers choose few.
 _MAX_WHOLE_READ_BYTES = 8 * 1024 * 1024

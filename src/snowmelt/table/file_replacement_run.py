@@ -11,38 +11,34 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+
+from pyiceberg.manifest import DataFile
 
 from snowmelt import failpoints
 from snowmelt.backoff import growing_delays_s
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import leases, maintenance_history
-from snowmelt.catalog.jobs.leases import new_lease_owner
+from snowmelt.catalog.jobs.leases import Lease, new_lease_owner
 from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind, MaintenanceTotals
 from snowmelt.catalog.jobs.run_history import RunState
-from snowmelt.catalog.model.records import MetadataPointer
+from snowmelt.catalog.model.records import MetadataPointer, TableRecord
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_metadata_pointer
-from snowmelt.clock import to_epoch_ms
+from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownOutcome
 from snowmelt.failpoints import Failpoint
+from snowmelt.schema.types import TableName
 from snowmelt.table.file_io import make_file_io
-from snowmelt.table.iceberg import IcebergAppend, begin_transaction, find_expired_snapshots
-from snowmelt.table.native_file_writer import make_data_file
+from snowmelt.table.iceberg import (
+    IcebergAppend,
+    NativeTable,
+    begin_transaction,
+    find_expired_snapshots,
+)
+from snowmelt.table.native_file_writer import WrittenFile, make_data_file
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.warehouse_paths import open_warehouse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pyiceberg.manifest import DataFile
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.jobs.leases import Lease
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.clock import Clock
-    from snowmelt.schema.types import TableName
-    from snowmelt.table.iceberg import NativeTable
-    from snowmelt.table.native_file_writer import WrittenFile
 
 _MIB = 1024 * 1024
 _MAX_ATTEMPTS = 100

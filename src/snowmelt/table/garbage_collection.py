@@ -22,12 +22,15 @@ import contextlib
 import datetime as dt
 import logging
 import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
 
 from snowmelt import failpoints
 from snowmelt.blob.encryption import parse_blob_path
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import (
     leases,
     load_history,
@@ -36,6 +39,7 @@ from snowmelt.catalog.jobs import (
     stream_read_positions,
 )
 from snowmelt.catalog.jobs.run_history import RunState
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import retention
 from snowmelt.catalog.objects.tables import (
     delete_table_record,
@@ -46,8 +50,10 @@ from snowmelt.catalog.objects.tables import (
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.catalog.streaming import unregistered_blobs as stages
 from snowmelt.catalog.streaming.unregistered_blobs import StagedBlob
+from snowmelt.clock import Clock
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.failpoints import Failpoint
+from snowmelt.storage.store import Store
 from snowmelt.table.active_run_files import exclude_files_of_active_runs
 from snowmelt.table.file_replacement_run import abort_orphaned_maintenance_runs
 from snowmelt.table.iceberg import (
@@ -58,16 +64,6 @@ from snowmelt.table.iceberg import (
 from snowmelt.table.load_commit import abort_orphaned_loads
 from snowmelt.table.migration import abort_orphaned_migrations, migration_lease_name
 from snowmelt.table.warehouse_paths import Warehouse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.clock import Clock
-    from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.table")
 

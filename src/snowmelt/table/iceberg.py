@@ -9,9 +9,10 @@ commits preserve, and in the snapshot's summary, which proves them.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.noop import NoopCatalog
@@ -21,9 +22,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile, ToOutputFile
 from pyiceberg.table import CommitTableResponse, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
-from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.table.update import AddSnapshotUpdate, update_table_metadata
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    TableRequirement,
+    TableUpdate,
+    update_table_metadata,
+)
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.types import (
     BinaryType,
@@ -43,17 +49,10 @@ from pyiceberg.types import (
 from snowmelt.errors import ConflictError, TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID
 from snowmelt.schema.iceberg_table_form import native_schema
+from snowmelt.schema.types import TableSchema
 from snowmelt.table.file_io import make_file_io
 from snowmelt.table.native_file_writer import WrittenFile, make_data_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from pyiceberg.table.snapshots import Snapshot
-    from pyiceberg.table.update import TableRequirement, TableUpdate
-
-    from snowmelt.schema.types import TableSchema
-    from snowmelt.table.warehouse_paths import Warehouse
+from snowmelt.table.warehouse_paths import Warehouse
 
 MAX_SNAPSHOTS = 50
 

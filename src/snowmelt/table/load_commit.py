@@ -15,18 +15,29 @@ A load's rows for the error table are committed in the same transaction.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import logging
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
 
 from snowmelt import failpoints
 from snowmelt.backoff import growing_delays_s
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import leases, load_history
-from snowmelt.catalog.jobs.leases import renewing_lease
-from snowmelt.catalog.jobs.load_history import LoadedFileKey, LoadFileState, LoadRecord, LoadTotals
+from snowmelt.catalog.jobs.leases import Lease, renewing_lease
+from snowmelt.catalog.jobs.load_history import (
+    LoadedFileKey,
+    LoadFileRecord,
+    LoadFileState,
+    LoadRecord,
+    LoadTotals,
+    OffsetAdvance,
+)
 from snowmelt.catalog.jobs.run_history import RunState
-from snowmelt.catalog.model.records import MetadataPointer
+from snowmelt.catalog.model.records import MetadataPointer, TableRecord
 from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.tables import (
     create_table,
@@ -39,7 +50,7 @@ from snowmelt.catalog.security.access_control import (
     apply_future_table_grants,
     require_table_privilege,
 )
-from snowmelt.clock import to_epoch_ms
+from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import (
     CommitLost,
     ConflictError,
@@ -52,25 +63,12 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.failpoints import Failpoint
-from snowmelt.table.iceberg import IcebergAppend, IcebergSummary, commit_append
+from snowmelt.schema.types import TableName
+from snowmelt.table.iceberg import IcebergAppend, IcebergSummary, NativeTable, commit_append
+from snowmelt.table.native_file_writer import WrittenFile
 from snowmelt.table.rejects import REJECT_SCHEMA
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.warehouse_paths import open_warehouse
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Iterator, Sequence
-
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.jobs.leases import Lease
-    from snowmelt.catalog.jobs.load_history import LoadFileRecord, OffsetAdvance
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.clock import Clock
-    from snowmelt.schema.types import TableName
-    from snowmelt.table.iceberg import NativeTable
-    from snowmelt.table.native_file_writer import WrittenFile
 
 # A loser reads the metadata anew and writes a manifest; some 30 ms each.
 _MAX_ATTEMPTS = 100

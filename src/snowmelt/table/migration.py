@@ -19,18 +19,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
 
 from snowmelt import failpoints, tracing
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import leases, migration_history
-from snowmelt.catalog.jobs.leases import new_lease_owner, renewing_lease
+from snowmelt.catalog.jobs.leases import Lease, new_lease_owner, renewing_lease
 from snowmelt.catalog.jobs.migration_history import MigrationRecord, MigrationTotals
 from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.model.records import MetadataPointer, TableRecord
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_metadata_pointer
-from snowmelt.catalog.streaming.chunks import list_chunks, quarantine_chunk
-from snowmelt.clock import SystemClock, to_epoch_ms
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.catalog.streaming.chunks import ChunkRecord, list_chunks, quarantine_chunk
+from snowmelt.clock import Clock, SystemClock, to_epoch_ms
 from snowmelt.errors import (
     CommitLost,
     ConflictError,
@@ -39,6 +43,7 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.failpoints import Failpoint
+from snowmelt.schema.types import TableName
 from snowmelt.table.iceberg import IcebergAppend, IcebergSummary, NativeTable, commit_append
 from snowmelt.table.migration_task import (
     MigrationTask,
@@ -51,18 +56,6 @@ from snowmelt.table.native_file_writer import WrittenFile
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.table_reader import make_chunk_read_tasks
 from snowmelt.table.warehouse_paths import open_warehouse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.jobs.leases import Lease
-    from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.catalog.streaming.chunks import ChunkRecord
-    from snowmelt.clock import Clock
-    from snowmelt.schema.types import TableName
 
 _MIB = 1024 * 1024
 

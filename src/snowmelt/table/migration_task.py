@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 from snowmelt import failpoints
 from snowmelt.errors import BlobCorrupt
 from snowmelt.failpoints import Failpoint
+from snowmelt.schema.types import TableSchema
 from snowmelt.table.chunk_reader import (
     ChunkReadTask,
     concatenate_native_tables,
@@ -20,11 +22,6 @@ from snowmelt.table.chunk_reader import (
 from snowmelt.table.external_sort import make_sort_keys
 from snowmelt.table.native_file_writer import WrittenFile, write_native_file
 from snowmelt.table.warehouse_paths import open_cached_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from snowmelt.schema.types import TableSchema
 
 # What a task holds in memory before it writes a file: some 128 MiB when compressed.
 _MAX_BUFFERED_BYTES = 512 * 1024 * 1024

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 
 from snowmelt.errors import InternalError
 from snowmelt.schema.chunk_types import FIELD_ID
+from snowmelt.storage.store import ObjectWriter, Store
 from snowmelt.table.column_bounds import ColumnBounds, compute_column_bounds, merge_bounds
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
-    from snowmelt.storage.store import ObjectWriter, Store
 
 # Small enough that a filter on a sorted table skips most of a file, large enough to encode well.
 _ROW_GROUP_ROWS = 256 * 1024

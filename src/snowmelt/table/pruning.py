@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -24,14 +24,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from snowmelt.schema.iceberg_table_form import native_fields, needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
 from snowmelt.table.column_bounds import StoredBound, decode_bound
-from snowmelt.wire.column_statistics import StoredStatisticsDecoder
+from snowmelt.wire.column_statistics import StatisticBounds, StoredStatisticsDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
     from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord
     from snowmelt.table.iceberg import NativeFile
-    from snowmelt.wire.column_statistics import StatisticBounds
 
 LiteralValue: TypeAlias = (
     bool | int | float | Decimal | str | bytes | dt.date | dt.time | dt.datetime | None

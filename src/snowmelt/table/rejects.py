@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType, TableSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _MAX_TEXT_CHARACTERS = MAX_TEXT_BYTES // 4
 

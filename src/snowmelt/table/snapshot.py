@@ -9,22 +9,20 @@ deadline; garbage collection waits longer than that. So the rows of chunks are r
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.tables import find_table, list_table_schema_versions
 from snowmelt.catalog.security.access_control import require_table_privilege
-from snowmelt.catalog.streaming.chunks import read_chunk_range
+from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord, read_chunk_range
+from snowmelt.clock import Clock
 from snowmelt.errors import ConfigurationError, TableInconsistent
+from snowmelt.schema.types import TableName, TableSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord
-    from snowmelt.clock import Clock
-    from snowmelt.schema.types import TableName, TableSchema
     from snowmelt.table.iceberg import NativeFile, NativeTable
 
 # Ten minutes less than the shipped retention, so that collection waits longer than any query.

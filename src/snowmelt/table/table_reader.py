@@ -6,18 +6,23 @@ names the blob, unless the blob has been restored.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from snowmelt.blob.encryption import derive_blob_key
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects.tables import list_table_schema_versions
-from snowmelt.clock import SystemClock
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.catalog.streaming.chunks import ChunkRecord
+from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID
 from snowmelt.schema.iceberg_table_form import native_schema
+from snowmelt.schema.types import TableName, TableSchema
+from snowmelt.storage.store import Store
 from snowmelt.table.chunk_reader import (
     ChunkReadTask,
     concatenate_native_tables,
@@ -26,18 +31,8 @@ from snowmelt.table.chunk_reader import (
     run_chunk_read_task,
 )
 from snowmelt.table.file_io import make_file_io
+from snowmelt.table.iceberg import NativeFile
 from snowmelt.table.snapshot import take_snapshots
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.catalog.streaming.chunks import ChunkRecord
-    from snowmelt.clock import Clock
-    from snowmelt.schema.types import TableName, TableSchema
-    from snowmelt.storage.store import Store
-    from snowmelt.table.iceberg import NativeFile
 
 
 def make_chunk_read_tasks(

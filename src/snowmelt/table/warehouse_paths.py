@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from snowmelt.errors import ConfigurationError, TableInconsistent
+from snowmelt.schema.types import TableName
+from snowmelt.storage.store import Store
 from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
     from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.schema.types import TableName
-    from snowmelt.storage.store import Store
 
 _PLAIN_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _MAX_NAME_BYTES = 120

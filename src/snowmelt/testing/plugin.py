@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from snowmelt import failpoints
+from snowmelt.client.client import Client
 from snowmelt.clock import ManualClock
 from snowmelt.testing.service import LocalService
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from snowmelt.client.client import Client
 
 _MAX_CLIENT_LAG = dt.timedelta(milliseconds=100)
 _CLOCK_START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

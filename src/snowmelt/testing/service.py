@@ -5,23 +5,19 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, Unpack
+from types import TracebackType
+from typing import Self, Unpack
 
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.catalog.sql.cursor import parse_table_name
-from snowmelt.clock import SystemClock
+from snowmelt.catalog.statements.statement_context import StatementResult
+from snowmelt.client.client import Client
+from snowmelt.client.settings import ClientOptions
+from snowmelt.clock import Clock, SystemClock
 from snowmelt.embedded import EmbeddedService
 from snowmelt.errors import SnowmeltError
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from snowmelt.catalog.statements.statement_context import StatementResult
-    from snowmelt.client.client import Client
-    from snowmelt.client.settings import ClientOptions
-    from snowmelt.clock import Clock
 
 
 class LocalService:

@@ -10,12 +10,14 @@ runs once more without kills, and the rows are counted.
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.load_history import list_loads
 from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
 from snowmelt.catalog.jobs.run_history import RunState
@@ -26,12 +28,6 @@ from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
 from snowmelt.testing.crash_harness import CrashHarness
 from snowmelt.testing.workload import COLUMNS_DDL
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
-
-    from snowmelt.catalog.db.database import Database
 
 _READ_INTERVAL_S = 0.2
 

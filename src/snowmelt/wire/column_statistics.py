@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,8 +20,6 @@ from snowmelt.schema.types import (
 from snowmelt.wire.streaming import ChunkStatisticsMessage, ColumnStatisticsMessage, ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
     from snowmelt.schema import statistics
 
 StatisticValue: TypeAlias = int | float | bytes | None

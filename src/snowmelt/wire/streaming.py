@@ -7,14 +7,12 @@ conversion of columns to and from `table_columns`, and the status codes (§2.7).
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
 from snowmelt.schema.column_metadata import column_from_fields, column_to_fields
-
-if TYPE_CHECKING:
-    from snowmelt.schema.types import Column
+from snowmelt.schema.types import Column
 
 Sequencer = Annotated[int, msgspec.Meta(ge=0)]
 

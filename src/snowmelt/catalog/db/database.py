@@ -9,11 +9,13 @@ BEGIN IMMEDIATE on the single write connection, and a reader with BEGIN on read-
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -31,11 +33,6 @@ from snowmelt.errors import (
     TransactionConflict,
     UnknownOutcome,
 )
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterator
-
 
 # SQLSTATEs of PostgreSQL: after a serialization failure or deadlock the same may be run again,
 # and after a unique violation too: another transaction inserted first what this one now finds.

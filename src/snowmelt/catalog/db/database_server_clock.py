@@ -7,14 +7,11 @@ the clocks of their machines differ by more than `MAX_CLOCK_SKEW_S`, the databas
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
 
 from snowmelt.catalog.db.database import Database, read_server_time
 from snowmelt.clock import Clock, SystemClock
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
 
 # Below that a machine's own clock is as good: a measurement has the network in it.
 MAX_CLOCK_SKEW_S = 5.0

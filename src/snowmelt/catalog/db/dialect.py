@@ -7,6 +7,7 @@ planned anew for each size of a group, but built once. SQLite inserts and update
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -17,8 +18,6 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from sqlalchemy.sql.compiler import SQLCompiler
 
 _RecordT = TypeVar("_RecordT")

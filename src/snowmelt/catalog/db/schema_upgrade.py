@@ -7,17 +7,15 @@ step of its own in `upgrade_schema`, and any change a new `SCHEMA_VERSION`.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    import datetime as dt
 
 _log = logging.getLogger(__name__)
 

@@ -13,21 +13,17 @@ import os
 import platform
 import threading
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.db.dialect import make_insert
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sqlalchemy import Connection
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.clock import Clock
+from snowmelt.clock import Clock
 
 _LEASES = model.leases
 

@@ -6,22 +6,18 @@ swaps the table's metadata pointer.
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert, replace_nul
 from snowmelt.catalog.jobs.run_history import RunHistory, RunState
 from snowmelt.errors import CommitLost, NotFound
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Collection, Sequence
-
-    from sqlalchemy import Connection
 
 _LOADS = model.loads
 _LOADED_FILES = model.loaded_files

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.jobs.run_history import RunHistory, RunState
-
-if TYPE_CHECKING:
-    import datetime as dt
 
 _MAINTENANCE_RUNS = model.maintenance_runs
 

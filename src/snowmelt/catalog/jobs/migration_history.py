@@ -5,20 +5,17 @@ The backlog and the totals by state feed the metrics.
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from snowmelt.catalog import model
 from snowmelt.catalog.jobs.run_history import RunHistory, RunState
 from snowmelt.errors import NotFound
 from snowmelt.schema.types import TableName
-
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from sqlalchemy import Connection
 
 _MIGRATIONS = model.migrations
 

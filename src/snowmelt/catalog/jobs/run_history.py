@@ -7,6 +7,7 @@ the table's metadata pointer.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -16,7 +17,6 @@ from snowmelt.catalog.db.dialect import replace_nul
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping
 
     from _typeshed import DataclassInstance
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_insert
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 _SERVICES = model.services
 

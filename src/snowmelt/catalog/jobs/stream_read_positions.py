@@ -7,15 +7,12 @@ longer holds back garbage collection. Functions take a connection and do not com
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from snowmelt.catalog.db.dialect import make_insert
 from snowmelt.catalog.model import stream_offsets
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 POSITION_TTL = dt.timedelta(days=1)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from snowmelt.schema.types import TableName, TableSchema
+from snowmelt.schema.types import TableName, TableSchema
 
 
 class SecurityIntegration(msgspec.Struct, frozen=True, kw_only=True):

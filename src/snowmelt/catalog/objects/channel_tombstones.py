@@ -6,19 +6,15 @@ a writer of the old table can never match a channel of the new one.
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Collection, Sequence
-
-    from snowmelt.schema.types import TableName
+from snowmelt.schema.types import TableName
 
 _CHANNELS = model.channels
 _CHANNEL_HISTORY = model.channel_history

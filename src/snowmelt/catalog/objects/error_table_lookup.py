@@ -6,17 +6,13 @@ that were sent to the table, so no further privilege is needed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.errors import TableNotFound
-
-if TYPE_CHECKING:
-    from snowmelt.catalog.model.records import TableRecord
 
 _TABLES = model.tables
 

@@ -6,27 +6,23 @@ them can be called with the same number of arguments.
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.model.privilege_kinds import ObjectKind
 from snowmelt.catalog.objects.tables import find_namespace_ids, select_in_schemas
 from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
 from snowmelt.functions.errors import IntegrationDisabled
+from snowmelt.functions.signature import FunctionSignature, SqlType
 from snowmelt.schema.types import to_display_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Collection, Sequence
-
-    from snowmelt.catalog.model.privilege_kinds import ObjectKind
-    from snowmelt.functions.signature import FunctionSignature, SqlType
 
 _FUNCTIONS = model.external_functions
 _TRANSLATORS = model.translators

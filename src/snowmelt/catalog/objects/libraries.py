@@ -6,9 +6,11 @@ A library runs code wherever tables are loaded, so only ACCOUNTADMIN may create 
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
 
@@ -16,10 +18,6 @@ from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_record
 from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.schema.types import to_display_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Mapping, Sequence
 
 FunctionKind: TypeAlias = Literal["filter", "parser", "source"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,9 +15,6 @@ from snowmelt.catalog.objects.external_functions import drop_functions_and_trans
 from snowmelt.catalog.objects.tables import drop_tables, find_namespace_ids
 from snowmelt.errors import AlreadyExists, DatabaseNotFound
 from snowmelt.schema.types import to_display_name
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 DEFAULT_SCHEMA = "PUBLIC"
 

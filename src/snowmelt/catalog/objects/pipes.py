@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.objects.tables import select_in_schemas
+from snowmelt.catalog.sql.pipe_copy import PipeCopy
 from snowmelt.errors import AlreadyExists, PipeNotFound
 from snowmelt.schema.types import TableName, to_display_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from snowmelt.catalog.sql.pipe_copy import PipeCopy
 
 # Behind a table's name: the pipe that each table has by itself.
 DEFAULT_PIPE_SUFFIX = "-STREAMING"

@@ -7,13 +7,15 @@ removal of NOT NULL. The caller infers the types; a later caller gets the column
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 from snowmelt.catalog.objects.channel_tombstones import write_rename_tombstones
 from snowmelt.catalog.objects.namespaces import (
     list_databases,
@@ -42,12 +44,6 @@ from snowmelt.errors import (
 )
 from snowmelt.schema.column_change_compatibility import next_ordinal
 from snowmelt.schema.types import Column, TableName, to_display_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Collection, Sequence
-
-    from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 
 _TABLES = model.tables
 _SCHEMAS = model.schemas

@@ -9,11 +9,14 @@ Locks are taken from the outside in: database, schema, table.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import datetime as dt
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.model.privilege_kinds import ObjectKind
+from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 from snowmelt.catalog.objects.channel_tombstones import restore_channels
 from snowmelt.catalog.objects.external_functions import restore_functions_and_translators
 from snowmelt.catalog.objects.namespaces import (
@@ -25,14 +28,6 @@ from snowmelt.catalog.objects.namespaces import (
 from snowmelt.catalog.objects.tables import find_namespace_ids, find_table_by_id
 from snowmelt.errors import AlreadyExists, NotRestorable
 from snowmelt.schema.types import TableName, to_display_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Mapping, Sequence
-
-    from snowmelt.catalog.model.privilege_kinds import ObjectKind
-    from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
-
 
 _TABLES = model.tables
 _SCHEMAS = model.schemas

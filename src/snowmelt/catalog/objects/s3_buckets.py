@@ -7,10 +7,11 @@ granted roles.
 
 from __future__ import annotations
 
+import datetime as dt
 import ipaddress
 import re
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
@@ -19,10 +20,6 @@ from snowmelt.catalog.db.dialect import add_or_delete_row, make_insert, make_rec
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PRIVILEGES
 from snowmelt.catalog.security.access_control import require_role
 from snowmelt.errors import AlreadyExists, BucketNameInvalid, NotEmpty, NotFound
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Collection
 
 _BUCKETS = model.buckets
 _GRANTS = model.grants

@@ -7,10 +7,12 @@ each file either referenced here or known to be garbage.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import secrets
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -18,10 +20,6 @@ from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert, make_record
 from snowmelt.catalog.objects.s3_buckets import lock_bucket
 from snowmelt.errors import ObjectChanged, ObjectMissing, UploadNotFound
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Collection, Mapping, Sequence
 
 _OBJECTS = model.objects
 _DROPPED_FILES = model.dropped_files

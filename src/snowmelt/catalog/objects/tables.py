@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -28,10 +29,6 @@ from snowmelt.errors import (
 )
 from snowmelt.schema.iceberg_table_form import find_companion_conflict
 from snowmelt.schema.types import Column, TableName, TableSchema, to_display_name
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
 
 _TABLES = model.tables
 _SCHEMAS = model.schemas

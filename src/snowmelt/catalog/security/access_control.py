@@ -8,9 +8,11 @@ reported as missing.
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import hashlib
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import sqlalchemy as sa
 
@@ -24,6 +26,7 @@ from snowmelt.catalog.model.privilege_kinds import (
     ObjectKind,
     public_key_to_der,
 )
+from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 from snowmelt.errors import (
     AlreadyExists,
     DatabaseNotFound,
@@ -33,13 +36,6 @@ from snowmelt.errors import (
     TableNotFound,
 )
 from snowmelt.schema.types import to_display_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Collection, Sequence
-
-    from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
-
 
 _TABLES_BY_KIND = {
     "DATABASE": model.databases,

@@ -11,8 +11,9 @@ import base64
 import contextlib
 import os
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import sqlalchemy as sa
 from cryptography.exceptions import InvalidTag
@@ -21,16 +22,11 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.db.dialect import make_insert
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.errors import ConfigurationError
 from snowmelt.storage.local_store import create_durable_file, make_durable_folder, open_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.model.records import TableRecord
 
 KEY_BYTES = 32
 MASTER_KEY_FILE = "master.key"

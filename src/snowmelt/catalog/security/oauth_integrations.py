@@ -6,8 +6,10 @@ supported ones and the reasons.
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -17,10 +19,6 @@ from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.model.records import SecurityIntegration
 from snowmelt.errors import AlreadyExists, NotFound, UserError
 from snowmelt.schema.types import to_display_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Mapping
 
 _SECURITY_INTEGRATIONS = model.security_integrations
 

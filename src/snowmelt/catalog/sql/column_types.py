@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.schema.types import MAX_BINARY_BYTES, MAX_TEXT_BYTES, Column, LogicalType
-
-if TYPE_CHECKING:
-    from snowmelt.catalog.sql.cursor import TokenCursor
 
 MAX_PRECISION = 38
 MAX_SCALE = 37

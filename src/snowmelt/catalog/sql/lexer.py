@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from snowmelt.errors import StatementError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class TokenKind(StrEnum):

@@ -6,18 +6,16 @@ list of functions.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from snowmelt.catalog.sql.column_types import ColumnType, parse_column_type
 from snowmelt.catalog.sql.cursor import ObjectName, TokenCursor
 from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
 from snowmelt.schema.types import to_display_name, to_internal_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 
 @dataclass(frozen=True, slots=True)

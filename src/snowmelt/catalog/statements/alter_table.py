@@ -6,10 +6,11 @@ Columns that a stored row lacks read as NULL. Dropped columns are not read.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import renames_and_evolution, retention, tables
 from snowmelt.catalog.sql.column_types import parse_column_type
 from snowmelt.catalog.sql.cursor import NameLevel, ObjectName, TokenCursor
@@ -29,11 +30,6 @@ from snowmelt.catalog.statements.statement_context import (
 from snowmelt.catalog.statements.tables import parse_column
 from snowmelt.schema.column_change_compatibility import next_ordinal, widen_column_type
 from snowmelt.schema.types import Column, TableName, to_display_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from snowmelt.catalog.model.records import TableRecord
 
 _MAX_LISTED_COLUMNS = 20
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.objects import s3_buckets
+from snowmelt.catalog.objects.s3_buckets import BucketRecord
 from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.statements.statement_context import (
@@ -19,11 +20,6 @@ from snowmelt.catalog.statements.statement_context import (
     skip_if_exists,
     skip_if_missing,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from snowmelt.catalog.objects.s3_buckets import BucketRecord
 
 SELECT_DIALECTS = ("aws", "ceph", "ceph-2020")
 _QUOTING_HINT = "the name of a bucket with other signs than letters is written in quotes: 'my-data'"

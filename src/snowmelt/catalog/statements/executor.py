@@ -5,10 +5,10 @@ Does not run queries. `is_query` recognizes them, and Spark runs them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
 from snowmelt.catalog.sql.lexer import is_query
@@ -21,11 +21,6 @@ from snowmelt.catalog.statements.statement_context import (
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import NotFound, TransactionConflict
 from snowmelt.schema.types import to_display_name, to_internal_name
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.db.database import Database
 
 __all__ = ["StatementResult", "execute_statement", "is_query"]
 

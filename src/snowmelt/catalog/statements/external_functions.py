@@ -7,10 +7,11 @@ SHOW FUNCTIONS are of both.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snowmelt.catalog.objects import external_functions
 from snowmelt.catalog.objects.external_functions import (
@@ -66,10 +67,6 @@ from snowmelt.functions.errors import UrlRefused
 from snowmelt.functions.signature import FunctionSignature
 from snowmelt.functions.urls import parse_url, resolve_allowed_url
 from snowmelt.schema.types import LogicalType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 REDACTED = "******"
 # What OR ALTER and ALTER leave alone: whoever calls the function counts on it.

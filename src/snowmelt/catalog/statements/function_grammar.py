@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
+from snowmelt.catalog.sql.cursor import ObjectName, TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.sql.property_clauses import (
     Clause,
@@ -31,9 +31,6 @@ from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.signature import FunctionArgument, SqlType, parse_sql_type_text
 from snowmelt.functions.wire.headers import validate_custom_headers
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
-
-if TYPE_CHECKING:
-    from snowmelt.catalog.sql.cursor import ObjectName, TokenCursor
 
 # Specification of the format, §1.1; the last is used in the wild.
 # fmt: off

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
 
 from snowmelt.catalog.model.privilege_kinds import PRIVILEGES, ObjectKind
 from snowmelt.catalog.objects import namespaces, s3_buckets, tables
@@ -14,8 +16,11 @@ from snowmelt.catalog.objects.external_functions import (
     list_external_functions,
     list_translators,
 )
+from snowmelt.catalog.objects.s3_buckets import PrefixGrant
 from snowmelt.catalog.security import access_control
+from snowmelt.catalog.security.access_control import GrantRecord
 from snowmelt.catalog.sql.cursor import NameLevel, ObjectName, TokenCursor, display_schema
+from snowmelt.catalog.sql.lexer import SqlToken
 from snowmelt.catalog.statements.buckets import find_owned_bucket, parse_bucket_name
 from snowmelt.catalog.statements.function_grammar import parse_overload
 from snowmelt.catalog.statements.integrations import lock_owned_integration
@@ -28,17 +33,8 @@ from snowmelt.catalog.statements.statement_context import (
     StatementSession,
 )
 from snowmelt.errors import PrivilegeMissing, StatementError
+from snowmelt.functions.signature import SqlType
 from snowmelt.schema.types import to_display_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from sqlalchemy import Connection
-
-    from snowmelt.catalog.objects.s3_buckets import PrefixGrant
-    from snowmelt.catalog.security.access_control import GrantRecord
-    from snowmelt.catalog.sql.lexer import SqlToken
-    from snowmelt.functions.signature import SqlType
 
 
 class GrantRole(Statement):

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, public_key_to_der
 from snowmelt.catalog.model.records import SecurityIntegration
 from snowmelt.catalog.objects import external_functions
+from snowmelt.catalog.objects.external_functions import ApiIntegrationRecord
 from snowmelt.catalog.security import oauth_integrations
 from snowmelt.catalog.security.access_control import VisibleObjects
 from snowmelt.catalog.security.oauth_integrations import (
@@ -53,11 +55,6 @@ from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
 from snowmelt.functions.errors import UrlRefused
 from snowmelt.functions.urls import parse_url_prefix
 from snowmelt.schema.types import to_display_name, to_internal_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from snowmelt.catalog.objects.external_functions import ApiIntegrationRecord
 
 _REDACTED = "******"
 

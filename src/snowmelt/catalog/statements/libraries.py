@@ -6,9 +6,10 @@ CREATE FILTER, PARSER and SOURCE check that the library has the factory without 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from snowmelt.catalog.objects import libraries
 from snowmelt.catalog.objects.libraries import FunctionKind, LibraryRecord, LoadFunctionRecord
@@ -29,10 +30,6 @@ from snowmelt.catalog.statements.statement_context import (
 from snowmelt.errors import NotFound, ObjectMissing, UserError
 from snowmelt.schema.types import to_display_name
 from snowmelt.storage.store_factory import open_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 # Calls that may bind names of a module.
 _NAME_BINDING_CALLS = frozenset({"globals", "vars", "exec", "setattr", "locals"})

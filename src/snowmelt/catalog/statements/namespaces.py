@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING
 
+from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord
 from snowmelt.catalog.objects import namespaces, renames_and_evolution, retention
 from snowmelt.catalog.objects import tables as table_objects
 from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
@@ -35,11 +36,6 @@ from snowmelt.catalog.statements.statement_context import (
 )
 from snowmelt.errors import NotEmpty, NotRestorable
 from snowmelt.schema.types import to_display_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord
 
 
 class CreateDatabase(Statement):

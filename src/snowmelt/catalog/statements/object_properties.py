@@ -5,8 +5,10 @@ The error table stores rejected rows of a table, and is created if it does not e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import cast
 
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.sql.cursor import NameLevel, ObjectName, TokenCursor, display_schema
@@ -21,12 +23,7 @@ from snowmelt.catalog.sql.property_clauses import (
 from snowmelt.catalog.statements.statement_context import StatementSession, make_statement_error
 from snowmelt.errors import TableNotFound
 from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_error_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.schema.types import TableName
+from snowmelt.schema.types import TableName
 
 _NAMESPACE_CLAUSES = {
     "DATA_RETENTION_TIME_IN_DAYS": Clause(

@@ -6,8 +6,8 @@ line in `_KINDS` and `LISTINGS`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind
@@ -27,10 +27,6 @@ from snowmelt.catalog.statements.statement_context import (
     StatementKind,
     parse_show_objects,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _KINDS = {
     kind.words: kind

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from snowmelt.catalog.model.privilege_kinds import PUBLIC
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import pipes
 from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, ObjectName, TokenCursor
 from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_copy_at_cursor
@@ -22,11 +23,6 @@ from snowmelt.catalog.statements.statement_context import (
 )
 from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import TableName, to_display_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from snowmelt.catalog.model.records import TableRecord
 
 
 class CreatePipe(Statement):

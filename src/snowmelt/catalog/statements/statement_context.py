@@ -5,14 +5,19 @@ Name lookups hide objects on which the role has no privilege: they raise the Not
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, dataclass_transform
+from typing import ClassVar, TypeAlias, dataclass_transform
+
+import sqlalchemy as sa
 
 from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PRIVILEGES, PUBLIC, ObjectKind
+from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 from snowmelt.catalog.objects.external_functions import (
     ApiIntegrationRecord,
     ExternalFunctionRecord,
@@ -38,6 +43,7 @@ from snowmelt.catalog.sql.cursor import (
     TokenCursor,
     display_schema,
 )
+from snowmelt.catalog.sql.lexer import SourcePosition
 from snowmelt.errors import (
     DatabaseNotFound,
     NotFound,
@@ -46,18 +52,9 @@ from snowmelt.errors import (
     StatementError,
     TableNotFound,
 )
+from snowmelt.functions.signature import SqlType
 from snowmelt.schema.types import LogicalType as ColumnKind
 from snowmelt.schema.types import TableName, to_display_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Iterable, Iterator
-
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
-    from snowmelt.catalog.sql.lexer import SourcePosition
-    from snowmelt.functions.signature import SqlType
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ one in one transaction, and retains the old one as dropped.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
-from typing import TYPE_CHECKING
 
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import error_table_lookup, renames_and_evolution, retention, tables
 from snowmelt.catalog.objects.channel_tombstones import transfer_channels
 from snowmelt.catalog.security import access_control
@@ -35,11 +36,6 @@ from snowmelt.catalog.statements.statement_context import (
 from snowmelt.catalog.streaming.channels import list_channels
 from snowmelt.errors import TableNotFound
 from snowmelt.schema.types import Column, to_display_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from snowmelt.catalog.model.records import TableRecord
 
 
 class CreateTable(Statement):

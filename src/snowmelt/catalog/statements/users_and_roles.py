@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from snowmelt.catalog.model.privilege_kinds import PUBLIC
 from snowmelt.catalog.security import access_control, access_keys
@@ -22,10 +23,6 @@ from snowmelt.catalog.statements.statement_context import (
     skip_if_missing,
 )
 from snowmelt.schema.types import to_display_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 _PUBLIC_KEY_SLOTS: dict[str, Literal[1, 2]] = {"RSA_PUBLIC_KEY": 1, "RSA_PUBLIC_KEY_2": 2}
 _USER_PROPERTIES = (*_PUBLIC_KEY_SLOTS, "DEFAULT_ROLE")

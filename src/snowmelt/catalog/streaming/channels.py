@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.channel_tombstones import (
     find_tombstones,
     tombstone_channel,
@@ -18,12 +21,6 @@ from snowmelt.catalog.objects.channel_tombstones import (
 from snowmelt.catalog.objects.tables import lock_tables
 from snowmelt.errors import ChannelFenced, ChannelNotFound, TableNotFound, TooManyChannels
 from snowmelt.schema.types import to_display_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Collection, Mapping, Sequence
-
-    from snowmelt.catalog.model.records import TableRecord
 
 # The limit that Snowpipe Streaming documents for one table.
 MAX_CHANNELS_PER_TABLE = 10_000

@@ -6,24 +6,20 @@ the object is deleted, the rows are removed. After an interruption the next run 
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from snowmelt.catalog import model
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.streaming.unregistered_blobs import StagedBlob, write_blob_tombstones
 from snowmelt.errors import TableInconsistent
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-    from sqlalchemy import Connection
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.model.records import TableRecord
 
 _CHUNKS = model.chunks
 _TABLES = model.tables

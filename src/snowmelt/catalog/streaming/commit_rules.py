@@ -7,16 +7,12 @@ chunk leaves no gap in a table's sequence. Codes are those of streaming v1 (spec
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
+from snowmelt.schema.column_change_compatibility import SchemaConflict
 from snowmelt.schema.types import TableName, to_display_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from snowmelt.schema.column_change_compatibility import SchemaConflict
 
 # From the service's first sight of a blob; what comes later may be on its way out already.
 REGISTRATION_WINDOW = dt.timedelta(hours=1)

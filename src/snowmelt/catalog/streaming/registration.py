@@ -7,12 +7,14 @@ last sequence numbers are written.
 
 from __future__ import annotations
 
+import datetime as dt
 import operator
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -45,12 +47,7 @@ from snowmelt.catalog.streaming.commit_rules import (
 )
 from snowmelt.errors import DatabaseNotFound, SchemaNotFound, TableNotFound
 from snowmelt.schema.column_change_compatibility import find_schema_conflict
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterator, Sequence
-
-    from snowmelt.schema.types import TableName
+from snowmelt.schema.types import TableName
 
 __all__ = ["ChannelAdvance", "ChunkOffer", "CommitCache", "CommitDecision", "register_chunks"]
 

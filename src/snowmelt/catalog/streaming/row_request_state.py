@@ -6,19 +6,17 @@ for paths on which a client was told to write base64; elsewhere no client writes
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect
 from snowmelt.catalog.db.dialect import make_insert, replace_nul
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Collection, Sequence
 
 _CHANNELS = model.channels
 _ROW_CHANNELS = model.row_channels

@@ -8,20 +8,17 @@ accept a blob whose deletion has been decided.
 
 from __future__ import annotations
 
+import datetime as dt
 import secrets
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Collection, Iterable, Sequence
-
-    from sqlalchemy import Connection
 
 # `_` separates the parts of a blob's name, so a prefix has none; 80 random bits.
 _PREFIX_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"

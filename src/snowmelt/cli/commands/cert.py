@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import ipaddress
 import os
@@ -14,8 +15,6 @@ from snowmelt.errors import OutputRefused, UserError
 from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 
 if TYPE_CHECKING:
-    import argparse
-
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 

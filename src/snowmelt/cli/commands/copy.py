@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
 from pathlib import Path
@@ -18,8 +19,6 @@ from snowmelt.cli.spark_session import opening_spark_session, translating_spark_
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
-    import argparse
-
     from snowmelt.loaders.copy_job import CopyResult, TaskRunner
     from snowmelt.loaders.load_task_execution import PortionResult
 

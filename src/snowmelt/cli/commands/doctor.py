@@ -35,12 +35,12 @@ from snowmelt.cli.command_context import load_settings, may_have_catalog, openin
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.config import Settings, find_unknown_variables, variable_for_setting
 from snowmelt.errors import ConfigurationError, SnowmeltError, StageUnavailable
+from snowmelt.storage.store import Store
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.jobs.services import ServiceRecord
     from snowmelt.ingest.stage_locations import StageGrant
-    from snowmelt.storage.store import Store
 
 NAME = "doctor"
 SUMMARY = "check settings, programs, places, clocks, catalog and service, a line each"

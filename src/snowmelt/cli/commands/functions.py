@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import csv
 import signal
 import sys
 import uuid
+from collections.abc import Callable, Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.cli.command_context import add_action, load_settings, run_action
 from snowmelt.errors import UserError
+from snowmelt.functions.signature import FunctionSignature
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterator
-
     from snowmelt.functions.probe import ServiceProbe
     from snowmelt.functions.proxy.relay import LoopbackHttpServer
     from snowmelt.functions.service import RemoteService
     from snowmelt.functions.service.asgi import AsgiApp
-    from snowmelt.functions.signature import FunctionSignature
 
 NAME = "functions"
 SUMMARY = "host, try, record and disturb services that SQL calls"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +22,6 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
-    import argparse
-    import threading
-
     from snowmelt.loaders.kafka import RejectedMessage
 
 NAME = "kafka"

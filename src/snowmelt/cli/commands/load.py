@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.cli.command_context import load_settings
 from snowmelt.errors import UserError
+from snowmelt.load.phase_definition import PhaseDefinition
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
-
     from snowmelt.load.filter_tester import FilterReport
     from snowmelt.load.library import Library
-    from snowmelt.load.phase_definition import PhaseDefinition
 
 NAME = "load"
 SUMMARY = "check a filter of one's own before a COPY uses it"

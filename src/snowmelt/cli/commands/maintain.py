@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.output import add_format_option, print_rows
+from snowmelt.clock import Clock
+from snowmelt.config import Settings
 from snowmelt.errors import SnowmeltError, TableNotFound
+from snowmelt.schema.types import TableName
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterator, Sequence
-
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.jobs.maintenance_history import MaintenanceTotals
-    from snowmelt.clock import Clock
-    from snowmelt.config import Settings
-    from snowmelt.schema.types import TableName
     from snowmelt.table.file_replacement_run import MaintenanceSettings
 
 NAME = "maintain"

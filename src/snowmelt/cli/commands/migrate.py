@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -11,15 +13,12 @@ from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.commands.maintain import BackgroundMaintainer
 from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
 from snowmelt.clock import SystemClock
+from snowmelt.config import Settings
 from snowmelt.errors import SnowmeltError, TableNotFound
+from snowmelt.schema.types import TableName
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
-
     from snowmelt.catalog.db.database import Database
-    from snowmelt.config import Settings
-    from snowmelt.schema.types import TableName
     from snowmelt.table.migration import MigrationResult
 
     # Runs one migration of a table: in this process, or on Spark. It returns None when there was

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import json
 import sys
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 from snowmelt.cli.command_context import (
     add_service_options,
@@ -18,10 +21,6 @@ from snowmelt.errors import UserError
 from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Mapping
-    from zoneinfo import ZoneInfo
-
     from snowmelt.loaders.error_replay import Change, ReplayResult
 
 NAME = "replay"

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import codecs
 import contextlib
 import io
 import sys
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from snowmelt.cli.command_context import load_settings
 from snowmelt.cli.output import FORMATS, MAX_TABLE_ROWS, print_rows
 from snowmelt.errors import UserError
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Generator, Iterable, Iterator
-
-    from snowmelt.select.request import InputFormat, ScanRange, SelectRequest
+from snowmelt.select.request import InputFormat, ScanRange, SelectRequest
 
 NAME = "select"
 SUMMARY = "run one SELECT over a file, a pipe, or an object of an S3 endpoint"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from snowmelt.catalog.sql.lexer import ScriptStatement
 from snowmelt.cli.command_context import (
     add_statement_options,
     load_settings,
@@ -16,15 +18,12 @@ from snowmelt.cli.command_context import (
 from snowmelt.cli.commands.copy import print_copy_result
 from snowmelt.cli.output import MAX_TABLE_ROWS, add_format_option, print_message, print_rows
 from snowmelt.cli.spark_session import opening_lake, translating_spark_errors
+from snowmelt.config import Settings
 from snowmelt.errors import StatementError, UserError
 from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
-    import argparse
-
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.sql.lexer import ScriptStatement
-    from snowmelt.config import Settings
     from snowmelt.spark.snowmelt_session import Snowmelt
 
 _DEFAULT_ROLE = "ACCOUNTADMIN"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +22,6 @@ from snowmelt.errors import UserError
 from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
     from snowmelt.client.line_source import ParsedLine
     from snowmelt.loaders.file_tail import RejectedLine, TailProgress
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import acos, cos, radians, sin
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import pyarrow as pa
 from rich.table import Table
 
 from snowmelt.cli.flights_demo import dataset
@@ -18,9 +20,6 @@ from snowmelt.config import copy_environment
 from snowmelt.errors import ServiceUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pyarrow as pa
     from rich.console import Console
 
     from snowmelt.spark.snowmelt_session import Snowmelt

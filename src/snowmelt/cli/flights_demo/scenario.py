@@ -11,10 +11,13 @@ import sys
 import threading
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import StaticTable
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -31,10 +34,6 @@ from snowmelt.errors import InternalError
 from snowmelt.schema.types import TableName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    import pyarrow as pa
     from rich.console import Console
 
     from snowmelt.spark.snowmelt_session import Snowmelt

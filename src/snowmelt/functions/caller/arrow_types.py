@@ -9,18 +9,14 @@ from __future__ import annotations
 import datetime as dt
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.functions.errors import DeclarationInvalid
-from snowmelt.functions.signature import MAX_PRECISION
+from snowmelt.functions.signature import MAX_PRECISION, SqlType
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
-
-if TYPE_CHECKING:
-    from snowmelt.functions.signature import SqlType
 
 _MAX_INT64_DIGITS = 18
 _MICROSECOND_DIGITS = 6

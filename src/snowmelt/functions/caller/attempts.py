@@ -13,14 +13,27 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from snowmelt.backoff import growing_delays_s
+from snowmelt.clock import Clock
 from snowmelt.errors import SnowmeltError, UserError
-from snowmelt.functions.caller.http_client import HttpLimits
-from snowmelt.functions.caller.http_request import RequestFactory
+from snowmelt.functions.caller.call_log import CallRecord
+from snowmelt.functions.caller.http_client import HttpClient, HttpLimits, HttpResponse
+from snowmelt.functions.caller.http_request import (
+    AddressedRequest,
+    RequestFactory,
+    TranslatedRequest,
+)
+from snowmelt.functions.caller.plan import CallPlan
+from snowmelt.functions.caller.rate_and_concurrency_limits import (
+    AcquiredPermit,
+    CallBudget,
+    RateLimiter,
+)
 from snowmelt.functions.errors import (
     BatchInvalid,
     BatchTooLarge,
@@ -34,20 +47,6 @@ from snowmelt.functions.errors import (
 from snowmelt.functions.urls import parse_url
 from snowmelt.functions.wire import compression
 from snowmelt.functions.wire.messages import MAX_RESPONSE_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from snowmelt.clock import Clock
-    from snowmelt.functions.caller.call_log import CallRecord
-    from snowmelt.functions.caller.http_client import HttpClient, HttpResponse
-    from snowmelt.functions.caller.http_request import AddressedRequest, TranslatedRequest
-    from snowmelt.functions.caller.plan import CallPlan
-    from snowmelt.functions.caller.rate_and_concurrency_limits import (
-        AcquiredPermit,
-        CallBudget,
-        RateLimiter,
-    )
 
 HTTP_OK, HTTP_ACCEPTED, HTTP_NOT_FOUND, HTTP_CONTENT_TOO_LARGE = 200, 202, 404, 413
 _RETRYABLE_STATUSES = frozenset({408, 429, *range(500, 600)})

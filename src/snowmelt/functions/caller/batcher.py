@@ -11,8 +11,10 @@ import contextlib
 import hashlib
 import secrets
 import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,23 +22,17 @@ import pyarrow.compute as pc
 from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from snowmelt.clock import SystemClock
+from snowmelt.functions.caller.plan import QueryPosition
 from snowmelt.functions.caller.shared_files import (
     SharedFile,
     delete_stale_files,
     ensure_private_folder,
     make_shared_file_name,
 )
-from snowmelt.functions.definition import Volatility
+from snowmelt.functions.definition import ExternalFunction, Volatility
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-    from typing import TypeAlias
-
     from numpy.typing import NDArray
-
-    from snowmelt.functions.caller.plan import QueryPosition
-    from snowmelt.functions.definition import ExternalFunction
 
     Int64Array: TypeAlias = NDArray[np.int64]
 

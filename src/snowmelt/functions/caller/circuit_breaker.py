@@ -15,8 +15,10 @@ import datetime as dt
 import json
 import os
 import struct
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from snowmelt.clock import Clock
 from snowmelt.functions.caller.shared_files import (
     SharedFile,
     ensure_private_folder,
@@ -26,9 +28,6 @@ from snowmelt.functions.caller.shared_files import (
 from snowmelt.functions.errors import CallFailed, CircuitOpen
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from snowmelt.clock import Clock
     from snowmelt.functions.caller.plan import QueryPosition
 
 _FAILURE_THRESHOLD = 5

@@ -11,15 +11,13 @@ import atexit
 import contextlib
 import os
 import threading
+from collections.abc import Callable, Coroutine
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from snowmelt.functions.caller.http_client import HttpClient, new_event_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any, TypeAlias
-
     CoroutineFactory: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
 
 _STOP_TIMEOUT_S = 2.0

@@ -13,13 +13,15 @@ import re
 import select
 import ssl
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import httptools
 
+from snowmelt.functions.caller.call_log import CallRecord
 from snowmelt.functions.errors import (
     CallTimeout,
     ConnectionLost,
@@ -28,13 +30,8 @@ from snowmelt.functions.errors import (
     TlsUntrusted,
     TransportFailed,
 )
+from snowmelt.functions.urls import ServiceUrl
 from snowmelt.http_heads import MAX_HEAD_BYTES, add_header, encode_head, encode_header_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from snowmelt.functions.caller.call_log import CallRecord
-    from snowmelt.functions.urls import ServiceUrl
 
 _HTTP_OK = 200
 _HTTP_SWITCHING_PROTOCOLS = 101

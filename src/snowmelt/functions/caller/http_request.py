@@ -11,32 +11,28 @@ import base64
 import hashlib
 import re
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snowmelt import config
 from snowmelt.clock import SystemClock
 from snowmelt.functions.caller.http_client import (
+    HttpOrigin,
     HttpTarget,
     encode_headers,
     encode_request_head,
 )
-from snowmelt.functions.definition import AuthenticationMethod, RequestCompression
+from snowmelt.functions.caller.plan import CallPlan
+from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod, RequestCompression
 from snowmelt.functions.errors import ResponseInvalid, SecretMissing
 from snowmelt.functions.urls import parse_url, resolve_allowed_url
 from snowmelt.functions.wire import compression
 from snowmelt.functions.wire import headers as names
 from snowmelt.sigv4 import AwsCredentials, SignableRequest, normalize_path, sign_headers
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from snowmelt.functions.caller.http_client import HttpOrigin
-    from snowmelt.functions.caller.plan import CallPlan
-    from snowmelt.functions.definition import ApiIntegration
 
 _MIN_COMPRESSED_BYTES = 1024
 _AWS_GATEWAY_PATTERN = re.compile(r"[^.]+\.execute-api\.[^.]+\.amazonaws\.com(\.cn)?")

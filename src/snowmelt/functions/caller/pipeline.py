@@ -11,13 +11,14 @@ later, which on a fast service would mean many useless calls.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
-from snowmelt.clock import SystemClock
+from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import RemoteError, SnowmeltError
 from snowmelt.functions.caller.arrow_types import to_arrow_type, to_try_result_arrow_type
 from snowmelt.functions.caller.attempts import (
@@ -27,12 +28,15 @@ from snowmelt.functions.caller.attempts import (
     make_call_failed,
 )
 from snowmelt.functions.caller.batcher import CallBatcher
-from snowmelt.functions.caller.call_log import BatchStatus, CallRecord
+from snowmelt.functions.caller.call_log import BatchStatus, CallLog, CallRecord
 from snowmelt.functions.caller.circuit_breaker import FailedBatchCache, get_circuit_breaker
-from snowmelt.functions.caller.event_loop import InFlightCalls
+from snowmelt.functions.caller.event_loop import InFlightCall, InFlightCalls
 from snowmelt.functions.caller.http_request import TranslatedRequest
+from snowmelt.functions.caller.plan import CallPlan, QueryPosition
 from snowmelt.functions.caller.rate_and_concurrency_limits import CallBudget, RateLimiter
 from snowmelt.functions.caller.request_deduplication import (
+    BatchRequest,
+    BatchWork,
     RequestBuilder,
     SplitRequest,
     get_size_limits,
@@ -42,17 +46,7 @@ from snowmelt.functions.caller.response_decoder import ResponseDecoder
 from snowmelt.functions.caller.translators import TranslatorPair
 from snowmelt.functions.definition import BatchFailureAction, NullInputAction, RowErrorAction
 from snowmelt.functions.errors import CallFailed, PayloadTooLarge, ResponseInvalid, TranslatorFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
-
-    from snowmelt.clock import Clock
-    from snowmelt.functions.caller.call_log import CallLog
-    from snowmelt.functions.caller.event_loop import InFlightCall
-    from snowmelt.functions.caller.plan import CallPlan, QueryPosition
-    from snowmelt.functions.caller.request_deduplication import BatchRequest, BatchWork
-    from snowmelt.functions.wire.messages import RowFailure
-
+from snowmelt.functions.wire.messages import RowFailure
 
 # The last bytes of an array come with the next one, so it takes two until somebody can read one.
 _MIN_READABLE_ARRAYS = 2

@@ -5,18 +5,15 @@ Plans are pickled and travel to executors.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
 from snowmelt.functions.signature import HeaderStyle
 from snowmelt.functions.wire.values import BinaryForm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import TypeAlias
-
-    from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
-
     TranslatorSource: TypeAlias = Translator | Callable[[dict[str, object]], Mapping[str, object]]
 
 

@@ -16,10 +16,13 @@ import contextlib
 import os
 import struct
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from snowmelt.clock import Clock
 from snowmelt.functions.caller.shared_files import (
     SharedFile,
     delete_stale_files,
@@ -30,10 +33,6 @@ from snowmelt.functions.caller.shared_files import (
 from snowmelt.functions.errors import BudgetExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from snowmelt.clock import Clock
     from snowmelt.functions.caller.plan import CallPlan, QueryPosition
 
 _NEXT_REQUEST_FORMAT = struct.Struct("=d")

@@ -12,27 +12,22 @@ import hashlib
 import math
 import os
 import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from snowmelt.functions.caller.arrow_types import to_arrow_type
-from snowmelt.functions.caller.batcher import BatchIdGenerator
+from snowmelt.functions.caller.batcher import BatchIdGenerator, CallBatch
+from snowmelt.functions.caller.plan import CallPlan, QueryPosition
 from snowmelt.functions.caller.request_encoder import RequestEncoder
-from snowmelt.functions.definition import Volatility
+from snowmelt.functions.definition import ExternalFunction, Volatility
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import TypeAlias
-
     from numpy.typing import NDArray
-
-    from snowmelt.functions.caller.batcher import CallBatch
-    from snowmelt.functions.caller.plan import CallPlan, QueryPosition
-    from snowmelt.functions.definition import ExternalFunction
 
     Int64Array: TypeAlias = NDArray[np.int64]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from codecs import BOM_UTF8
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -30,15 +31,12 @@ from snowmelt.functions.caller.arrow_types import (
     to_arrow_type,
 )
 from snowmelt.functions.errors import ResponseInvalid
+from snowmelt.functions.signature import SqlType
 from snowmelt.functions.wire.messages import ResponseReader, RowFailure
 from snowmelt.functions.wire.values import BinaryForm, Formats
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from snowmelt.functions.signature import SqlType
-
     ArrayConverter: TypeAlias = Callable[[pa.Array], pa.Array]
 
 _get_row_number, _get_value = itemgetter(0), itemgetter(1)

@@ -13,18 +13,18 @@ import os
 import stat
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from snowmelt.clock import Clock
 from snowmelt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import struct
-    from collections.abc import Callable, Iterator
 
-    from snowmelt.clock import Clock
 
 _Shared = TypeVar("_Shared")
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")

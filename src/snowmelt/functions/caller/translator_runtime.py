@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import secrets
 import traceback
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -24,8 +25,6 @@ from snowmelt.functions.definition import Translator, TranslatorLanguage
 from snowmelt.json import exact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import quickjs
 
     TranslatorHandler: TypeAlias = Callable[[dict[str, object]], Mapping[str, object]]

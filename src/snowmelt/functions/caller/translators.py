@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from snowmelt.errors import MissingExtra
+from snowmelt.functions.caller.plan import CallPlan
 from snowmelt.functions.caller.translator_runtime import (
     PythonTranslatorRunner,
     TranslatorError,
@@ -48,7 +49,6 @@ from snowmelt.functions.urls import is_url_extension, parse_url
 from snowmelt.json import exact
 
 if TYPE_CHECKING:
-    from snowmelt.functions.caller.plan import CallPlan
     from snowmelt.functions.caller.translator_runtime import TranslatorHandler
 
 _CONTEXT_HEADER_PREFIX = "SF_CONTEXT_"

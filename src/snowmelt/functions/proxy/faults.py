@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snowmelt.errors import UserError
 from snowmelt.functions.errors import BatchInvalid
@@ -13,9 +14,6 @@ from snowmelt.functions.proxy.http1 import MAX_BODY_BYTES, HttpMessage
 from snowmelt.functions.wire import compression
 from snowmelt.functions.wire import headers as names
 from snowmelt.json import exact
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _HTML_BODY = b"<html><body>Sign in, please.</body></html>"
 _MADE_UP_BODY = b'{"message":"made up by the proxy"}'

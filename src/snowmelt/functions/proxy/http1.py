@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import httptools
 
 from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
 from snowmelt.http_heads import MAX_HEAD_BYTES, add_header, encode_head, encode_header_lines
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
 
 MAX_BODY_BYTES = 256 * 1024 * 1024
 _READ_BYTES = 64 * 1024

@@ -13,6 +13,7 @@ import json
 import ssl
 import threading
 from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -25,8 +26,6 @@ from snowmelt.functions.wire import compression
 from snowmelt.functions.wire import headers as names
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
     from snowmelt.functions.proxy.faults import Fault
 
 _BAD_GATEWAY_RESPONSE = HttpMessage(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
 
 from snowmelt.functions.errors import BatchTooLarge
 from snowmelt.functions.service.request_response_types import (
@@ -11,9 +11,6 @@ from snowmelt.functions.service.request_response_types import (
     ServiceResponse,
     error_to_response,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 _AsgiMessage = MutableMapping[str, Any]
 

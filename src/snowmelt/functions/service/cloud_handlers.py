@@ -15,13 +15,14 @@ import json
 import logging
 import threading
 import uuid
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
-from snowmelt.clock import SystemClock
+from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
 from snowmelt.functions.service.asgi import AsgiApp
@@ -31,11 +32,6 @@ from snowmelt.functions.service.request_response_types import (
     error_to_response,
 )
 from snowmelt.functions.wire import compression
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-
-    from snowmelt.clock import Clock
 
 _Result = TypeVar("_Result")
 RequestHandler: TypeAlias = "Callable[[ServiceRequest], Coroutine[Any, Any, ServiceResponse]]"

@@ -12,20 +12,16 @@ import hashlib
 import sqlite3
 import threading
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from snowmelt.clock import SystemClock
+from snowmelt.clock import Clock, SystemClock
 from snowmelt.functions.errors import BatchIdReused, Overloaded
 from snowmelt.functions.service.request_response_types import BatchResponseBody, error_to_response
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator
-    from pathlib import Path
-
-    from snowmelt.clock import Clock
 
 DEFAULT_MEMORY_STORE_BYTES = 64 * 1024 * 1024
 _ENTRY_OVERHEAD_BYTES = 400  # of an entry without its body, roughly

@@ -9,7 +9,8 @@ and columns of Arrow, NumPy, Polars and pandas become lists.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -21,20 +22,21 @@ import msgspec
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.errors import Overloaded, PermanentError
 from snowmelt.functions.service.request_response_types import BatchResponseBody, Context
+from snowmelt.functions.signature import FunctionSignature, SqlType
 from snowmelt.functions.wire import headers as names
-from snowmelt.functions.wire.messages import RequestReader, ResponseWriter, RowFailure
+from snowmelt.functions.wire.messages import (
+    ArgumentBatch,
+    RequestReader,
+    ResponseWriter,
+    RowFailure,
+)
+from snowmelt.functions.wire.values import Formats
 from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from concurrent.futures import Executor
-
     import pyarrow as pa
 
-    from snowmelt.functions.signature import FunctionSignature, SqlType
-    from snowmelt.functions.wire.messages import ArgumentBatch
-    from snowmelt.functions.wire.values import Formats
 
 RowResults: TypeAlias = tuple[Sequence[Any], dict[int, Exception]]
 FunctionCallable: TypeAlias = Callable[..., Any]

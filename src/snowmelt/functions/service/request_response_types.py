@@ -6,16 +6,13 @@ Errors become responses only here: this module decides which part of an error a 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.errors import Overloaded
 from snowmelt.functions.wire import headers as names
 from snowmelt.json import exact
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)

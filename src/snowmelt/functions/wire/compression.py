@@ -9,12 +9,9 @@ import hashlib
 import re
 import zlib
 from importlib import import_module
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 _fast_zlib: ModuleType = zlib
 with contextlib.suppress(ImportError):  # four times as fast, and not everywhere

@@ -5,13 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.signature import FunctionSignature, HeaderStyle
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HEADER_PREFIX = "sf-external-function-"
 FORMAT = f"{HEADER_PREFIX}format"

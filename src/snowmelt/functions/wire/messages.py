@@ -11,30 +11,26 @@ import datetime as dt
 import math
 import re
 from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from snowmelt.functions.errors import BatchInvalid, ResponseInvalid
-from snowmelt.functions.signature import MAX_PRECISION
+from snowmelt.functions.signature import MAX_PRECISION, FunctionArgument, SqlType
 from snowmelt.functions.wire.values import (
     Formats,
+    ValueConverter,
     ValueMismatch,
     make_value_reader,
     make_value_writer,
 )
 from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from snowmelt.functions.signature import FunctionArgument, SqlType
-    from snowmelt.functions.wire.values import ValueConverter
 
 # What the fast decoder checks for each type; texts are converted afterwards.
 _DECODED_TYPES: dict[LogicalType, Any] = {

@@ -11,13 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from snowmelt.functions.signature import SqlType
 from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
-
-if TYPE_CHECKING:
-    from snowmelt.functions.signature import SqlType
 
 _Sized = TypeVar("_Sized", str, bytes)
 ValueConverter: TypeAlias = Callable[[Any], Any]

@@ -9,6 +9,7 @@ base64.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -16,8 +17,6 @@ from snowmelt.catalog.streaming.commit_rules import ChannelAdvance
 from snowmelt.catalog.streaming.row_request_state import AppendTotals, EmptyAppend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from snowmelt.ingest.rows.row_converter import ConvertedRows
     from snowmelt.ingest.rows.targets import PipeTarget
 

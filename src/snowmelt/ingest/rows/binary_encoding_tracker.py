@@ -12,15 +12,14 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+import sqlalchemy as sa
+
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.streaming import row_request_state
-from snowmelt.clock import to_epoch_ms
+from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import RowsBusy
 
 if TYPE_CHECKING:
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.clock import Clock
     from snowmelt.ingest.rows.targets import PipePath, PipeTarget, SdkClient
 
 _MAX_CACHED_CLIENTS = 10_000

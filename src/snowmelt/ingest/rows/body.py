@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 
 from snowmelt.errors import BodyTooLarge, BodyUnreadable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _READ_SIZE_BYTES = 1 << 20
 _CODECS_BY_ENCODING = {"zstd": "zstd", "gzip": "gzip", "x-gzip": "gzip"}

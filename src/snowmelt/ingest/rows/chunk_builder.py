@@ -7,23 +7,28 @@ neither.
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import logging
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from snowmelt.blob.encryption import make_blob_path
 from snowmelt.blob.writer import ChunkInput, build_blob
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.tables import find_table_by_id
-from snowmelt.catalog.streaming.commit_rules import ChunkOffer
+from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
+from snowmelt.catalog.streaming.commit_rules import ChannelAdvance, ChunkOffer
+from snowmelt.clock import Clock
 from snowmelt.errors import TableNotFound
 from snowmelt.ingest.rows.append_types import AppendRequest
 from snowmelt.ingest.rows.row_converter import ConvertedRows
-from snowmelt.ingest.rows.targets import PipePath, PipeTarget
+from snowmelt.ingest.rows.targets import PipePath, PipeTarget, RowSender, TargetResolver
 from snowmelt.schema.error_table import (
     ErrorRow,
     ErrorRowOrigin,
@@ -32,19 +37,8 @@ from snowmelt.schema.error_table import (
 )
 from snowmelt.schema.statistics import collect_statistics
 from snowmelt.schema.types import to_internal_name
+from snowmelt.storage.store import Store
 from snowmelt.wire.column_statistics import encode_stored_statistics
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterator, Sequence
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
-    from snowmelt.catalog.streaming.commit_rules import ChannelAdvance
-    from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.targets import RowSender, TargetResolver
-    from snowmelt.storage.store import Store
 
 _BLOB_THREAD_ID = 2
 _MAX_CHUNK_BYTES = 256 * 1024 * 1024

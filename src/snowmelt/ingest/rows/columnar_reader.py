@@ -9,6 +9,7 @@ parsed in one batch if all have the one unambiguous format.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,15 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from snowmelt.ingest.rows.field_names import parse_any_fields, parse_scalar_fields
-from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
+from snowmelt.ingest.rows.field_names import BodyField, parse_any_fields, parse_scalar_fields
+from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from snowmelt.ingest.rows.field_names import BodyField
-    from snowmelt.schema.types import Column, TableSchema
-
     Plain = Callable[[bytes, Sequence[BodyField]], pa.Table | None]
 
 _NEWLINE, _BRACE = ord("\n"), ord("{")

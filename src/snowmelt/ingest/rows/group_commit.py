@@ -7,13 +7,20 @@ wrote.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+
+import sqlalchemy as sa
 
 from snowmelt import failpoints
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects.tables import lock_tables
 from snowmelt.catalog.streaming import channels, registration, row_request_state
 from snowmelt.catalog.streaming.commit_rules import CommitCode
+from snowmelt.catalog.streaming.registration import ChannelAdvance, CommitDecision
+from snowmelt.catalog.streaming.row_request_state import ChannelSequencers, RowChannel
+from snowmelt.clock import Clock
 from snowmelt.errors import (
     CatalogBusy,
     CatalogUnavailable,
@@ -34,28 +41,15 @@ from snowmelt.ingest.rows.append_types import (
 )
 from snowmelt.ingest.rows.chunk_builder import (
     ErrorRowCommitMismatch,
+    ErrorRowStager,
     ErrorTableMoved,
+    RowChunkStager,
+    StagedErrorRows,
+    StagedRowChunk,
     plan_chunks,
     report_lost_rows,
 )
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Sequence
-
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.streaming.registration import ChannelAdvance, CommitDecision
-    from snowmelt.catalog.streaming.row_request_state import ChannelSequencers, RowChannel
-    from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.chunk_builder import (
-        ErrorRowStager,
-        RowChunkStager,
-        StagedErrorRows,
-        StagedRowChunk,
-    )
-    from snowmelt.ingest.stage_sync import StageSync
+from snowmelt.ingest.stage_sync import StageSync
 
 _log = logging.getLogger("snowmelt.ingest")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import math
+from collections.abc import Callable, Mapping, Sequence
 from decimal import (
     ROUND_CEILING,
     ROUND_FLOOR,
@@ -16,23 +17,30 @@ from decimal import (
     DecimalException,
     localcontext,
 )
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
+from zoneinfo import ZoneInfo
 
 import msgspec
 
-from snowmelt.catalog.sql.pipe_copy import PipeCall, PipeCast, PipeField, PipeLiteral
+from snowmelt.catalog.sql.column_types import ColumnType
+from snowmelt.catalog.sql.pipe_copy import (
+    PipeCall,
+    PipeCast,
+    PipeCopy,
+    PipeExpression,
+    PipeField,
+    PipeLiteral,
+)
+from snowmelt.clock import Clock
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.value_rules import make_value_rule
-from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, to_display_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from zoneinfo import ZoneInfo
-
-    from snowmelt.catalog.sql.column_types import ColumnType
-    from snowmelt.catalog.sql.pipe_copy import PipeCopy, PipeExpression
-    from snowmelt.clock import Clock
-    from snowmelt.schema.types import TableSchema
+from snowmelt.schema.types import (
+    SEMI_STRUCTURED_TYPES,
+    Column,
+    LogicalType,
+    TableSchema,
+    to_display_name,
+)
 
 RowExpression: TypeAlias = "Callable[[Mapping[str, object]], object]"
 

@@ -9,15 +9,25 @@ evaluation. Covers exact decimals, floats and text functions where Arrow and Pyt
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.catalog.sql.pipe_copy import PipeCall, PipeCast, PipeField, PipeLiteral
+from snowmelt.catalog.sql.pipe_copy import (
+    PipeCall,
+    PipeCast,
+    PipeCopy,
+    PipeExpression,
+    PipeField,
+    PipeLiteral,
+)
+from snowmelt.clock import Clock
 from snowmelt.ingest.rows.columnar_reader import parse_text_column
 from snowmelt.ingest.rows.pipe_evaluator import make_cast_column
 from snowmelt.schema.chunk_types import decimal_from_int64, decimal_to_int64, make_null_mask
@@ -28,18 +38,13 @@ from snowmelt.schema.types import (
     TIMESTAMP_TYPES,
     Column,
     LogicalType,
+    TableSchema,
     to_display_name,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from zoneinfo import ZoneInfo
-
     from numpy.typing import NDArray
 
-    from snowmelt.catalog.sql.pipe_copy import PipeCopy, PipeExpression
-    from snowmelt.clock import Clock
-    from snowmelt.schema.types import TableSchema
 
 _types = pa.types
 _INT_DIGITS = 18

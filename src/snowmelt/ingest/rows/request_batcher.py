@@ -9,29 +9,29 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from snowmelt.catalog.streaming import row_request_state
-from snowmelt.clock import to_epoch_ms
+from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import PipeNotFound, RequestMalformed, RowsBusy
 from snowmelt.ingest.batch_worker_pool import WorkerPool
-from snowmelt.ingest.rows.append_types import parse_continuation_token
+from snowmelt.ingest.rows.append_types import (
+    AppendOutcome,
+    AppendRequest,
+    ContinuationToken,
+    parse_continuation_token,
+)
 from snowmelt.ingest.rows.group_commit import find_position_outcome
+from snowmelt.ingest.rows.row_converter import ConvertedRows
 from snowmelt.ingest.rows.row_service import (
+    RawAppendRequest,
+    RowService,
     check_no_nul_texts,
     get_internal_channel_name,
     make_append_request,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.append_types import AppendOutcome, AppendRequest, ContinuationToken
-    from snowmelt.ingest.rows.row_converter import ConvertedRows
-    from snowmelt.ingest.rows.row_service import RawAppendRequest, RowService
-    from snowmelt.ingest.rows.targets import PipePath, PipeTarget, RowSender
+from snowmelt.ingest.rows.targets import PipePath, PipeTarget, RowSender
 
 _log = logging.getLogger("snowmelt.ingest")
 

@@ -11,14 +11,19 @@ import logging
 import re
 import threading
 from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 
-from snowmelt.errors import InvalidRow
+from snowmelt.catalog.model.records import TableRecord
+from snowmelt.catalog.sql.pipe_copy import PipeCopy
+from snowmelt.clock import Clock
+from snowmelt.errors import InvalidRow, InvalidValue
 from snowmelt.ingest.rows.body import ParsedBody, count_nonblank_lines, parse_json_lines
 from snowmelt.ingest.rows.columnar_reader import read_field_columns, read_table_columns
 from snowmelt.ingest.rows.field_names import (
@@ -28,23 +33,14 @@ from snowmelt.ingest.rows.field_names import (
 )
 from snowmelt.ingest.rows.pipe_evaluator import PipeEvaluator
 from snowmelt.ingest.rows.pipe_vector_evaluator import VectorPipeEvaluator
-from snowmelt.ingest.rows.schema_evolution import infer_missing_columns
-from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter
+from snowmelt.ingest.rows.schema_evolution import MissingColumns, infer_missing_columns
+from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter, RowError
 from snowmelt.schema.error_table import to_error_row
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema, to_internal_name
 from snowmelt.schema.value_errors import wrong_value_error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from zoneinfo import ZoneInfo
-
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.sql.pipe_copy import PipeCopy
-    from snowmelt.clock import Clock
-    from snowmelt.errors import InvalidValue
     from snowmelt.ingest.rows.columnar_reader import Plain
-    from snowmelt.ingest.rows.schema_evolution import MissingColumns
-    from snowmelt.schema.conversion.row_converter import RowError
 
 _MAX_CONVERTERS = 64
 _MAX_RETAINED_ERRORS = 1_000

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import sqlalchemy as sa
+
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects.channel_tombstones import find_tombstones
 from snowmelt.catalog.streaming import channels, row_request_state
-from snowmelt.clock import to_epoch_ms
+from snowmelt.catalog.streaming.row_request_state import RowChannel
+from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import (
     ChannelGone,
     ChannelNotFound,
@@ -17,15 +22,26 @@ from snowmelt.errors import (
     RowsBusy,
     TableNotFound,
 )
+from snowmelt.ingest.channel_write_batcher import WriteBatcher
+from snowmelt.ingest.migration_backlog import BackPressure
 from snowmelt.ingest.rows.append_types import (
     AppendCommitted,
+    AppendOutcome,
     AppendRequest,
     ContinuationToken,
     parse_continuation_token,
 )
-from snowmelt.ingest.rows.group_commit import find_position_outcome
+from snowmelt.ingest.rows.binary_encoding_tracker import ClientEncodingInstructions
+from snowmelt.ingest.rows.group_commit import GroupCommitter, find_position_outcome
+from snowmelt.ingest.rows.row_converter import ConvertedRows, ConverterPool
+from snowmelt.ingest.rows.schema_evolution import TableEvolver
 from snowmelt.ingest.rows.targets import (
     ELASTIC_CHANNEL,
+    PipePath,
+    PipeTarget,
+    RowSender,
+    SdkClient,
+    TargetResolver,
     elastic_channel_name,
     find_table_name,
     find_writable_table,
@@ -34,30 +50,6 @@ from snowmelt.ingest.rows.targets import (
 )
 from snowmelt.schema.types import to_internal_name
 from snowmelt.wire.row_api import OpenRowChannelResponse, RowChannelStatus, RowChannelStatusResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Future
-
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.streaming.row_request_state import RowChannel
-    from snowmelt.clock import Clock
-    from snowmelt.ingest.channel_write_batcher import WriteBatcher
-    from snowmelt.ingest.migration_backlog import BackPressure
-    from snowmelt.ingest.rows.append_types import AppendOutcome
-    from snowmelt.ingest.rows.binary_encoding_tracker import ClientEncodingInstructions
-    from snowmelt.ingest.rows.group_commit import GroupCommitter
-    from snowmelt.ingest.rows.row_converter import ConvertedRows, ConverterPool
-    from snowmelt.ingest.rows.schema_evolution import TableEvolver
-    from snowmelt.ingest.rows.targets import (
-        PipePath,
-        PipeTarget,
-        RowSender,
-        SdkClient,
-        TargetResolver,
-    )
 
 _MAX_STATUS_CHANNELS = 1_000
 

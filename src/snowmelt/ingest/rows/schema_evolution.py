@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects.renames_and_evolution import evolve_table, make_column
 from snowmelt.catalog.security.access_control import resolve_effective_role
+from snowmelt.clock import Clock
 from snowmelt.errors import PrivilegeMissing, UserError
 from snowmelt.schema.inference import find_unfilled_columns, infer_new_columns
-from snowmelt.schema.types import to_internal_name
+from snowmelt.schema.types import TableSchema, to_internal_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.clock import Clock
     from snowmelt.ingest.rows.targets import PipeTarget, RowSender
     from snowmelt.schema.conversion.row_converter import RowError
-    from snowmelt.schema.types import TableSchema
 
 _log = logging.getLogger("snowmelt.ingest")
 # How long a role that may not evolve a table is believed to stay so.

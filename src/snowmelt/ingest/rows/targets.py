@@ -6,28 +6,23 @@ columns and key again. The module also defines pipe paths, senders and the elast
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import sqlalchemy as sa
+
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import pipes, tables
 from snowmelt.catalog.objects.pipes import resolve_pipe_table
 from snowmelt.catalog.security import access_control
-from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
+from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
+from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_pipe_copy
 from snowmelt.catalog.streaming import row_request_state, unregistered_blobs
+from snowmelt.clock import Clock
 from snowmelt.errors import PipeNotFound, UserError
 from snowmelt.schema.types import LogicalType, TableName, to_internal_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
-    from snowmelt.catalog.sql.pipe_copy import PipeCopy
-    from snowmelt.clock import Clock
 
 DEFAULT_PIPE_SUFFIX = "-STREAMING"
 ELASTIC_CHANNEL = "ELASTIC"

@@ -7,6 +7,7 @@ left to another reader, and so are rare JSON values: unpaired surrogates and num
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -15,16 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.ingest.rows import line_kernels
+from snowmelt.ingest.rows.field_names import BodyField
 from snowmelt.ingest.rows.line_kernels import WORD_BYTES
-from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
+from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from snowmelt.ingest.rows.field_names import BodyField
-    from snowmelt.schema.types import Column
 
 # Every text of another form than the first one costs another go.
 _MAX_ATTEMPTS = 4

@@ -8,15 +8,17 @@ connection: macros where DuckDB's own functions suffice, and Python functions ov
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt.errors import InvalidValue, LoadRefused
+from snowmelt.load.expressions.datetime_templates import DatetimeTemplateReader
 from snowmelt.load.expressions.sql_translation import translate_expression
 from snowmelt.load.expressions.types import (
     ExpressionInvalid,
@@ -25,17 +27,11 @@ from snowmelt.load.expressions.types import (
     expression_type_for_column,
     render_assigned_text,
 )
+from snowmelt.load.task import ComputedExpression
 from snowmelt.schema.chunk_types import to_contiguous_array
 from snowmelt.schema.conversion.timestamps import TimestampSyntaxError, parse_time, parse_timestamp
 from snowmelt.schema.iceberg_table_form import native_schema
-from snowmelt.schema.types import TimestampTextFormat, to_display_name
-
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from snowmelt.load.expressions.datetime_templates import DatetimeTemplateReader
-    from snowmelt.load.task import ComputedExpression
-    from snowmelt.schema.types import Column, TableSchema
+from snowmelt.schema.types import Column, TableSchema, TimestampTextFormat, to_display_name
 
 Read: TypeAlias = Callable[[str], object]
 

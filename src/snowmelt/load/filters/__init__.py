@@ -13,9 +13,9 @@ import importlib
 from typing import TYPE_CHECKING, cast
 
 from snowmelt.errors import LoadRefused, MissingExtra
+from snowmelt.load.phase_definition import PhaseDefinition
 
 if TYPE_CHECKING:
-    from snowmelt.load.phase_definition import PhaseDefinition
     from snowmelt.load.phase_protocols import Filter, RecordFilter
 
 # Module and the name in it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bz2
 import functools
 import lzma
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,8 +20,6 @@ from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from snowmelt.load.phase_protocols import ByteReader
 
 # Output stays in the processor's cache; on well compressed data that doubles the speed.

@@ -7,14 +7,13 @@ import os
 import selectors
 import signal
 import subprocess
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, cast
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from snowmelt.load.phase_protocols import ByteReader
 
 # What a pipe takes and gives at once.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +11,7 @@ import pyarrow.compute as pc
 
 from snowmelt.errors import LoadRefused
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from snowmelt.load.phase_protocols import Records
+from snowmelt.load.phase_protocols import Records
 
 _LENGTH_BYTES = 4
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from snowmelt.load.phase_protocols import ByteReader
 
 # Names of iconv that Python has under another one.

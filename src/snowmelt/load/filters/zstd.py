@@ -8,6 +8,7 @@ frame.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import zstandard
@@ -21,8 +22,6 @@ from snowmelt.load.filters.decompression import (
 from snowmelt.load.phase_definition import PhaseDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from snowmelt.load.phase_protocols import ByteReader
 
 _MAGIC = b"\x28\xb5\x2f\xfd"

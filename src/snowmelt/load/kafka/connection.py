@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 
 from snowmelt.errors import BrokersSilent, LoadRefused, PhaseFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from snowmelt.load.kafka.partition_ranges_and_results import PartitionEnd
+from snowmelt.load.kafka.partition_ranges_and_results import PartitionEnd
 
 _Response = TypeVar("_Response")
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import methodcaller
-from typing import TYPE_CHECKING
 
 import confluent_kafka as ck
 import pyarrow as pa
 
+from snowmelt.clock import Clock
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.kafka.connection import fetch_offset_bounds
+from snowmelt.load.kafka.connection import KafkaConnection, fetch_offset_bounds
 from snowmelt.load.kafka.partition_ranges_and_results import (
     EndReason,
     MessagePosition,
@@ -21,13 +22,7 @@ from snowmelt.load.kafka.partition_ranges_and_results import (
     PartitionEnd,
     PartitionRange,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
-    from snowmelt.clock import Clock
-    from snowmelt.load.kafka.connection import KafkaConnection
-    from snowmelt.load.phase_protocols import Records
+from snowmelt.load.phase_protocols import Records
 
 _LOG = logging.getLogger(__name__)
 _MAX_BATCH_MESSAGES = 5_000

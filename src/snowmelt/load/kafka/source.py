@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from snowmelt.clock import SystemClock
+import confluent_kafka as ck
+
+from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.kafka.connection import (
     KafkaConnection,
@@ -18,22 +20,14 @@ from snowmelt.load.kafka.connection import (
 from snowmelt.load.kafka.consumer import PartitionConsumer, ReadBounds
 from snowmelt.load.kafka.partition_ranges_and_results import (
     SAVED_OFFSET,
+    MessagePosition,
     PartitionEnd,
     PartitionRange,
     parse_partition_ranges,
 )
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
-from snowmelt.load.portion import InputFile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import confluent_kafka as ck
-
-    from snowmelt.clock import Clock
-    from snowmelt.load.kafka.partition_ranges_and_results import MessagePosition
-    from snowmelt.load.phase_protocols import Records
-    from snowmelt.load.portion import Portion
+from snowmelt.load.phase_protocols import Records
+from snowmelt.load.portion import InputFile, Portion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,10 +18,9 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from snowmelt.load.phase_definition import PhaseDefinition
+from snowmelt.load.phase_definition import PhaseDefinition
 
 # Name: module and class of its options, and where the parser is that takes them; the class itself
 # makes it where there is none. Modules load what they need when they are asked for.

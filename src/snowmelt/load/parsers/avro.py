@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import fastavro
 import httpx
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.parsers.record_columns import RecordEntry, RecordRowBuilder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget, Records
-    from snowmelt.load.portion import Portion
+from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget, Records
+from snowmelt.load.portion import Portion
 
 # --- What FAVROPARSER and KAFKAAVROPARSER let one choose.
 

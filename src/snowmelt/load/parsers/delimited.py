@@ -5,8 +5,8 @@ The options are those of COPY, FDELIMITEDPARSER and FCSVPARSER.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.arrow_text_casts import ArraySyntax
@@ -21,13 +21,9 @@ from snowmelt.load.parsers.delimited_text import (
     parse_format_character,
 )
 from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundaryFinder
+from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget
+from snowmelt.load.portion import Portion
 from snowmelt.schema.types import to_display_name, to_internal_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget
-    from snowmelt.load.portion import Portion
 
 # No table has so many columns; reading a million of names takes a processor 5 s.
 _MAX_HEADER_NAMES = 65_536

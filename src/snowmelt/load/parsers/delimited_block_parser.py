@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -9,16 +10,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from snowmelt.errors import InternalError
-from snowmelt.load.parsers.delimited_text import DelimitedRecordReader
+from snowmelt.load.parsers.delimited_text import DelimitedDialect, DelimitedRecordReader
 from snowmelt.load.parsers.warmup import COMPILED_READERS
 from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from snowmelt.load.column_converter import TableConverter
     from snowmelt.load.parsers.delimited_scanner import DelimitedScanner
-    from snowmelt.load.parsers.delimited_text import DelimitedDialect
 
     Reasons = dict[int, tuple[str | None, str]]
 

@@ -5,22 +5,29 @@ What the scanner does not read as a good record it leaves to `delimited_text.Del
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from snowmelt.kernels.cells import find_nulls
-from snowmelt.kernels.csv_tokenizer import CsvRecordFinder, CsvRules, find_invalid_utf8_byte
-from snowmelt.kernels.slices import PADDING_BYTES, PAST_END, StringSlices
+from snowmelt.kernels.csv_tokenizer import (
+    CsvRecordFinder,
+    CsvRules,
+    CsvTokens,
+    find_invalid_utf8_byte,
+)
+from snowmelt.kernels.slices import (
+    PADDING_BYTES,
+    PAST_END,
+    Bytes,
+    Mask,
+    Positions,
+    RowIndexes,
+    StringSlices,
+)
+from snowmelt.load.parsers.delimited_text import DelimitedDialect, DelimitedRecordReader
 from snowmelt.load.text_cells import TextCells
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.kernels.csv_tokenizer import CsvTokens
-    from snowmelt.kernels.slices import Bytes, Mask, Positions, RowIndexes
-    from snowmelt.load.parsers.delimited_text import DelimitedDialect, DelimitedRecordReader
 
 
 @dataclass(frozen=True, slots=True)

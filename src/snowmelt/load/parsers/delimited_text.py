@@ -9,14 +9,13 @@ elsewhere is text. A character after an escape is taken literally.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from snowmelt.errors import LoadRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from snowmelt.load.phase_protocols import ColumnOptions, ParseTarget
 
 UTF8_BOM = b"\xef\xbb\xbf"

@@ -7,6 +7,7 @@ the column's, and what the kernels leave.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,19 +26,16 @@ from snowmelt.json.columns import (
 from snowmelt.json.scanner import (
     ABSENT,
     OBJECT,
+    FieldNames,
     encode_field_names,
     scan_json_records,
 )
-from snowmelt.kernels.slices import PADDING_BYTES
+from snowmelt.kernels.slices import PADDING_BYTES, Bytes
 from snowmelt.schema.chunk_types import decimal_from_int64
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from snowmelt.json.columns import FieldPositions
-    from snowmelt.json.scanner import FieldNames
-    from snowmelt.kernels.slices import Bytes
     from snowmelt.load.column_converter import TableConverter, TextColumnConverter
     from snowmelt.load.parsers.json_document_mapping import FlexJsonOptions, JsonColumnFinder
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,21 +26,17 @@ from snowmelt.load.parsers.delimited_text import (
 )
 from snowmelt.load.parsers.json_columns import JsonColumnReader, JsonRecords, pad_bytes
 from snowmelt.load.parsers.json_document_mapping import (
+    FlexJsonOptions,
     InvalidJsonDocument,
     JsonColumnFinder,
     JsonDocumentReader,
 )
 from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundaryFinder
 from snowmelt.load.parsers.warmup import COMPILED_READERS
-from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
+from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseReject, ParseTarget, Records
+from snowmelt.load.portion import Portion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from snowmelt.load.parsers.json_document_mapping import FlexJsonOptions
-    from snowmelt.load.phase_protocols import ByteReader, ParseTarget, Records
-    from snowmelt.load.portion import Portion
-
     Reasons = dict[int, tuple[str, str]]
     Read = tuple[list[pa.Array], Reasons]
     Places = np.ndarray[tuple[int], np.dtype[np.int64]]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,19 +12,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from snowmelt.errors import PhaseFailed
+from snowmelt.load.column_converter import TextColumnConverter
 from snowmelt.load.parsers.record_columns import RecordRowBuilder, display_record
+from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget
+from snowmelt.load.portion import Portion
 from snowmelt.schema.conversion.arrow_input import cast_decimals
 from snowmelt.schema.conversion.arrow_to_python import to_python_values
 from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
 from snowmelt.schema.iceberg_table_form import needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from snowmelt.load.column_converter import TextColumnConverter
-    from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget
-    from snowmelt.load.portion import Portion
 
 _BATCH_ROWS = 16_384
 # A file is read from its end: beyond so many bytes it waits on the disk.

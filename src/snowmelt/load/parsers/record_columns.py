@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from snowmelt.load.column_converter import TableConverter
 from snowmelt.load.parsers.json_document_mapping import FlexJsonOptions, JsonColumnFinder
-from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
+from snowmelt.load.phase_protocols import ParsedBatch, ParseReject, ParseTarget
 from snowmelt.schema.conversion.json_text import format_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import pyarrow as pa
-
-    from snowmelt.load.phase_protocols import ParseTarget
 
 
 @dataclass(frozen=True, slots=True)

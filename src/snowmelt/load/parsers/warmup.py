@@ -11,18 +11,15 @@ import logging
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from snowmelt.clock import SystemClock
 from snowmelt.load.parsers import definition
 from snowmelt.load.phase_protocols import ByteReader, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.types import Column, LogicalType, TableSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _log = logging.getLogger("snowmelt.load")
 

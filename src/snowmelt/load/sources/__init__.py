@@ -11,9 +11,9 @@ import importlib
 from typing import TYPE_CHECKING, cast
 
 from snowmelt.errors import MissingExtra
+from snowmelt.load.phase_definition import PhaseDefinition
 
 if TYPE_CHECKING:
-    from snowmelt.load.phase_definition import PhaseDefinition
     from snowmelt.load.phase_protocols import Source
 
 # Module and the name in it.

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import httpx
 
 from snowmelt.backoff import growing_delays_s
-from snowmelt.clock import SystemClock
+from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import PhaseFailed
-from snowmelt.load.portion import InputFile
+from snowmelt.load.portion import InputFile, Portion
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator, Sequence
 
-    from snowmelt.clock import Clock
-    from snowmelt.load.portion import Portion
 
 # No limit for the whole: a large file takes its time. A server that is silent is given up.
 _TIMEOUT = httpx.Timeout(60.0)

@@ -5,17 +5,12 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from snowmelt.errors import ObjectChanged, ObjectMissing, PhaseFailed, SnowmeltError
-from snowmelt.load.portion import InputFile
+from snowmelt.load.portion import InputFile, Portion
+from snowmelt.storage.store import ObjectInfo, Store
 from snowmelt.storage.store_factory import open_store
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from snowmelt.load.portion import Portion
-    from snowmelt.storage.store import ObjectInfo, Store
 
 _GLOB_CHARACTERS = re.compile(r"[*?[]")
 

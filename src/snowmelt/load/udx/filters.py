@@ -7,6 +7,7 @@ Record filters use the SDK's side channel, which passes record boundaries beside
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import SnowmeltError
+from snowmelt.load.phase_protocols import ByteReader, Records
 from snowmelt.load.udx.input_window import ByteWindow, InputWindow, RecordWindow
 from snowmelt.load.udx.instance import (
     DESTROY_ROLES,
@@ -28,11 +30,7 @@ from snowmelt.load.udx.shared_progress_page import is_ctrl_c
 from snowmelt.load.udx.vertica_sdk.buffers import LengthBuffer, OutputBuffer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
-
     from numpy.typing import NDArray
-
-    from snowmelt.load.phase_protocols import ByteReader, Records
 
 
 def iter_written(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from snowmelt.load.udx.vertica_sdk.bases import InputState
 from snowmelt.load.udx.vertica_sdk.buffers import InputBuffer, LengthBuffer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from snowmelt.load.phase_protocols import ByteReader, Records

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from snowmelt.load.phase_protocols import (
     ParseTarget,
     Records,
 )
+from snowmelt.load.portion import Portion
 from snowmelt.load.udx.input_window import ByteWindow, InputWindow, RecordWindow
 from snowmelt.load.udx.instance import (
     CHUNK_ROLES,
@@ -41,9 +42,6 @@ from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.row_converter import MAX_ROW_BYTES, RowConverter, RowError
 from snowmelt.schema.iceberg_table_form import to_native_table
 from snowmelt.schema.types import DEFAULT_ZONE, Compatibility, LogicalType
-
-if TYPE_CHECKING:
-    from snowmelt.load.portion import Portion
 
 Prepare: TypeAlias = Callable[[ParseTarget], tuple[object, SizedColumnTypes]]
 PrepareChunker: TypeAlias = Callable[[ParseTarget, SizedColumnTypes], object]

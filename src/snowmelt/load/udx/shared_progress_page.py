@@ -10,15 +10,12 @@ import contextlib
 import mmap
 import struct
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from snowmelt.clock import SystemClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from snowmelt.config import Settings
+from snowmelt.config import Settings
 
 _LABEL_HEADER = struct.Struct("<dI")
 _PAGE_BYTES = 4096

@@ -5,10 +5,12 @@ The SDK for Python has none; the names are those of the SDKs for other languages
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from snowmelt.errors import PhaseFailed
+from snowmelt.load.phase_protocols import Records
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.udx.filters import assemble_records, iter_checked_bytes, iter_written
 from snowmelt.load.udx.instance import (
@@ -17,11 +19,6 @@ from snowmelt.load.udx.instance import (
     UdxHost,
     UdxInstance,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from snowmelt.load.phase_protocols import Records
 
 
 class _UdxSourceBase:

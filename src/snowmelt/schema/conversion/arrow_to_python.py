@@ -6,7 +6,8 @@ Arrow scalar, which every column rejects by the name of its type.
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -19,9 +20,6 @@ import pyarrow.compute as pc
 from snowmelt.schema.chunk_types import make_null_mask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from datetime import tzinfo
-
     from snowmelt.schema.chunk_types import Int64s, Mask
 
 UNIT_FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}

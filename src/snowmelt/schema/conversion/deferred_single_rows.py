@@ -7,6 +7,7 @@ a flush converts all such rows column by column. Any other row is left to the ex
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from functools import partial
@@ -25,15 +26,12 @@ from snowmelt.schema.types import (
     SEMI_STRUCTURED_TYPES,
     TIMESTAMP_TYPES,
     Column,
+    Compatibility,
     LogicalType,
     TableSchema,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from snowmelt.schema.types import Compatibility
-
     # The values of a row in ordinal order, and behind them their estimated bytes.
     Values = tuple[Any, ...]
     # None when it is not sure.

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import numpy as np
@@ -27,9 +26,6 @@ from snowmelt.schema.conversion.foreign_types import (
     split_datetime64,
 )
 from snowmelt.schema.conversion.numbers import format_java_float
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 # Readers in Python follow a document by recursion; PySpark's takes four of a thousand calls a level.
 MAX_DEPTH = 200

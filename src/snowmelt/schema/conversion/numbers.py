@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import numpy as np
 
+from snowmelt.schema.types import Column
 from snowmelt.schema.value_errors import number_range_error, wrong_type_error, wrong_value_error
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.schema.types import Column
 
 TRIMMED_CHARACTERS = "".join(map(chr, range(33)))
 """What the wire's trimming removes: everything up to the blank."""

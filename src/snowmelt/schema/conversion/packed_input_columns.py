@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from datetime import datetime, timedelta, timezone
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -24,9 +25,6 @@ import pyarrow as pa
 from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMP_TYPES, Column, LogicalType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import tzinfo
-
     from numpy.typing import NDArray
 
     from snowmelt.schema.chunk_types import Int64s, Mask

@@ -7,11 +7,12 @@ column. Only rows that some column rejects take the exact path, which finds the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,11 @@ from snowmelt.schema.conversion.arrow_input import (
     combine_small_arrow_chunks,
     convert_arrow_array,
 )
-from snowmelt.schema.conversion.column_converter import flatten_chunks, make_column_converters
+from snowmelt.schema.conversion.column_converter import (
+    ColumnConverter,
+    flatten_chunks,
+    make_column_converters,
+)
 from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker
 from snowmelt.schema.conversion.packed_input_columns import CompactColumn, concatenate_to_arrays
 from snowmelt.schema.conversion.value_rules import make_value_rule
@@ -35,15 +40,10 @@ from snowmelt.schema.size_estimates import (
     estimate_value_bytes,
 )
 from snowmelt.schema.types import Column, Compatibility, TableSchema, to_internal_name
-from snowmelt.schema.value_errors import python_type_name
+from snowmelt.schema.value_errors import StoredValue, python_type_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from zoneinfo import ZoneInfo
-
-    from snowmelt.schema.conversion.column_converter import ColumnConverter
     from snowmelt.schema.conversion.value_rules import Rule
-    from snowmelt.schema.value_errors import StoredValue
 
     Row = Mapping[str, object]
     Shape = tuple[tuple[int, ...], tuple[Rule, ...]]

@@ -8,21 +8,20 @@ checks the day before an instant; the first day of year 1 has none. (Decision 00
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from snowmelt.errors import InvalidValue
 from snowmelt.schema.chunk_types import make_null_mask, to_contiguous_array
 from snowmelt.schema.conversion.arrow_to_python import parse_arrow_zone
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType
 from snowmelt.schema.value_errors import wrong_value_error, year_range_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.errors import InvalidValue
     from snowmelt.schema.chunk_types import Int64s, Mask
 
 LIMITED_TYPES = TIMESTAMP_TYPES | {LogicalType.DATE}

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS, is_bmp_text
 from snowmelt.schema.types import Column, LogicalType, TimestampTextFormat
 from snowmelt.schema.value_errors import wrong_type_error, wrong_value_error, year_range_error
-
-if TYPE_CHECKING:
-    from datetime import tzinfo
 
 # --- Text into dates, times and timestamps, by one of three documented rules.
 #

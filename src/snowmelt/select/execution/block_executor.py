@@ -7,33 +7,26 @@ from the scalar evaluator alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from snowmelt.kernels.slices import StringSlices
+from snowmelt.kernels.slices import Mask, RowIndexes, StringSlices
 from snowmelt.select.errors import SelectError
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
-from snowmelt.select.sql.ast import StarExpr
+from snowmelt.select.sql.ast import Expression, StarExpr
+from snowmelt.select.sql.bound_query import BoundQuery
+from snowmelt.select.timestamps import Timestamp
 from snowmelt.select.vector.evaluator import evaluate_condition_masks, evaluate_vector
 from snowmelt.select.vector.operands_and_frames import (
     RecordFrame,
     make_null_vector,
     vector_to_values,
 )
-from snowmelt.select.vectors import TimestampVector, ValueVector, VectorKind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from snowmelt.kernels.slices import Mask, RowIndexes
-    from snowmelt.select.sql.ast import Expression
-    from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.timestamps import Timestamp
-    from snowmelt.select.vectors import BatchRow, ColumnBatch
+from snowmelt.select.vectors import BatchRow, ColumnBatch, TimestampVector, ValueVector, VectorKind
 
 
 @runtime_checkable

@@ -15,11 +15,13 @@ import itertools
 import os
 import threading
 from collections import deque
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.select.errors import ErrorBudget, SelectError
@@ -31,36 +33,34 @@ from snowmelt.select.execution.block_executor import (
     keep_positions_and_errors,
 )
 from snowmelt.select.execution.passthrough import PassthroughSerializer
-from snowmelt.select.execution.serializer import make_record_serializer, serialize_records
+from snowmelt.select.execution.serializer import (
+    RecordSerializer,
+    make_record_serializer,
+    serialize_records,
+)
 from snowmelt.select.execution.sort_limit_aggregate import (
     AggregateSink,
     AggregationLayout,
     BufferedSink,
+    RecordSink,
     StreamSink,
 )
+from snowmelt.select.formats.byte_streams import ObjectSource
 from snowmelt.select.formats.csv_dialect import make_csv_rules
-from snowmelt.select.formats.read_units import MultiObjectReader, SourceSequence, open_object_reader
-from snowmelt.select.request import CsvInput
+from snowmelt.select.formats.read_units import (
+    MultiObjectReader,
+    ObjectReader,
+    ReadUnit,
+    SourceSequence,
+    open_object_reader,
+)
+from snowmelt.select.request import CsvInput, SelectRequest
 from snowmelt.select.resource_limits import EngineSettings
-from snowmelt.select.sql.ast import expand_aliases
+from snowmelt.select.sql.ast import Expression, expand_aliases
 from snowmelt.select.sql.binder import bind_statement
-from snowmelt.select.sql.bound_query import CsvFields, ParquetFields
+from snowmelt.select.sql.bound_query import BoundQuery, CsvFields, ParquetFields
 from snowmelt.select.sql.parser import parse_statement
-from snowmelt.select.timestamps import timestamp_from_datetime
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from numpy.typing import NDArray
-
-    from snowmelt.select.execution.serializer import RecordSerializer
-    from snowmelt.select.execution.sort_limit_aggregate import RecordSink
-    from snowmelt.select.formats.byte_streams import ObjectSource
-    from snowmelt.select.formats.read_units import ObjectReader, ReadUnit
-    from snowmelt.select.request import SelectRequest
-    from snowmelt.select.sql.ast import Expression
-    from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.timestamps import Timestamp
+from snowmelt.select.timestamps import Timestamp, timestamp_from_datetime
 
 __all__ = [
     "EngineSettings",

@@ -7,27 +7,33 @@ row.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from snowmelt.kernels.slices import EMPTY_NULL, NEEDS_UNQUOTING, StringSlices, view_bytes
-from snowmelt.select.execution.block_executor import NamedFieldRow
-from snowmelt.select.execution.serializer import CsvSerializer, JsonSerializer, interleave_records
+from snowmelt.kernels.csv_tokenizer import CsvRules
+from snowmelt.kernels.slices import (
+    EMPTY_NULL,
+    NEEDS_UNQUOTING,
+    Mask,
+    RowIndexes,
+    StringSlices,
+    view_bytes,
+)
+from snowmelt.select.execution.block_executor import NamedFieldRow, SelectedRecords
+from snowmelt.select.execution.serializer import (
+    CsvSerializer,
+    JsonSerializer,
+    OutputSegment,
+    RecordSerializer,
+    interleave_records,
+)
 from snowmelt.select.formats.csv_reader import CsvBatch
 from snowmelt.select.formats.json_lines import JsonLinesBatch
 from snowmelt.select.kernels.json import copy_json_objects
 from snowmelt.select.kernels.output import copy_rows
-from snowmelt.select.vectors import make_masked_text_vector
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.kernels.csv_tokenizer import CsvRules
-    from snowmelt.kernels.slices import Mask, RowIndexes
-    from snowmelt.select.execution.block_executor import SelectedRecords
-    from snowmelt.select.execution.serializer import OutputSegment, RecordSerializer
-    from snowmelt.select.vectors import ColumnBatch, ValueVector
+from snowmelt.select.vectors import ColumnBatch, ValueVector, make_masked_text_vector
 
 # Fewer records are written one by one.
 _MIN_COLUMNAR_ROWS = 32

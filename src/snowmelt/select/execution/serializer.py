@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from snowmelt.kernels.slices import PADDING_BYTES, StringSlices, view_bytes
+from snowmelt.kernels.csv_tokenizer import CsvRules
+from snowmelt.kernels.slices import PADDING_BYTES, Bytes, Positions, StringSlices, view_bytes
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-from snowmelt.select.execution.block_executor import StarValue
+from snowmelt.select.execution.block_executor import SelectedRecords, StarValue
 from snowmelt.select.kernels.output import (
     SPECIAL_BYTE_COUNT,
     format_integers,
@@ -30,21 +33,11 @@ from snowmelt.select.kernels.output import (
 )
 from snowmelt.select.kernels.timestamps import format_timestamps
 from snowmelt.select.request import CsvOutput, JsonOutput
+from snowmelt.select.sql.bound_query import BoundQuery
 from snowmelt.select.timestamps import Timestamp, TimestampPrecision
 from snowmelt.select.values import MISSING, format_decimal, format_value
 from snowmelt.select.vector.operands_and_frames import vector_to_values
-from snowmelt.select.vectors import ValueVector, VectorKind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from snowmelt.kernels.csv_tokenizer import CsvRules
-    from snowmelt.kernels.slices import Bytes, Positions
-    from snowmelt.select.execution.block_executor import SelectedRecords
-    from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.vectors import TimestampVector
+from snowmelt.select.vectors import TimestampVector, ValueVector, VectorKind
 
 _QUOTE_NEVER, _QUOTE_AS_NEEDED, _QUOTE_ALWAYS = 0, 1, 2
 # Between these Python writes a float without an exponent.

@@ -7,38 +7,34 @@ the last row to the expressions that workers evaluate.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from snowmelt.select.errors import SelectError
+from snowmelt.kernels.slices import RowIndexes
+from snowmelt.select.errors import ErrorBudget, SelectError
 from snowmelt.select.execution.block_executor import BlockResult, SelectedRecords
 from snowmelt.select.resource_limits import EngineSettings, MemoryBudget
-from snowmelt.select.scalar.aggregates import make_accumulator
+from snowmelt.select.scalar.aggregates import Accumulator, make_accumulator
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
 from snowmelt.select.scalar.order_by import RowSorter, make_sort_key
 from snowmelt.select.sql.ast import (
     AggregateExpr,
     ColumnRef,
+    Expression,
     expand_aliases,
     replace_nodes,
     walk_outer_first,
 )
+from snowmelt.select.sql.bound_query import BoundQuery
+from snowmelt.select.timestamps import Timestamp
 from snowmelt.select.vectors import VectorKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from snowmelt.kernels.slices import RowIndexes
-    from snowmelt.select.errors import ErrorBudget
     from snowmelt.select.execution.serializer import OutputSegment, RecordSerializer
-    from snowmelt.select.scalar.aggregates import Accumulator
-    from snowmelt.select.sql.ast import Expression
-    from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.timestamps import Timestamp
 
 
 class RecordSink(Protocol):

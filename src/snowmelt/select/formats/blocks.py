@@ -8,22 +8,18 @@ A ScanRange selects whole records: those whose first byte lies in the range.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from snowmelt.kernels.csv_tokenizer import can_overlap_itself
 from snowmelt.kernels.slices import PADDING_BYTES
 from snowmelt.select.errors import SelectError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from snowmelt.select.formats.byte_streams import ByteStream, ObjectSource, UncompressedStream
-    from snowmelt.select.request import ScanRange
+from snowmelt.select.formats.byte_streams import ByteStream, ObjectSource, UncompressedStream
+from snowmelt.select.request import ScanRange
 
 
 @dataclass(frozen=True, slots=True)

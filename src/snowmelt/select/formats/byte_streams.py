@@ -9,13 +9,12 @@ import bz2
 import functools
 import queue
 import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from snowmelt.select.errors import SelectError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     _New: TypeAlias = Callable[[], "_Decompressor"]
 
 COMPRESSIONS = frozenset({"NONE", "GZIP", "BZIP2", "ZSTD"})

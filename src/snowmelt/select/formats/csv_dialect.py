@@ -6,14 +6,10 @@ Every CSV reader (the compiled tokenizer, the state machine, the block cutter) o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from snowmelt.kernels.csv_tokenizer import CsvRules
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-
-if TYPE_CHECKING:
-    from snowmelt.select.request import CsvInput
+from snowmelt.select.request import CsvInput
 
 MAX_DELIMITER_BYTES = 16
 

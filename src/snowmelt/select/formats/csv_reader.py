@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from snowmelt.kernels.csv_tokenizer import (
     RaggedCsvTokens,
     find_invalid_utf8_byte,
 )
-from snowmelt.kernels.slices import NEEDS_UNQUOTING, PAST_END, StringSlices
+from snowmelt.kernels.slices import NEEDS_UNQUOTING, PAST_END, Mask, Positions, StringSlices
+from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats import csv_state_machine
 from snowmelt.select.formats.blocks import (
@@ -37,23 +38,17 @@ from snowmelt.select.formats.blocks import (
     resolve_scan_range,
 )
 from snowmelt.select.formats.byte_streams import (
+    ByteStream,
     ConcurrentSource,
+    ObjectSource,
     UncompressedStream,
     open_decompressed_stream,
 )
 from snowmelt.select.formats.csv_dialect import make_csv_rules
+from snowmelt.select.request import CsvInput, ScanRange
+from snowmelt.select.sql.ast import ColumnRef
 from snowmelt.select.values import MISSING, Missing
 from snowmelt.select.vectors import ValueVector, make_masked_text_vector
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from snowmelt.kernels.slices import Mask, Positions
-    from snowmelt.select.dialect import Dialect
-    from snowmelt.select.formats.byte_streams import ByteStream, ObjectSource
-    from snowmelt.select.request import CsvInput, ScanRange
-    from snowmelt.select.sql.ast import ColumnRef
-
 
 # The exact state machine reads a header, at some 0.5 MB/s, and holds the interpreter meanwhile.
 _MAX_HEADER_BYTES = 1 << 20

@@ -5,12 +5,11 @@ It specifies the compiled tokenizer, and tests compare the two. It also unquotes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from snowmelt.kernels.csv_tokenizer import CsvRules
 
 _CARRIAGE_RETURN = 0x0D

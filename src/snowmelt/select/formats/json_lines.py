@@ -6,10 +6,11 @@ becomes the nearest float, unless that is infinite.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from snowmelt.json.exact import decode_record
 from snowmelt.json.scanner import (
@@ -20,6 +21,7 @@ from snowmelt.json.scanner import (
     NULL,
     TEXT,
     TRUE,
+    ValuePositions,
     encode_field_names,
     scan_json_lines,
     scan_json_records,
@@ -27,23 +29,14 @@ from snowmelt.json.scanner import (
 )
 from snowmelt.kernels.csv_tokenizer import find_invalid_utf8_byte
 from snowmelt.kernels.numbers import parse_integers
-from snowmelt.kernels.slices import StringSlices
+from snowmelt.kernels.slices import Bytes, Mask, Positions, RowIndexes, StringSlices
+from snowmelt.select.errors import SelectError
+from snowmelt.select.formats.blocks import RecordBlock
 from snowmelt.select.scalar.paths import follow_path
-from snowmelt.select.sql.ast import ColumnRef, KeyStep, walk_outer_first
+from snowmelt.select.sql.ast import ColumnRef, Expression, KeyStep, PathStep, walk_outer_first
+from snowmelt.select.sql.bound_query import BoundQuery
 from snowmelt.select.values import MISSING
 from snowmelt.select.vectors import ValueVector, VectorKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from snowmelt.json.scanner import ValuePositions
-    from snowmelt.kernels.slices import Bytes, Mask, Positions, RowIndexes
-    from snowmelt.select.errors import SelectError
-    from snowmelt.select.formats.blocks import RecordBlock
-    from snowmelt.select.sql.ast import Expression, PathStep
-    from snowmelt.select.sql.bound_query import BoundQuery
 
 _RECORD_STEP = KeyStep("_1")
 

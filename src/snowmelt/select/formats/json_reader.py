@@ -8,46 +8,38 @@ A kernel locates the root values of a block without decoding them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from snowmelt.jit import jit_kernel
 from snowmelt.json.exact import RECORD_DECODE_ERRORS, decode_record
 from snowmelt.kernels.csv_tokenizer import find_invalid_utf8_byte
+from snowmelt.kernels.slices import Bytes, Positions
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.blocks import (
     BlockLimits,
+    RecordBlock,
     RecordBlockReader,
     find_stream_offset,
     invalid_utf8_error,
     record_too_long_error,
     resolve_scan_range,
 )
-from snowmelt.select.formats.byte_streams import open_decompressed_stream
+from snowmelt.select.formats.byte_streams import ObjectSource, open_decompressed_stream
 from snowmelt.select.formats.json_lines import (
     JsonLineColumns,
     JsonLinesBatch,
     JsonRow,
 )
+from snowmelt.select.request import JsonInput, SelectRequest
+from snowmelt.select.resource_limits import EngineSettings
 from snowmelt.select.scalar.paths import follow_path, iterate_ceph_from_records
-from snowmelt.select.sql.ast import WildcardStep
-from snowmelt.select.sql.bound_query import JsonFields, ObjectFields
+from snowmelt.select.sql.ast import ColumnRef, PathStep, WildcardStep
+from snowmelt.select.sql.bound_query import BoundQuery, JsonFields, ObjectFields
 from snowmelt.select.values import MISSING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from snowmelt.kernels.slices import Bytes, Positions
-    from snowmelt.select.formats.blocks import RecordBlock
-    from snowmelt.select.formats.byte_streams import ObjectSource
-    from snowmelt.select.request import JsonInput, SelectRequest
-    from snowmelt.select.resource_limits import EngineSettings
-    from snowmelt.select.sql.ast import ColumnRef, PathStep
-    from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.vectors import ValueVector
-
+from snowmelt.select.vectors import ValueVector
 
 # One loop is one compiled function; types are what numba sees.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

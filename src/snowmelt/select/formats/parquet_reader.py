@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from snowmelt.kernels.slices import StringSlices, view_bytes
+from snowmelt.kernels.slices import Mask, StringSlices, view_bytes
 from snowmelt.select.errors import SelectError
+from snowmelt.select.formats.byte_streams import ObjectSource
 from snowmelt.select.kernels.strings import mask_containing_byte
 from snowmelt.select.kernels.timestamps import pack_epoch_micros
+from snowmelt.select.request import SelectRequest
+from snowmelt.select.resource_limits import EngineSettings
 from snowmelt.select.scalar.paths import follow_path
-from snowmelt.select.sql.ast import BetweenPredicate, BinaryOp, ColumnRef, LiteralExpr
-from snowmelt.select.sql.bound_query import ObjectFields, ParquetFields
+from snowmelt.select.sql.ast import BetweenPredicate, BinaryOp, ColumnRef, Expression, LiteralExpr
+from snowmelt.select.sql.bound_query import BoundQuery, ObjectFields, ParquetFields
 from snowmelt.select.timestamps import (
     NANOS_PER_SECOND,
     Timestamp,
@@ -33,16 +37,6 @@ from snowmelt.select.timestamps import (
 )
 from snowmelt.select.values import MISSING
 from snowmelt.select.vectors import TimestampFormat, TimestampVector, ValueVector, VectorKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from snowmelt.kernels.slices import Mask
-    from snowmelt.select.formats.byte_streams import ObjectSource
-    from snowmelt.select.request import SelectRequest
-    from snowmelt.select.resource_limits import EngineSettings
-    from snowmelt.select.sql.ast import Expression
-    from snowmelt.select.sql.bound_query import BoundQuery
 
 # --- Row groups that no record of can pass, by their statistics.
 #

@@ -7,24 +7,17 @@ objects, and must all have the same fields.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.formats.blocks import BlockLimits
-from snowmelt.select.formats.csv_reader import CsvReader
-from snowmelt.select.request import CsvInput, JsonInput
-from snowmelt.select.sql.bound_query import CsvFields, ParquetFields
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from snowmelt.select.formats.blocks import RecordBlock
-    from snowmelt.select.formats.byte_streams import ObjectSource
-    from snowmelt.select.formats.csv_reader import CsvBatch, CsvTokenizer
-    from snowmelt.select.request import SelectRequest
-    from snowmelt.select.resource_limits import EngineSettings
-    from snowmelt.select.sql.bound_query import BoundQuery, ObjectFields
-    from snowmelt.select.vectors import ColumnBatch
+from snowmelt.select.formats.blocks import BlockLimits, RecordBlock
+from snowmelt.select.formats.byte_streams import ObjectSource
+from snowmelt.select.formats.csv_reader import CsvBatch, CsvReader, CsvTokenizer
+from snowmelt.select.request import CsvInput, JsonInput, SelectRequest
+from snowmelt.select.resource_limits import EngineSettings
+from snowmelt.select.sql.bound_query import BoundQuery, CsvFields, ObjectFields, ParquetFields
+from snowmelt.select.vectors import ColumnBatch
 
 
 class DecodedBatch(Protocol):

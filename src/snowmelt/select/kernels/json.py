@@ -11,11 +11,11 @@ import numpy as np
 
 from snowmelt.jit import inline_jit, jit_kernel
 from snowmelt.kernels.delimiter_masks import load_byte
+from snowmelt.kernels.slices import Bytes, Mask, Positions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from snowmelt.kernels.slices import Bytes, Mask, Positions
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: C901, PLR0912, PLR0915

@@ -10,23 +10,17 @@ in `buffer`. Each writing kernel returns the bytes written and the end of each r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from snowmelt.jit import helper_jit, jit_kernel
 from snowmelt.kernels.cells import copy_field
 from snowmelt.kernels.delimiter_masks import count_ones, find_delimiters, find_json_escapes
-from snowmelt.kernels.slices import PADDING_BYTES
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from snowmelt.kernels.slices import Bytes, Positions, RowIndexes
+from snowmelt.kernels.slices import PADDING_BYTES, Bytes, Positions, RowIndexes
 
 _QUOTE_ALWAYS = 2
 _BACKSLASH = 92

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from snowmelt.jit import inline_jit, jit_kernel
-from snowmelt.kernels.slices import StringSlices, view_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from snowmelt.kernels.slices import Bytes, Mask, Positions
+from snowmelt.kernels.slices import Bytes, Mask, Positions, StringSlices, view_bytes
 
 # One loop is one compiled function; types are what numba sees.
 # ruff: noqa: ANN001, ANN202

@@ -6,18 +6,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from snowmelt.jit import inline_jit, jit_kernel
+from snowmelt.kernels.slices import Bytes, Mask, Positions, StringSlices
 from snowmelt.kernels.timestamps import parse_iso_timestamps, unpack_utc_micros
 from snowmelt.select.vectors import TimestampVector
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from snowmelt.kernels.slices import Bytes, Mask, Positions, StringSlices
 
 _DAY_MICROS = 86_400_000_000
 # Where a packed timestamp holds its parts: shift, and the bits that count.

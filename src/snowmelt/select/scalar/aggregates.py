@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from decimal import Context, Decimal, DecimalException
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,8 +18,10 @@ import numpy as np
 from snowmelt.jit import jit_kernel
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, make_skippable_row_error
+from snowmelt.select.resource_limits import MemoryBudget
 from snowmelt.select.scalar.operators import is_less_for_min_max
 from snowmelt.select.scalar.order_by import make_sort_key
+from snowmelt.select.sql.ast import AggregateExpr
 from snowmelt.select.values import (
     DECIMAL_CONTEXT,
     INT_MAX,
@@ -30,12 +33,7 @@ from snowmelt.select.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
-
-    from snowmelt.select.resource_limits import MemoryBudget
-    from snowmelt.select.sql.ast import AggregateExpr
 
     Kernel: TypeAlias = Callable[
         [NDArray[np.float64], NDArray[np.bool_], float, float], tuple[float, float]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, make_skippable_row_error
+from snowmelt.select.sql.ast import CastExpr
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp, parse_lenient_timestamp
 from snowmelt.select.values import (
     DECIMAL_CONTEXT,
@@ -22,11 +23,6 @@ from snowmelt.select.values import (
     parse_number_text,
     require_int64,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from snowmelt.select.sql.ast import CastExpr
 
 _MAX_INT_DIGITS = 20
 # Ceph counts microseconds; a longer fraction is no timestamp there.

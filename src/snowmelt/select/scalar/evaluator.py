@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, make_skippable_row_error
@@ -24,6 +25,7 @@ from snowmelt.select.sql.ast import (
     CaseExpr,
     CastExpr,
     ColumnRef,
+    Expression,
     InPredicate,
     IsPredicate,
     LikePredicate,
@@ -33,6 +35,8 @@ from snowmelt.select.sql.ast import (
     StarExpr,
     UnaryOp,
 )
+from snowmelt.select.sql.bound_query import BoundQuery
+from snowmelt.select.timestamps import Timestamp
 from snowmelt.select.values import (
     MISSING,
     describe_type,
@@ -40,13 +44,6 @@ from snowmelt.select.values import (
     is_null_or_missing,
     to_three_valued_truth,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from snowmelt.select.sql.ast import Expression
-    from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.timestamps import Timestamp
 
 
 class RecordView(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -22,8 +23,6 @@ from snowmelt.select.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     Run: TypeAlias = Callable[[Sequence[object], Dialect], object]
 
 _INT64_END = 2**63

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, make_skippable_row_error
-
-if TYPE_CHECKING:
-    from snowmelt.select.dialect import Dialect
 
 _PATTERN_CACHE_SIZE = 256
 # What Ceph's expressions take for more than themselves: in a class, and behind one.

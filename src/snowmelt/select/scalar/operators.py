@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from decimal import Decimal, DecimalException
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, make_skippable_row_error
@@ -25,9 +26,6 @@ from snowmelt.select.values import (
     parse_number_text,
     require_int64,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MAX_POWER_EXPONENT = 64
 _NUMBER_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {

@@ -7,18 +7,15 @@ bytes, anything else by its text. Rows with equal keys keep the order of the obj
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from snowmelt.select.resource_limits import MemoryBudget
+from snowmelt.select.sql.ast import OrderKey
 from snowmelt.select.timestamps import Timestamp
 from snowmelt.select.values import MISSING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.select.sql.ast import OrderKey
 
 SortKey: TypeAlias = tuple[Any, ...]
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from snowmelt.select.errors import SelectError
-from snowmelt.select.sql.ast import IndexStep, KeyStep, WildcardStep
+from snowmelt.select.sql.ast import IndexStep, KeyStep, PathStep, WildcardStep
 from snowmelt.select.values import MISSING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from snowmelt.select.sql.ast import PathStep
 
 
 def follow_path(value: object, steps: Sequence[PathStep], *, is_ceph: bool = False) -> object:

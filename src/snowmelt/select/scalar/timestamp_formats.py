@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from snowmelt.select.errors import SelectError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from snowmelt.select.timestamps import LocalDateTime, Timestamp
+from snowmelt.select.timestamps import LocalDateTime, Timestamp
 
 _FORMAT_CACHE_SIZE = 256
 _MONTH_NAMES = (

@@ -8,12 +8,10 @@ spellings of one expression are equal.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias, cast, get_args
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias, cast, get_args
 
 
 @dataclass(frozen=True, slots=True, eq=False)

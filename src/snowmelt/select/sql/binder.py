@@ -7,19 +7,24 @@ fields that are neither grouped nor aggregated.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace as changed
-from typing import TYPE_CHECKING
 
 from snowmelt.select.dialect import Dialect
+from snowmelt.select.errors import SelectError
 from snowmelt.select.sql.ast import (
     AggregateExpr,
     AliasRef,
     ColumnRef,
+    Expression,
     IndexStep,
     KeyStep,
     LiteralExpr,
     NameRef,
     OrderKey,
+    PathStep,
+    Projection,
+    SelectStatement,
     StarExpr,
     WildcardStep,
     list_children,
@@ -30,19 +35,13 @@ from snowmelt.select.sql.bound_query import (
     BoundQuery,
     CsvFields,
     JsonFields,
+    ObjectFields,
     OutputColumn,
     ParquetFields,
 )
 from snowmelt.select.sql.expression_parser import MAX_TREE_HEIGHT
 from snowmelt.select.sql.lexer import make_syntax_error
 from snowmelt.select.sql.parser import parse_statement
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from snowmelt.select.errors import SelectError
-    from snowmelt.select.sql.ast import Expression, PathStep, Projection, SelectStatement
-    from snowmelt.select.sql.bound_query import ObjectFields
 
 
 def bind_statement(

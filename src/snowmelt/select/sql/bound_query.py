@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from snowmelt.select.dialect import Dialect
+from snowmelt.select.sql.ast import AggregateExpr, Expression, FromClause, OrderKey
+
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from snowmelt.select.dialect import Dialect
-    from snowmelt.select.sql.ast import AggregateExpr, Expression, FromClause, OrderKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-
-if TYPE_CHECKING:
-    from snowmelt.select.dialect import Dialect
 
 MAX_STATEMENT_BYTES = 256 * 1024
 """The longest statement, in bytes of UTF-8."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from snowmelt.select.dialect import Dialect
+from snowmelt.select.errors import SelectError
 from snowmelt.select.sql.ast import (
+    Expression,
     FromClause,
     NameRef,
     OrderKey,
@@ -23,10 +23,6 @@ from snowmelt.select.sql.lexer import (
     TokenStream,
 )
 from snowmelt.select.values import INT_MAX
-
-if TYPE_CHECKING:
-    from snowmelt.select.errors import SelectError
-    from snowmelt.select.sql.ast import Expression
 
 _MAX_PROJECTIONS = 10_000
 _JOIN_KEYWORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "OUTER")

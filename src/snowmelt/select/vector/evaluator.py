@@ -6,10 +6,12 @@ evaluator: a deferred left side leaves the result deferred, whatever the right s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from snowmelt.kernels.slices import Mask, RowIndexes
 from snowmelt.select.sql.ast import (
     AliasRef,
     BetweenPredicate,
@@ -18,6 +20,7 @@ from snowmelt.select.sql.ast import (
     CaseExpr,
     CastExpr,
     ColumnRef,
+    Expression,
     InPredicate,
     IsPredicate,
     LikePredicate,
@@ -42,12 +45,6 @@ from snowmelt.select.vector.operators import (
     negate_vector,
 )
 from snowmelt.select.vectors import ValueVector, VectorKind, make_false_mask
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from snowmelt.kernels.slices import Mask, RowIndexes
-    from snowmelt.select.sql.ast import Expression
 
 _COMPARISON_OPERATORS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 

@@ -6,8 +6,8 @@ scalar evaluator.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from snowmelt.kernels.slices import StringSlices
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.kernels.strings import mask_non_ascii, to_lower_ascii, to_upper_ascii
 from snowmelt.select.kernels.timestamps import extract_packed_field, parse_timestamps
+from snowmelt.select.sql.ast import CallExpr, CastExpr
 from snowmelt.select.vector.operands_and_frames import (
     ConstantOperand,
     KernelUnsupported,
@@ -23,12 +24,6 @@ from snowmelt.select.vector.operands_and_frames import (
     RecordFrame,
 )
 from snowmelt.select.vectors import ValueVector, VectorKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from snowmelt.select.sql.ast import CallExpr, CastExpr
-
 
 _INT64_END = 2.0**63
 

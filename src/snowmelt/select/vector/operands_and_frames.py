@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from snowmelt.kernels.slices import PAST_END, StringSlices, view_bytes
+from snowmelt.kernels.slices import PAST_END, Mask, RowIndexes, StringSlices, view_bytes
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.kernels.timestamps import to_utc_micros
+from snowmelt.select.sql.ast import ColumnRef
+from snowmelt.select.sql.bound_query import BoundQuery
 from snowmelt.select.timestamps import Timestamp
-from snowmelt.select.vectors import TimestampVector, ValueVector, VectorKind, make_false_mask
-
-if TYPE_CHECKING:
-    from snowmelt.kernels.slices import Mask, RowIndexes
-    from snowmelt.select.sql.ast import ColumnRef
-    from snowmelt.select.sql.bound_query import BoundQuery
-    from snowmelt.select.vectors import ColumnBatch
+from snowmelt.select.vectors import (
+    ColumnBatch,
+    TimestampVector,
+    ValueVector,
+    VectorKind,
+    make_false_mask,
+)
 
 
 class KernelUnsupported(Exception):

@@ -7,16 +7,18 @@ compare with numbers and timestamps as either.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from snowmelt.kernels.numbers import parse_floats, parse_integers
+from snowmelt.kernels.slices import Mask
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.kernels.strings import compare_strings, match_like_pattern
 from snowmelt.select.kernels.timestamps import parse_timestamps, to_utc_micros
-from snowmelt.select.scalar.like_patterns import compile_like_pattern
+from snowmelt.select.scalar.like_patterns import LikePattern, compile_like_pattern
 from snowmelt.select.scalar.operators import COMPARISONS
 from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp
 from snowmelt.select.values import parse_number_text
@@ -29,12 +31,6 @@ from snowmelt.select.vector.operands_and_frames import (
     vector_to_values,
 )
 from snowmelt.select.vectors import ValueVector, VectorKind
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from snowmelt.kernels.slices import Mask
-    from snowmelt.select.scalar.like_patterns import LikePattern
 
 _INT64_MIN = -(2**63)
 

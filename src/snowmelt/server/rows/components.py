@@ -12,8 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import services
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.clock import Clock
+from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError, RowsBusy, TooManyRequests
+from snowmelt.ingest.channel_write_batcher import WriteBatcher
+from snowmelt.ingest.metrics import RequestMetrics
+from snowmelt.ingest.migration_backlog import BackPressure
 from snowmelt.ingest.rows.binary_encoding_tracker import ClientEncodingInstructions
 from snowmelt.ingest.rows.chunk_builder import ErrorRowStager, RowChunkStager
 from snowmelt.ingest.rows.group_commit import GroupCommitter
@@ -22,21 +29,14 @@ from snowmelt.ingest.rows.row_converter import ConverterPool
 from snowmelt.ingest.rows.row_service import RowService
 from snowmelt.ingest.rows.schema_evolution import TableEvolver
 from snowmelt.ingest.rows.targets import TargetResolver
+from snowmelt.ingest.stage_locations import StageLocator
+from snowmelt.ingest.stage_sync import StageSync
 from snowmelt.server.rows.row_files import RowFileService
 from snowmelt.server.rows.scoped_tokens import SCOPED_TOKEN_LIFETIME_S, ScopedTokenIssuer
+from snowmelt.storage.store import Store
 
 if TYPE_CHECKING:
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.clock import Clock
-    from snowmelt.config import Settings
-    from snowmelt.ingest.channel_write_batcher import WriteBatcher
-    from snowmelt.ingest.metrics import RequestMetrics
-    from snowmelt.ingest.migration_backlog import BackPressure
-    from snowmelt.ingest.stage_locations import StageLocator
-    from snowmelt.ingest.stage_sync import StageSync
     from snowmelt.server.auth import Authenticator
-    from snowmelt.storage.store import Store
 
 _MAX_TRACKED_CHANNELS = 50_000
 

@@ -7,6 +7,7 @@ in flight is executed once.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,19 +16,21 @@ import msgspec
 from snowmelt.errors import BodyTooLarge, ContinuationStale, RequestMalformed, RowsBusy
 from snowmelt.ingest.rows.append_types import (
     AppendCommitted,
+    AppendOutcome,
     SchemaOutdated,
     parse_continuation_token,
 )
 from snowmelt.ingest.rows.body import decompress_body
 from snowmelt.ingest.rows.request_batcher import PendingRequest
 from snowmelt.ingest.rows.row_service import RawAppendRequest
-from snowmelt.ingest.rows.targets import is_elastic_channel
+from snowmelt.ingest.rows.targets import PipePath, RowSender, is_elastic_channel
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.fast_path import ResponseQueue
 from snowmelt.server.middleware import SMALL_BODY_BYTES
 from snowmelt.server.rows.requests_and_errors import (
     PATH_PREFIX,
     SESSION_HEADER,
+    RowApiPath,
     RowApiRequest,
     error_response,
     get_error_code,
@@ -38,12 +41,7 @@ from snowmelt.server.rows.requests_and_errors import (
 from snowmelt.wire.row_api import RowAppendResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from snowmelt.ingest.rows.append_types import AppendOutcome
-    from snowmelt.ingest.rows.targets import PipePath, RowSender
     from snowmelt.server.rows.components import RowApiComponents
-    from snowmelt.server.rows.requests_and_errors import RowApiPath
 
     Key = tuple[RowSender, PipePath, str, str, str | None]
 

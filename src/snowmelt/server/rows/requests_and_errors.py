@@ -7,10 +7,10 @@ reacts to, and a code (specification of streaming v2, §5.1).
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
@@ -25,12 +25,8 @@ from snowmelt.errors import (
 )
 from snowmelt.ingest.rows.targets import PipePath, SdkClient
 from snowmelt.server.error_responses import ServerResponse, json_response
+from snowmelt.server.rows.scoped_tokens import ScopedTokenClaims
 from snowmelt.wire.row_api import RowApiErrorBody
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from snowmelt.server.rows.scoped_tokens import ScopedTokenClaims
 
 __all__ = [
     "error_response",

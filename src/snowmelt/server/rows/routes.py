@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from importlib.resources import files
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,18 +12,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from snowmelt.errors import AuthenticationFailed, BodyTooLarge, RequestMalformed
+from snowmelt.ingest.rows.row_service import RawAppendRequest
 from snowmelt.ingest.rows.targets import RowSender
-from snowmelt.server.error_responses import MethodNotAllowed, RouteNotFound
+from snowmelt.server.error_responses import MethodNotAllowed, RouteNotFound, ServerResponse
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
 from snowmelt.server.middleware import read_body
+from snowmelt.server.rows.components import RowApiComponents
 from snowmelt.server.rows.in_flight_appends import (
     OK_CODE,
     AppendPayload,
+    InFlightAppends,
     build_append_response,
     build_raw_append_request,
     make_payload,
 )
 from snowmelt.server.rows.requests_and_errors import (
+    RowApiPath,
     RowApiRequest,
     error_response,
     get_error_code,
@@ -35,24 +41,16 @@ from snowmelt.server.streaming_routes import decode_message, parse_host
 from snowmelt.wire.row_api import (
     DropRowChannelResponse,
     OpenRowChannelRequest,
+    OpenRowChannelResponse,
     RowChannelStatusRequest,
     RowFileFragment,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from concurrent.futures import Future
-
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from snowmelt.ingest.rows.row_service import RawAppendRequest
     from snowmelt.server.auth import Principal
-    from snowmelt.server.error_responses import ServerResponse
-    from snowmelt.server.rows.components import RowApiComponents
-    from snowmelt.server.rows.in_flight_appends import InFlightAppends
-    from snowmelt.server.rows.requests_and_errors import RowApiPath
-    from snowmelt.wire.row_api import OpenRowChannelResponse
 
 _Result = TypeVar("_Result")
 _MAX_SMALL_BODY_BYTES = 1 << 20

@@ -12,12 +12,12 @@ import datetime as dt
 import logging
 import posixpath
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.streaming import unregistered_blobs
-from snowmelt.clock import to_epoch_ms
+from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import (
     BodyTooLarge,
     ObjectMissing,
@@ -25,19 +25,18 @@ from snowmelt.errors import (
     RequestMalformed,
     SnowmeltError,
 )
+from snowmelt.ingest.rows.binary_encoding_tracker import ClientEncodingInstructions
 from snowmelt.ingest.rows.body import decompress_body
-from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
-from snowmelt.ingest.stage_locations import STAGE_BUCKET, StageRequester
-from snowmelt.wire.row_api import PipeEncryption, PipeInfo, RowStageLocation
-
-if TYPE_CHECKING:
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.clock import Clock
-    from snowmelt.ingest.rows.binary_encoding_tracker import ClientEncodingInstructions
-    from snowmelt.ingest.rows.targets import PipePath, RowSender, SdkClient, TargetResolver
-    from snowmelt.ingest.stage_locations import StageLocator
-    from snowmelt.storage.store import Store
-    from snowmelt.wire.row_api import RowFileFragment
+from snowmelt.ingest.rows.targets import (
+    PipePath,
+    RowSender,
+    SdkClient,
+    TargetResolver,
+    is_uploaded_row_file_name,
+)
+from snowmelt.ingest.stage_locations import STAGE_BUCKET, StageLocator, StageRequester
+from snowmelt.storage.store import Store
+from snowmelt.wire.row_api import PipeEncryption, PipeInfo, RowFileFragment, RowStageLocation
 
 _log = logging.getLogger("snowmelt.server")
 _IV_BYTES = 16

@@ -9,17 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from snowmelt.clock import to_epoch_ms
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import AuthenticationFailed, ConfigurationError
 from snowmelt.ingest.rows.targets import RowSender
-
-if TYPE_CHECKING:
-    from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.clock import Clock
 
 SCOPED_TOKEN_LIFETIME_S = 3600
 _SEAL_PURPOSE = "row api token"

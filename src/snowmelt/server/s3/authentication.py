@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from snowmelt.buckets.errors import S3Error
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.security import access_keys
 from snowmelt.catalog.security.access_control import find_user
-from snowmelt.catalog.security.access_keys import find_access_key
+from snowmelt.catalog.security.access_keys import AccessKey, StageCredentials, find_access_key
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.clock import Clock
 from snowmelt.errors import NotFound
 from snowmelt.server.auth import RECHECK_INTERVAL_S
 from snowmelt.server.middleware import check_host
 from snowmelt.server.s3 import signatures
+from snowmelt.server.s3.request import S3Request
+from snowmelt.server.s3.signatures import SignatureCredentials
 from snowmelt.sigv4 import derive_signing_key
-
-if TYPE_CHECKING:
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.security.access_keys import AccessKey, StageCredentials
-    from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.clock import Clock
-    from snowmelt.server.s3.request import S3Request
-    from snowmelt.server.s3.signatures import SignatureCredentials
 
 _MAX_CACHED_ENTRIES = 10_000
 

@@ -13,22 +13,21 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from snowmelt.buckets import checksums
+from snowmelt.buckets.checksums import Checksum, Hasher
 from snowmelt.buckets.errors import S3Error
+from snowmelt.server.s3.request_context import AuthorizedS3Request
 from snowmelt.sigv4 import ALGORITHM, UNSIGNED_PAYLOAD, ChunkSignatureChain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from concurrent.futures import Executor
-
     from starlette.types import Message, Receive
 
     from snowmelt.buckets.bucket import ObjectUpload
-    from snowmelt.buckets.checksums import Checksum, Hasher
-    from snowmelt.server.s3.request_context import AuthorizedS3Request
 
 # --- Bodies in AWS's own chunks (`aws-chunked`), signed or not, with or without trailing headers.
 #

@@ -9,25 +9,22 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from snowmelt.buckets.bucket import ListingPage
+from snowmelt.buckets.bucket import ListingEntry, ListingPage
 from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3 import xml
 from snowmelt.server.s3.body import decode_and_verify_body, receive_small_body
-from snowmelt.server.s3.request_context import blocking_operation
+from snowmelt.server.s3.request_context import AuthorizedS3Request, blocking_operation
 from snowmelt.server.s3.responses import S3Response, make_owner_elements, xml_response
 from snowmelt.server.s3.supported_parameters import reject_unsupported_elements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from starlette.types import ASGIApp, Receive
 
-    from snowmelt.buckets.bucket import ListingEntry
-    from snowmelt.server.s3.request_context import AuthorizedS3Request
 
 # What S3 calls the region that its answers leave without a name.
 _DEFAULT_REGION = "us-east-1"

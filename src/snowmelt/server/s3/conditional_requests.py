@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Mapping
 from email.utils import format_datetime, parsedate_to_datetime
-from typing import TYPE_CHECKING
 
+from snowmelt.buckets.bucket import ObjectMetadata
 from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from snowmelt.buckets.bucket import ObjectMetadata
 
 _RANGE_PATTERN = re.compile(r"bytes=(\d*)-(\d*)")
 

@@ -5,8 +5,10 @@ Includes the HTTP protocol class that limits the size and the duration of a requ
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import logging
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -16,28 +18,22 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from snowmelt.buckets.bucket_registry import BucketRegistry, mount_backends, mount_stage
 from snowmelt.buckets.local_bucket import delete_dropped_files, delete_orphaned_files
 from snowmelt.buckets.multipart import MultipartUploads
-from snowmelt.config import set_numba_cache_dir
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.clock import Clock
+from snowmelt.config import Settings, set_numba_cache_dir
 from snowmelt.ingest.stage_locations import STAGE_BUCKET
 from snowmelt.server.app import DEV_USER
-from snowmelt.server.listener import HttpListener
-from snowmelt.server.metrics import CountingMiddleware, RequestCounts
+from snowmelt.server.listener import HttpListener, TlsCertificate
+from snowmelt.server.metrics import CountingMiddleware, MetricSources, RequestCounts
 from snowmelt.server.s3.authentication import S3Authenticator
 from snowmelt.server.s3.endpoint import S3Endpoint
 from snowmelt.server.s3.request_context import S3Components
 from snowmelt.storage.local_store import LocalStore
+from snowmelt.storage.store import Store
 
 if TYPE_CHECKING:
-    import asyncio
-    import socket
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.clock import Clock
-    from snowmelt.config import Settings
-    from snowmelt.server.listener import TlsCertificate
-    from snowmelt.server.metrics import MetricSources
     from snowmelt.server.s3.select_operation import SelectOperation
-    from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.server")
 

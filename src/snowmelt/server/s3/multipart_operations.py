@@ -9,15 +9,17 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from snowmelt.buckets import checksums
+from snowmelt.buckets.bucket import ObjectMetadata
 from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.multipart import CompletedPart, ExpectedObject, compute_multipart_etag
+from snowmelt.catalog.objects.s3_objects import PartRecord, UploadRecord
 from snowmelt.server.s3 import xml
 from snowmelt.server.s3.body import receive_small_body, verify_signed_body
 from snowmelt.server.s3.bucket_operations import make_key_encoder, parse_integer_parameter
 from snowmelt.server.s3.conditional_requests import parse_timestamp, parse_write_condition
 from snowmelt.server.s3.object_operations import collect_stored_headers
-from snowmelt.server.s3.request_context import blocking_operation
+from snowmelt.server.s3.request_context import AuthorizedS3Request, blocking_operation
 from snowmelt.server.s3.responses import (
     S3Response,
     make_checksum_elements,
@@ -31,9 +33,6 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive
 
-    from snowmelt.buckets.bucket import ObjectMetadata
-    from snowmelt.catalog.objects.s3_objects import PartRecord, UploadRecord
-    from snowmelt.server.s3.request_context import AuthorizedS3Request
 
 _MAX_PART_LIST_BYTES = 4 * 1024 * 1024
 _LISTING_PAGE_ENTRIES = 1000

@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from snowmelt.buckets import checksums
-from snowmelt.buckets.bucket import DEFAULT_CONTENT_TYPE, UploadCompletion, check_key
+from snowmelt.buckets.bucket import (
+    DEFAULT_CONTENT_TYPE,
+    ObjectMetadata,
+    ObjectUpload,
+    UploadCompletion,
+    check_key,
+)
 from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.multipart import MAX_PARTS
-from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION
+from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 from snowmelt.errors import SnowmeltError
 from snowmelt.server.s3 import xml
 from snowmelt.server.s3.body import (
@@ -36,7 +42,7 @@ from snowmelt.server.s3.conditional_requests import (
     parse_range,
     parse_write_condition,
 )
-from snowmelt.server.s3.request_context import blocking_operation
+from snowmelt.server.s3.request_context import AuthorizedS3Request, blocking_operation
 from snowmelt.server.s3.responses import (
     S3Response,
     S3StreamingResponse,
@@ -47,14 +53,11 @@ from snowmelt.server.s3.supported_parameters import (
     METADATA_HEADER_PREFIX,
     reject_unsupported_elements,
 )
+from snowmelt.storage.store import OpenObject
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive
 
-    from snowmelt.buckets.bucket import ObjectMetadata, ObjectUpload
-    from snowmelt.catalog.objects.s3_objects import WritePrecondition
-    from snowmelt.server.s3.request_context import AuthorizedS3Request
-    from snowmelt.storage.store import OpenObject
 
 MAX_DELETED_KEYS = 1000
 _MAX_DELETE_REQUEST_BYTES = 4 * 1024 * 1024

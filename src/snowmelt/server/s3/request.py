@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
@@ -10,8 +11,6 @@ from urllib.parse import unquote_to_bytes
 from snowmelt.buckets.errors import S3Error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from starlette.types import Scope
 
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from snowmelt.buckets.errors import S3Error
+from snowmelt.config import Settings
+from snowmelt.server.s3.request import S3Request
+from snowmelt.storage.store import OpenObject
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
-    from concurrent.futures import Executor
-
     from starlette.types import ASGIApp, Receive
 
     from snowmelt.buckets.bucket import ObjectMetadata
     from snowmelt.buckets.bucket_registry import BucketAccess, BucketRegistry
     from snowmelt.buckets.multipart import MultipartUploads
-    from snowmelt.config import Settings
     from snowmelt.server.s3.authentication import S3Identity
-    from snowmelt.server.s3.request import S3Request
-    from snowmelt.storage.store import OpenObject
 
 OperationHandler: TypeAlias = "Callable[[AuthorizedS3Request, Receive], Awaitable[ASGIApp]]"
 _Result = TypeVar("_Result")

@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 import logging
 import re
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -19,9 +21,6 @@ from snowmelt.server.error_responses import HostNotAllowed
 from snowmelt.server.s3 import xml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from concurrent.futures import Executor
-
     from starlette.types import Receive, Scope, Send
 
     from snowmelt.buckets.checksums import Checksum

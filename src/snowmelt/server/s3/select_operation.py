@@ -8,41 +8,39 @@ import functools
 import logging
 import re
 import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from snowmelt.buckets.errors import S3Error
+from snowmelt.config import Settings
 from snowmelt.errors import ObjectChanged, SnowmeltError
 from snowmelt.select import xml_request_and_event_stream
 from snowmelt.select.client import DIALECT_HEADER, OBJECTS_HEADER
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-from snowmelt.select.execution.engine import open_select
+from snowmelt.select.execution.engine import SelectExecution, open_select
 from snowmelt.select.formats.byte_streams import ConcurrentSource
 from snowmelt.select.formats.read_units import SourceSequence
 from snowmelt.select.request import (
     CsvOutput,
     JsonOutput,
+    SelectRequest,
 )
 from snowmelt.select.resource_limits import EngineSettings
 from snowmelt.select.warmup import KernelWarmer
 from snowmelt.select.xml_request_and_event_stream import parse_select_request
 from snowmelt.server.s3.object_operations import check_version_id
+from snowmelt.server.s3.request_context import AuthorizedS3Request
 from snowmelt.server.s3.responses import make_start_message, wait_for_disconnect
 from snowmelt.storage.local_store import LocalObject
+from snowmelt.storage.store import OpenObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
-
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from snowmelt.config import Settings
-    from snowmelt.select.execution.engine import SelectExecution
-    from snowmelt.select.request import SelectRequest
-    from snowmelt.server.s3.request_context import AuthorizedS3Request
-    from snowmelt.storage.store import OpenObject
 
 _log = logging.getLogger("snowmelt.server")
 

@@ -14,11 +14,10 @@ import datetime as dt
 import hmac
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes
 
 from snowmelt.buckets.errors import S3Error
-from snowmelt.server.s3.request import parse_query_pairs
+from snowmelt.server.s3.request import S3Request, parse_query_pairs
 from snowmelt.sigv4 import (
     ALGORITHM,
     AMZ_DATE_FORMAT,
@@ -28,9 +27,6 @@ from snowmelt.sigv4 import (
     format_credential_scope,
     sign_text,
 )
-
-if TYPE_CHECKING:
-    from snowmelt.server.s3.request import S3Request
 
 MAX_CLOCK_SKEW = dt.timedelta(minutes=15)
 MAX_PRESIGNED_LIFETIME_S = 7 * 24 * 3600

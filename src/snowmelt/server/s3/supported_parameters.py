@@ -8,16 +8,16 @@ case. The keys of SUPPORTED_PARAMETERS are the function names of the operations.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from snowmelt.buckets.checksums import CHECKSUM_ALGORITHMS
 from snowmelt.buckets.errors import S3Error
+from snowmelt.server.s3.request_context import AuthorizedS3Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from xml.etree.ElementTree import Element
 
-    from snowmelt.server.s3.request_context import AuthorizedS3Request
 
 METADATA_HEADER_PREFIX = "x-amz-meta-"
 _ENCRYPTION_HEADER_PREFIX = "x-amz-server-side-encryption"

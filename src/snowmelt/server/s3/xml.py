@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 from xml.etree import ElementTree as ET
 
@@ -9,7 +10,6 @@ from snowmelt.buckets.errors import S3Error
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _XML_DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'

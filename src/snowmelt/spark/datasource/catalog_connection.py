@@ -7,10 +7,10 @@ carries the master key, only the path of its folder.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
@@ -20,9 +20,6 @@ from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError
 from snowmelt.schema.types import to_internal_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Redacted by Spark wherever options are shown: it matches `spark.redaction.regex`.
 SECRET_CATALOG = "secret_catalog"  # noqa: S105  a name

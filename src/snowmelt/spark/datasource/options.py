@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import types as st
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import ColumnNotFound, LoadRefused, Unsupported
-from snowmelt.schema.types import LogicalType, TableName
+from snowmelt.schema.types import LogicalType, TableName, TableSchema
 from snowmelt.spark.datasource.catalog_connection import SECRET_CATALOG
 from snowmelt.spark.sql.predicates import extract_exact_predicates
 from snowmelt.spark.sql.table_references import parse_dotted_name, parse_query
@@ -19,13 +19,8 @@ from snowmelt.spark.tables.spark_column_mapping import (
     list_visible_columns,
     quote_identifier,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from snowmelt.schema.types import TableSchema
-    from snowmelt.table.pruning import Predicate
-    from snowmelt.table.snapshot import TableSnapshot
+from snowmelt.table.pruning import Predicate
+from snowmelt.table.snapshot import TableSnapshot
 
 FORMAT = "snowmelt"
 LOCATION_OPTIONS = frozenset(

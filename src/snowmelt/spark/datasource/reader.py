@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused
+from snowmelt.schema.types import TableName
+from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.options import (
     check_options,
     make_read_shape,
@@ -23,20 +27,14 @@ from snowmelt.spark.tables.partition import (
     read_partition,
 )
 from snowmelt.spark.tables.time_travel import take_snapshot_at_sequence, take_snapshot_at_time
+from snowmelt.table.iceberg import NativeFile
 from snowmelt.table.pruning import prune_chunks, prune_files
-from snowmelt.table.snapshot import take_snapshots
+from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import make_chunk_read_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from snowmelt.schema.types import TableName
-    from snowmelt.spark.datasource.catalog_connection import LakeConnection
-    from snowmelt.table.iceberg import NativeFile
-    from snowmelt.table.snapshot import TableSnapshot
 
 READ_OPTIONS = frozenset({"where", "columns", "snapshot", "as_of"})
 

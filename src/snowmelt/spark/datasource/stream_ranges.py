@@ -8,29 +8,28 @@ contains them. A range that is not provably complete raises an error.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import sqlalchemy as sa
 
 from snowmelt.catalog.jobs import maintenance_history, migration_history
+from snowmelt.catalog.jobs.migration_history import MigrationRecord
 from snowmelt.catalog.jobs.run_history import RunState
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.tables import find_table, list_table_schema_versions
-from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_chunk_records
+from snowmelt.catalog.streaming.chunks import (
+    ChunkRecord,
+    list_chunks,
+    list_quarantined_chunk_records,
+)
 from snowmelt.errors import LoadRefused, TableNotFound
+from snowmelt.schema.types import TableName, TableSchema
 from snowmelt.spark.tables.time_travel import list_retained_snapshots
 from snowmelt.table.active_run_files import parse_run_id
-from snowmelt.table.iceberg import NativeTable, list_native_files, load_native_table
+from snowmelt.table.iceberg import NativeFile, NativeTable, list_native_files, load_native_table
 from snowmelt.table.snapshot import load_current_native_table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import sqlalchemy as sa
-
-    from snowmelt.catalog.jobs.migration_history import MigrationRecord
-    from snowmelt.catalog.model.records import TableRecord
-    from snowmelt.catalog.streaming.chunks import ChunkRecord
-    from snowmelt.schema.types import TableName, TableSchema
-    from snowmelt.table.iceberg import NativeFile
 
 # --- How far a stream has read a table, as an offset of Spark's.
 #

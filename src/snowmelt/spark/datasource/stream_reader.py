@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import sqlalchemy as sa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
+    ReadLimit,
     ReadMaxFiles,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
@@ -26,6 +30,7 @@ from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_chunk_records
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused
+from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.options import (
     check_options,
     parse_integer_option,
@@ -54,14 +59,8 @@ from snowmelt.spark.tables.partition import (
 from snowmelt.table.snapshot import MAX_SNAPSHOT_AGE_S, TableSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-    import sqlalchemy as sa
-    from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from snowmelt.spark.datasource.catalog_connection import LakeConnection
 
 STREAM_OPTIONS = frozenset(
     {"where", "columns", "startingOffset", "maxRowsPerTrigger", "maxChunksPerTrigger"}

@@ -9,32 +9,28 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.db.database_server_clock import open_catalog_clock
 from snowmelt.catalog.jobs.load_history import LoadTotals, OffsetAdvance, read_stream_offsets
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.errors import LoadOvertaken, LoadRefused, UnknownOutcome
+from snowmelt.schema.types import TableName
+from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.write_task import WritePlan, WriteTaskResult, match_columns
 from snowmelt.table.load_commit import (
     LoadRequest,
     LoadResult,
+    OpenLoad,
     abort_load,
     begin_load,
     commit_load,
     renewing_load_lease,
 )
 from snowmelt.table.warehouse_paths import open_warehouse
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.schema.types import TableName
-    from snowmelt.spark.datasource.catalog_connection import LakeConnection
-    from snowmelt.table.load_commit import OpenLoad
 
 # Clean-up takes files of a load that never began after 24 hours.
 _MAX_WRITE_DURATION = dt.timedelta(hours=20)

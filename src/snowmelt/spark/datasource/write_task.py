@@ -6,9 +6,11 @@ named by an outcome that reaches the driver are committed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from decimal import localcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,12 +34,7 @@ from snowmelt.schema.types import (
     to_internal_name,
 )
 from snowmelt.spark.tables.spark_column_mapping import list_visible_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import tzinfo
-
-    from snowmelt.table.native_file_writer import WrittenFile
+from snowmelt.table.native_file_writer import WrittenFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,12 @@ was lost. Garbage collection deletes uncommitted files.
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -17,6 +20,8 @@ from pyspark.sql.datasource import (
 )
 
 from snowmelt.errors import LoadOvertaken, LoadRefused, Unsupported
+from snowmelt.schema.types import TableSchema
+from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.options import FORMAT, check_options, requested_table
 from snowmelt.spark.datasource.write_commit import (
     WriteId,
@@ -27,14 +32,8 @@ from snowmelt.spark.datasource.write_commit import (
 from snowmelt.spark.datasource.write_task import WriteTaskResult, write_native_files
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterator, Mapping
-
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from snowmelt.schema.types import TableSchema
-    from snowmelt.spark.datasource.catalog_connection import LakeConnection
 
 _WRITE_OPTIONS = frozenset({"write_id"})
 _STREAM_WRITE_OPTIONS = frozenset({"checkpointLocation", "queryName"})

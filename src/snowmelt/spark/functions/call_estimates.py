@@ -7,6 +7,7 @@ rows that reach it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING
@@ -14,13 +15,11 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from snowmelt.functions.caller.call_log import CallRecord
 from snowmelt.functions.definition import Volatility
 from snowmelt.spark.sql.table_references import parse_statement, tokenize_without_explain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from snowmelt.functions.caller.call_log import CallRecord
     from snowmelt.spark.functions.registry import RegisteredFunction, RewrittenQuery
 
 _UDF_NODE = "ArrowEvalPython"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import uuid
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -17,20 +18,17 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from snowmelt.clock import SystemClock
+from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.caller.call_log import CallRecord
+from snowmelt.functions.caller.plan import QueryPosition
+from snowmelt.storage.store import Store
 from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame, SparkSession
 
     from snowmelt.catalog.db.database import Database
-    from snowmelt.clock import Clock
-    from snowmelt.functions.caller.plan import QueryPosition
-    from snowmelt.storage.store import Store
 
 CALL_LOG_FOLDER = "_calls"
 # Beneath it, for as long as it takes: what dry runs would have sent.

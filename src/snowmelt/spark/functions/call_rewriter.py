@@ -6,14 +6,16 @@ the calls stays unchanged.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from snowmelt.errors import UserError
+from snowmelt.functions.signature import FunctionSignature
 from snowmelt.spark.sql.table_references import (
     DIALECT,
     parse_statement,
@@ -23,11 +25,7 @@ from snowmelt.spark.sql.table_references import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
-
     from snowmelt.catalog.objects.external_functions import CallableFunction
-    from snowmelt.functions.signature import FunctionSignature
 
     Render: TypeAlias = Callable[["FunctionCall", Sequence["CallArgument"]], str]
 

@@ -16,18 +16,22 @@ import threading
 import uuid
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import msgspec
 from pyspark.cloudpickle import dumps
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 
 from snowmelt import tracing
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects.external_functions import (
+    CallableFunction,
     FunctionName,
     can_use_function,
     list_callable_functions,
@@ -38,11 +42,13 @@ from snowmelt.catalog.objects.tables import find_namespace_ids
 from snowmelt.errors import NotFound
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan
 from snowmelt.functions.definition import Volatility
-from snowmelt.functions.signature import MAX_PRECISION
+from snowmelt.functions.signature import MAX_PRECISION, SqlType
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, to_display_name
 from snowmelt.spark.functions.call_log import CallLogFiles
 from snowmelt.spark.functions.call_rewriter import (
     CallArgument,
+    FunctionCall,
+    StatementCalls,
     bind_arguments,
     find_candidate_calls,
     rewrite_calls,
@@ -50,17 +56,6 @@ from snowmelt.spark.functions.call_rewriter import (
 )
 from snowmelt.spark.functions.worker import TIME_HEADERS, FunctionUse, make_udf
 from snowmelt.spark.tables.spark_column_mapping import quote_identifier
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import FrameType
-
-    from pyspark.sql import SparkSession
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.objects.external_functions import CallableFunction
-    from snowmelt.functions.signature import SqlType
-    from snowmelt.spark.functions.call_rewriter import FunctionCall, StatementCalls
 
 
 @dataclass(frozen=True, slots=True)

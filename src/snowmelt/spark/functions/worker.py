@@ -7,13 +7,14 @@ attempt sends identical batches to the service.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import fcntl
 import os
 import select
 import socket
 import struct
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,16 +29,12 @@ from snowmelt.errors import SnowmeltError
 from snowmelt.functions.caller.arrow_types import parse_time_zone
 from snowmelt.functions.caller.batcher import make_query_id, make_streaming_query_id
 from snowmelt.functions.caller.pipeline import call_function
-from snowmelt.functions.caller.plan import QueryPosition
+from snowmelt.functions.caller.plan import CallPlan, QueryPosition
+from snowmelt.spark.functions.call_log import CallLogFiles
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Mapping
-
     from pyspark import TaskContext
 
-    from snowmelt.functions.caller.plan import CallPlan
-    from snowmelt.spark.functions.call_log import CallLogFiles
 
 _ROOT_EXECUTION_TAG = "-execution-root-id-"
 _SESSION_TAG_PREFIX = "spark-session-"

@@ -8,22 +8,31 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from sqlglot import exp
 
 from snowmelt.errors import Unsupported
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, Column, LogicalType
-from snowmelt.spark.sql.table_references import DIALECT, list_select_sources
-from snowmelt.table.pruning import And, Comparison, InList, IsNull, Or, StartsWith
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from snowmelt.spark.sql.table_references import SparkQuery, TableReference
-    from snowmelt.table.pruning import LiteralValue, Predicate
+from snowmelt.spark.sql.table_references import (
+    DIALECT,
+    SparkQuery,
+    TableReference,
+    list_select_sources,
+)
+from snowmelt.table.pruning import (
+    And,
+    Comparison,
+    InList,
+    IsNull,
+    LiteralValue,
+    Or,
+    Predicate,
+    StartsWith,
+)
 
 ColumnLookup: TypeAlias = "Callable[[TableReference], Mapping[str, Column | None] | None]"
 

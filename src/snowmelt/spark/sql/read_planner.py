@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.clock import Clock
 from snowmelt.errors import UserError
-from snowmelt.schema.types import TableName
+from snowmelt.schema.types import Column, TableName
 from snowmelt.spark.sql.predicates import extract_predicates
 from snowmelt.spark.sql.system_views import is_history_view, is_information_schema_view
-from snowmelt.spark.sql.table_references import list_needed_columns, qualify_reference
+from snowmelt.spark.sql.table_references import (
+    SparkQuery,
+    TableReference,
+    list_needed_columns,
+    qualify_reference,
+)
 from snowmelt.spark.tables.spark_column_mapping import (
     PlannedFiles,
     TableReadPlan,
+    VisibleColumn,
     list_visible_columns,
     map_parquet_names,
 )
-from snowmelt.table.pruning import prune_chunks, prune_files
-from snowmelt.table.snapshot import take_snapshots
+from snowmelt.table.pruning import Predicate, prune_chunks, prune_files
+from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import make_chunk_read_tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.security.encryption_keys import KeyRing
-    from snowmelt.clock import Clock
-    from snowmelt.schema.types import Column
-    from snowmelt.spark.sql.table_references import SparkQuery, TableReference
-    from snowmelt.spark.tables.spark_column_mapping import VisibleColumn
-    from snowmelt.table.pruning import Predicate
-    from snowmelt.table.snapshot import TableSnapshot
 
 _FULL_NAME_PARTS = 3
 

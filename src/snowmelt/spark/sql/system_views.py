@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import Enum
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+from sqlalchemy import Connection
 
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.load_history import list_file_history, list_loads
 from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
 from snowmelt.catalog.jobs.migration_history import list_migrations
+from snowmelt.catalog.model.records import DatabaseRecord, TableRecord
 from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.namespaces import list_databases, list_schemas
 from snowmelt.catalog.objects.tables import find_table_by_id, list_dropped_tables, list_tables
@@ -21,15 +25,6 @@ from snowmelt.catalog.streaming.chunks import measure_backlog
 from snowmelt.errors import DatabaseNotFound, SnowmeltError, UserError
 from snowmelt.schema.types import LogicalType
 from snowmelt.table.snapshot import load_current_native_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from pyspark.sql import DataFrame, SparkSession
-    from sqlalchemy import Connection
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.model.records import DatabaseRecord, TableRecord
 
 # The ledger of calls, which is not in the catalog: see `function_history`.
 CALL_LOG_VIEW = "EXTERNAL_FUNCTION_CALLS"

@@ -8,18 +8,15 @@ the tree, decide which columns are needed: a column may have the name of a funct
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from snowmelt.errors import Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 # Spark's own dialect in sqlglot lacks `v:city`, which Spark itself has.
 DIALECT = "databricks"

@@ -11,19 +11,16 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 
-from snowmelt.spark.tables.spark_column_mapping import quote_identifier
+from snowmelt.spark.tables.spark_column_mapping import TableReadPlan, quote_identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from snowmelt.spark.tables.spark_column_mapping import TableReadPlan
     from snowmelt.table.chunk_reader import ChunkReadTask
 
 # A Spark setting: how much of the stage, in bytes as they lie there, may be kept decoded.

@@ -5,8 +5,10 @@ Separate from the driver's modules, so that executors need neither catalog nor d
 
 from __future__ import annotations
 
+import datetime as dt
 import heapq
 import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
@@ -19,26 +21,24 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadFailed, PlanExpired
+from snowmelt.schema.types import TableSchema
 from snowmelt.table.chunk_reader import ChunkReadTask, project_schema, run_chunk_read_task
 from snowmelt.table.pruning import (
     And,
     Comparison,
     InList,
     IsNull,
+    LiteralValue,
     Or,
+    Predicate,
     StartsWith,
     list_predicate_columns,
 )
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable, Iterator, Sequence
-
     from pyspark.sql.types import StructType
 
-    from snowmelt.schema.types import TableSchema
     from snowmelt.table.iceberg import NativeFile
-    from snowmelt.table.pruning import LiteralValue, Predicate
 
 _MAX_BATCH_ROWS = 65_536
 _MAX_BATCH_BYTES = 16 * 1024 * 1024

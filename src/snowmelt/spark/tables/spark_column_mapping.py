@@ -5,6 +5,8 @@ Types: `docs/decisions/0010-types-in-spark.md`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +18,6 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, Ta
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Mapping
-    from concurrent.futures import Future
 
     from snowmelt.table.chunk_reader import ChunkReadTask
     from snowmelt.table.iceberg import NativeFile

@@ -6,12 +6,14 @@ Types: `docs/decisions/0010-types-in-spark.md`.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as st
 from pyspark.sql.functions import expr
 
@@ -26,15 +28,10 @@ from snowmelt.spark.tables.spark_column_mapping import (
     list_visible_columns,
     quote_identifier,
 )
+from snowmelt.table.chunk_reader import ChunkReadTask
 from snowmelt.table.file_io import is_local_location
+from snowmelt.table.iceberg import NativeFile
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from snowmelt.table.chunk_reader import ChunkReadTask
-    from snowmelt.table.iceberg import NativeFile
 _MAX_CACHED_FRAMES = 32
 # From so many on, paths go to the JVM as one text.
 _MIN_PATHS_TO_LIST_FOLDERS = 100

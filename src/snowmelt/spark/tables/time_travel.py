@@ -6,21 +6,23 @@ committed by then. Both are retained for the retention time after they are repla
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_chunk_records
+from pyiceberg.table.snapshots import Snapshot
+
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.streaming.chunks import (
+    ChunkRecord,
+    list_chunks,
+    list_quarantined_chunk_records,
+)
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import LoadRefused
 from snowmelt.table.iceberg import IcebergSummary, NativeTable, parse_snapshot_summary
 
 if TYPE_CHECKING:
-    import datetime as dt
-
-    from pyiceberg.table.snapshots import Snapshot
-
-    from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.streaming.chunks import ChunkRecord
     from snowmelt.table.snapshot import TableSnapshot
 
 

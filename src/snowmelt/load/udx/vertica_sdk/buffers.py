@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import warnings
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -16,8 +17,6 @@ from snowmelt.load.udx.vertica_sdk.bases import InputState
 from snowmelt.load.udx.vertica_sdk.types import SizedColumnTypes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
 BufferData: TypeAlias = bytes | str
