@@ -16,7 +16,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from snowmelt.functions.caller import engine
+from snowmelt.functions.caller import pipeline
 from snowmelt.functions.caller.call_log import BatchStatus
 from support import call_plans, function_calls
 from support.call_logs import InMemoryCallLog
@@ -108,7 +108,7 @@ def plan(service, name):
 def test_a_service_that_is_killed_and_started_again_is_asked_again_and_works_once(service, name):
     ledger = InMemoryCallLog()
     values, killed = [], 0
-    for array in engine.call_function(
+    for array in pipeline.call_function(
         plan(service, name), call_plans.place(), iter(function_calls.rows(ROWS)), ledger
     ):
         values.extend(array.to_pylist())
