@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 PIPE = "/v2/streaming/databases/demo/schemas/public/pipes/T-STREAMING"
 ROWS = PIPE.replace("/streaming/", "/streaming/data/") + "/channels/{}/rows"
+# A write that failed leaves its pages in the cache (38: not synced), until the kernel wants the memory: then
+# the blob reads as zeros (39: not what was sent).
+LOST = ([38], [39])
 
 # Where what formats disks lies; the PATH of a run need not name it.
 SYSTEM = os.environ | {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
@@ -162,7 +165,7 @@ def test_a_write_whose_failure_another_program_heard_of_first_is_not_committed(
     assert other_program_syncs(thin_disk) != 0
     thin_disk.make_room()
     assert other_program_syncs(thin_disk) == 0, "the kernel reports it once"
-    assert classic.codes(lost) == [38]
+    assert classic.codes(lost) in LOST
     again = classic.open("classic")
     assert again.answer["offset_token"] == "1"
     assert classic.codes(classic.blob([(again, 2, "2")], [{"id": 2, "name": "n"}])) == [0]
@@ -183,7 +186,7 @@ def test_a_write_that_failed_before_the_service_started_is_not_committed(
     assert other_program_syncs(thin_disk) == 0, "the kernel reports it once"
     service_process.start()
     assert classic.codes(whole) == [0]
-    assert classic.codes(lost) == [38]
+    assert classic.codes(lost) in LOST
     assert ids(service_process) == [1]
 
 
