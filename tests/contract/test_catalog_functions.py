@@ -115,7 +115,9 @@ def test_a_function_is_created_shown_described_and_dropped(demo):
 def test_what_the_documentation_says_runs(demo):
     demo("CREATE ROLE IF NOT EXISTS author")
     demo("DROP INTEGRATION gateway")
-    page = (Path(__file__).parents[2] / "docs" / "external-function-statements.md").read_text()
+    page = (
+        Path(__file__).parents[2] / "docs" / "reference" / "external-function-statements.md"
+    ).read_text()
     blocks = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 3
     for block in blocks:

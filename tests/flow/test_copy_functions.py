@@ -1,4 +1,4 @@
-"""COPY computes and reads as docs/copy-functions.md says: each line of the page, through COPY."""
+"""COPY computes and reads as docs/reference/copy-functions.md says: each line of the page, through COPY."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the Ceph dialects answer, worked out a second time: plain Python over rows.
 
 Nothing here is the engine's. Statements are trees that know their SQL and their value; the rules are
-those of the pages of Ceph's two engines and of docs/decisions/0043.
+those of the pages of Ceph's two engines and of docs/explanation/decisions/0043.
 """
 
 from __future__ import annotations

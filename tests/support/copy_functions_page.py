@@ -1,4 +1,4 @@
-"""What docs/copy-functions.md lists: each line with an example and its result, from the manual."""
+"""What docs/reference/copy-functions.md lists: each line with an example and its result, from the manual."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ _DOCS = Path(__file__).parents[2] / "docs"
 _BEGIN, _END = "<!-- made by tests/support/generated_pages.py -->\n", "<!-- end -->\n"
 
 PARTS = {
-    "copy-functions.md": copy_functions_page.table,
-    "settings.md": settings_page.table,
-    "sdk-values.md": sdk_values_page.table,
-    "ways-in.md": ways_in.table,
+    "reference/copy-functions.md": copy_functions_page.table,
+    "reference/settings.md": settings_page.table,
+    "reference/value-conversion.md": sdk_values_page.table,
+    "reference/values-by-interface.md": ways_in.table,
 }
 
 

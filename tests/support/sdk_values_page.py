@@ -1,4 +1,4 @@
-"""The table of `docs/sdk-values.md`, made by asking the SDK's own rules."""
+"""The table of `docs/reference/value-conversion.md`, made by asking the SDK's own rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of `docs/settings.md`, made of the settings themselves."""
+"""The tables of `docs/reference/settings.md`, made of the settings themselves."""
 
 from __future__ import annotations
 

@@ -347,7 +347,7 @@ def is_meant(way: str, column: Column, value: object) -> bool:
     return any(way in ways and holds(column, value) for ways, _, holds in DIFFERENCES)
 
 
-# --- The table of `docs/ways-in.md`.
+# --- The table of `docs/reference/values-by-interface.md`.
 
 _MOMENT = dt.datetime(2026, 11, 21, 10, 30, 1, 250_000)
 KINDS: dict[str, object] = {

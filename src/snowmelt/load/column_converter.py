@@ -8,7 +8,7 @@ a time zone is a naive timestamp in UTC.
 
 `TextNormalizer` rewrites texts before they are read: date formats, and bytes written as hexadecimal,
 octal or binary digits. Templates are those of `TO_DATE` and `TO_TIMESTAMP`
-(`snowmelt.load.expressions.datetime_templates`). `docs/copy-functions.md` lists what FORMAT
+(`snowmelt.load.expressions.datetime_templates`). `docs/reference/copy-functions.md` lists what FORMAT
 accepts.
 """
 
@@ -494,7 +494,8 @@ def _make_nullable(column: Column) -> Column:
 
 # --- How a column's texts are rewritten before they are read: date formats, and bytes in digits.
 #
-# Templates are those of `TO_DATE` and `TO_TIMESTAMP` (`snowmelt.load.expressions.datetime_templates`). `docs/copy-functions.md`
+# Templates are those of `TO_DATE` and `TO_TIMESTAMP` (`snowmelt.load.expressions.datetime_templates`).
+# `docs/reference/copy-functions.md`
 # lists what FORMAT takes.
 
 _LOOSE_TIMESTAMP = re.compile(

@@ -66,7 +66,7 @@ def test_the_code_of_the_page_runs(row_service, key_pair, tmp_path):
         "GRANT INSERT ON TABLE demo.public.paged TO ROLE loading",
     )
     instead = {"https://127.0.0.1:8080": row_service.service.url, '"t"': '"paged"'}
-    (block,) = blocks("official-sdk.md", "python", instead)
+    (block,) = blocks("how-to/use-official-sdks.md", "python", instead)
     (tmp_path / "loader.p8").write_text(key_pair.private_pem)
     done = subprocess.run(
         [sys.executable, "-c", block],

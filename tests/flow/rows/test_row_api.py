@@ -90,7 +90,9 @@ def test_every_path_of_the_description_is_answered_as_it_says(http):
         other = min({"GET", "PATCH"} - {method.upper() for method in methods})
         assert http.request(other, path.format(**values)).status_code == 405
     assert sum(status == 200 for _, status in seen) >= 6
-    told = re.findall(r"\| (?:\d{3}, )?\d{3} \| ([A-Z_]+)", (DOCS / "row-api.md").read_text())
+    told = re.findall(
+        r"\| (?:\d{3}, )?\d{3} \| ([A-Z_]+)", (DOCS / "how-to/use-row-api.md").read_text()
+    )
     assert "STALE_CONTINUATION_TOKEN_SEQUENCER" in told
 
 

@@ -22,12 +22,14 @@ def test_the_code_of_the_page_runs(s3, bucket, monkeypatch, capsys):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it would keep another test's keys
     instead = {"http://127.0.0.1:9000": s3.url, "us-east-1": REGION, "demo-data": bucket}
-    first, presigned, _spark, many = blocks("s3-select.md", "python", instead)
+    first, presigned, _spark, many = blocks("how-to/query-objects.md", "python", instead)
     run(first)
     assert capsys.readouterr().out == '{"name":"Ada","age":"36"}\n{"name":"Grace","age":"85"}\n'
     run(presigned)
     address = capsys.readouterr().out.strip()
-    curl = next(block for block in blocks("s3-select.md", "sh", {}) if "request.xml" in block)
+    curl = next(
+        block for block in blocks("how-to/query-objects.md", "sh", {}) if "request.xml" in block
+    )
     request = curl.split("<<'XML'\n")[1].split("\nXML\n")[0]
     answer = httpx.post(address, content=request, headers={"Accept": "text/csv"}, trust_env=False)
     assert (answer.status_code, answer.text) == (200, "Ada\nGrace\n")

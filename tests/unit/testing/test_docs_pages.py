@@ -39,10 +39,10 @@ def test_the_code_of_the_pages_runs(snowmelt_service, snowmelt_client, snowmelt_
         "frame": pa.table({"id": [9]}),
         "alert": print,
     }
-    run("sdk.md", snowmelt_client, names, SDK)
-    run("sdk-values.md", snowmelt_client, names)
+    run("how-to/stream-from-python.md", snowmelt_client, names, SDK)
+    run("reference/value-conversion.md", snowmelt_client, names)
     names["channel"].flush()
     # The second source goes on behind what the first one committed.
     assert [row["ID"] for row in service.rows(table)] == [1, 2, 3, 5, 6, 7, 9]
-    run("testing.md", snowmelt_client, names)
+    run("how-to/test-applications.md", snowmelt_client, names)
     names["test_orders_arrive"](service, snowmelt_client, snowmelt_table)

@@ -1,6 +1,7 @@
 """Security integrations: OAuth authorization servers, and the mapping of tokens to users.
 
-Names and values are Snowflake's (TYPE = EXTERNAL_OAUTH). docs/decisions/0022-oauth.md lists the
+Names and values are those of Snowflake (TYPE = EXTERNAL_OAUTH).
+docs/explanation/decisions/0022-oauth.md lists the
 supported ones and the reasons.
 """
 

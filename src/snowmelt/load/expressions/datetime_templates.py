@@ -2,7 +2,7 @@
 
 A template is split into fields once. `render_to_char` turns it into a DuckDB expression that formats
 a timestamp. `DatetimeTemplateReader` parses texts. A pattern that Vertica does not have, or whose meaning
-its manual leaves open, is rejected by name. `docs/copy-functions.md` lists them.
+its manual leaves open, is rejected by name. `docs/reference/copy-functions.md` lists them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A function is in `FUNCTIONS` only if its result equals Vertica's for every value, or if the value
 fails. `REJECTED_FUNCTIONS` maps known but unsupported functions to a replacement.
-`docs/copy-functions.md` has a line with an example for each.
+`docs/reference/copy-functions.md` has a line with an example for each.
 """
 
 from __future__ import annotations

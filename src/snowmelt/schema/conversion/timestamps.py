@@ -1,7 +1,7 @@
 """Conversion of dates, times and timestamps, and the parsers of their text (§5.4).
 
 A text format is one of three documented sets of rules: Snowflake's classic Java client, Snowflake's
-automatic detection, or Vertica's rules for COPY. `docs/sdk-values.md` lists them. Years exceed
+automatic detection, or Vertica's rules for COPY. `docs/reference/value-conversion.md` lists them. Years exceed
 those of `datetime`, so a parsed timestamp is counted in seconds of its local clock.
 """
 
@@ -21,7 +21,7 @@ from snowmelt.schema.value_errors import wrong_type_error, wrong_value_error, ye
 #
 # `JAVA` is what Snowflake's classic Java client reads: ISO 8601 with a `T`, and integers. `AUTO` is
 # Snowflake's automatic detection, for everything else that streams or inserts. `VERTICA` is for COPY.
-# `docs/sdk-values.md` lists the forms of each. Years go beyond those of `datetime`, so a timestamp is
+# `docs/reference/value-conversion.md` lists the forms of each. Years go beyond those of `datetime`, so a timestamp is
 # counted in seconds of its naive clock. (Streaming v1, §5.4)
 
 DAY_S = 86_400

@@ -1,7 +1,7 @@
 """CSV parsing rules: delimiters, quoting and escaping for a dialect and request.
 
 Every CSV reader (the compiled tokenizer, the state machine, the block cutter) obeys one
-`CsvRules` instance. The rules are specified in docs/decisions/0013-select-csv.md.
+`CsvRules` instance. The rules are specified in docs/explanation/decisions/0013-select-csv.md.
 """
 
 from __future__ import annotations

@@ -507,7 +507,7 @@ def count_executor_hosts(spark: SparkSession) -> int:
 
 # Conversions stand in the query as SQL, so the JVM does them: a VARIANT that becomes a Python object
 # costs ten times as much as its JSON text. Values look as columns of tables do (see
-# `docs/decisions/0010-types-in-spark.md`).
+# `docs/explanation/decisions/0010-types-in-spark.md`).
 
 _MAX_BIGINT_DIGITS = 18
 # Microseconds are as fine as Spark's times are.

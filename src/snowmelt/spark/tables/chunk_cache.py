@@ -3,7 +3,7 @@
 A chunk never changes, and until its migration each query of its table needs it. Spark keeps the
 rows with `persist`, in memory only: chunks are encrypted on the stage, so their rows are never
 written to disk in plain text. Spark decodes the chunks again when it has evicted them, so no result
-depends on the cache. Reasons: `docs/decisions/0015-decoded-chunks.md`.
+depends on the cache. Reasons: `docs/explanation/decisions/0015-decoded-chunks.md`.
 """
 
 from __future__ import annotations

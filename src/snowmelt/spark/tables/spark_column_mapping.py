@@ -1,6 +1,6 @@
 """Columns of a table as Spark sees them, and the definition of a table read.
 
-Types: `docs/decisions/0010-types-in-spark.md`.
+Types: `docs/explanation/decisions/0010-types-in-spark.md`.
 """
 
 from __future__ import annotations

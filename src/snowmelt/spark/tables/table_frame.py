@@ -1,6 +1,6 @@
 """The DataFrame of a table: native files by Spark's Parquet reader, chunks by the chunk source.
 
-Types: `docs/decisions/0010-types-in-spark.md`.
+Types: `docs/explanation/decisions/0010-types-in-spark.md`.
 """
 
 from __future__ import annotations
