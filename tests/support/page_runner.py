@@ -1,0 +1,245 @@
+"""Run the commands and code of a documentation page, in order, as a reader would.
+
+Blocks of the languages `console`, `python` and `sql` run in one temporary folder: `console` in one shell,
+`python` in one interpreter, `sql` statement by statement through `lake.sql` of that interpreter. Lines below a
+command, or a `text` block below a block, are the expected output; `…` stands for any text, and alone on
+a line for any lines. Comments of the page steer the run and are invisible to readers:
+
+    <!-- not run: REASON -->       the next block is not run
+    <!-- fails -->                 the next block's last command must fail
+    <!-- setup console             commands or code that the page takes for granted
+    $ …
+    -->
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+_PARTS = re.compile(
+    r"^<!-- not run: (?P<reason>.+?) -->\n|^<!-- (?P<fails>fails) -->\n"
+    r"|^<!-- setup (?P<setup>\w+)\n(?P<hidden>.*?)^-->\n"
+    r"|^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^ *```\n",
+    re.DOTALL | re.MULTILINE,
+)
+_END = "--- end of output, status "
+_INTERPRETER = f"""
+import sys, traceback
+names = {{"__name__": "__main__"}}
+for size in iter(sys.stdin.readline, ""):
+    status = 0
+    try:
+        exec(compile(sys.stdin.read(int(size)), "page", "exec"), names)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    print(f"\\n{_END}{{status}}", flush=True)
+"""
+_SQL = """
+if "lake" not in globals():
+    from snowmelt.spark import Snowmelt
+    lake = Snowmelt.local("./snowmelt-data")
+_frame = lake.sql({statement!r})
+if _frame is not None and _frame.columns:
+    _frame.show(truncate=False)
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page: `expected` is None where the page shows no output."""
+
+    language: str
+    code: str
+    line: int
+    fails: bool = False
+    expected: str | None = None
+
+
+def blocks(page: str) -> list[Block]:
+    """Return the blocks of a page that run. A `text` block is the output of the block before it."""
+    text = (DOCS / page).read_text("utf-8")
+    found: list[Block] = []
+    left_out = fails = False
+    end = -1
+    for match in _PARTS.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if match["reason"]:
+            left_out = True
+        elif match["fails"]:
+            fails = True
+        elif match["setup"]:
+            found.append(Block(match["setup"], match["hidden"], line))
+        elif match["language"] == "text" and found and end >= 0:
+            if not text[end : match.start()].strip():
+                last = found.pop()
+                found.append(Block(last.language, last.code, last.line, last.fails, match["code"]))
+        else:
+            end = -1
+            if match["language"] in ("console", "python", "sql") and not left_out:
+                indent = match["indent"]
+                code = re.sub(rf"^{indent}", "", match["code"], flags=re.MULTILINE)
+                found.append(Block(match["language"], code, line, fails))
+                end = match.end()
+            left_out = fails = False
+    return found
+
+
+class PageRun:
+    """One run of a page in the folder `folder`. Ends every process that the page started."""
+
+    def __init__(self, page: str, folder: Path, ports: tuple[int, int]) -> None:
+        """Replace the default ports 8080 and 9000 in the page's text by these `ports`."""
+        self.page = page
+        self._folder = folder
+        self._ports = ports
+        bin_folder = Path(sys.executable).parent
+        self._environment = {
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith("SNOWMELT_")
+            },
+            "PATH": f"{bin_folder}:{os.environ['PATH']}",
+            "HOME": str(folder),
+            "SNOWMELT_PORT": str(ports[0]),
+            "SNOWMELT_S3_PORT": str(ports[1]),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "COLUMNS": "100",
+            "PYTHONUNBUFFERED": "1",
+            "NUMBA_CACHE_DIR": os.environ.get(
+                "NUMBA_CACHE_DIR", str(ROOT / ".venv" / "numba-cache")
+            ),
+        }
+        self._shell = self._start(["bash", "--noprofile", "--norc"])
+        self._python: subprocess.Popen[str] | None = None
+
+    def _start(self, command: list[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command,
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> PageRun:
+        """Return this run."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all processes of the page."""
+        for process in filter(None, (self._python, self._shell)):
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                pipe.close()
+
+    def run(self) -> None:
+        """Run every block. Raises AssertionError if one fails or prints something else."""
+        for block in blocks(self.page):
+            code = self._with_ports(block.code)
+            expected = None if block.expected is None else self._with_ports(block.expected)
+            where = f"{self.page}, line {block.line}"
+            if block.language == "console":
+                self._console(where, code, block.fails)
+            elif block.language == "python":
+                self._check(where, code, *self._exec(code), block.fails, expected)
+            else:
+                statements = [each.strip() for each in re.split(r";\s*(?:\n|$)", code)]
+                output = ""
+                for statement in filter(None, statements):
+                    status, printed = self._exec(_SQL.format(statement=statement))
+                    self._check(where, statement, status, printed, block.fails, None)
+                    output += printed
+                self._check(where, code, 0, output, fails=False, expected=expected)
+
+    def _with_ports(self, text: str) -> str:
+        for written, port in zip(("8080", "9000"), self._ports, strict=True):
+            text = re.sub(rf"(?<=127\.0\.0\.1:){written}\b", str(port), text)
+        return text
+
+    def _console(self, where: str, code: str, fails: bool) -> None:
+        commands = re.split(r"^\$ ", code, flags=re.MULTILINE)
+        assert not commands[0].strip(), f"{where}: a command begins with '$ '"
+        for number, each in enumerate(commands[1:], 2):
+            command, expected = _command_and_output(each)
+            background = re.search(r"&\s*(#.*)?$", command)
+            if background:
+                command = f"{command[: background.start()]} >background.log 2>&1 &"
+            status, printed = self._talk(self._shell, f"{command}\nprintf '\\n{_END}%s\\n' $?\n")
+            self._check(
+                where, command, status, printed, fails and number == len(commands), expected or None
+            )
+
+    def _exec(self, code: str) -> tuple[int, str]:
+        if self._python is None:
+            self._python = self._start([sys.executable, "-c", _INTERPRETER])
+        return self._talk(self._python, f"{len(code)}\n{code}")
+
+    @staticmethod
+    def _talk(process: subprocess.Popen[str], text: str) -> tuple[int, str]:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(text)
+        process.stdin.flush()
+        printed = ""
+        for line in process.stdout:
+            if line.startswith(_END):
+                return int(line.removeprefix(_END)), printed
+            printed += line
+        raise AssertionError(f"the process ended after it had printed:\n{printed}")
+
+    @staticmethod
+    def _check(
+        where: str, code: str, status: int, printed: str, fails: bool, expected: str | None
+    ) -> None:
+        assert (status != 0) == fails, (
+            f"{where}: status {status} of\n{code}\nwhich printed:\n{printed}"
+        )
+        if expected is not None:
+            assert fits(expected, printed), (
+                f"{where}:\n{code}\nprinted:\n{printed}\nnot:\n{expected}"
+            )
+
+
+def _command_and_output(text: str) -> tuple[str, str]:
+    """Split a command, which may go on over lines and here-documents, from its output."""
+    lines = text.split("\n")
+    end = 1
+    while end < len(lines) and _unfinished("\n".join(lines[:end])):
+        end += 1
+    return "\n".join(lines[:end]), "\n".join(lines[end:])
+
+
+def _unfinished(command: str) -> bool:
+    here = re.search(r"<<\s*'?(\w+)'?", command)
+    if here:
+        return here[1] not in command.split("\n")[1:]
+    if command.endswith("\\"):
+        return True
+    checked = subprocess.run(
+        ["bash", "-n", "-c", command], capture_output=True, text=True, check=False
+    )
+    return checked.returncode != 0
+
+
+def fits(expected: str, printed: str) -> bool:
+    """Return True if the output is as shown; blanks at line ends and blank lines do not count."""
+    wanted = "\n".join(line.rstrip() for line in expected.split("\n") if line.strip())
+    given = "\n".join(line.rstrip() for line in printed.split("\n") if line.strip())
+    pattern = re.escape(wanted).replace(re.escape("\n…\n"), "\n(?:.*\n)??").replace("…", ".*?")
+    return re.search(rf"(?:^|\n){pattern}(?:\n|$)", given, re.DOTALL) is not None
