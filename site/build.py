@@ -7,6 +7,7 @@ a file that is no page fails the build. Mermaid diagrams become SVG files, so pa
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import http.server
@@ -110,10 +111,8 @@ def serve() -> None:
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=SITE)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends)", flush=True)
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
-        except KeyboardInterrupt:
-            pass
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from support.page_runner import DOCS, PageRun
-from support.ports import free_port
 
 TUTORIALS = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "tutorials").glob("*.md"))
 
@@ -14,5 +13,5 @@ TUTORIALS = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "tutori
 @pytest.mark.spark
 @pytest.mark.parametrize("page", TUTORIALS)
 def test_a_tutorial_runs_from_start_to_end(page, tmp_path):
-    with PageRun(page, tmp_path, (free_port(), free_port())) as run:
+    with PageRun(page, tmp_path) as run:
         run.run()

@@ -22,9 +22,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.ports import free_port
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
+# Of the service, the S3 endpoint, and a service of functions.
+PORTS = ("8080", "9000", "8700")
+_PORT = re.compile(rf"(?:(?<=127\.0\.0\.1:)|(?<=--port ))(?:{'|'.join(PORTS)})\b")
 _PARTS = re.compile(
     r"^<!-- not run: (?P<reason>.+?) -->\n|^<!-- (?P<fails>fails) -->\n"
     r"|^<!-- setup (?P<setup>\w+)\n(?P<hidden>.*?)^-->\n"
@@ -97,11 +102,11 @@ def blocks(page: str) -> list[Block]:
 class PageRun:
     """One run of a page in the folder `folder`. Ends every process that the page started."""
 
-    def __init__(self, page: str, folder: Path, ports: tuple[int, int]) -> None:
-        """Replace the default ports 8080 and 9000 in the page's text by these `ports`."""
+    def __init__(self, page: str, folder: Path) -> None:
+        """Replace the ports that pages use, `PORTS`, by free ones."""
         self.page = page
         self._folder = folder
-        self._ports = ports
+        self._ports = {written: str(free_port()) for written in PORTS}
         bin_folder = Path(sys.executable).parent
         self._environment = {
             **{
@@ -111,8 +116,8 @@ class PageRun:
             },
             "PATH": f"{bin_folder}:{os.environ['PATH']}",
             "HOME": str(folder),
-            "SNOWMELT_PORT": str(ports[0]),
-            "SNOWMELT_S3_PORT": str(ports[1]),
+            "SNOWMELT_PORT": self._ports["8080"],
+            "SNOWMELT_S3_PORT": self._ports["9000"],
             "SPARK_LOCAL_IP": "127.0.0.1",
             "COLUMNS": "100",
             "PYTHONUNBUFFERED": "1",
@@ -168,9 +173,7 @@ class PageRun:
                 self._check(where, code, 0, output, fails=False, expected=expected)
 
     def _with_ports(self, text: str) -> str:
-        for written, port in zip(("8080", "9000"), self._ports, strict=True):
-            text = re.sub(rf"(?<=127\.0\.0\.1:){written}\b", str(port), text)
-        return text
+        return _PORT.sub(lambda match: self._ports[match[0]], text)
 
     def _console(self, where: str, code: str, fails: bool) -> None:
         commands = re.split(r"^\$ ", code, flags=re.MULTILINE)
@@ -239,7 +242,10 @@ def _unfinished(command: str) -> bool:
 
 def fits(expected: str, printed: str) -> bool:
     """Return True if the output is as shown; blanks at line ends and blank lines do not count."""
-    wanted = "\n".join(line.rstrip() for line in expected.split("\n") if line.strip())
+    shown = (line.rstrip() for line in expected.split("\n") if line.strip())
+    pattern = "".join(
+        r"(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*") + r"\n"
+        for line in shown
+    )
     given = "\n".join(line.rstrip() for line in printed.split("\n") if line.strip())
-    pattern = re.escape(wanted).replace(re.escape("\n…\n"), "\n(?:.*\n)??").replace("…", ".*?")
-    return re.search(rf"(?:^|\n){pattern}(?:\n|$)", given, re.DOTALL) is not None
+    return re.search(rf"^{pattern}", f"{given}\n", re.MULTILINE) is not None
