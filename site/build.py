@@ -23,10 +23,9 @@ import mmdr
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
-SOURCE, SITE = BUILD / "site-source", BUILD / "site"
 
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)([^)#\s]+)(#[^)\s]+)?(?=\))")
-_DIAGRAM = re.compile(r"```mermaid\n%% (.+)\n(.*?)```\n", re.DOTALL)
+_DIAGRAM = re.compile(r"```mermaid\n%% ([^\n]+)\n(.*?)```\n", re.DOTALL)
 
 
 def pages(root: Path = ROOT) -> dict[str, str]:
@@ -45,7 +44,7 @@ def pages(root: Path = ROOT) -> dict[str, str]:
     return found
 
 
-def stage(source: Path = SOURCE) -> None:
+def stage(source: Path) -> None:
     """Write the pages as the generator reads them into the folder `source`, replacing it."""
     shutil.rmtree(source, ignore_errors=True)
     known = pages()
@@ -95,20 +94,27 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
 
 
-def build() -> None:
-    """Build the site. Exits with the generator's status if a link or a reference is wrong."""
-    stage()
-    shutil.rmtree(SITE, ignore_errors=True)
-    shutil.copy(ROOT / "site" / "mkdocs.yml", BUILD / "mkdocs.yml")
-    command = [Path(sys.executable).parent / "zensical", "build", "--strict", "-f", "mkdocs.yml"]
-    environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT / "src")}
-    if status := subprocess.run(command, cwd=BUILD, env=environment, check=False).returncode:
-        sys.exit(status)
+def build(folder: Path = BUILD) -> Path:
+    """Build the site in `folder` and return the folder of its HTML.
+
+    Raises subprocess.CalledProcessError if a link or a reference is wrong; the generator prints which.
+    """
+    stage(folder / "site-source")
+    shutil.rmtree(folder / "site", ignore_errors=True)
+    config = (ROOT / "site" / "mkdocs.yml").read_text("utf-8")
+    _write(folder / "mkdocs.yml", config.replace("paths: [../src]", f"paths: [{ROOT / 'src'}]"))
+    subprocess.run(
+        [Path(sys.executable).parent / "zensical", "build", "--strict", "-f", "mkdocs.yml"],
+        cwd=folder,
+        env={**os.environ, "NO_COLOR": "1"},
+        check=True,
+    )
+    return folder / "site"
 
 
-def serve() -> None:
-    """Serve the built site on a free port until Ctrl-C."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=SITE)
+def serve(site: Path) -> None:
+    """Serve a built site on a free port of this machine until Ctrl-C."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=site)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends)", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
@@ -118,8 +124,11 @@ def serve() -> None:
 if __name__ == "__main__":
     if sys.argv[1:] not in ([], ["serve"]):
         sys.exit("Usage: ./run docs [serve]")
-    build()
+    try:
+        built = build()
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)
     if sys.argv[1:]:
-        serve()
+        serve(built)
     else:
-        print(SITE / "index.html")
+        print(built / "index.html")

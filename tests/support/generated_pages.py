@@ -10,12 +10,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support import copy_functions_page, sdk_values_page, settings_page, ways_in
+from support import (
+    cli_page,
+    copy_functions_page,
+    http_api_page,
+    sdk_values_page,
+    settings_page,
+    ways_in,
+)
 
 _DOCS = Path(__file__).parents[2] / "docs"
 _BEGIN, _END = "<!-- made by tests/support/generated_pages.py -->\n", "<!-- end -->\n"
 
 PARTS = {
+    "reference/cli.md": cli_page.table,
+    "reference/http-api.md": http_api_page.table,
     "reference/copy-functions.md": copy_functions_page.table,
     "reference/settings.md": settings_page.table,
     "reference/value-conversion.md": sdk_values_page.table,
