@@ -50,12 +50,14 @@ for size in iter(sys.stdin.readline, ""):
     print(f"\\n{_END}{{status}}", flush=True)
 """
 _SQL = """
-if "lake" not in globals():
-    from snowmelt.spark import Snowmelt
-    lake = Snowmelt.local("./snowmelt-data")
-_frame = lake.sql({statement!r})
-if _frame is not None and _frame.columns:
-    _frame.show(truncate=False)
+from snowmelt.cli.main import main as _command
+if {statement!r}.split()[0].upper() in ("SELECT", "INSERT", "WITH", "COPY"):
+    if "lake" not in globals():
+        from snowmelt.spark import Snowmelt
+        lake = Snowmelt.local("./snowmelt-data")
+    lake.sql({statement!r}).show(truncate=False)
+elif _command(["sql", {statement!r}]):
+    raise SystemExit("the statement failed")
 """
 
 

@@ -1,0 +1,17 @@
+"""The how-to pages do what they say: each command and block of code runs, and prints what is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.page_runner import DOCS, PageRun, blocks
+
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "how-to").glob("*.md"))
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
+def test_a_how_to_runs_from_start_to_end(page, tmp_path):
+    with PageRun(page, tmp_path) as run:
+        run.run()
