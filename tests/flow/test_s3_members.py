@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from snowmelt.server.s3 import endpoint, supported_parameters
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "query-objects.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "s3.md").read_text()
 MODEL = botocore.session.get_session().get_service_model("s3")
 # How boto3 names what the endpoint serves.
 SERVED = {

@@ -14,6 +14,7 @@ a line for any lines. Comments of the page steer the run and are invisible to re
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -192,6 +193,10 @@ class PageRun:
 
     def _exec(self, code: str) -> tuple[int, str]:
         if self._python is None:
+            # What the page exported in its shell holds for its programs, too.
+            command = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+            _, printed = self._talk(self._shell, f"{command}; printf '\\n{_END}0\\n'\n")
+            self._environment = json.loads(printed)
             self._python = self._start([sys.executable, "-c", _INTERPRETER])
         return self._talk(self._python, f"{len(code)}\n{code}")
 

@@ -18,7 +18,7 @@ from snowmelt.schema.types import TableName
 from snowmelt.server.logs import CONTEXT_FIELDS
 from snowmelt.server.metrics import CatalogMetrics, MetricSources, render_metrics
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "operate.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "monitor.md").read_text()
 
 
 def test_the_metrics_of_the_page_are_those_of_the_service():
