@@ -60,7 +60,6 @@ def test_a_unit_test_lies_where_its_module_does(path):
 # What is shown of several modules together.
 _WITHOUT_MODULE = {
     "test_avro_and_parquet",
-    "test_docs_pages",
     "test_former_places",
     "test_light_imports",
     "test_model",
@@ -70,7 +69,7 @@ _WITHOUT_MODULE = {
 
 
 def test_only_kinds_of_tests_lie_beside_the_configuration():
-    kinds = {"architecture", "contract", "fault", "flow", "interop", "model", "unit"}
+    kinds = {"architecture", "contract", "docs", "fault", "flow", "interop", "model", "unit"}
     others = {"conftest.py", "data", "fixtures", "support"}
     found = {path.name for path in (ROOT / "tests").iterdir() if not path.name.startswith("__")}
     assert found == kinds | others

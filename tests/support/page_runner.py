@@ -192,13 +192,14 @@ class PageRun:
             )
 
     def _exec(self, code: str) -> tuple[int, str]:
+        # What the page exported in its shell holds for its programs, too.
+        command = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+        _, printed = self._talk(self._shell, f"{command}; printf '\\n{_END}0\\n'\n")
+        self._environment = json.loads(printed)
         if self._python is None:
-            # What the page exported in its shell holds for its programs, too.
-            command = f"{sys.executable} -c 'import json, os; print(json.dumps(dict(os.environ)))'"
-            _, printed = self._talk(self._shell, f"{command}; printf '\\n{_END}0\\n'\n")
-            self._environment = json.loads(printed)
             self._python = self._start([sys.executable, "-c", _INTERPRETER])
-        return self._talk(self._python, f"{len(code)}\n{code}")
+        self._talk(self._python, _sized(f"import os\nos.environ.update({self._environment!r})"))
+        return self._talk(self._python, _sized(code))
 
     @staticmethod
     def _talk(process: subprocess.Popen[str], text: str) -> tuple[int, str]:
@@ -224,6 +225,10 @@ class PageRun:
             assert fits(expected, printed), (
                 f"{where}:\n{code}\nprinted:\n{printed}\nnot:\n{expected}"
             )
+
+
+def _sized(code: str) -> str:
+    return f"{len(code)}\n{code}"
 
 
 def _command_and_output(text: str) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import subprocess
 import sys
 from decimal import Decimal
@@ -12,7 +11,6 @@ import pytest
 
 import snowmelt
 from fixtures.rows import SdkError
-from support.docs_pages import blocks
 
 
 @pytest.fixture(scope="module")
@@ -58,27 +56,6 @@ def test_rows_arrive_with_their_values(row_service):
         '{"a":[1,null]}',
         "here",
     )
-
-
-def test_the_code_of_the_page_runs(row_service, key_pair, tmp_path):
-    row_service.service.sql(
-        "CREATE TABLE demo.public.paged (id NUMBER NOT NULL, name VARCHAR)",
-        "GRANT INSERT ON TABLE demo.public.paged TO ROLE loading",
-    )
-    instead = {"https://127.0.0.1:8080": row_service.service.url, '"t"': '"paged"'}
-    (block,) = blocks("how-to/use-official-sdks.md", "python", instead)
-    (tmp_path / "loader.p8").write_text(key_pair.private_pem)
-    done = subprocess.run(
-        [sys.executable, "-c", block],
-        cwd=tmp_path,
-        env={**os.environ, "SSL_CERT_FILE": str(row_service.folder / "certs" / "ca.pem")},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert row_service.rows("PAGED", ["ID", "NAME"]) == [(1, "one"), (2, None)]
 
 
 def test_bytes_are_binary_where_a_column_is_and_digits_elsewhere(row_service, writer):
