@@ -1,4 +1,4 @@
-"""Work of Snowmelt as a Spark job: a Python data source, reading a partition of which does a task.
+"""Work of Snowmelt as a Spark job, and DataFrames of data sources of ours.
 
 A task reads and writes files in Python; only its outcome passes through the JVM. Spark may run a
 task twice. Each attempt writes its own files, and only files whose outcome reaches the driver are
@@ -13,12 +13,11 @@ import base64
 import pickle
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -58,41 +57,5 @@ def run_tasks(
     spark: SparkSession, work: Callable[[Task], Outcome], tasks: Sequence[Task]
 ) -> list[Outcome]:
     """Have executors do `work`, which can be pickled, for each task; return the outcomes."""
-    rows = create_payload_frame(spark, TaskSource, (work, list(tasks)), "outcome binary").collect()
-    # Written by our own tasks, like the payload.
-    return [pickle.loads(row.outcome) for row in rows]  # noqa: S301
-
-
-class TaskPartition(InputPartition):
-    """One task, for one Spark task."""
-
-    def __init__(self, work: Callable[[Any], Any], task: Any) -> None:
-        self.work = work
-        self.task = task
-
-
-class TaskSource(DataSource):
-    """A data source whose reading does tasks, and whose rows are their outcomes."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name of the format."""
-        return "snowmelt_tasks"
-
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  the contract's
-        """Return the reader that does the tasks."""
-        return _TaskReader(*load_payload(self))
-
-
-class _TaskReader(DataSourceReader):
-    def __init__(self, work: Callable[[Any], Any], tasks: Sequence[Any]) -> None:
-        self._work = work
-        self._tasks = tasks
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [TaskPartition(self._work, task) for task in self._tasks]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, TaskPartition)  # noqa: S101  Spark hands back our own
-        outcome = pickle.dumps(partition.work(partition.task))
-        return iter([pa.RecordBatch.from_pydict({"outcome": pa.array([outcome], pa.binary())})])
+    # Not a data source: to plan one takes two Python workers, a tenth of a second for each load.
+    return spark.sparkContext.parallelize(tasks, max(1, len(tasks))).map(work).collect()

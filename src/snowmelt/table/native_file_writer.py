@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 from snowmelt.errors import InternalError
 from snowmelt.schema.chunk_types import FIELD_ID
 from snowmelt.storage.store import ObjectWriter, Store
-from snowmelt.table.column_bounds import ColumnBounds, compute_column_bounds, merge_bounds
+from snowmelt.table.column_bounds import ColumnBounds, count_nans, read_column_bounds
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -54,9 +55,8 @@ def write_native_file(store: Store, path: str, table: pa.Table) -> WrittenFile:
         writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
     data = sink.getvalue()
     store.put(path, memoryview(data).cast("B"), create_only=True, durable=True)
-    ids = _field_ids(table.schema)
-    bounds = {key: compute_column_bounds(table.column(at)) for at, key in enumerate(ids)}
-    return _make_written_file(path, data.size, table.schema, bounds, collector[0])
+    nans = list(map(count_nans, table.columns))
+    return _make_written_file(path, data.size, table.schema, nans, collector[0])
 
 
 class NativeWriter:
@@ -80,7 +80,7 @@ class NativeWriter:
         self._collector: list[pq.FileMetaData] = []
         self._file = pa.PythonFile(self._sink, mode="w")
         self._parquet_writer: pq.ParquetWriter | None = None
-        self._bounds: dict[int, ColumnBounds] = {}
+        self._nans = [0 if pa.types.is_floating(kind) else None for kind in schema.types]
         self.rows = 0
 
     @property
@@ -101,16 +101,11 @@ class NativeWriter:
                 self._file, table, self._level, self._collector
             )
         self._parquet_writer.write_table(table, row_group_size=table.num_rows)
-        for at, key in enumerate(_field_ids(self._schema)):
-            found = compute_column_bounds(table.column(at))
-            before = self._bounds.get(key)
-            self._bounds[key] = (
-                found
-                if before is None
-                else merge_bounds(
-                    before, self.rows, found, table.num_rows, self._schema.field(at).type
-                )
-            )
+        found = map(count_nans, table.columns)
+        self._nans = [
+            None if before is None else before + (more or 0)
+            for before, more in zip(self._nans, found, strict=True)
+        ]
         self.rows += table.num_rows
 
     def finish(self) -> WrittenFile:
@@ -126,7 +121,7 @@ class NativeWriter:
         self._file.close()
         self._sink.writer.finish(create_only=True)
         return _make_written_file(
-            self.path, self._sink.size, self._schema, self._bounds, self._collector[0]
+            self.path, self._sink.size, self._schema, self._nans, self._collector[0]
         )
 
     def abort(self) -> None:
@@ -237,10 +232,10 @@ def _make_written_file(
     path: str,
     size: int,
     schema: pa.Schema,
-    bounds: dict[int, ColumnBounds],
+    nans: Sequence[int | None],
     metadata: pq.FileMetaData,
 ) -> WrittenFile:
-    ids = _field_ids(schema)
+    ids = [int(field.metadata[FIELD_ID]) for field in schema]
     sizes = dict.fromkeys(ids, 0)
     offsets = []
     for number in range(metadata.num_row_groups):
@@ -249,8 +244,8 @@ def _make_written_file(
             sizes[key] += group.column(position).total_compressed_size
         first = group.column(0)
         offsets.append(first.dictionary_page_offset or first.data_page_offset)
+    bounds = {
+        key: read_column_bounds(metadata, at, schema.types[at], nans[at])
+        for at, key in enumerate(ids)
+    }
     return WrittenFile(path, size, metadata.num_rows, bounds, sizes, tuple(offsets))
-
-
-def _field_ids(schema: pa.Schema) -> list[int]:
-    return [int(field.metadata[FIELD_ID]) for field in schema]

@@ -19,8 +19,8 @@ from snowmelt.loaders.row_and_reject_files import (
 )
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema
-from snowmelt.table.column_bounds import compute_column_bounds
 from snowmelt.table.rejects import RejectOrigin
+from support.native_bounds import find_bounds
 
 SCHEMA = TableSchema(
     1,
@@ -56,8 +56,8 @@ def test_row_groups_have_the_bounds_of_the_whole(warehouse, monkeypatch):
     whole = pa.concat_tables(parts)
     assert file.rows == 6
     assert file.bounds == {
-        1: compute_column_bounds(whole["D"]),
-        2: compute_column_bounds(whole["T"]),
+        1: find_bounds(whole["D"]),
+        2: find_bounds(whole["T"]),
     }
     read = pq.ParquetFile(f"{warehouse}/{file.path}")
     assert read.metadata.num_row_groups == 3

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import math
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.table.column_bounds import compute_column_bounds, decode_bound
+from snowmelt.table.column_bounds import count_nans, decode_bound, read_column_bounds
 from support.chunk_data import relaxed
+from support.native_bounds import find_bounds
 
 
 def column(values, kind):
@@ -27,7 +30,7 @@ def raw(values: list[bytes]) -> pa.ChunkedArray:
 @given(st.lists(st.text(max_size=40), min_size=1))
 @relaxed
 def test_text_bounds_hold_every_value_and_are_short(values):
-    bounds = compute_column_bounds(column(values, pa.string()))
+    bounds = find_bounds(column(values, pa.string()))
     found = sorted(value.encode() for value in values)
     assert bounds.lower <= found[0]
     assert len(bounds.lower.decode()) <= 16
@@ -39,7 +42,7 @@ def test_text_bounds_hold_every_value_and_are_short(values):
 @given(st.lists(st.binary(max_size=40), min_size=1))
 @relaxed
 def test_binary_bounds_hold_every_value_and_are_short(values):
-    bounds = compute_column_bounds(column(values, pa.binary()))
+    bounds = find_bounds(column(values, pa.binary()))
     assert bounds.lower <= min(values)
     assert len(bounds.lower) <= 16
     assert bounds.upper is None or (bounds.upper >= max(values) and len(bounds.upper) <= 16)
@@ -57,17 +60,17 @@ def test_binary_bounds_hold_every_value_and_are_short(values):
     ],
 )
 def test_long_text_is_rounded_up_to_the_next_code_point(text, upper):
-    bounds = compute_column_bounds(column([text], pa.string()))
+    bounds = find_bounds(column([text], pa.string()))
     assert bounds.upper == (None if upper is None else upper.encode())
 
 
 def test_bytes_of_only_0xff_have_no_upper_bound():
-    assert compute_column_bounds(column([b"\xff" * 17], pa.binary())).upper is None
-    assert compute_column_bounds(column([b"a" + b"\xff" * 17], pa.binary())).upper == b"b"
+    assert find_bounds(column([b"\xff" * 17], pa.binary())).upper is None
+    assert find_bounds(column([b"a" + b"\xff" * 17], pa.binary())).upper == b"b"
 
 
 def test_text_that_is_not_utf8_has_no_bounds():
-    bounds = compute_column_bounds(raw([b"a", b"\xff\xfe"]))
+    bounds = find_bounds(raw([b"a", b"\xff\xfe"]))
     assert (bounds.lower, bounds.upper, bounds.nulls) == (None, None, 0)
 
 
@@ -84,7 +87,7 @@ def test_text_that_is_not_utf8_has_no_bounds():
 )
 def test_any_instant_and_date_has_bounds(kind, storage, values):
     array = pa.chunked_array([pa.array([*values, None], storage).view(kind)])
-    bounds = compute_column_bounds(array)
+    bounds = find_bounds(array)
     limits = (decode_bound(bounds.lower, kind), decode_bound(bounds.upper, kind))
     assert limits == (min(values), max(values))
     assert bounds.nulls == 1
@@ -97,7 +100,7 @@ def test_decimal_bounds_are_the_unscaled_values(values):
     array = column(
         [Decimal(value).scaleb(-5) if abs(value) < 10**27 else None for value in values], kind
     )
-    bounds = compute_column_bounds(array)
+    bounds = find_bounds(array)
     kept = [value for value in values if abs(value) < 10**27]
     if kept:
         limits = (decode_bound(bounds.lower, kind), decode_bound(bounds.upper, kind))
@@ -106,18 +109,45 @@ def test_decimal_bounds_are_the_unscaled_values(values):
 
 @pytest.mark.parametrize(("number", "length"), [(0, 1), (127, 1), (128, 2), (-128, 1), (-129, 2)])
 def test_decimal_bounds_take_the_fewest_bytes(number, length):
-    bounds = compute_column_bounds(column([Decimal(number)], pa.decimal128(10, 0)))
+    bounds = find_bounds(column([Decimal(number)], pa.decimal128(10, 0)))
     assert len(bounds.lower) == length
 
 
 def test_real_bounds_leave_nan_out_and_hold_both_zeros():
-    bounds = compute_column_bounds(column([math.nan, 0.0, None, -0.0], pa.float64()))
+    bounds = find_bounds(column([math.nan, 0.0, None, -0.0], pa.float64()))
     lower, upper = (decode_bound(b, pa.float64()) for b in (bounds.lower, bounds.upper))
     assert (math.copysign(1, lower), math.copysign(1, upper)) == (-1, 1)
     assert (bounds.nulls, bounds.nans) == (1, 1)
-    assert compute_column_bounds(column([math.nan], pa.float64())).upper is None
+    assert find_bounds(column([math.nan], pa.float64())).upper is None
 
 
 def test_a_column_of_nulls_has_no_bounds():
-    bounds = compute_column_bounds(column([None, None], pa.string()))
+    bounds = find_bounds(column([None, None], pa.string()))
     assert (bounds.lower, bounds.upper, bounds.nulls) == (None, None, 2)
+
+
+def test_row_groups_together_hold_every_value():
+    table = pa.table(
+        {
+            "text": pa.array([None, None, "b", "a", "c", None]),
+            "real": pa.array([math.nan, None, 2.0, -1.0, math.nan, math.nan]),
+            "number": pa.array([Decimal(n) for n in (5, -3, 7, 0, 1, -200)], pa.decimal128(38, 0)),
+        }
+    )
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=2)
+    metadata = pq.read_metadata(file)
+    text, real, number = (
+        read_column_bounds(metadata, at, column.type, count_nans(column))
+        for at, column in enumerate(table.columns)
+    )
+    assert (text.lower, text.upper, text.nulls) == (b"a", b"c", 3)
+    limits = [decode_bound(bound, pa.float64()) for bound in (real.lower, real.upper)]
+    assert (limits, real.nulls, real.nans) == ([-1.0, 2.0], 1, 3)
+    limits = [decode_bound(bound, pa.decimal128(38, 0)) for bound in (number.lower, number.upper)]
+    assert limits == [-200, 7]
+
+
+def test_a_text_too_long_for_statistics_leaves_the_bounds_unknown():
+    bounds = find_bounds(column(["a", "b" * 5000], pa.string()))
+    assert (bounds.lower, bounds.upper, bounds.nulls) == (None, None, 0)

@@ -17,7 +17,6 @@ from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema
 from snowmelt.schema.iceberg_table_form import to_native_table
 from snowmelt.schema.statistics import collect_statistics
 from snowmelt.schema.types import Column, LogicalType, TableSchema
-from snowmelt.table.column_bounds import compute_column_bounds
 from snowmelt.table.iceberg import NativeFile
 from snowmelt.table.pruning import (
     And,
@@ -31,6 +30,7 @@ from snowmelt.table.pruning import (
 )
 from snowmelt.wire.column_statistics import statistics_to_message
 from support.chunk_data import chunk_column, relaxed
+from support.native_bounds import find_bounds
 
 EPOCH = dt.datetime(1970, 1, 1)
 UTC_EPOCH = EPOCH.replace(tzinfo=dt.UTC)
@@ -56,7 +56,7 @@ def file_of(stored: list, column: Column) -> NativeFile:
     rows = pa.Table.from_arrays([chunk_column(column, stored)], schema=chunk_arrow_schema(schema))
     native = to_native_table(rows, schema)
     ids = [int(field.metadata[FIELD_ID]) for field in native.schema]
-    bounds = {key: compute_column_bounds(native.column(at)) for at, key in enumerate(ids)}
+    bounds = {key: find_bounds(native.column(at)) for at, key in enumerate(ids)}
     return NativeFile(
         path="x",
         sequence=1,
