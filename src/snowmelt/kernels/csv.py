@@ -380,9 +380,9 @@ def find_records(
                         break
                     base, word, p = _scan_plain_field(data, end, base, word, delimiters)
                 if p < 0 and delimiters.quotes_simply:
+                    began = position
                     base, word, p = _scan_quoted_field(data, position, end, base, word, delimiters)
-                    if p >= 0:
-                        row_flags |= _ROW_HAS_QUOTES | _ROW_IRREGULAR
+                    while p >= 0:
                         if skip > 0:
                             skip -= 1
                         else:
@@ -391,6 +391,13 @@ def find_records(
                             every_flags[cell] = _QUOTED | (empty if position + 2 == p else 0)
                             cell += step
                         position = p + 1
+                        if cell >= room:
+                            break
+                        base, word, p = _scan_quoted_field(
+                            data, position, end, base, word, delimiters
+                        )
+                    if position > began:
+                        row_flags |= _ROW_HAS_QUOTES | _ROW_IRREGULAR
                         continue
             if p < 0:
                 base, word, how, p, start, stop, flags, more = _scan_field(

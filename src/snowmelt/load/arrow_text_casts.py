@@ -170,18 +170,14 @@ class ArrowTextCaster:
         return [array, pa.array(np.zeros(len(array), np.int32), mask=mask)]
 
     def _fits_length(self, array: pa.Array) -> bool:
-        return (
-            bool(self._mask_texts_within_length(array).all())
-            if self._has_text_over_byte_limit(array)
-            else True
-        )
+        return bool(self._mask_texts_within_length(array).all())
 
-    def _has_text_over_byte_limit(self, texts: pa.Array) -> bool:
-        longest = pc.max(pc.binary_length(texts)).as_py() or 0
-        return bool(longest > min(self._column.length or MAX_TEXT_BYTES, MAX_TEXT_BYTES))
+    def has_text_over_byte_limit(self, longest_bytes: int) -> bool:
+        """Tell whether a text of so many bytes may be too long."""
+        return longest_bytes > min(self._column.length or MAX_TEXT_BYTES, MAX_TEXT_BYTES)
 
     def _mask_texts_within_length(self, texts: pa.Array) -> Mask:
-        if not self._has_text_over_byte_limit(texts):
+        if not self.has_text_over_byte_limit(pc.max(pc.binary_length(texts)).as_py() or 0):
             return np.ones(len(texts), np.bool_)
         limit = self._column.length or MAX_TEXT_BYTES
         fits = pc.and_(

@@ -180,8 +180,6 @@ class TextColumnConverter:
         if cast is None:
             return self.decode_and_convert_texts(cells.to_array(pa.binary()))
         parts, rest = cast
-        if (outside := out_of_range_mask(self.column, parts)) is not None:
-            rest |= outside
         rows = np.flatnonzero(rest)
         refused: dict[int, str] = {}
         if len(rows):

@@ -30,6 +30,7 @@ _BOOLEAN_WORDS = np.array(
 )
 # Years before these are left to the exact rules, and so are offsets from this on.
 _FIRST_YEAR_PACKED = 1000 << 46
+_LAST_DAY_PACKED = 9999 << 46 | 12 << 42 | 31 << 37
 _FIRST_YEAR_DAYS = -354_285
 _END_OFFSET_MINUTES = 18 * 60
 
@@ -71,7 +72,10 @@ class TextCells:
         return pa.Array.from_buffers(arrow_type, len(cells), buffers)
 
     def cast(self, column: Column, caster: ArrowTextCaster) -> tuple[list[pa.Array], Mask] | None:
-        """Return native arrays, null where a text is left, and which those are; None: all."""
+        """Return native arrays, null where a text is left, and which those are; None: all.
+
+        What is not left is in the range of its type.
+        """
         if column.kind is LogicalType.TEXT:
             return self._cast_texts(caster) if self.is_utf8 else None
         cells = self.slices
@@ -82,6 +86,8 @@ class TextCells:
             odd |= (packed < _FIRST_YEAR_PACKED) | (np.abs(offsets) >= _END_OFFSET_MINUTES)
             if column.kind is LogicalType.TIMESTAMP_NTZ:
                 offsets[:] = 0
+            # In UTC it may be in a year that is out of range.
+            odd |= (packed >= _LAST_DAY_PACKED) & (offsets < 0)
             null = self.is_null | odd | unclean
             micros = unpack_utc_micros(packed, offsets)
             return caster.make_timestamps(micros, offsets, null), null & ~self.is_null
@@ -113,7 +119,8 @@ class TextCells:
 
     def _cast_texts(self, caster: ArrowTextCaster) -> tuple[list[pa.Array], Mask]:
         array = self.to_array(pa.string())
-        fits = caster.mask_castable(array)
+        longest = int((self.slices.end - self.slices.start).max(initial=0))
+        fits = caster.mask_castable(array) if caster.has_text_over_byte_limit(longest) else None
         if fits is None or fits.all():
             return [array], np.zeros(len(array), np.bool_)
         return [pc.if_else(pa.array(fits), array, pa.scalar(None, pa.string()))], ~fits

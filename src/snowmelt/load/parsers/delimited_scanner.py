@@ -25,6 +25,7 @@ from snowmelt.kernels.slices import (
     Positions,
     RowIndexes,
     StringSlices,
+    view_bytes,
 )
 from snowmelt.load.parsers.delimited_text import DelimitedDialect, DelimitedRecordReader
 from snowmelt.load.text_cells import TextCells
@@ -95,20 +96,27 @@ class DelimitedScanner:
 
     def scan(self, data: bytes, *, is_last: bool) -> ScannedBlock:
         """Scan the whole records at the front of a block."""
+        end = len(data) - PADDING_BYTES
+        if not is_last and end > 0:
+            # Its last bytes, which the next block begins with, are what kernels may read behind.
+            block = self._scan(data, view_bytes(data), end, is_last=False)
+            if block.size:
+                return block
         # Zeros everywhere would be new pages for each block.
         buffer = np.empty(len(data) + PADDING_BYTES, np.uint8)
         buffer[: len(data)] = np.frombuffer(data, np.uint8)
         buffer[len(data) :] = 0
+        return self._scan(data, buffer, len(data), is_last=is_last)
+
+    def _scan(self, data: bytes, buffer: Bytes, end: int, *, is_last: bool) -> ScannedBlock:
         found: list[CsvTokens] = []
         broken: list[int] = []
         starts: list[Positions] = []
         count = size = 0
-        while size < len(data):
-            tokens = self._finder(buffer, size, len(data))
+        while size < end:
+            tokens = self._finder(buffer, size, end)
             rows, stop = tokens.row_count, tokens.invalid_record_start
-            is_cut = bool(
-                stop is None and not is_last and rows and tokens.row_ends[-1] == len(data)
-            )
+            is_cut = bool(stop is None and not is_last and rows and tokens.row_ends[-1] == end)
             if is_cut:
                 # The last record may go on in the next block.
                 rows -= 1
@@ -117,11 +125,11 @@ class DelimitedScanner:
             found.append(tokens)
             starts.append(tokens.row_starts)
             count += rows
-            size = len(data) if stop is None else stop
+            size = end if stop is None else stop
             if is_cut or stop is None:
                 break
             record = self._record_reader.read_record(data, stop, is_last=is_last)
-            if record is None:
+            if record is None or record.next_start > end:
                 break
             broken.append(count)
             starts.append(np.array([stop], np.int32))
@@ -129,9 +137,8 @@ class DelimitedScanner:
             size = record.next_start
         if not found:
             return ScannedBlock(0, np.empty(0, np.int32), np.empty(0, np.int64), [])
-        return self._make_block(
-            size, buffer, found, np.concatenate(starts), np.delete(np.arange(count), broken)
-        )
+        row_records = np.delete(np.arange(count), broken) if broken else np.arange(count)
+        return self._make_block(size, buffer, found, np.concatenate(starts), row_records)
 
     def _make_block(
         self,
