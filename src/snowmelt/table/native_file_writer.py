@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # Small enough that a filter on a sorted table skips most of a file, large enough to encode well.
 _ROW_GROUP_ROWS = 256 * 1024
 _COMPRESSION_LEVEL = 3
+_BUFFER_BYTES = 1024 * 1024
 _SAMPLE_ROWS = 16_384
 _MAX_DISTINCT_SHARE = 0.25
 
@@ -78,7 +79,8 @@ class NativeWriter:
         self._level = level
         self._sink = _ArrowSink(store.open_writer(path))
         self._collector: list[pq.FileMetaData] = []
-        self._file = pa.PythonFile(self._sink, mode="w")
+        # Parquet writes each page and its header by themselves.
+        self._file = pa.BufferedOutputStream(pa.PythonFile(self._sink, mode="w"), _BUFFER_BYTES)
         self._parquet_writer: pq.ParquetWriter | None = None
         self._nans = [0 if pa.types.is_floating(kind) else None for kind in schema.types]
         self.rows = 0
@@ -86,7 +88,7 @@ class NativeWriter:
     @property
     def written_bytes(self) -> int:
         """How many bytes were written so far."""
-        return self._sink.size
+        return int(self._file.tell())
 
     def write_row_group(self, table: pa.Table) -> None:
         """Append a table in native form as one row group; one without rows is left out.
