@@ -2,34 +2,42 @@
 
 uv run python benchmarks/copy_files.py [--megabytes 200] [--rounds 3]
 
-Both ways run by turns in one session of two cores; the best round of each counts.
+All ways run by turns on two cores; the best round of each counts. The bare way is Arrow's alone: its
+CSV reader, behind `isal` for gz, in two processes that write Parquet with our settings, without
+Spark, commit or `fsync`; for a DataFrame in a Python data source that hands its batches to Spark.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import multiprocessing
 import os
 import shutil
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 from report import Report
 
 from snowmelt.spark import Snowmelt
 from snowmelt.spark.session import local_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
-COLUMNS = ("what", "Spark MB/s", "ours MB/s", "ratio", "goal")
+COLUMNS = ("what", "Spark MB/s", "bare MB/s", "ours MB/s", "ours to bare", "ratio", "goal")
 _SCHEMA = (
     "id bigint, customer int, amount double, day date, at timestamp_ntz, name string, "
     "city string, flag boolean"
@@ -40,6 +48,73 @@ _TABLE = (
 )
 _CITIES = np.array(["Berlin", "Paris", "Lima", "Quito", "Osaka", "Accra", "Turin", "Bergen"])
 _BYTES_A_ROW = 78
+# What a row group of ours holds.
+_GROUP_BYTES = 5 * 1024 * 1024
+_NATIVE = pa.schema(
+    {
+        "id": pa.decimal128(18, 0),
+        "customer": pa.decimal128(9, 0),
+        "amount": pa.float64(),
+        "day": pa.date32(),
+        "at": pa.timestamp("us"),
+        "name": pa.string(),
+        "city": pa.string(),
+        "flag": pa.bool_(),
+    }
+)
+
+
+def open_by_arrow(path: str, schema: pa.Schema, block_bytes: int) -> pc.CSVStreamingReader:
+    """Read a file by Arrow's own reader, with these types."""
+    from isal import igzip
+
+    return pc.open_csv(
+        igzip.open(path, "rb") if path.endswith(".gz") else path,
+        pc.ReadOptions(column_names=schema.names, use_threads=False, block_size=block_bytes),
+        pc.ParseOptions(quote_char=False),
+        pc.ConvertOptions(column_types=schema, strings_can_be_null=True),
+    )
+
+
+def copy_by_arrow(path: str) -> None:
+    """Write a file as Parquet, as a native file is written."""
+    with pq.ParquetWriter(
+        f"{path}.parquet",
+        _NATIVE,
+        use_dictionary=["day", "city"],
+        compression="zstd",
+        compression_level=1,
+        store_schema=False,
+        store_decimal_as_integer=True,
+        write_page_index=True,
+    ) as writer:
+        for batch in open_by_arrow(path, _NATIVE, _GROUP_BYTES):
+            writer.write_batch(batch)
+
+
+class BareReader(DataSourceReader):
+    """Files of a pattern, each a partition."""
+
+    def __init__(self, pattern: str, schema: StructType) -> None:
+        self._pattern = pattern
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(str(path)) for path in Path("/").glob(self._pattern[1:])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return iter(open_by_arrow(partition.value, self._schema, 1 << 20))
+
+
+class BareSource(DataSource):
+    """The least that a Python data source can do for a file."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bare"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BareReader(self.options["path"], schema)
 
 
 def make(folder: Path, megabytes: int) -> None:
@@ -97,11 +172,16 @@ def main() -> int:
         folder = Path(name)
         make(folder, options.megabytes)
         spark = local_session("copy-files")
+        spark.dataSource.register(BareSource)
         size = sum(path.stat().st_size for path in (folder / "plain").iterdir()) / 1e6
         with Snowmelt.local(folder / "lake", spark=spark, create=True) as lake:
             lake.sql("CREATE DATABASE bench")
-            for kind, goal in (("plain", 5.5), ("gz", 3.0)):
-                measure_copy(report, spark, lake, folder / kind, size, goal, options.rounds)
+            with multiprocessing.get_context("spawn").Pool(2) as pool:
+                for kind, goal in (("plain", 5.5), ("gz", 3.0)):
+                    bare = partial(pool.map, copy_by_arrow, list_files(folder / kind))
+                    measure_copy(
+                        report, spark, lake, folder / kind, bare, size, goal, options.rounds
+                    )
         one = (folder / "plain" / "0.csv").stat().st_size / 1e6
         for what, pattern, part, goal in (
             ("plain files", "plain/*.csv", size, 1.7),
@@ -110,7 +190,7 @@ def main() -> int:
             ("one gz file", "gz/0.csv.gz", one, 3.0),
         ):
             found = measure_read(spark, f"{folder}/{pattern}", options.rounds)
-            add(report, f"{what} as a DataFrame", *found, part, goal)
+            add(report, f"{what} as a DataFrame", found, part, goal)
         spark.stop()
     report.remark(f"{size:,.0f} MB of CSV in two files, eight columns; MB are those of the CSV.")
     report.remark(f"{os.cpu_count()} cores, best of {options.rounds} rounds after one that warms.")
@@ -123,6 +203,7 @@ def measure_copy(
     spark: SparkSession,
     lake: Snowmelt,
     source: Path,
+    bare: Callable[[], object],
     size: float,
     goal: float,
     rounds: int,
@@ -131,20 +212,36 @@ def measure_copy(
     table = f"bench.public.{source.name}"
 
     def theirs() -> None:
-        frame = spark.read.csv(str(source), schema=_SCHEMA)
+        frame = spark.read.csv(list_files(source), schema=_SCHEMA)
         frame.write.mode("overwrite").parquet(str(source) + ".parquet")
 
     def ours() -> None:
+        began.append(time.time())
         lake.sql(f"CREATE OR REPLACE TABLE {table} ({_TABLE})")
-        lake.copy(f"COPY {table} FROM '{source}/*' DELIMITER ',' ABORT ON ERROR")
+        lake.copy(
+            f"COPY {table} FROM '{source}/*.{source.name.replace('plain', 'csv')}' DELIMITER ',' ABORT ON ERROR"
+        )
 
-    spark_s, our_s = best(rounds, theirs, ours)
+    began: list[float] = []
+    seconds = best(rounds, theirs, bare, ours)
     rows = lake.sql(f"SELECT count(*) AS n, sum(customer) AS c FROM {table}").collect()
     wanted = spark.read.parquet(str(source) + ".parquet").selectExpr(
         "count(*) n", "sum(customer) c"
     )
     assert [tuple(map(int, r)) for r in rows] == [tuple(map(int, r)) for r in wanted.collect()]
-    add(report, f"COPY of {source.name} files into native files", spark_s, our_s, size, goal)
+    add(report, f"COPY of {source.name} files into native files", seconds, size, goal)
+    lake_files = [path.stat() for path in (source.parent / "lake").rglob("*.parquet")]
+    sizes = (
+        sum(path.stat().st_size for path in Path(f"{source}.parquet").glob("*.parquet")),
+        sum(path.stat().st_size for path in source.glob("*.parquet")),
+        sum(each.st_size for each in lake_files if each.st_mtime >= began[-1]),
+    )
+    theirs_mb, bare_mb, ours_mb = (f"{each / 1e6:.0f} MB" for each in sizes)
+    codec = spark.conf.get("spark.sql.parquet.compression.codec")
+    report.remark(
+        f"Parquet of {source.name} files: Spark {theirs_mb} ({codec}, its default), bare {bare_mb}, "
+        f"ours {ours_mb} (both zstd of level 1, with page indexes)."
+    )
 
 
 def measure_read(spark: SparkSession, pattern: str, rounds: int) -> list[float]:
@@ -159,15 +256,27 @@ def measure_read(spark: SparkSession, pattern: str, rounds: int) -> list[float]:
         frame = reader.option("copy", "DELIMITER ','").load(pattern)
         frame.write.format("noop").mode("overwrite").save()
 
-    return best(rounds, theirs, ours)
+    def bare() -> None:
+        frame = spark.read.format("bare").schema(_SCHEMA).load(pattern)
+        frame.write.format("noop").mode("overwrite").save()
+
+    return best(rounds, theirs, bare, ours)
 
 
-def add(report: Report, what: str, spark_s: float, our_s: float, size: float, goal: float) -> None:
+def list_files(folder: Path) -> list[str]:
+    """Return the files of CSV in a folder."""
+    return sorted(str(path) for path in folder.iterdir() if path.suffix != ".parquet")
+
+
+def add(report: Report, what: str, seconds: list[float], size: float, goal: float) -> None:
     """Add what was measured."""
+    spark_s, bare_s, our_s = seconds
     report.add(
         what,
         f"{size / spark_s:.0f}",
+        f"{size / bare_s:.0f}",
         f"{size / our_s:.0f}",
+        f"{bare_s / our_s:.2f}",
         f"{spark_s / our_s:.1f}",
         f"{goal:g}",
     )
