@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import multiprocessing
 import os
 import shutil
@@ -93,17 +94,22 @@ def copy_by_arrow(path: str) -> None:
 
 
 class BareReader(DataSourceReader):
-    """Files of a pattern, each a partition."""
+    """Files of a pattern, each a partition; with `rows`, the first batch of each until there are so many."""
 
-    def __init__(self, pattern: str, schema: StructType) -> None:
+    def __init__(self, pattern: str, rows: int, schema: StructType) -> None:
         self._pattern = pattern
+        self._rows = rows
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(str(path)) for path in Path("/").glob(self._pattern[1:])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return iter(open_by_arrow(partition.value, self._schema, 1 << 20))
+        batches = iter(open_by_arrow(partition.value, self._schema, 1 << 20))
+        if not self._rows:
+            return batches
+        first = next(batches)
+        return itertools.repeat(first, self._rows // first.num_rows)
 
 
 class BareSource(DataSource):
@@ -114,7 +120,7 @@ class BareSource(DataSource):
         return "bare"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BareReader(self.options["path"], schema)
+        return BareReader(self.options["path"], int(self.options.get("rows", 0)), schema)
 
 
 def make(folder: Path, megabytes: int) -> None:
@@ -191,6 +197,12 @@ def main() -> int:
         ):
             found = measure_read(spark, f"{folder}/{pattern}", options.rounds)
             add(report, f"{what} as a DataFrame", found, part, goal)
+        rows = options.megabytes * 500_000 // _BYTES_A_ROW
+        frame = spark.read.format("bare").schema(_SCHEMA).option("rows", rows)
+        received = frame.load(f"{folder}/gz/*.gz").write.format("noop").mode("overwrite")
+        [seconds] = best(options.rounds, received.save)
+        what = "as many rows of two files as a DataFrame, one batch of each again and again"
+        report.add(what, "–", f"{size / seconds:.0f}", "–", "–", "–", "–")
         spark.stop()
     report.remark(f"{size:,.0f} MB of CSV in two files, eight columns; MB are those of the CSV.")
     report.remark(f"{os.cpu_count()} cores, best of {options.rounds} rounds after one that warms.")
