@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 from xml.parsers import expat
-from zlib import crc32
+
+from isal.isal_zlib import crc32
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
@@ -438,10 +439,10 @@ CONTINUATION_FRAME = b"".join(_encode_frame(_encode_event_headers("Cont")))
 END_FRAME = b"".join(_encode_frame(_encode_event_headers("End")))
 
 
-def encode_records_events(payloads: Iterable[bytes | memoryview]) -> bytes:
-    """Return a frame for each payload of output; its bytes are copied once."""
+def encode_records_events(payloads: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Return the pieces of a frame for each payload of output; nothing is copied."""
     frames = (_encode_frame(_RECORDS_HEADERS, payload) for payload in payloads)
-    return b"".join(itertools.chain.from_iterable(frames))
+    return list(itertools.chain.from_iterable(frames))
 
 
 def encode_progress_event(scanned_bytes: int, processed_bytes: int, returned_bytes: int) -> bytes:

@@ -29,6 +29,7 @@ from snowmelt.server.metrics import CountingMiddleware, MetricSources, RequestCo
 from snowmelt.server.s3.authentication import S3Authenticator
 from snowmelt.server.s3.endpoint import S3Endpoint
 from snowmelt.server.s3.request_context import S3Components
+from snowmelt.server.s3.responses import WRITE_CHUNK
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import Store
 
@@ -203,6 +204,18 @@ class HeadLimitProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The request line and headers are too large.")
+
+    def on_message_begin(self) -> None:
+        """Offer to write a body's chunks past ASGI."""
+        super().on_message_begin()
+        self.scope["extensions"] = {WRITE_CHUNK: self.write_chunk}  # type: ignore[dict-item]
+
+    async def write_chunk(self, pieces: list[bytes | memoryview]) -> None:
+        """Write one chunk of a body without a length, not copied; waits for a slow client."""
+        if self.flow.write_paused:
+            await self.flow.drain()
+        if not self.transport.is_closing():
+            self.transport.writelines([b"%x\r\n" % sum(map(len, pieces)), *pieces, b"\r\n"])
 
     def on_headers_complete(self) -> None:
         """Stop to count, and to wait."""

@@ -9,11 +9,11 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.buckets.errors import S3Error
 from snowmelt.errors import SnowmeltError
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from snowmelt.buckets.checksums import Checksum
 
 _log = logging.getLogger("snowmelt.server")
+
+# The scope's extension, a `ChunkWriter`, that writes a chunk of a body without a length past ASGI.
+WRITE_CHUNK = "snowmelt.write_chunk"
+ChunkWriter: TypeAlias = "Callable[[list[bytes | memoryview]], Awaitable[None]]"
 
 _INVALID_XML_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 

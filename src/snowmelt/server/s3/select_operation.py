@@ -8,11 +8,12 @@ import functools
 import logging
 import re
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from snowmelt.buckets.errors import S3Error
 from snowmelt.config import Settings
@@ -21,7 +22,7 @@ from snowmelt.select import xml_request_and_event_stream
 from snowmelt.select.client import DIALECT_HEADER, OBJECTS_HEADER
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
-from snowmelt.select.execution.engine import SelectExecution, open_select
+from snowmelt.select.execution.engine import Payload, SelectExecution, open_select
 from snowmelt.select.formats.byte_streams import ConcurrentSource
 from snowmelt.select.formats.read_units import SourceSequence
 from snowmelt.select.request import (
@@ -34,7 +35,12 @@ from snowmelt.select.warmup import KernelWarmer
 from snowmelt.select.xml_request_and_event_stream import parse_select_request
 from snowmelt.server.s3.object_operations import check_version_id
 from snowmelt.server.s3.request_context import AuthorizedS3Request
-from snowmelt.server.s3.responses import make_start_message, wait_for_disconnect
+from snowmelt.server.s3.responses import (
+    WRITE_CHUNK,
+    ChunkWriter,
+    make_start_message,
+    wait_for_disconnect,
+)
 from snowmelt.storage.local_store import LocalObject
 from snowmelt.storage.store import OpenObject
 
@@ -46,6 +52,8 @@ _log = logging.getLogger("snowmelt.server")
 
 # A client hears at least this often that its query lives.
 _KEEP_ALIVE_INTERVAL_S = 1.0
+# Batches of frames that wait for the event loop; a slow client keeps as many again in its transport.
+_MAX_QUEUED_BATCHES = 2
 _MAX_OBJECTS = 100_000
 _EVENT_STREAM_TYPE = "application/vnd.amazon.eventstream"
 _PLAIN_TYPES = ("text/csv", "application/x-ndjson")
@@ -91,23 +99,27 @@ class SelectOperation:
         del bucket
         if not self._free_slots.acquire(blocking=False):
             raise SelectError("Busy", "Too many queries run already; try again in a moment.")
+        loop = asyncio.get_running_loop()
         try:
-            run = functools.partial(asyncio.get_running_loop().run_in_executor, self._threads)
-            query = await run(self._open_query, call, key, body)
+            query = _RunningQuery(
+                *await loop.run_in_executor(self._threads, self._open_query, call, key, body),
+                self._threads,
+            )
         except BaseException:
             self._free_slots.release()
             raise
         with self._counts_lock:
             self._running += 1
-        first = asyncio.ensure_future(run(next, query.frames, None))
         # An error that comes at once is answered as one; a slow query is answered with events.
-        await asyncio.wait({first}, timeout=_KEEP_ALIVE_INTERVAL_S)
-        if first.done() and first.exception() is not None:
-            await run(self.close_query, query)
-            raise _translate_for_dialect(cast("BaseException", first.exception()), query.dialect)
-        return _SelectResponse(self, query, first, self._threads)
+        await query.wait_for_frames()
+        if (failure := query.find_failure()) is not None and not query.has_frames:
+            await asyncio.to_thread(self.close_query, query)
+            raise _translate_for_dialect(failure, query.dialect)
+        return _SelectResponse(self, query)
 
-    def _open_query(self, call: AuthorizedS3Request, key: str, body: bytes) -> _RunningQuery:
+    def _open_query(
+        self, call: AuthorizedS3Request, key: str, body: bytes
+    ) -> tuple[SelectExecution, SelectRequest, str | None]:
         check_version_id(call)
         if "range" in call.headers:
             raise SelectError(
@@ -126,7 +138,7 @@ class SelectOperation:
             execution = open_select(request, source, settings=self._engine_settings)
         except SelectError as error:
             raise _translate_for_dialect(error, dialect) from error
-        return _RunningQuery(execution, request, plain)
+        return execution, request, plain
 
     def _requested_dialect(self, call: AuthorizedS3Request) -> Dialect:
         named = call.headers.get(DIALECT_HEADER) or call.select_dialect or self._dialect
@@ -140,7 +152,6 @@ class SelectOperation:
 
     def close_query(self, query: _RunningQuery) -> None:
         """Let go of a query that was answered, or whose client has gone; no thread runs it."""
-        query.frames.close()
         execution = query.execution
         execution.close()
         self._free_slots.release()
@@ -157,18 +168,88 @@ class SelectOperation:
 
 
 class _RunningQuery:
-    """A query with its output, cut and framed in the thread that runs it."""
+    """A query with its output, cut and framed in the thread that runs it.
+
+    The thread goes on while at most `_MAX_QUEUED_BATCHES` wait for the event loop.
+    """
 
     def __init__(
-        self, execution: SelectExecution, request: SelectRequest, plain_type: str | None
+        self,
+        execution: SelectExecution,
+        request: SelectRequest,
+        plain_type: str | None,
+        threads: ThreadPoolExecutor,
     ) -> None:
+        """Begin to run; in the event loop, as all but `execution`'s methods."""
         self.execution = execution
         self.plain_type = plain_type
         self.wants_progress = request.progress and plain_type is None
         self.dialect = request.dialect
-        encode = b"".join if plain_type else xml_request_and_event_stream.encode_records_events
-        self.frames = _stream_bodies(execution, encode)
-        self.failure: SelectError | None = None
+        self._batches: deque[list[Payload]] = deque()
+        self._free_places = threading.Semaphore(_MAX_QUEUED_BATCHES)
+        self._closed = False
+        self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._thread_end = self._loop.run_in_executor(threads, self._run)
+        self._thread_end.add_done_callback(self.wake)
+
+    @property
+    def has_frames(self) -> bool:
+        return bool(self._batches)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._thread_end.done()
+
+    def find_failure(self) -> BaseException | None:
+        """Return what has ended the query, if it has ended and that was an error."""
+        return self._thread_end.exception() if self._thread_end.done() else None
+
+    def wake(self, _: object = None) -> None:
+        """End a wait for frames."""
+        self._changed.set()
+
+    async def wait_for_frames(self) -> bool:
+        """Wait for frames, the end or `wake`; tell whether it came before a client should hear something."""
+        self._changed.clear()
+        if self._batches or self.has_ended:
+            return True
+        try:
+            async with asyncio.timeout(_KEEP_ALIVE_INTERVAL_S):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def pop_frames(self) -> list[Payload]:
+        """Return the pieces of all frames that are ready."""
+        frames: list[Payload] = []
+        while self._batches:
+            frames += self._batches.popleft()
+            self._free_places.release()
+        return frames
+
+    async def close(self) -> None:
+        """End the thread: it notices, and lets go of what it holds."""
+        self._closed = True
+        self.execution.close()
+        self._free_places.release()
+        await asyncio.wait([self._thread_end])
+        self._thread_end.exception()
+
+    def _run(self) -> None:
+        with contextlib.closing(self.execution.stream_payload_batches()) as batches:
+            for payloads in batches:
+                self._free_places.acquire()
+                if self._closed:
+                    return
+                self._batches.append(
+                    payloads
+                    if self.plain_type
+                    else xml_request_and_event_stream.encode_records_events(payloads)
+                )
+                if not self._changed.is_set():
+                    self._loop.call_soon_threadsafe(self._changed.set)
 
     def make_progress_frame(self) -> bytes:
         return xml_request_and_event_stream.encode_progress_event(*self._byte_counts())
@@ -182,12 +263,12 @@ class _RunningQuery:
             else xml_request_and_event_stream.CONTINUATION_FRAME
         )
 
-    def make_final_frames(self) -> bytes:
+    def make_final_frames(self, error: SelectError | None) -> bytes:
         if self.plain_type:
             return b""
-        if self.failure is not None:
+        if error is not None:
             return xml_request_and_event_stream.encode_error_event(
-                self.failure.wire_code(self.dialect), str(self.failure)
+                error.wire_code(self.dialect), str(error)
             )
         progress = self.make_progress_frame() if self.wants_progress else b""
         return (
@@ -205,93 +286,61 @@ class _RunningQuery:
 
 
 class _SelectResponse:
-    """A query as an answer: its first piece is on its way."""
+    """A query as an answer: it runs already."""
 
-    def __init__(
-        self,
-        operation: SelectOperation,
-        query: _RunningQuery,
-        first_frame: asyncio.Future[bytes | None],
-        threads: ThreadPoolExecutor,
-    ) -> None:
+    def __init__(self, operation: SelectOperation, query: _RunningQuery) -> None:
         self._operation = operation
         self._query = query
-        self._next_frame = first_frame
-        self._threads = threads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events as they come, and a sign of life when none does."""
-        del scope
+        query = self._query
         gone = asyncio.ensure_future(wait_for_disconnect(receive))
+        gone.add_done_callback(query.wake)
         try:
-            await send(
-                make_start_message(
-                    200, {"content-type": self._query.plain_type or _EVENT_STREAM_TYPE}
-                )
-            )
-            await self._stream_frames(gone, send)
+            content_type = query.plain_type or _EVENT_STREAM_TYPE
+            await send(make_start_message(200, {"content-type": content_type}))
+            await self._stream_frames(gone, send, scope["extensions"][WRITE_CHUNK])
         finally:
             gone.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await gone
-            self._query.execution.close()
-            # The thread that runs the query notices, and lets go of what it holds.
-            await asyncio.wait([self._next_frame])
-            await asyncio.get_running_loop().run_in_executor(
-                None, self._operation.close_query, self._query
-            )
+            await query.close()
+            await asyncio.to_thread(self._operation.close_query, query)
 
-    async def _stream_frames(self, disconnected: asyncio.Future[None], send: Send) -> None:
-        loop = asyncio.get_running_loop()
+    async def _stream_frames(
+        self, disconnected: asyncio.Future[None], send: Send, write_chunk: ChunkWriter
+    ) -> None:
+        query, loop = self._query, asyncio.get_running_loop()
         told = loop.time()
-        while True:
-            waiting: tuple[asyncio.Future[Any], ...] = (self._next_frame, disconnected)
-            await asyncio.wait(
-                waiting, timeout=_KEEP_ALIVE_INTERVAL_S, return_when="FIRST_COMPLETED"
-            )
-            if disconnected.done():
+        while not disconnected.done():
+            in_time = await query.wait_for_frames()
+            ended = query.has_ended
+            if frames := query.pop_frames():
+                if query.wants_progress and loop.time() - told >= _KEEP_ALIVE_INTERVAL_S:
+                    told = loop.time()
+                    frames.append(query.make_progress_frame())
+                await write_chunk(frames)
+            elif ended:
+                await _send_body(send, query.make_final_frames(self._find_error()), last=True)
                 return
-            if not self._next_frame.done():
-                await _send_body(send, self._query.make_keep_alive_frame())
-                continue
-            content = self._get_frame_or_failure()
-            if content is None:
-                await _send_body(send, self._query.make_final_frames(), last=True)
-                return
-            self._next_frame = loop.run_in_executor(self._threads, next, self._query.frames, None)
-            if self._query.wants_progress and loop.time() - told >= _KEEP_ALIVE_INTERVAL_S:
-                told = loop.time()
-                content += self._query.make_progress_frame()
-            await _send_body(send, content)
+            elif not in_time:
+                await _send_body(send, query.make_keep_alive_frame())
 
-    def _get_frame_or_failure(self) -> bytes | None:
-        try:
-            return self._next_frame.result()
-        except SelectError as error:
-            if self._query.plain_type:
-                # Only a broken connection tells a plain client that this is not all.
-                raise
-            self._query.failure = error
-            return None
-        except Exception:
-            if self._query.plain_type:
-                raise
-            _log.exception("a select broke off")
-            self._query.failure = SelectError("InternalError", str(S3Error("InternalError")))
-            return None
+    def _find_error(self) -> SelectError | None:
+        failure = self._query.find_failure()
+        if failure is None or (isinstance(failure, SelectError) and not self._query.plain_type):
+            return failure
+        if self._query.plain_type:
+            # Only a broken connection tells a plain client that this is not all.
+            raise failure
+        _log.error("a select broke off", exc_info=failure)
+        return SelectError("InternalError", str(S3Error("InternalError")))
 
 
 async def _send_body(send: Send, content: bytes, *, last: bool = False) -> None:
     if content or last:
         await send({"type": "http.response.body", "body": content, "more_body": not last})
-
-
-def _stream_bodies(
-    execution: SelectExecution, encode: Callable[[Iterable[bytes | memoryview]], bytes]
-) -> Generator[bytes]:
-    with contextlib.closing(execution.stream_payload_batches()) as batches:
-        for payloads in batches:
-            yield encode(payloads)
 
 
 class _ObjectSource:
