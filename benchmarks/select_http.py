@@ -1,16 +1,18 @@
-"""What do HTTP and boto3 cost a SELECT, how fair and how frugal is the service, how soon ready?
+"""What does HTTP cost a SELECT, how fair and how frugal is the service, how soon ready?
 
     python benchmarks/select_http.py [--rows 5500000] [--folder DIR] [--at-once 50]
 
-A real service in a process of its own; the object lies in a bucket of its data folder. Beside
-each query through boto3 stands the same one by the engine alone, in a process of its own with as
-many threads, in the same run and by turns. The client shares the processors with the service: what each of the two
-spends is told apart.
+A real service in a process of its own; the object lies in a bucket of its data folder. Each query is
+asked by boto3 and by a client that only receives. In the same run and by turns stand beside it the same
+query by the engine alone, in a process of its own with as many threads, and by a bare server: an event
+loop that writes the engine's frames to a socket and does nothing else, asked by the same client. Clients
+share the processors with the service: what each of the two spends is told apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import datetime as dt
 import json
 import os
@@ -23,9 +25,11 @@ import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import boto3
 import select_data
+import uvloop
 from botocore.config import Config
 from harness import Running
 from memory import resident_mib
@@ -35,7 +39,22 @@ from select_engine import QUERIES, TEXTS
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.access_keys import create_access_key
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+from snowmelt.select.execution.engine import EngineSettings
+from snowmelt.select.local_query import open_local_select
+from snowmelt.select.request import CsvInput, HeaderMode, SelectRequest
+from snowmelt.select.xml_request_and_event_stream import END_FRAME, encode_records_events
 
+# Sends what comes by its input, and receives until the other side closes.
+_RECEIVER = """
+import json, socket, sys, time
+request, buffer, size = sys.stdin.buffer.read(), bytearray(1 << 20), 0
+began, spent = time.perf_counter(), time.process_time()
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+connection.sendall(request)
+while count := connection.recv_into(buffer):
+    size += count
+print(json.dumps([time.perf_counter() - began, time.process_time() - spent, size]))
+"""
 CSV = {"CSV": {"FileHeaderInfo": "USE"}, "CompressionType": "NONE"}
 
 
@@ -62,10 +81,9 @@ def client_of(running: Running):
     )
 
 
-def select(client, text: str) -> tuple[float, int]:
-    """Return seconds and bytes of one SELECT; its End event must have come."""
-    began = time.perf_counter()
-    answer = client.select_object_content(
+def ask(client, text: str):
+    """Return the answer of a SELECT."""
+    return client.select_object_content(
         Bucket="bench",
         Key="trips.csv",
         Expression=text,
@@ -73,6 +91,71 @@ def select(client, text: str) -> tuple[float, int]:
         InputSerialization=CSV,
         OutputSerialization={"CSV": {}},
     )
+
+
+class _RequestMade(BaseException):
+    """Carries a signed request instead of sending it; boto3 sends again after any `Exception`."""
+
+
+def request_bytes(client, text: str) -> bytes:
+    """Return the HTTP request that boto3 would send for a SELECT."""
+
+    def catch(request, **_: object) -> None:
+        raise _RequestMade(request)
+
+    client.meta.events.register("before-send.s3.SelectObjectContent", catch)
+    try:
+        ask(client, text)
+    except _RequestMade as made:
+        request = made.args[0]
+    finally:
+        client.meta.events.unregister("before-send.s3.SelectObjectContent", catch)
+    url = urlsplit(request.url)
+    lines = [f"POST {url.path}?{url.query} HTTP/1.1", "Connection: close"]
+    for name, value in request.headers.items():
+        lines.append(f"{name}: {value.decode() if isinstance(value, bytes) else value}")
+    return "\r\n".join([*lines, "", ""]).encode() + request.body
+
+
+def receive(port: int, request: bytes, pid: int) -> Measured:
+    """Measure one answer with the client that only receives."""
+    service = processor_s(pid)
+    command = [sys.executable, "-c", _RECEIVER, str(port)]
+    done = subprocess.run(command, input=request, stdout=subprocess.PIPE, check=True)
+    wall, client_s, size = json.loads(done.stdout)
+    return Measured(wall, client_s, processor_s(pid) - service, size)
+
+
+def serve_bare(path: Path, port: int) -> None:
+    """Answer each line, a query, by the engine's frames; for ever."""
+    threads = os.cpu_count() or 1
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        text = (await reader.readline()).decode().strip()
+        request = SelectRequest(text, CsvInput(header=HeaderMode.USE))
+        execution = open_local_select(request, path, settings=EngineSettings(threads=threads))
+        batches, loop = execution.stream_payload_batches(), asyncio.get_running_loop()
+        ahead = loop.run_in_executor(None, next, batches, None)
+        while (batch := await ahead) is not None:
+            ahead = loop.run_in_executor(None, next, batches, None)
+            writer.writelines(encode_records_events(batch))
+            await writer.drain()
+        writer.write(END_FRAME)
+        await writer.drain()
+        writer.close()
+
+    async def serve() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", port)
+        print("ready", flush=True)
+        await server.serve_forever()
+
+    uvloop.run(serve())
+
+
+def select(client, text: str) -> tuple[float, int]:
+    """Return seconds and bytes of one SELECT; its End event must have come."""
+    began = time.perf_counter()
+    answer = ask(client, text)
     size, ended = 0, False
     for event in answer["Payload"]:
         size += len(event.get("Records", {}).get("Payload", b""))
@@ -145,16 +228,23 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--at-once", type=int, default=50)
     parser.add_argument("--query", action="append", choices=list(TEXTS))
+    parser.add_argument("--serve-bare", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.serve_bare:
+        serve_bare(options.folder, options.serve_bare)
+        return
     report = Report(
         "select_http",
-        "SELECT through HTTP and boto3, beside the engine alone",
+        "SELECT through HTTP, beside the engine alone and a bare server",
         (
             "query",
             "HTTP s",
             "engine s",
+            "bare server s",
             "engine ÷ HTTP",
-            "client CPU s",
+            "HTTP ÷ bare server",
+            "boto3 s",
+            "boto3 CPU s",
             "service CPU s",
             "answer MB",
             "service MiB",
@@ -172,23 +262,50 @@ def main() -> None:
             client.upload_file(str(csv), "bench", "trips.csv")
             select(client, TEXTS["a"])
             before = resident_mib(pid)
-            alone: dict[str, list[float]] = {name: [] for name in options.query or TEXTS}
-            through: dict[str, list[Measured]] = {name: [] for name in alone}
-            for _ in range(options.repeats):
-                engine = engine_alone(csv, 1)
-                for name in alone:
-                    alone[name].append(engine[name])
-                    through[name].append(measure(client, TEXTS[name], pid))
-            for name, runs in through.items():
-                best, engine_s = min(runs), min(alone[name])
+            names = options.query or list(TEXTS)
+            found: dict[tuple[str, str], list[Measured]] = {}
+            bare_port = free_port()
+            command = [
+                sys.executable,
+                __file__,
+                "--folder",
+                str(csv),
+                "--serve-bare",
+                str(bare_port),
+            ]
+            bare = subprocess.Popen(command, stdout=subprocess.PIPE)
+            try:
+                bare.stdout.readline()
+                for _ in range(options.repeats):
+                    engine = engine_alone(csv, 1)
+                    for name in names:
+                        text = TEXTS[name]
+                        request = request_bytes(client, text)
+                        for who, measured in (
+                            ("engine", Measured(engine[name], 0, 0, 0)),
+                            ("bare", receive(bare_port, f"{text}\n".encode(), bare.pid)),
+                            ("http", receive(port, request, pid)),
+                            ("boto3", measure(client, text, pid)),
+                        ):
+                            found.setdefault((name, who), []).append(measured)
+            finally:
+                bare.kill()
+                bare.wait()
+            for name in names:
+                alone, simple, http, whole = (
+                    min(found[name, who]) for who in ("engine", "bare", "http", "boto3")
+                )
                 report.add(
                     f"{name}: {QUERIES[name]}",
-                    f"{best.wall_s:.2f}",
-                    f"{engine_s:.2f}",
-                    f"{engine_s / best.wall_s:.2f}",
-                    f"{best.client_s:.2f}",
-                    f"{best.service_s:.2f}",
-                    f"{best.answer_bytes / 1e6:.1f}",
+                    f"{http.wall_s:.3f}",
+                    f"{alone.wall_s:.3f}",
+                    f"{simple.wall_s:.3f}",
+                    f"{alone.wall_s / http.wall_s:.2f}",
+                    f"{http.wall_s / simple.wall_s:.2f}",
+                    f"{whole.wall_s:.3f}",
+                    f"{whole.client_s:.2f}",
+                    f"{http.service_s:.2f}",
+                    f"{whole.answer_bytes / 1e6:.1f}",
                     f"{resident_mib(pid):.0f}",
                 )
             size = csv.stat().st_size / 1e6
