@@ -152,9 +152,11 @@ class _DecryptedBlob:
 def _decrypt_blob(
     job: BlobDecodeJob, data: _BlobReader | BlobDecodeResult, schemas: Schemas
 ) -> _DecryptedBlob:
-    if isinstance(data, BlobDecodeResult):
-        return _DecryptedBlob(data.chunks, data.modified_at)
-    found = [_decode_or_defer_chunk(chunk, job, data, schemas) for chunk in job.chunks]
+    found: Sequence[ChunkDecodeResult | _SmallChunk] = (
+        data.chunks
+        if isinstance(data, BlobDecodeResult)
+        else [_decode_or_defer_chunk(chunk, job, data, schemas) for chunk in job.chunks]
+    )
     return _DecryptedBlob(found, data.modified_at)
 
 
@@ -166,17 +168,10 @@ def _decode_small_chunks(small_chunks: Sequence[_SmallChunk]) -> list[ChunkDecod
         return [
             _make_chunk_result(each, one) for each, one in zip(small_chunks, found, strict=True)
         ]
-    except Exception:  # noqa: BLE001 - one of them; the others go on
-        return [_decode_small_chunk(each) for each in small_chunks]
-
-
-def _decode_small_chunk(small_chunk: _SmallChunk) -> ChunkDecodeResult:
-    try:
-        return _make_chunk_result(
-            small_chunk, chunk_content_check.validate_and_derive_statistics(small_chunk.chunk)
-        )
-    except Exception as error:  # noqa: BLE001 - the parent logs it and goes on
-        return _make_failure_result(small_chunk.error_prefix, error)
+    except Exception as error:  # noqa: BLE001 - one of them; the others go on
+        if len(small_chunks) > 1:
+            return [each for one in small_chunks for each in _decode_small_chunks([one])]
+        return [_make_failure_result(small_chunks[0].error_prefix, error)]
 
 
 def _make_chunk_result(
@@ -206,7 +201,8 @@ def _open_verified_blob(stage: Store, job: BlobDecodeJob) -> _BlobReader | BlobD
                 f"Blob {job.path} has {info.size:,} bytes; at most {MAX_BLOB_BYTES:,} are taken."
             )
             return reject_all_chunks(job, wrong, message)
-        data = _BlobReader(stage, job.stage_path, info.size, start, info.modified_at)
+        whole = start if info.size <= _MAX_IN_MEMORY_BYTES else None
+        data = _BlobReader(stage, job.stage_path, info.size, whole, info.modified_at)
         md5 = data.compute_md5(
             first_chunk_bytes=job.chunks[0].length if job.chunks[0].offset == 0 else 0
         )
@@ -323,18 +319,17 @@ def _find_schema_version(
     return found
 
 
+@dataclass(eq=False, slots=True)
 class _BlobReader:
-    """A blob's bytes: those read already where these are all, else read piece by piece."""
+    """A blob's bytes: those in `_whole` where these are all, else read piece by piece."""
 
-    def __init__(
-        self, stage: Store, stage_path: str, size: int, first_bytes: bytes, modified_at: dt.datetime
-    ) -> None:
-        self.size = size
-        self.modified_at = modified_at
-        self._stage = stage
-        self._stored_at = stage_path
-        self._whole = first_bytes if size <= _MAX_IN_MEMORY_BYTES else None
-        self._first: tuple[int, str | None] = (0, None)
+    _stage: Store
+    _stored_at: str
+    size: int
+    _whole: bytes | None
+    modified_at: dt.datetime
+    # How long the first chunk is, and its MD5.
+    _first: tuple[int, str | None] = (0, None)
 
     def compute_md5(self, *, first_chunk_bytes: int) -> str:
         """Return the MD5 of the whole blob, hex; that of its `first_chunk_bytes` bytes becomes known with it."""

@@ -77,12 +77,10 @@ class WriteBatcher:
     def submit(
         self, work: Callable[[sa.Connection], _Result], *, group_key: Hashable
     ) -> Future[_Result]:
-        """Queue a write and return the future of its result.
+        """Queue a write and return the future of its result; `group_key` is what the write locks.
 
-        Args:
-            work: Called once or, after a failure of its group, again; with a writing transaction
-                that it must neither commit nor roll back.
-            group_key: What the write locks, for example the name of its table.
+        `work` is called once or, after a failure of its group, again; with a writing transaction
+        that it must neither commit nor roll back.
 
         Raises:
             ServiceBusy: If `close` was called.
@@ -97,14 +95,11 @@ class WriteBatcher:
         *,
         group_key: Hashable,
     ) -> Future[_Result]:
-        """Queue an item of `work` and return the future of its result.
+        """Queue an item of `work` and return the future of its result; see `submit`.
 
-        Args:
-            work: Called with a writing transaction and the items that wait, one after the other
-                as they came; returns a result or an error for each. Whatever it raises undoes the
-                whole group, and is each item's own only when it is called with that item alone.
-            item: What to do.
-            group_key: What the write locks, for example the name of its table.
+        `work` is called with a writing transaction and the items that wait, one after the other as
+        they came, and returns a result or an error for each. Whatever it raises undoes the whole
+        group, and is each item's own only when it is called with that item alone.
 
         Raises:
             ServiceBusy: If `close` was called.

@@ -8,6 +8,7 @@ The module also builds the responses from commit decisions (specification of v1,
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import TypeAlias
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.streaming import registration
-from snowmelt.catalog.streaming.registration import ChunkOffer, CommitDecision
+from snowmelt.catalog.streaming.registration import CommitDecision
 from snowmelt.clock import Clock
 from snowmelt.errors import (
     CatalogBusy,
@@ -29,7 +30,7 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 from snowmelt.ingest.batch_worker_pool import WorkerPool
-from snowmelt.ingest.metrics import RequestMetrics, RequestMetricsSnapshot
+from snowmelt.ingest.metrics import RequestMetrics
 from snowmelt.ingest.registration_structure_check import (
     RequestRejection,
     check_request_names_channels,
@@ -150,7 +151,7 @@ class Registrar:
                 self._metrics.record_response(_list_codes(answer), 0.0)
             respond(answer)
 
-    def get_metrics_snapshot(self) -> RequestMetricsSnapshot[int]:
+    def get_metrics_snapshot(self) -> RequestMetrics[int]:
         """Return what has been registered and answered since the start."""
         with self._lock:
             return self._metrics.snapshot(self._pending_requests)
@@ -220,7 +221,14 @@ class Registrar:
         if any(candidate.is_acceptable for member in group for candidate in member.chunks):
             self._stage_sync.sync(self._stage_sync.failure_count)
         checked = [
-            (member.pending.request, self._reject_if_sync_failed(member)) for member in group
+            (
+                member.pending.request,
+                # Refused when a sync has failed since their blobs were read.
+                member.chunks
+                if member.sync_failures_before == self._stage_sync.failure_count
+                else [candidate.with_rejection(BLOB_NOT_DURABLE) for candidate in member.chunks],
+            )
+            for member in group
         ]
         offers = [
             candidate.offer
@@ -238,28 +246,13 @@ class Registrar:
                 )
                 failpoints.hit_failpoint(failpoints.Failpoint.INSIDE_REGISTRATION)
             failpoints.hit_failpoint(failpoints.Failpoint.AFTER_REGISTRATION)
-            self._count_committed(offers, decisions)
+            # This thread alone writes the counts; a chunk is taken whole or not at all.
+            for offer, (first, *_) in zip(offers, decisions, strict=True):
+                if not first.code and not first.is_replay:
+                    self._metrics.rows += offer.rows
+                    self._metrics.stored_bytes += offer.length
         remaining = iter(decisions)
         return [build_response(request, candidates, remaining) for request, candidates in checked]
-
-    def _count_committed(
-        self, offers: Sequence[ChunkOffer], decisions: Sequence[tuple[CommitDecision, ...]]
-    ) -> None:
-        rows = size = 0
-        for offer, (first, *_) in zip(offers, decisions, strict=True):
-            # A chunk is taken whole or not at all.
-            if not first.code and not first.is_replay:
-                rows += offer.rows
-                size += offer.length
-        # This thread alone writes them.
-        self._metrics.rows += rows
-        self._metrics.stored_bytes += size
-
-    def _reject_if_sync_failed(self, member: _VerifiedRegistration) -> list[ChunkCandidate]:
-        """Return the candidates, refused when a sync has failed since their blobs were read."""
-        if member.sync_failures_before == self._stage_sync.failure_count:
-            return member.chunks
-        return [candidate.with_rejection(BLOB_NOT_DURABLE) for candidate in member.chunks]
 
     def _send_responses(
         self, responses: Sequence[tuple[_PendingRegistration, RegisterBlobsResponse | Exception]]
@@ -326,27 +319,26 @@ def build_response(
     remaining = iter(candidates)
 
     def build_result(chunk: ChunkMetadata) -> ChunkRegistrationResult:
-        candidate = next(remaining)
+        candidate, channels = next(remaining), chunk.channels or []
+        results: list[tuple[int, str | None]]
         if candidate.offer is None:
             # Without offer and refusal nothing was registered: never to be told as committed.
-            return _reject_chunk(chunk, candidate.rejection or RETRY_REGISTRATION)
-        return _build_chunk_result(
-            chunk, [(decision.code, decision.message) for decision in next(decisions)]
+            rejection = candidate.rejection or RETRY_REGISTRATION
+            results = [(rejection.code, rejection.message)] * len(channels)
+        else:
+            results = [(decision.code, decision.message) for decision in next(decisions)]
+        return ChunkRegistrationResult(
+            chunk.database,
+            chunk.schema,
+            chunk.table,
+            [
+                ChannelRegistrationResult(
+                    int(code), channel.channel_name, channel.client_sequencer, message
+                )
+                for channel, (code, message) in zip(channels, results, strict=True)
+            ],
         )
 
-    return _build_response(request, build_result)
-
-
-def build_uniform_response(
-    request: RegisterBlobsRequest, rejection: RequestRejection
-) -> RegisterBlobsResponse:
-    """Return an answer that tells every channel the same."""
-    return _build_response(request, lambda chunk: _reject_chunk(chunk, rejection))
-
-
-def _build_response(
-    request: RegisterBlobsRequest, build_result: Callable[[ChunkMetadata], ChunkRegistrationResult]
-) -> RegisterBlobsResponse:
     blobs = [
         BlobRegistrationResult([build_result(chunk) for chunk in blob.chunks or []])
         for blob in request.blobs or []
@@ -354,18 +346,8 @@ def _build_response(
     return RegisterBlobsResponse(status_code=0, message="Success", blobs=blobs)
 
 
-def _reject_chunk(chunk: ChunkMetadata, rejection: RequestRejection) -> ChunkRegistrationResult:
-    result = (rejection.code, rejection.message)
-    return _build_chunk_result(chunk, [result] * len(chunk.channels or []))
-
-
-def _build_chunk_result(
-    chunk: ChunkMetadata, results: Sequence[tuple[int, str | None]]
-) -> ChunkRegistrationResult:
-    channels = [
-        ChannelRegistrationResult(
-            int(code), channel.channel_name, channel.client_sequencer, message
-        )
-        for channel, (code, message) in zip(chunk.channels or [], results, strict=True)
-    ]
-    return ChunkRegistrationResult(chunk.database, chunk.schema, chunk.table, channels)
+def build_uniform_response(
+    request: RegisterBlobsRequest, rejection: RequestRejection
+) -> RegisterBlobsResponse:
+    """Return an answer that tells every channel the same."""
+    return build_response(request, itertools.repeat(ChunkCandidate(None, rejection)), iter(()))

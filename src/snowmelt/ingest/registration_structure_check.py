@@ -73,7 +73,14 @@ def find_blob_error(blob: BlobMetadata, earlier_paths: set[str]) -> RequestRejec
             ResponseCode.BDEC_VERSION_UNSUPPORTED,
             f"Blob {blob.path} has BDEC version {blob.bdec_version}; only {BDEC_VERSION} is read.",
         )
-    if _do_chunks_overlap(blob.chunks or []):
+    ranges = sorted(
+        (chunk.chunk_start_offset, chunk.chunk_length)
+        for chunk in blob.chunks or []
+        if chunk.chunk_start_offset is not None and chunk.chunk_length is not None
+    )
+    if any(
+        start + length > following for (start, length), (following, _) in itertools.pairwise(ranges)
+    ):
         return RequestRejection(
             ResponseCode.CHUNK_LENGTH_INVALID, f"Chunks of blob {blob.path} overlap."
         )
@@ -115,17 +122,13 @@ def find_chunk_error(chunk: ChunkMetadata) -> RequestRejection | None:
             f"Only the rows of one channel can be in several chunks, not in {chunk.parts} those of"
             f" {len(chunk.channels or [])}.",
         )
-    return _find_timestamp_error(chunk) or _find_channel_error(chunk.channels or [])
-
-
-def _find_timestamp_error(chunk: ChunkMetadata) -> RequestRejection | None:
     for instant in (chunk.first_insert_time_in_ms, chunk.last_insert_time_in_ms):
         if instant is not None and not _is_non_negative_int64(instant):
             return RequestRejection(
                 ResponseCode.BLOB_FORMAT_WRONG,
                 f"The chunk's time of insertion, {instant} ms, is no time since 1970.",
             )
-    return None
+    return _find_channel_error(chunk.channels or [])
 
 
 def _find_channel_error(channels: Sequence[ChunkChannelMessage]) -> RequestRejection | None:
@@ -163,16 +166,3 @@ def _find_channel_error(channels: Sequence[ChunkChannelMessage]) -> RequestRejec
 
 def _is_non_negative_int64(value: int | None) -> bool:
     return value is not None and 0 <= value <= _MAX_INT64
-
-
-def _do_chunks_overlap(chunks: Sequence[ChunkMetadata]) -> bool:
-    if len(chunks) < 2:
-        return False
-    ranges = sorted(
-        (chunk.chunk_start_offset, chunk.chunk_length)
-        for chunk in chunks
-        if chunk.chunk_start_offset is not None and chunk.chunk_length is not None
-    )
-    return any(
-        start + length > following for (start, length), (following, _) in itertools.pairwise(ranges)
-    )

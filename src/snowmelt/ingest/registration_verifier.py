@@ -67,19 +67,19 @@ class CachedDataKey:
     data_key: bytes = field(repr=False)
 
 
+@dataclass(eq=False, slots=True)
 class CatalogCache:
     """Prefix owners, data keys and schema versions, which the catalog is asked once; thread-safe.
 
     It decides nothing: the registering transaction checks table, role, key and columns again.
     """
 
-    def __init__(self, database: Database, keyring: KeyRing) -> None:
-        self._database = database
-        self._keyring = keyring
-        self._owners: dict[str, str] = {}
-        self._keys: dict[int, CachedDataKey] = {}
-        self._schemas: dict[int, Mapping[int, TableSchema]] = {}
-        self._lock = threading.Lock()
+    _database: Database
+    _keyring: KeyRing
+    _owners: dict[str, str] = field(default_factory=dict)
+    _keys: dict[int, CachedDataKey] = field(default_factory=dict)
+    _schemas: dict[int, Mapping[int, TableSchema]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find_prefix_owner(self, prefix: str) -> str | None:
         """Return the user to whom a client prefix was issued, None when it never was."""
@@ -136,7 +136,6 @@ class ChunkCandidate:
     registered once stays registered, even when its file has been cleaned up since.
     """
 
-    chunk: ChunkMetadata
     offer: ChunkOffer | None
     rejection: RequestRejection | None = None
 
@@ -203,7 +202,6 @@ class _ClaimedBlob:
     user: str = ""
 
     def positions_to_decode(self) -> list[int]:
-        """Return the positions of the candidates that are to be inspected."""
         return [position for position, key in enumerate(self.keys) if key is not None]
 
 
@@ -220,16 +218,7 @@ class RegistrationVerifier:
         back_pressure: BackPressure | None = None,
         decode_blobs: Callable[[Sequence[BlobDecodeJob], Schemas], list[BlobDecodeResult]],
     ) -> None:
-        """Check what lies on `stage`.
-
-        Args:
-            catalog_cache: What the catalog holds of prefixes, keys and columns.
-            stage: Where blobs lie.
-            deployment_id: The number that the names of blobs carry.
-            policy: How deep chunks are looked at. None: in full, for all users.
-            back_pressure: Tables that take nothing more now. None: no limits.
-            decode_blobs: Inspects blobs.
-        """
+        """Check what lies on `stage`, in names that carry `deployment_id`; by default in full."""
         self._catalog_cache = catalog_cache
         self._stage = stage
         self._suffix = f"_{deployment_id}"
@@ -278,7 +267,7 @@ class RegistrationVerifier:
         earlier_paths.add(blob.path or "")
         place = refusal or self._locate_blob(blob, registrant)
         if isinstance(place, RequestRejection):
-            return _ClaimedBlob([ChunkCandidate(chunk, None, place) for chunk in chunks], [])
+            return _ClaimedBlob([ChunkCandidate(None, place)] * len(chunks), [])
         candidates = [
             self._make_chunk_candidate(chunk, blob, place, registrant) for chunk in chunks
         ]
@@ -477,7 +466,7 @@ class RegistrationVerifier:
         """Return the chunk as its sender describes it, nothing of it verified yet."""
         refusal = find_chunk_error(chunk)
         if refusal is not None or chunk.eps is None:
-            return ChunkCandidate(chunk, None, refusal)
+            return ChunkCandidate(None, refusal)
         key = self._catalog_cache.find_data_key(chunk.encryption_key_id or 0)
         schemas = self._catalog_cache.get_schemas(key.table_id) if key is not None else {}
         offer = ChunkOffer(
@@ -518,7 +507,7 @@ class RegistrationVerifier:
             ),
             commit_chunk_count=chunk.parts,
         )
-        candidate = ChunkCandidate(chunk, offer)
+        candidate = ChunkCandidate(offer)
         if key is None or key.user != registrant.user:
             return candidate.with_rejection(
                 RequestRejection(

@@ -14,7 +14,7 @@ import re
 import secrets
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jwt
@@ -89,19 +89,19 @@ class OAuthVerifier:
             claims = jwt.decode(token, options=_UNVERIFIED_OPTIONS)
             key_id = jwt.get_unverified_header(token).get("kid")
         except jwt.PyJWTError as error:
-            _reject_oauth_token(f"it is no JWT ({error})")
+            _reject_token(f"it is no JWT ({error})")
         issuer = claims.get("iss")
         with self._database.reading() as connection:
             known = (
                 find_integration_by_issuer(connection, issuer) if isinstance(issuer, str) else None
             )
         if known is None or not known.enabled:
-            _reject_oauth_token(
+            _reject_token(
                 f"its issuer {str(issuer)[:200]!r} is that of no enabled security integration"
             )
         if not _has_valid_signature(token, known, self._get_signing_keys(known, key_id)):
             _log.warning("a token of %r was refused: signature or audience", str(issuer)[:200])
-            _reject_oauth_token("its signature does not hold, or it is meant for another audience")
+            _reject_token("its signature does not hold, or it is meant for another audience")
         user = self._find_user(known, claims)
         return Principal(user.name, _build_role_scope(known, claims, user)), claims["exp"]
 
@@ -130,13 +130,13 @@ class OAuthVerifier:
         raise AuthenticationFailed(reason=f"its claim {claims_named} names no user")
 
 
+@dataclass(eq=False, slots=True)
 class _JwksCache:
     """Keys of issuers by the address of their JWKS."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._fetched: dict[str, tuple[float, dict[object, RSAPublicKey]]] = {}
+    _clock: Clock
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _fetched: dict[str, tuple[float, dict[object, RSAPublicKey]]] = field(default_factory=dict)
 
     def get_keys(self, url: str, key_id: object) -> list[RSAPublicKey]:
         """Return the key of that id, or all where a token names none."""
@@ -211,15 +211,11 @@ def _build_role_scope(
     ]
     roles = [role for role in named if role not in integration.blocked_roles]
     if not roles:
-        _reject_oauth_token(
+        _reject_token(
             f"its claim {integration.scope_claim} has no scope session:role:<role> that may be used"
         )
     # What the user acts as without asking, if the token allows it.
     return RoleScope(tuple(sorted(roles, key=lambda role: role != user.default_role)))
-
-
-def _reject_oauth_token(reason: str) -> NoReturn:
-    raise AuthenticationFailed(reason=reason)
 
 
 _log = logging.getLogger("snowmelt.server")
@@ -230,11 +226,6 @@ MAX_CLOCK_SKEW_S = 30
 RECHECK_INTERVAL_S = 5.0
 _MAX_TOKEN_CHARACTERS = 8192
 _MAX_CACHED_TOKENS = 10_000
-_KEY_PAIR_TYPE, _OAUTH_TYPE, _ACCESS_TOKEN_TYPE = (
-    b"KEYPAIR_JWT",
-    b"OAUTH",
-    b"PROGRAMMATIC_ACCESS_TOKEN",
-)
 # No token of this millennium was given so many seconds, or so few milliseconds.
 _MIN_MILLISECOND_TIMESTAMP = 1e11
 _SIGNATURE_ONLY_OPTIONS: Options = {
@@ -309,11 +300,11 @@ class Authenticator:
             _reject_token("a key-pair JWT is needed in the Authorization header")
         if scheme.lower() != "bearer":
             _reject_token("the Authorization header must say Bearer")
-        kind = headers.get(b"x-snowflake-authorization-token-type", _KEY_PAIR_TYPE)
+        kind = headers.get(b"x-snowflake-authorization-token-type", b"KEYPAIR_JWT")
         verify = {
-            _KEY_PAIR_TYPE: self._verify_key_pair_token,
-            _OAUTH_TYPE: self._verify_oauth_token,
-            _ACCESS_TOKEN_TYPE: self._verify_access_key_token,
+            b"KEYPAIR_JWT": self._verify_key_pair_token,
+            b"OAUTH": self._verify_oauth_token,
+            b"PROGRAMMATIC_ACCESS_TOKEN": self._verify_access_key_token,
         }.get(kind)
         if verify is None:
             _reject_token("tokens are of type KEYPAIR_JWT, OAUTH or PROGRAMMATIC_ACCESS_TOKEN")
@@ -374,9 +365,11 @@ class Authenticator:
         now = self._clock.now().timestamp()
         expires_at, issued_at = claims.get("exp"), claims.get("iat", now)
         for value in (expires_at, issued_at):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                _reject_token("claims exp and iat are seconds since 1970")
-            if not math.isfinite(value):
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not math.isfinite(value)
+            ):
                 _reject_token("claims exp and iat are seconds since 1970")
         expires_at, issued_at = _jwt_time_to_seconds(expires_at), _jwt_time_to_seconds(issued_at)
         if expires_at + MAX_CLOCK_SKEW_S <= now:

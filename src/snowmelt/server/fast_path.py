@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -48,7 +49,9 @@ class FastPathProtocol(HttpToolsProtocol):
                 self.parser.get_method(), self.url.decode("latin-1"), self.headers
             )
             if shortcut is not None:
-                self.cycle = _FastPathCycle(self, shortcut)  # type: ignore[assignment]
+                self.cycle = _FastPathCycle(  # type: ignore[assignment]
+                    self, shortcut, self.parser.should_keep_alive()
+                )
                 return
         super().on_headers_complete()
 
@@ -70,29 +73,18 @@ class _NoOpEvent:
 _NO_OP_EVENT = _NoOpEvent()
 
 
+@dataclass(eq=False, slots=True)
 class _FastPathCycle:
     """A request on the short way: what uvicorn's protocol asks of a request and its answer."""
 
-    __slots__ = (
-        "body",
-        "disconnected",
-        "keep_alive",
-        "message_event",
-        "more_body",
-        "protocol",
-        "response_complete",
-        "shortcut",
-    )
-
-    def __init__(self, protocol: FastPathProtocol, shortcut: ImmediateHandler) -> None:
-        self.protocol = protocol
-        self.shortcut = shortcut
-        self.body = bytearray()
-        self.more_body = True
-        self.response_complete = False
-        self.disconnected = False
-        self.keep_alive = protocol.parser.should_keep_alive()
-        self.message_event = _NO_OP_EVENT
+    protocol: FastPathProtocol
+    shortcut: ImmediateHandler
+    keep_alive: bool
+    body: bytearray = field(default_factory=bytearray)
+    more_body: bool = True
+    response_complete: bool = False
+    disconnected: bool = False
+    message_event: _NoOpEvent = _NO_OP_EVENT
 
     def begin(self) -> None:
         """Hand the request on; the answer comes later, in the event loop too."""

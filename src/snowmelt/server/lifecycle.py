@@ -106,9 +106,7 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
 
     SIGHUP makes it read its certificate again.
 
-    Args:
-        settings: What to serve, and where.
-        announce: Gets the lines that tell an operator what runs; standard output by default.
+    `announce` gets the lines that tell an operator what runs; standard output by default.
 
     Raises:
         DataFolderBusy: Another process serves this data folder.

@@ -28,7 +28,7 @@ from snowmelt.catalog.jobs.migration_history import (
     list_table_backlogs,
     sum_migrations_by_state,
 )
-from snowmelt.ingest.metrics import LATENCY_BUCKETS_S, RequestMetricsSnapshot
+from snowmelt.ingest.metrics import LATENCY_BUCKETS_S, RequestMetrics
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -92,8 +92,8 @@ class MetricSources:
         selects: How many run, how many have ended, and the bytes these have scanned.
     """
 
-    get_registration_counts: Callable[[], RequestMetricsSnapshot[int]]
-    get_row_counts: Callable[[], RequestMetricsSnapshot[str]]
+    get_registration_counts: Callable[[], RequestMetrics[int]]
+    get_row_counts: Callable[[], RequestMetrics[str]]
     get_opened_channels: Callable[[], int] = int
     requests_by_port: dict[str, RequestCounts] = field(default_factory=dict)
     select_count_getters: list[Callable[[], SelectCounts]] = field(default_factory=list)
@@ -184,7 +184,7 @@ class _MetricsCollector:
                 yield from _make_table_metrics(self._catalog_metrics)
 
 
-def _make_registration_metrics(counts: RequestMetricsSnapshot[int]) -> Iterator[Metric]:
+def _make_registration_metrics(counts: RequestMetrics[int]) -> Iterator[Metric]:
     yield _make_labeled(
         CounterMetricFamily(
             "snowmelt_registrations",
@@ -205,7 +205,7 @@ def _make_registration_metrics(counts: RequestMetricsSnapshot[int]) -> Iterator[
     )
 
 
-def _make_row_metrics(counts: RequestMetricsSnapshot[str]) -> Iterator[Metric]:
+def _make_row_metrics(counts: RequestMetrics[str]) -> Iterator[Metric]:
     yield _make_labeled(
         CounterMetricFamily(
             "snowmelt_row_requests",
@@ -229,7 +229,7 @@ def _make_row_metrics(counts: RequestMetricsSnapshot[str]) -> Iterator[Metric]:
 
 
 def _make_latency_histogram(
-    name: str, help_text: str, counts: RequestMetricsSnapshot[int] | RequestMetricsSnapshot[str]
+    name: str, help_text: str, counts: RequestMetrics[int] | RequestMetrics[str]
 ) -> Metric:
     bounds = (*map(str, LATENCY_BUCKETS_S), "+Inf")
     totals = map(float, accumulate(counts.latency_buckets))

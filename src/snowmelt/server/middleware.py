@@ -261,11 +261,9 @@ def hit_response_body_failpoint(*, is_enabled: bool) -> None:
 
 
 def check_host(host: bytes, public_hosts: Collection[str] = ()) -> None:
-    """Reject names that a web page could have rebound to this machine.
+    """Reject Host headers that a web page could have rebound to this machine.
 
-    Args:
-        host: The request's Host header.
-        public_hosts: Names of a proxy in front of the service, in lower case.
+    `public_hosts` are names of a proxy in front of the service, in lower case.
 
     Raises:
         HostRefused: If the name is neither a loopback address, nor `localhost` or a name in it,

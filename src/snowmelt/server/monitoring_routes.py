@@ -90,16 +90,7 @@ class MetricsEndpoint:
         token: str | None,
         with_table_labels: bool,
     ) -> None:
-        """Prepare to answer.
-
-        Args:
-            sources: Where the numbers come from.
-            database: The catalog.
-            clock: For the age of what waits.
-            threads: Where the catalog is read.
-            token: What a caller must present; without one everybody may read.
-            with_table_labels: Whether tables are told by name.
-        """
+        """Prepare to answer; a caller must present `token`, without one everybody may read."""
         self._sources = sources
         self._database = database
         self._clock = clock

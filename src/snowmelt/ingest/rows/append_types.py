@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from snowmelt.catalog.streaming.commit_rules import ChannelAdvance
-from snowmelt.catalog.streaming.row_request_state import AppendTotals, EmptyAppend
+from snowmelt.catalog.streaming.row_request_state import AppendTotals
 
 if TYPE_CHECKING:
     from snowmelt.ingest.rows.row_converter import ConvertedRows
@@ -115,17 +115,6 @@ class AppendRequest:
             self.start_offset_token,
             self.end_offset_token,
             self.row_count,
-        )
-
-    def make_empty_append(self, token: ContinuationToken) -> EmptyAppend:
-        """Return how it moves the channel on without a chunk."""
-        return EmptyAppend(
-            self.target.table.table_id,
-            self.channel,
-            self.target.sender.user,
-            token.client_sequencer,
-            token.row_sequencer,
-            self.end_offset_token,
         )
 
     def compute_totals(self) -> AppendTotals:

@@ -10,6 +10,7 @@ decoded as hexadecimal.
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
@@ -36,14 +37,14 @@ _TOKEN_RENEWAL_LEAD_S, _PIPE_POLL_LEAD_S = 300.0, 60.0
 _MIN_POLL_DELAY_S = 30.0
 
 
+@dataclass(eq=False, slots=True)
 class ClientEncodingInstructions:
     """Notes what clients are told, and knows from it who may write base64; thread-safe."""
 
-    def __init__(self, database: Database, clock: Clock, token_lifetime_s: float) -> None:
-        self._database = database
-        self._clock = clock
-        self._token_lifetime_s = token_lifetime_s
-        self._hex_clients: set[tuple[str, str]] = set()
+    _database: Database
+    _clock: Clock
+    _token_lifetime_s: float
+    _hex_clients: set[tuple[str, str]] = field(default_factory=set)
 
     def record_hex_instruction(self, target: PipeTarget, client: SdkClient | None) -> float | None:
         """Note that a client is told digits; return in how many seconds what it is told should expire.

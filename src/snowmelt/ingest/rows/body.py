@@ -35,13 +35,7 @@ class ParsedBody:
 
 
 def decompress_body(body: bytes, encoding: str, max_bytes: int, declared_bytes: int = 0) -> bytes:
-    """Return a body without its content encoding.
-
-    Args:
-        body: As it came.
-        encoding: The header's text.
-        max_bytes: Bytes that may come out.
-        declared_bytes: How many will, as the sender says; when that is true it is done in one step.
+    """Return a body without its content encoding; what its sender declares right takes one step.
 
     Raises:
         BodyUnreadable: An encoding that is not known, or bytes that are not of it.

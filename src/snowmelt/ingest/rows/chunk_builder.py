@@ -7,12 +7,12 @@ neither.
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -23,14 +23,13 @@ from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.tables import find_table_by_id
 from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
-from snowmelt.catalog.streaming.commit_rules import ChannelAdvance, ChunkOffer
+from snowmelt.catalog.streaming.commit_rules import ChunkOffer
 from snowmelt.clock import Clock
 from snowmelt.errors import TableNotFound
 from snowmelt.ingest.rows.append_types import AppendRequest
 from snowmelt.ingest.rows.row_converter import ConvertedRows
 from snowmelt.ingest.rows.targets import PipePath, PipeTarget, RowSender, TargetResolver
 from snowmelt.schema.error_table import (
-    ErrorRow,
     ErrorRowOrigin,
     convert_error_table_rows,
     make_error_table_rows,
@@ -65,22 +64,16 @@ class StagedRowChunk:
     plan: RowChunkPlan
     offer: ChunkOffer
 
-    def make_offer(self, channels: tuple[ChannelAdvance, ...]) -> ChunkOffer:
-        """Return the offer for these channels."""
-        return replace(self.offer, channels=channels)
 
-
+@dataclass(eq=False, slots=True)
 class RowChunkStager:
     """Builds blobs under names that are never used again, and puts them on the stage."""
 
-    def __init__(
-        self, stage: Store, target_resolver: TargetResolver, deployment_id: int, clock: Clock
-    ) -> None:
-        self._stage = stage
-        self._target_resolver = target_resolver
-        self._deployment_id = deployment_id
-        self._clock = clock
-        self._counter = itertools.count()
+    _stage: Store
+    _target_resolver: TargetResolver
+    _deployment_id: int
+    _clock: Clock
+    _counter: Iterator[int] = field(default_factory=itertools.count)
 
     def stage_all(self, plans: Sequence[RowChunkPlan]) -> list[StagedRowChunk]:
         """Put the rows of these plans on the stage; not durable before its `sync`.
@@ -106,7 +99,10 @@ class RowChunkStager:
             _BLOB_THREAD_ID,
             next(self._counter),
         )
-        tables = [_concat_rows(plan) for plan in plans]
+        tables = [
+            pa.concat_tables([each.converted_rows.table for each in plan.requests]).combine_chunks()
+            for plan in plans
+        ]
         blob = build_blob(
             path,
             [
@@ -171,11 +167,6 @@ def plan_chunks(requests: Sequence[AppendRequest]) -> list[RowChunkPlan]:
     return [*plans, *apart]
 
 
-def _concat_rows(plan: RowChunkPlan) -> pa.Table:
-    tables = [member.converted_rows.table for member in plan.requests]
-    return (tables[0] if len(tables) == 1 else pa.concat_tables(tables)).combine_chunks()
-
-
 _log = logging.getLogger("snowmelt.ingest")
 
 _MAX_CACHED_KEYS = 10_000
@@ -197,17 +188,15 @@ class StagedErrorRows:
     requests: tuple[AppendRequest, ...]
 
 
+@dataclass(eq=False, slots=True)
 class ErrorRowStager:
     """Stages refused rows; used by one thread."""
 
-    def __init__(
-        self, database: Database, keyring: KeyRing, stager: RowChunkStager, clock: Clock
-    ) -> None:
-        self._database = database
-        self._keyring = keyring
-        self._stager = stager
-        self._clock = clock
-        self._keys: dict[tuple[str, str], DataKey] = {}
+    _database: Database
+    _keyring: KeyRing
+    _stager: RowChunkStager
+    _clock: Clock
+    _keys: dict[tuple[str, str], DataKey] = field(default_factory=dict)
 
     def stage_rejected_rows(self, requests: Sequence[AppendRequest]) -> list[StagedErrorRows]:
         """Put the refused rows of those requests on the stage whose tables have error tables.
@@ -221,7 +210,10 @@ class ErrorRowStager:
                 sorted_out[each.target.table.table_id, each.target.sender].append(each)
         found: list[StagedErrorRows] = []
         for (table_id, sender), sources in sorted_out.items():
-            table = self._find_error_table(table_id)
+            table: TableRecord | None = None
+            # As it is now: what was found for the request may be seconds old.
+            with self._database.reading() as connection, suppress(TableNotFound):
+                table = find_error_table(connection, find_table_by_id(connection, table_id))
             if table is None:
                 continue
             path = PipePath(table.name.database, table.name.schema, table.name.table)
@@ -244,7 +236,15 @@ class ErrorRowStager:
             row
             for source in requests
             for row in make_error_table_rows(
-                _make_error_row_origin(source, now), _make_error_rows(source)
+                ErrorRowOrigin(
+                    table=str(source.target.table.name),
+                    protocol="rows",
+                    source=source.channel,
+                    rejected_at=now,
+                    start_offset_token=source.start_offset_token,
+                    offset_token=source.end_offset_token,
+                ),
+                source.converted_rows.rejected,
             )
         ]
         table = convert_error_table_rows(target.table.schema, rows).table
@@ -259,14 +259,6 @@ class ErrorRowStager:
             inserted_ms=min(source.inserted_ms for source in requests),
             respond=lambda _: None,
         )
-
-    def _find_error_table(self, table_id: int) -> TableRecord | None:
-        # As it is now: what was found for the request may be seconds old.
-        with self._database.reading() as connection:
-            try:
-                return find_error_table(connection, find_table_by_id(connection, table_id))
-            except TableNotFound:
-                return None
 
     def _get_data_key(self, table: TableRecord, sender: RowSender) -> DataKey:
         known = self._keys.get((table.incarnation, sender.user))
@@ -287,21 +279,3 @@ def report_lost_rows(error_rows: StagedErrorRows, reason: str | None) -> None:
         error_rows.requests[0].target.table.name,
         reason or f"table {error_rows.staged_chunk.offer.table} does not take them",
     )
-
-
-def _make_error_row_origin(request: AppendRequest, now: dt.datetime) -> ErrorRowOrigin:
-    return ErrorRowOrigin(
-        table=str(request.target.table.name),
-        protocol="rows",
-        source=request.channel,
-        rejected_at=now,
-        start_offset_token=request.start_offset_token,
-        offset_token=request.end_offset_token,
-    )
-
-
-def _make_error_rows(request: AppendRequest) -> list[ErrorRow]:
-    return [
-        ErrorRow(each.number, each.reason, each.row, each.code, each.column)
-        for each in request.converted_rows.rejected
-    ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import sqlalchemy as sa
 
@@ -261,23 +262,16 @@ def find_position_outcome(
     return ContinuationNotNext(token=token, channel=channel.name)
 
 
+@dataclass(eq=False, slots=True)
 class _GroupTransaction:
     """One group inside its transaction."""
 
-    def __init__(
-        self,
-        connection: sa.Connection,
-        staged_chunks: Sequence[StagedRowChunk],
-        error_rows: Sequence[StagedErrorRows],
-        commit_cache: registration.CommitCache,
-        now: dt.datetime,
-    ) -> None:
-        self._connection = connection
-        self._staged_chunks = staged_chunks
-        self._error_rows = error_rows
-        self._commit_cache = commit_cache
-        self._now = now
-        self._elastic_positions: dict[tuple[int, str], ContinuationToken] = {}
+    _connection: sa.Connection
+    _staged_chunks: Sequence[StagedRowChunk]
+    _error_rows: Sequence[StagedErrorRows]
+    _commit_cache: registration.CommitCache
+    _now: dt.datetime
+    _elastic_positions: dict[tuple[int, str], ContinuationToken] = field(default_factory=dict)
 
     def register_group(
         self, group: Sequence[AppendRequest]
@@ -301,7 +295,7 @@ class _GroupTransaction:
             if not any(self._is_replayed(member, repeated) for member in each.plan.requests)
         ]
         offers = [
-            staged.make_offer(self._make_channel_advances(staged, live))
+            replace(staged.offer, channels=self._make_channel_advances(staged, live))
             for staged in (*clean, *(each.staged_chunk for each in self._error_rows))
         ]
         verdicts = registration.register_chunks(
@@ -315,24 +309,17 @@ class _GroupTransaction:
         for each in group:
             if each.row_count == 0 and found[id(each)] is None:
                 found[id(each)] = self._apply_empty_append(each, live)
-        self._check_error_rows(found, verdicts[len(clean) :])
+        for aside, (decision,) in zip(self._error_rows, verdicts[len(clean) :], strict=True):
+            if decision.code in _TABLE_CHANGED_CODES:
+                raise ErrorTableMoved(decision.message)
+            if decision.code:
+                report_lost_rows(aside, decision.message)
+            elif not all(_is_newly_committed(found[id(each)]) for each in aside.requests):
+                raise ErrorRowCommitMismatch
         self._save_request_ids_and_totals(
             [each for each in group if _is_newly_committed(found[id(each)])]
         )
         return [found[id(each)] for each in group]
-
-    def _check_error_rows(
-        self,
-        outcomes: dict[int, AppendOutcome | CommitDecision | None],
-        decisions: Sequence[Sequence[CommitDecision]],
-    ) -> None:
-        for aside, (verdict,) in zip(self._error_rows, decisions, strict=True):
-            if verdict.code in _TABLE_CHANGED_CODES:
-                raise ErrorTableMoved(verdict.message)
-            if verdict.code:
-                report_lost_rows(aside, verdict.message)
-            elif not all(_is_newly_committed(outcomes[id(each)]) for each in aside.requests):
-                raise ErrorRowCommitMismatch
 
     def _make_channel_advances(
         self, staged_chunk: StagedRowChunk, live_table_ids: set[int]
@@ -349,11 +336,8 @@ class _GroupTransaction:
             else _NO_POSITION
         )
         rows = sum(each.row_count for each in members)
-        advance = first.make_channel_advance(at)
         return (
-            registration.ChannelAdvance(
-                advance.name, at.client_sequencer, at.row_sequencer, None, None, rows
-            ),
+            ChannelAdvance(first.channel, at.client_sequencer, at.row_sequencer, None, None, rows),
         )
 
     def _get_or_open_elastic_position(self, request: AppendRequest) -> ContinuationToken:
@@ -385,21 +369,23 @@ class _GroupTransaction:
             return SchemaOutdated(str(TableNotFound(table=request.target.table.name)))
         if request.continuation is None:
             return AppendCommitted()
-        if row_request_state.apply_empty_append(
-            self._connection, request.make_empty_append(request.continuation), self._now
-        ):
+        empty = row_request_state.EmptyAppend(
+            request.target.table.table_id,
+            request.channel,
+            request.target.sender.user,
+            request.continuation.client_sequencer,
+            request.continuation.row_sequencer,
+            request.end_offset_token,
+        )
+        if row_request_state.apply_empty_append(self._connection, empty, self._now):
             return AppendCommitted()
         return registration.CommitDecision(CommitCode.ROW_SEQUENCER_NOT_NEXT)
 
     def _find_replayed_requests(self, group: Sequence[AppendRequest]) -> set[tuple[int, str]]:
         """Return which requests without a channel have been taken before."""
-        asked: dict[int, list[str]] = {}
-        for each in group:
-            if each.continuation is None:
-                asked.setdefault(each.target.table.table_id, []).append(each.request_id)
         return {
             (table_id, request_id)
-            for table_id, ids in asked.items()
+            for table_id, ids in _group_elastic_request_ids(group).items()
             for request_id in row_request_state.find_saved_request_ids(
                 self._connection, table_id, ids
             )
@@ -410,24 +396,25 @@ class _GroupTransaction:
         return request.continuation is None and key in replayed_requests
 
     def _save_request_ids_and_totals(self, committed: Sequence[AppendRequest]) -> None:
-        elastic: dict[int, list[str]] = {}
-        for each in committed:
-            if each.continuation is None:
-                elastic.setdefault(each.target.table.table_id, []).append(each.request_id)
-        for table_id, ids in elastic.items():
+        for table_id, ids in _group_elastic_request_ids(committed).items():
             row_request_state.save_request_ids(self._connection, table_id, ids, self._now)
-        row_request_state.apply_appends(self._connection, _merge_totals(committed), self._now)
+        # One line for each channel: one statement writes no row twice.
+        merged: dict[tuple[int, str], row_request_state.AppendTotals] = {}
+        for append in committed:
+            new = append.compute_totals()
+            key = (new.table_id, new.channel)
+            old = merged.get(key)
+            merged[key] = new if old is None else old.combine_with(new)
+        row_request_state.apply_appends(self._connection, list(merged.values()), self._now)
 
 
-def _merge_totals(committed: Iterable[AppendRequest]) -> list[row_request_state.AppendTotals]:
-    """Return counts with one line for each channel: one statement writes no row twice."""
-    merged: dict[tuple[int, str], row_request_state.AppendTotals] = {}
-    for append in committed:
-        new = append.compute_totals()
-        key = (new.table_id, new.channel)
-        old = merged.get(key)
-        merged[key] = new if old is None else old.combine_with(new)
-    return list(merged.values())
+def _group_elastic_request_ids(requests: Iterable[AppendRequest]) -> dict[int, list[str]]:
+    """Return the ids of requests without a channel, by table."""
+    found: dict[int, list[str]] = {}
+    for each in requests:
+        if each.continuation is None:
+            found.setdefault(each.target.table.table_id, []).append(each.request_id)
+    return found
 
 
 def _is_newly_committed(outcome: AppendOutcome | CommitDecision | None) -> bool:

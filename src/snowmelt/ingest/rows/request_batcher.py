@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from snowmelt.catalog.streaming import row_request_state
@@ -38,24 +39,17 @@ _log = logging.getLogger("snowmelt.ingest")
 _MAX_GROUP_REQUESTS = 512
 # For each request of a group: many are a sign of many channels, which gather rows for a second
 # themselves. Each group costs some 20 ms, however small it is.
-_PAUSE_PER_REQUEST_S = 0.002
+_PAUSE_PER_REQUEST_S = 0.0033
 _MAX_PAUSE_S = 0.15
 
 
+@dataclass(eq=False, slots=True)
 class PendingRequest:
     """A request that came, with what returns its rows; `respond` gets one outcome."""
 
-    __slots__ = ("_respond", "data", "request")
-
-    def __init__(
-        self,
-        request: RawAppendRequest,
-        data: Callable[[], bytes],
-        respond: Callable[[AppendOutcome], None],
-    ) -> None:
-        self.request = request
-        self.data = data
-        self._respond: Callable[[AppendOutcome], None] | None = respond
+    request: RawAppendRequest
+    data: Callable[[], bytes]
+    _respond: Callable[[AppendOutcome], None] | None
 
     def respond(self, outcome: AppendOutcome) -> None:
         """Tell what became of it; only the first outcome counts."""

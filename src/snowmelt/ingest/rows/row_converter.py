@@ -34,8 +34,8 @@ from snowmelt.ingest.rows.field_names import (
 from snowmelt.ingest.rows.pipe_evaluator import PipeEvaluator
 from snowmelt.ingest.rows.pipe_vector_evaluator import VectorPipeEvaluator
 from snowmelt.ingest.rows.schema_evolution import MissingColumns, infer_missing_columns
-from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter, RowError
-from snowmelt.schema.error_table import to_error_row
+from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter
+from snowmelt.schema.error_table import ErrorRow, to_error_row
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema, to_internal_name
 from snowmelt.schema.value_errors import wrong_value_error
 
@@ -53,17 +53,13 @@ _MAX_FALLBACK_DIVISOR = 4
 
 
 @dataclass(frozen=True, slots=True)
-class RowRejection:
-    """A row that is not stored: its number in the request, from 0, and why.
+class RowRejection(ErrorRow):
+    """A row that is not stored, by its number in the request, from 0.
 
     For a table with an error table `row` is the line as it came.
     """
 
     number: int
-    reason: str
-    row: object
-    code: str | None = None
-    column: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +108,8 @@ class ConverterPool:
     ) -> ConvertedRows:
         """Convert a body of newline-delimited JSON; rows that are refused are left out.
 
-        Args:
-            data: The rows as they came.
-            table: Where they go.
-            copy: What is computed from them first, None for nothing.
-            from_sdk: The official SDK wrote them, so that text may stand for bytes.
-            reject_ambiguous_bytes: Their client may write bytes as base64: what may be that is refused.
+        `from_sdk`: the official SDK wrote them, so that text may stand for bytes.
+        `reject_ambiguous_bytes`: their client may write bytes as base64; what may be that is refused.
         """
         copy = _drop_trivial_copy(copy)
         converter = self._get_converter(table, _choose_compatibility(copy, from_sdk=from_sdk))
@@ -234,7 +226,11 @@ class ConverterPool:
         if doubted:
             rows = [row for number, row in enumerate(rows) if number not in doubted]
         converted = converter.convert(rows)
-        refused = [_make_row_rejection(error) for error in converted.errors]
+        refused = [
+            RowRejection(error.row_index, told.reason, error.row, told.code, told.column)
+            for error in converted.errors
+            for told in [to_error_row(error)]
+        ]
         if doubted:
             refused = _add_ambiguous_rows(refused, doubted)
         if lines.errors_by_line:
@@ -243,7 +239,7 @@ class ConverterPool:
         if table.schema_evolution and copy is None and converted.errors:
             wanted = infer_missing_columns(converted.errors, table.schema)
         if table.error_table_id is not None:
-            kept = _attach_source_lines(refused, data)
+            kept = _attach_source_lines(refused, data) if refused else ()
         elif len(refused) <= _MAX_RETAINED_ERRORS:
             kept = tuple(refused)
         else:
@@ -343,11 +339,6 @@ def merge_parse_errors(
     return sorted(found, key=lambda each: each.number)
 
 
-def _make_row_rejection(error: RowError) -> RowRejection:
-    told = to_error_row(error)
-    return RowRejection(error.row_index, told.reason, error.row, told.code, told.column)
-
-
 def _add_ambiguous_rows(
     rejected: list[RowRejection], ambiguous: Mapping[int, InvalidValue]
 ) -> list[RowRejection]:
@@ -361,8 +352,6 @@ def _add_ambiguous_rows(
 
 
 def _attach_source_lines(rejected: list[RowRejection], data: bytes) -> tuple[RowRejection, ...]:
-    if not rejected:
-        return ()
     lines = [line for line in data.split(b"\n") if line.strip()]
     return tuple(
         replace(each, row=lines[each.number].decode("utf-8", "backslashreplace"))

@@ -265,11 +265,8 @@ class RowService:
     ) -> None:
         """Convert rows and queue them; `respond` is called once, from whatever thread.
 
-        Args:
-            request: What came with the rows.
-            get_body: Returns the rows, newline-delimited JSON; asked only when they are needed.
-            respond: Gets what became of them.
-            refresh: Look at the table anew, since it has changed.
+        `get_body` returns newline-delimited JSON, and is called only when it is needed; with
+        `refresh` the table is looked at anew, since it has changed.
 
         Raises:
             PipeNotFound: There is no such pipe, or this role may not insert by it.

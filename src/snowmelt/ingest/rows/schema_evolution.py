@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.db.database import Database
@@ -43,13 +43,13 @@ def infer_missing_columns(errors: Sequence[RowError], schema: TableSchema) -> Mi
     return MissingColumns(columns, free) if columns or free else None
 
 
+@dataclass(eq=False, slots=True)
 class TableEvolver:
     """Evolves tables for those who may; thread-safe."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
-        self._cached_denials: dict[tuple[int, RowSender], tuple[float, str]] = {}
+    _database: Database
+    _clock: Clock
+    _cached_denials: dict[tuple[int, RowSender], tuple[float, str]] = field(default_factory=dict)
 
     def evolve(self, target: PipeTarget, missing_columns: MissingColumns) -> str | None:
         """Give a table what its rows need, and return None; else return why it cannot have it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
@@ -142,16 +142,18 @@ _CACHE_TTL_S = 2.0
 _MAX_CACHED_TARGETS = 10_000
 
 
+@dataclass(eq=False, slots=True)
 class TargetResolver:
     """Looks up pipes for senders; thread-safe."""
 
-    def __init__(self, database: Database, keyring: KeyRing, clock: Clock) -> None:
-        self._database = database
-        self._keyring = keyring
-        self._clock = clock
-        self._cached_targets: dict[tuple[PipePath, RowSender], tuple[float, PipeTarget]] = {}
-        self._prefixes: dict[str, str] = {}
-        self._lock = threading.Lock()
+    _database: Database
+    _keyring: KeyRing
+    _clock: Clock
+    _cached_targets: dict[tuple[PipePath, RowSender], tuple[float, PipeTarget]] = field(
+        default_factory=dict
+    )
+    _prefixes: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, path: PipePath, sender: RowSender, *, refresh: bool = False) -> PipeTarget:
         """Return the table behind a pipe; `refresh` looks even where it was looked at a moment ago.

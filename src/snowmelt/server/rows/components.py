@@ -57,12 +57,9 @@ class RowApiLimits:
     _token_buckets: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
 
     def count_and_check_request_rate(self, pipe: str, channel: str, *, allow_429: bool) -> None:
-        """Count a request of a channel.
+        """Count a request of a channel; `pipe` also names the sender: nobody uses up another's.
 
-        Args:
-            pipe: Who sends it, and where it goes: nobody uses up what is another's.
-            channel: Whose it is.
-            allow_429: Answer 429; else 503, which no client draws conclusions from.
+        Without `allow_429` the answer is 503, which no client draws conclusions from.
 
         Raises:
             TooManyRequests: There were too many within a second; RowsBusy likewise.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
@@ -63,14 +63,14 @@ class AppendPayload:
     on_committed: Callable[[], None] | None = None
 
 
+@dataclass(eq=False, slots=True)
 class InFlightAppends:
     """Hands requests to the desk or the intake; used in the event loop only."""
 
-    def __init__(self, components: RowApiComponents) -> None:
-        self.components = components
-        self.in_flight: dict[Key, asyncio.Future[AppendOutcome]] = {}
-        self.held_bytes = 0
-        self.response_queue = ResponseQueue()
+    components: RowApiComponents
+    in_flight: dict[Key, asyncio.Future[AppendOutcome]] = field(default_factory=dict)
+    held_bytes: int = 0
+    response_queue: ResponseQueue = field(default_factory=ResponseQueue)
 
     def submit_or_join(
         self, request: RawAppendRequest, payload: AppendPayload
@@ -125,29 +125,22 @@ class InFlightAppends:
         if claims is None:
             return None
         call = RowApiRequest("POST", path, query.encode("latin-1"), headers)
-        call.claims = claims
-        return ImmediateAppend(self, call, address, claims.sender)
+        call.claims, call.user = claims, claims.sub
+        return ImmediateAppend(
+            self, call, address, claims.sender, self.components.clock.monotonic()
+        )
 
 
+@dataclass(eq=False, slots=True)
 class _InFlightAppend:
     """One request until it is settled."""
 
-    __slots__ = ("_future", "_is_again", "_key", "_load", "_owner", "_request")
-
-    def __init__(
-        self,
-        owner: InFlightAppends,
-        key: Key,
-        request: RawAppendRequest,
-        payload: AppendPayload,
-        future: asyncio.Future[AppendOutcome],
-    ) -> None:
-        self._owner = owner
-        self._key = key
-        self._request = request
-        self._load = payload
-        self._future = future
-        self._is_again = False
+    _owner: InFlightAppends
+    _key: Key
+    _request: RawAppendRequest
+    _load: AppendPayload
+    _future: asyncio.Future[AppendOutcome]
+    _is_again: bool = False
 
     def start(self, *, is_retry: bool) -> None:
         """Hand it on."""
@@ -250,27 +243,18 @@ def build_append_response(request: RawAppendRequest, outcome: AppendOutcome) -> 
     return answer
 
 
+@dataclass(eq=False, slots=True)
 class ImmediateAppend:
     """One request of rows on the short way."""
 
-    __slots__ = ("_address", "_began", "_call", "_in_flight", "_sender")
+    label: ClassVar[str] = ROWS_VERB
+    has_failpoint: ClassVar[bool] = False
 
-    label = ROWS_VERB
-    has_failpoint = False
-
-    def __init__(
-        self,
-        in_flight_appends: InFlightAppends,
-        call: RowApiRequest,
-        api_path: RowApiPath,
-        sender: RowSender,
-    ) -> None:
-        self._in_flight = in_flight_appends
-        self._call = call
-        self._address = api_path
-        self._sender = sender
-        self._began = in_flight_appends.components.clock.monotonic()
-        call.user = sender.user
+    _in_flight: InFlightAppends
+    _call: RowApiRequest
+    _address: RowApiPath
+    _sender: RowSender
+    _began: float
 
     def begin(self, body: bytes, on_result: Callable[[object], None]) -> None:
         """Hand the rows on; `on_result` is called in the event loop with what became of them."""

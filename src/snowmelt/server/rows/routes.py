@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, TypeVar
 
@@ -61,12 +62,12 @@ _APPEND_VERBS = {"rows", "filebuffer"}
 _ROLE_SCOPE_PREFIX = "session:role:"
 
 
+@dataclass(eq=False, slots=True)
 class RowApiRoutes:
     """An ASGI application for `/v2/streaming/…` and `/oauth/token`."""
 
-    def __init__(self, components: RowApiComponents, in_flight_appends: InFlightAppends) -> None:
-        self._components = components
-        self._in_flight_appends = in_flight_appends
+    _components: RowApiComponents
+    _in_flight_appends: InFlightAppends
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

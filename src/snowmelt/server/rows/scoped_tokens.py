@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -40,13 +41,13 @@ class ScopedTokenClaims(msgspec.Struct):
         return RowSender(self.sub, self.role)
 
 
+@dataclass(eq=False, slots=True)
 class ScopedTokenIssuer:
     """Issues tokens and knows them again; thread-safe."""
 
-    def __init__(self, keyring: KeyRing, clock: Clock) -> None:
-        self._keyring = keyring
-        self._clock = clock
-        self._cached_claims: dict[str, ScopedTokenClaims] = {}
+    _keyring: KeyRing
+    _clock: Clock
+    _cached_claims: dict[str, ScopedTokenClaims] = field(default_factory=dict)
 
     def issue(self, sender: RowSender) -> str:
         """Return a new token; no two are equal, or the official client would ask on and on."""

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -285,12 +285,12 @@ class _RunningQuery:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class _SelectResponse:
     """A query as an answer: it runs already."""
 
-    def __init__(self, operation: SelectOperation, query: _RunningQuery) -> None:
-        self._operation = operation
-        self._query = query
+    _operation: SelectOperation
+    _query: _RunningQuery
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events as they come, and a sign of life when none does."""
