@@ -285,9 +285,7 @@ def _decrypt_and_check_chunk(
         )
     if not chunk.must_decode:
         # What a client claims never prunes: bounds that nobody has compared are not stored.
-        return ChunkDecodeResult(
-            schema.version, column_statistics.encode_row_count_statistics(chunk.rows)
-        )
+        return ChunkDecodeResult(schema.version, column_statistics.NO_STORED_STATISTICS)
     opened = _SmallChunk(
         chunk_content_check.DecryptedChunk(parquet, footer, schema, claimed, path), error_prefix
     )

@@ -487,7 +487,7 @@ class RegistrationVerifier:
             rows=chunk.eps.rows,
             schema_version=max(schemas, default=0),
             # What the client claims goes to the inspection, which derives what is stored.
-            statistics=column_statistics.encode_row_count_statistics(chunk.eps.rows)
+            statistics=column_statistics.NO_STORED_STATISTICS
             if self._policy.depth is VerificationDepth.OFF
             else _encoder.encode(chunk.eps),
             first_insert_ms=chunk.first_insert_time_in_ms,

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from itertools import compress, groupby, repeat
-from operator import itemgetter
+from operator import and_, itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from snowmelt.schema.iceberg_table_form import native_fields, needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
 from snowmelt.table.column_bounds import StoredBound, decode_bound
-from snowmelt.wire.column_statistics import StatisticBounds, StoredStatisticsDecoder
+from snowmelt.wire.column_statistics import StoredStatisticsDecoder
 
 if TYPE_CHECKING:
     from snowmelt.catalog.streaming.chunks import ChunkRange, ChunkRecord
@@ -139,33 +139,33 @@ def prune_chunks(
         return list(chunks)
     whole = And(tuple(predicates))
     names = set(list_predicate_columns(predicates))
-    versions: dict[int, tuple[dict[str, Column], StoredStatisticsDecoder]] = {}
-    for version, written in schemas.items():
-        columns = _map_written_columns(schema, written, names)
-        versions[version] = columns, StoredStatisticsDecoder(written, columns.values())
+    versions = {
+        version: _map_written_columns(schema, written, names)
+        for version, written in schemas.items()
+    }
+    decoder = StoredStatisticsDecoder(
+        {column.ordinal for columns in versions.values() for column in columns.values()}
+    )
 
     def choose(batch: Iterable[_ChunkRow]) -> list[int]:
         chosen: list[int] = []
         for version, group in groupby(batch, key=itemgetter(2)):
-            if version not in versions:
-                chosen += [key for key, *_ in group]
+            keys, rows, _, texts = zip(*group, strict=True)
+            columns = versions.get(version)
+            if columns is None:
+                chosen += keys
                 continue
-            columns, decoder = versions[version]
-            # Each text is decoded as it is read: batches of texts take twice the time to read.
-            decode = decoder.decode
-            keys, rows, found = zip(
-                *[(key, count, decode(text)) for key, count, _, text in group], strict=True
-            )
+            found = decoder.decode(texts)
 
             def find_bounds(
                 name: str,
                 columns: dict[str, Column] = columns,
-                decoder: StoredStatisticsDecoder = decoder,
                 found: Sequence[Any] = found,
             ) -> _ColumnBounds | None:
-                if name not in columns:
+                column = columns.get(name)
+                if column is None:
                     return None
-                return _chunk_bounds(columns[name], decoder.list_bounds(columns[name], found))
+                return _chunk_bounds(column, *decoder.list_bounds(column.ordinal, found))
 
             chosen += compress(keys, _find_matches(whole, find_bounds, rows))
         return chosen
@@ -200,20 +200,20 @@ def _find_matches(
     bounds = find_bounds(predicate.column)
     if bounds is None:
         return repeat(True, len(rows))
-    found: list[Iterable[bool]] = []
+    found: Iterable[bool] = repeat(True, len(rows))
     match predicate:
         case IsNull(negated=False) | Comparison(op="<=>", value=None):
             return [nulls != 0 for nulls in bounds.nulls]
         case Comparison(op=op, value=value):
-            found = [_compare(bounds, op, value)]
+            found = _compare(bounds, op, value)
         case InList(values=values):
-            found = [_compare_with_each(bounds, [value for value in values if value is not None])]
+            found = _compare_with_each(bounds, [value for value in values if value is not None])
         case StartsWith(prefix=prefix):
-            found = [_compare_start(bounds, prefix)]
+            found = _compare_start(bounds, prefix)
     has_values = [
         nulls is None or nulls < count for nulls, count in zip(bounds.nulls, rows, strict=True)
     ]
-    return list(map(all, zip(has_values, *found, strict=True)))
+    return list(map(and_, has_values, found))
 
 
 def _compare(bounds: _ColumnBounds, op: str, value: LiteralValue) -> Iterable[bool]:
@@ -394,10 +394,9 @@ def _map_written_columns(
     }
 
 
-def _chunk_bounds(column: Column, found: Sequence[StatisticBounds]) -> _ColumnBounds:
-    lower: list[Any] = [each.minimum for each in found]
-    upper: list[Any] = [each.maximum for each in found]
-    nulls = [each.null_count for each in found]
+def _chunk_bounds(
+    column: Column, lower: Sequence[Any], upper: Sequence[Any], nulls: Sequence[int | None]
+) -> _ColumnBounds:
     if column.kind is LogicalType.REAL:
         lower, upper = list(map(_to_sort_key, lower)), list(map(_to_sort_key, upper))
     elif column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES:

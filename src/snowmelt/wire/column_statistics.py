@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Collection, Iterable
-from functools import lru_cache, partial
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -32,28 +32,10 @@ _SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf
 _INT128_END = 2**127
 
 
-class _StoredColumnStatistics(msgspec.Struct, gc=False):
-    """What the catalog keeps of a column's statistics: what its bounds are made of."""
-
-    minStrValue: str | None = None  # noqa: N815
-    maxStrValue: str | None = None  # noqa: N815
-    minIntValue: int = 0  # noqa: N815
-    maxIntValue: int = 0  # noqa: N815
-    minRealValue: float | str = 0.0  # noqa: N815
-    maxRealValue: float | str = 0.0  # noqa: N815
-    nullCount: int = 0  # noqa: N815
-
-
-class _UndecodedStatistics(msgspec.Struct):
-    rows: int
-    columns: dict[str, msgspec.Raw] = {}
-
-
-_NO_STATISTICS = _StoredColumnStatistics()
-_STATISTICS_DECODER = msgspec.json.Decoder(_UndecodedStatistics)
-_ENCODER = msgspec.json.Encoder()
-_COLUMN_DECODER = msgspec.json.Decoder(_StoredColumnStatistics)
-_cached_internal_name = lru_cache(maxsize=16_384)(to_internal_name)
+class _StoredBounds(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    minimum: Any = None
+    maximum: Any = None
+    null_count: int | None = None
 
 
 class StatisticBounds(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +52,9 @@ class StatisticBounds(msgspec.Struct, frozen=True, gc=False):
 
 
 _UNKNOWN_BOUNDS = StatisticBounds(None, None, None)
+NO_STORED_STATISTICS = msgspec.msgpack.encode({})
+# Beyond these msgpack has no integers.
+_MIN_STORED_INTEGER, _STORED_INTEGERS_END = -(2**63), 2**63
 _TEXT_TYPES = frozenset({LogicalType.TEXT, LogicalType.BINARY})
 
 
@@ -89,22 +74,16 @@ def statistics_to_message(
 def encode_stored_statistics(schema: TableSchema, collected: statistics.ChunkStatistics) -> bytes:
     """Return the statistics as the catalog keeps them and `StoredStatisticsDecoder` reads them.
 
-    What says nothing is left out: a search through a million chunks reads all of it.
+    They are the bounds of each column by its ordinal, as short as can be: a search through a million
+    chunks reads all of it.
     """
-    columns = {
-        name: {
-            field: value
-            for field in _NO_STATISTICS.__struct_fields__
-            if (value := getattr(sent, field)) != getattr(_NO_STATISTICS, field)
+    bounds = bounds_from_message(schema, statistics_to_message(schema, collected))
+    return msgspec.msgpack.encode(
+        {
+            str(ordinal): (_to_stored(each.minimum), _to_stored(each.maximum), each.null_count)
+            for ordinal, each in bounds.items()
         }
-        for name, sent in statistics_to_message(schema, collected).columns.items()
-    }
-    return _ENCODER.encode({"rows": collected.rows, "columns": columns})
-
-
-def encode_row_count_statistics(rows: int) -> bytes:
-    """Return stored statistics that say nothing but the number of rows."""
-    return _ENCODER.encode(ChunkStatisticsMessage(rows=rows))
+    )
 
 
 def bounds_from_message(
@@ -116,65 +95,51 @@ def bounds_from_message(
     """
     columns = {to_internal_name(key): found for key, found in message.columns.items()}
     return {
-        column.ordinal: _make_bounds_parser(column)(columns.get(column.name), message.rows)
+        column.ordinal: _bounds_from_column_message(column, columns.get(column.name), message.rows)
         for column in schema.columns
     }
 
 
 class StoredStatisticsDecoder:
-    """Decoder of some columns in chunk statistics that have passed `find_statistics_error`."""
+    """Decoder of the bounds of some columns in stored statistics."""
 
-    def __init__(self, schema: TableSchema, columns: Collection[Column]) -> None:
-        """`schema` is what the statistics were written for, `columns` those of it to decode."""
-        self._columns = {each.ordinal: each for each in columns}
-        names = {f"column{each.ordinal}": each.display_name for each in schema.columns}
-        ignored = msgspec.defstruct("Ignored", [], gc=False)
-        fields: list[tuple[str, Any, None]] = [
-            (
-                f"column{each.ordinal}",
-                (_StoredColumnStatistics if each.ordinal in self._columns else ignored) | None,
-                None,
-            )
-            for each in schema.columns
-        ]
-        # A third of the time that decoding by names takes. msgspec takes no quotes in names.
-        known = not any('"' in name for name in names.values())
-        self._known = msgspec.defstruct(
-            "KnownColumns",
-            fields,
-            rename=names if known else None,
-            forbid_unknown_fields=True,
+    def __init__(self, ordinals: Iterable[int]) -> None:
+        columns = [(f"column{ordinal}", _StoredBounds, _StoredBounds()) for ordinal in ordinals]
+        # What has no field here is skipped without an object.
+        kind = msgspec.defstruct(
+            "StoredStatistics",
+            columns,
+            rename={name: name.removeprefix("column") for name, *_ in columns},
             gc=False,
         )
-        self._kind = msgspec.defstruct(
-            "KnownStatistics", [("rows", int), ("columns", self._known)], gc=False
-        )
-        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._kind)
-        self._decode = decoder.decode if known else self._decode_by_name
+        self._unknown = kind()
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kind)
 
-    def decode(self, text: bytes) -> Any:
-        """Return the statistics of a chunk for `list_bounds`."""
+    def decode(self, texts: Iterable[bytes]) -> list[Any]:
+        """Return the statistics of chunks for `list_bounds`; of one that cannot be read nothing is known.
+
+        Those are what versions before this format stored.
+        """
         try:
-            return self._decode(text)
-        except msgspec.ValidationError:
-            # `id` for `ID` is allowed, even beside it; the last one counts.
-            return self._decode_by_name(text)
+            return list(map(self._decoder.decode, texts))
+        except msgspec.DecodeError:
+            return list(map(self._decode_one, texts))
 
-    def list_bounds(self, column: Column, chunks: Iterable[Any]) -> list[StatisticBounds]:
-        """Return a column's bounds in chunks; what is not sent, or does not parse, is unknown."""
-        find = attrgetter(f"column{column.ordinal}")
-        parse = _make_bounds_parser(column)
-        return [parse(find(each.columns), each.rows) for each in chunks]
+    def _decode_one(self, text: bytes) -> Any:
+        try:
+            return self._decoder.decode(text)
+        except msgspec.DecodeError:
+            return self._unknown
 
-    def _decode_by_name(self, text: bytes) -> Any:
-        found = _STATISTICS_DECODER.decode(text)
-        sent = {_cached_internal_name(key): column for key, column in found.columns.items()}
-        columns = {
-            f"column{ordinal}": _COLUMN_DECODER.decode(sent[column.name])
-            for ordinal, column in self._columns.items()
-            if column.name in sent
-        }
-        return self._kind(found.rows, self._known(**columns))
+    def list_bounds(
+        self, ordinal: int, chunks: Iterable[Any]
+    ) -> tuple[Sequence[Any], Sequence[Any], Sequence[int | None]]:
+        """Return minimum, maximum and number of nulls of a column in each chunk."""
+        found = list(map(attrgetter(f"column{ordinal}"), chunks))
+        lower, upper = [each.minimum for each in found], [each.maximum for each in found]
+        if str in {*map(type, lower), *map(type, upper)}:
+            lower, upper = list(map(_from_stored, lower)), list(map(_from_stored, upper))
+        return lower, upper, [each.null_count for each in found]
 
 
 def find_statistics_error(
@@ -244,33 +209,33 @@ def _float_to_json(value: float) -> float | str:
     return value
 
 
-def _make_bounds_parser(column: Column) -> Callable[[Any, int], StatisticBounds]:
-    """Return what makes bounds of the message of a column, or of None, in a chunk of so many rows."""
-    find_limits: Callable[[Any], tuple[StatisticValue, StatisticValue]]
-    find_limits = attrgetter("minIntValue", "maxIntValue")
-    if column.kind in _TEXT_TYPES or column.kind is LogicalType.REAL:
-        find_limits = partial(_parse_known_bounds, column)
-    is_ordered = column.kind not in SEMI_STRUCTURED_TYPES
-
-    def parse(message: Any, rows: int) -> StatisticBounds:
-        if message is None:
-            return _UNKNOWN_BOUNDS
-        nulls = message.nullCount
-        low, high = find_limits(message) if is_ordered and nulls < rows else (None, None)
-        return StatisticBounds(low, high, nulls)
-
-    return parse
+def _bounds_from_column_message(
+    column: Column, message: ColumnStatisticsMessage | None, rows: int
+) -> StatisticBounds:
+    """Return the bounds of a column in a chunk of so many rows."""
+    if message is None:
+        return _UNKNOWN_BOUNDS
+    low: StatisticValue = None
+    high: StatisticValue = None
+    if column.kind not in SEMI_STRUCTURED_TYPES and message.nullCount < rows:
+        with contextlib.suppress(ValueError):
+            low, high = _parse_bounds(column, message)
+    return StatisticBounds(_none_if_nan(low), _none_if_nan(high), message.nullCount)
 
 
-def _parse_known_bounds(column: Column, message: Any) -> tuple[StatisticValue, StatisticValue]:
-    try:
-        low, high = _parse_bounds(column, message)
-    except ValueError:
-        return None, None
-    return _none_if_nan(low), _none_if_nan(high)
+def _to_stored(value: StatisticValue) -> StatisticValue | str:
+    if isinstance(value, int) and not _MIN_STORED_INTEGER <= value < _STORED_INTEGERS_END:
+        return str(value)
+    return value
 
 
-def _parse_bounds(column: Column, message: Any) -> tuple[StatisticValue, StatisticValue]:
+def _from_stored(value: StatisticValue | str) -> StatisticValue:
+    return int(value) if isinstance(value, str) else value
+
+
+def _parse_bounds(
+    column: Column, message: ColumnStatisticsMessage
+) -> tuple[StatisticValue, StatisticValue]:
     """Return the limits that the message of a column has.
 
     Raises:

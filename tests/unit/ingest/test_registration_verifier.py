@@ -9,6 +9,7 @@ import pytest
 from snowmelt.errors import CatalogUnavailable
 from snowmelt.ingest.registration_structure_check import MAX_BLOB_BYTES
 from snowmelt.ingest.registration_verifier import CatalogCache, Registrant, VerificationDepth
+from snowmelt.wire.column_statistics import NO_STORED_STATISTICS
 from snowmelt.wire.streaming import BlobMetadata
 
 SENDER = Registrant("LOADER", None)
@@ -73,14 +74,15 @@ def test_false_statistics_are_found_by_decoding_only(
         [(world.request(false), SENDER)]
     )
     assert candidate.is_acceptable
-    assert candidate.offer.statistics == b'{"rows":3,"columns":{}}', "what nobody compared is kept"
+    assert candidate.offer.statistics == NO_STORED_STATISTICS, "what nobody compared is kept"
 
 
 def test_wider_statistics_of_a_client_are_replaced_by_those_of_its_rows(world, blob) -> None:
     wide = changed(blob, "ID", minIntValue=-100, maxIntValue=10**9)
     ((candidate,),) = world.verifier().verify_all([(world.request(wide), SENDER)])
-    stored = msgspec.json.decode(candidate.offer.statistics)["columns"]["ID"]
-    assert (stored["minIntValue"], stored["maxIntValue"]) == (-5, 7)
+    ordinal = blob.chunks[0].eps.columns["ID"].columnId
+    stored = msgspec.msgpack.decode(candidate.offer.statistics)[str(ordinal)]
+    assert stored == [-5, 7, 0]
 
 
 def test_a_flipped_byte_is_found_whoever_recomputes_the_checksums(world, blob) -> None:

@@ -6,7 +6,6 @@ import datetime as dt
 import math
 from decimal import Decimal
 
-import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -28,7 +27,7 @@ from snowmelt.table.pruning import (
     prune_chunks,
     prune_files,
 )
-from snowmelt.wire.column_statistics import statistics_to_message
+from snowmelt.wire.column_statistics import encode_stored_statistics
 from support.chunk_data import chunk_column, relaxed
 from support.native_bounds import find_bounds
 
@@ -44,9 +43,7 @@ def schema_of(column: Column) -> TableSchema:
 def chunk_of(stored: list, column: Column) -> ChunkRecord:
     schema = schema_of(column)
     rows = pa.Table.from_arrays([chunk_column(column, stored)], schema=chunk_arrow_schema(schema))
-    statistics = msgspec.json.encode(
-        statistics_to_message(schema, collect_statistics(rows, schema))
-    )
+    statistics = encode_stored_statistics(schema, collect_statistics(rows, schema))
     now = UTC_EPOCH
     return ChunkRecord(1, 1, "p", "x", 0, 1, "", 1, len(stored), 1, statistics, now)
 

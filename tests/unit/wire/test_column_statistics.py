@@ -22,10 +22,16 @@ REAL = Column("r", LogicalType.REAL, 5)
 FIXED = Column("N", LogicalType.FIXED, 6, precision=38, scale=0)
 
 
-def decoded(decoder, text, columns):
+def decoded(text, columns):
     """Bounds of the columns in one chunk, by ordinal."""
-    chunk = decoder.decode(text)
-    return {each.ordinal: decoder.list_bounds(each, [chunk])[0] for each in columns}
+    decoder = column_statistics.StoredStatisticsDecoder(each.ordinal for each in columns)
+    chunks = decoder.decode([text])
+    return {
+        each.ordinal: column_statistics.StatisticBounds(
+            *(values[0] for values in decoder.list_bounds(each.ordinal, chunks))
+        )
+        for each in columns
+    }
 
 
 def sent_of(column: Column, minimum, maximum, *, nulls: int = 0, rows: int = 2) -> Sent:
@@ -97,11 +103,11 @@ def test_what_is_collected_passes_the_check_and_bounds_every_value(part):
     wire = msgspec.json.decode(text, type=ChunkStatisticsMessage)
     assert column_statistics.find_statistics_error(schema, wire, table.num_rows) is None
     bounds = column_statistics.bounds_from_message(schema, wire)
-    decoder = column_statistics.StoredStatisticsDecoder(schema, schema.columns)
-    assert decoded(decoder, text, schema.columns) == bounds
     stored = column_statistics.encode_stored_statistics(schema, collected)
-    assert decoded(decoder, stored, schema.columns) == bounds
-    assert len(stored) < len(text)
+    assert decoded(stored, schema.columns) == bounds
+    for column in schema.columns:
+        assert decoded(stored, [column]) == {column.ordinal: bounds[column.ordinal]}
+    assert len(stored) < len(text) / 2
     for column, found in zip(schema.columns, collected.columns, strict=True):
         bound = bounds[column.ordinal]
         assert bound.null_count == found.null_count
@@ -127,27 +133,26 @@ def test_a_column_that_was_not_sent_is_unknown():
     wire = ChunkStatisticsMessage(rows=2, columns={})
     unknown = column_statistics.StatisticBounds(None, None, None)
     assert column_statistics.bounds_from_message(TableSchema(1, (TEXT,)), wire) == {4: unknown}
-    decoder = column_statistics.StoredStatisticsDecoder(TableSchema(1, (TEXT,)), (TEXT,))
-    assert decoded(decoder, msgspec.json.encode(wire), (TEXT,)) == {4: unknown}
+    assert decoded(column_statistics.NO_STORED_STATISTICS, (TEXT,)) == {4: unknown}
 
 
-@given(
-    keys=st.lists(st.sampled_from(("T", "t", '"T"', "N", "n", '"N"')), unique=True),
-    wanted=st.lists(st.sampled_from((TEXT, FIXED)), unique=True),
-)
-def test_the_last_of_equal_names_counts_as_in_a_message(keys, wanted):
-    schema = TableSchema(1, (TEXT, FIXED))
-    columns = {
-        key: sent_of(TEXT, b"a%d" % place, b"b")
-        if key.strip('"').upper() == "T"
-        else sent_of(FIXED, place, 100)
-        for place, key in enumerate(keys)
-    }
-    wire = ChunkStatisticsMessage(rows=2, columns=columns)
-    bounds = column_statistics.bounds_from_message(schema, wire)
-    decoder = column_statistics.StoredStatisticsDecoder(schema, wanted)
-    assert decoded(decoder, msgspec.json.encode(wire), wanted) == {
-        column.ordinal: bounds[column.ordinal] for column in wanted
+def test_of_statistics_in_the_form_of_earlier_versions_nothing_is_known():
+    old = b'{"rows":3,"columns":{"T":{"minStrValue":"61","maxStrValue":"62"}}}'
+    schema = TableSchema(1, (TEXT,))
+    collected = ChunkStatistics(2, (ColumnStatistics(b"a", b"b", 1),))
+    new = column_statistics.encode_stored_statistics(schema, collected)
+    decoder = column_statistics.StoredStatisticsDecoder([4])
+    found = decoder.list_bounds(4, decoder.decode([old, new, b""]))
+    assert list(zip(*found, strict=True)) == [(None,) * 3, (b"a", b"b", 1), (None,) * 3]
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**38 - 1, 2**64, 2**63 - 1, -(2**63)])
+def test_integers_beyond_64_bits_are_stored_exactly(value):
+    schema = TableSchema(1, (FIXED,))
+    collected = ChunkStatistics(2, (ColumnStatistics(value, value, 0),))
+    stored = column_statistics.encode_stored_statistics(schema, collected)
+    assert decoded(stored, [FIXED]) == {
+        FIXED.ordinal: column_statistics.StatisticBounds(value, value, 0)
     }
 
 

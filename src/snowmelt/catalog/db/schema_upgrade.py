@@ -1,8 +1,9 @@
 """Versions of the catalog's tables, and the upgrade to those that `model` describes.
 
 From version to version tables, columns and indexes were only added, so Alembic's comparison of a
-catalog with the model finds every step from any older version. A change of another kind needs a
-step of its own in `upgrade_schema`, and any change a new `SCHEMA_VERSION`.
+catalog with the model finds every step from any older version. Version 0013 stores statistics of
+chunks in another form; what is stored already is not read. A change of another kind needs a step of
+its own in `upgrade_schema`, and any change a new `SCHEMA_VERSION`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from snowmelt.errors import ConfigurationError
 _log = logging.getLogger(__name__)
 
 # What this program works with; versions have four digits.
-SCHEMA_VERSION = "0012"
+SCHEMA_VERSION = "0013"
 # Any fixed number; it names the lock under which one process at a time changes the schema.
 _UPGRADE_LOCK_ID = 0x534E4F574D454C54 >> 1
 # Alembic's own name of the table.
