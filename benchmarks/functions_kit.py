@@ -27,6 +27,8 @@ import uvicorn
 from report import Report
 
 from snowmelt.functions.service import RemoteService, ServiceOptions
+from snowmelt.functions.service.asgi import AsgiApp
+from snowmelt.functions.service.http_protocol import ServiceProtocol
 
 IN_FLIGHT = 8
 TEXT = "x" * 39
@@ -140,6 +142,7 @@ APPS = (
     "bare ASGI, orjson",
     "vector",
     "vector, no MD5",
+    "vector, by ASGI",
     "per row",
     "per row, no MD5",
     "per row, thread",
@@ -161,8 +164,12 @@ def _serve(name: str, listening: socket.socket) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve_raw(listening))
         return
+    app = _app(name)
+    protocol: Any = "httptools"
+    if isinstance(app, AsgiApp) and not name.endswith("by ASGI"):
+        protocol = ServiceProtocol
     config = uvicorn.Config(
-        _app(name), loop="uvloop", http="httptools", ws="none", lifespan="off", access_log=False,
+        app, loop="uvloop", http=protocol, ws="none", lifespan="off", access_log=False,
         log_config=None,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[listening])
@@ -222,6 +229,7 @@ def main() -> None:
     options = parser.parse_args()
     import uvloop
 
+    _fastapi()  # a service that cannot start would be waited for
     context = get_context("spawn")
     running = {}
     for name in APPS:

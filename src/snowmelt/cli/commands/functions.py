@@ -128,11 +128,15 @@ run = run_action
 
 
 def _serve_functions(options: argparse.Namespace) -> int:
+    from snowmelt.functions.service.http_protocol import ServiceProtocol
     from snowmelt.server.listener import HttpListener, open_listening_socket
 
     app, what = _load_app(options)
     listener = HttpListener(
-        app, open_listening_socket(options.host, options.port, setting="port"), drain_s=10
+        app,
+        open_listening_socket(options.host, options.port, setting="port"),
+        drain_s=10,
+        protocol=ServiceProtocol,
     )
     signals = (signal.SIGINT, signal.SIGTERM)
 

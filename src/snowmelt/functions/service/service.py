@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -212,7 +212,7 @@ class RemoteService:
             return await self._handle_get(request)
         if request.method != "POST":
             return make_error_response(405, "method_refused", "Batches come by POST, polls by GET.")
-        function = self._find_function(request)
+        function = self._get_function(request)
         limit = self.options.limits.request_bytes
         body = compression.decompress(
             request.body, request.headers.get("content-encoding"), max_bytes=limit
@@ -253,21 +253,25 @@ class RemoteService:
             return BatchResponseBody(
                 200, exact.serialize_json({"service": self.name, "functions": listed})
             )
-        key = _make_batch_key(self._find_function(request), request)
+        key = _make_batch_key(self._get_function(request), request)
         answer = None if key is None else await self._deduplicator.poll(key)
         if answer is None:
             return make_error_response(404, "batch_not_found", "This batch is not known here.")
         return answer
 
-    def _find_function(self, request: ServiceRequest) -> DeclaredFunction:
+    def _find_function(self, path: str, headers: Mapping[str, str]) -> DeclaredFunction | None:
         """Find the function by the path's last part, else by its header."""
-        found = self.functions.get(request.path.rstrip("/").rpartition("/")[2].upper())
+        found = self.functions.get(path.rstrip("/").rpartition("/")[2].upper())
         if found is None:
-            said = names.decode_header(request.headers, names.FUNCTION_NAME)
+            said = names.decode_header(headers, names.FUNCTION_NAME)
             if said is None and len(self.functions) == 1:
                 return next(iter(self.functions.values()))
             # A caller may name the function as it likes; what it says last is its own name.
             found = self.functions.get((said or "").rpartition(".")[2].strip('"').upper())
+        return found
+
+    def _get_function(self, request: ServiceRequest) -> DeclaredFunction:
+        found = self._find_function(request.path, request.headers)
         if found is None:
             raise FunctionNotFound
         return found
@@ -292,7 +296,15 @@ class RemoteService:
         """Return the service for any ASGI server."""
         from snowmelt.functions.service.asgi import AsgiApp
 
-        return AsgiApp(self.handle_request, max_body_bytes=self.options.limits.request_bytes)
+        return AsgiApp(
+            self.handle_request,
+            max_body_bytes=self.options.limits.request_bytes,
+            answers_immediately=self._answers_immediately,
+        )
+
+    def _answers_immediately(self, path: str, headers: Mapping[str, str]) -> bool:
+        function = self._find_function(path, headers)
+        return function is not None and function.runs_inline and not self.store.blocking
 
     def lambda_handler(self) -> Callable[[dict[str, Any], object], dict[str, Any]]:
         """Return a handler for AWS Lambda: REST and HTTP APIs, load balancers, function URLs.

@@ -1,0 +1,128 @@
+"""HTTP protocol of uvicorn that answers small batches without ASGI and without a task.
+
+uvicorn makes a task, an event and four messages for each request, which takes longer than a batch of
+one row. A request takes this way if its function only computes (`blocking=False`), answers are kept in
+memory, and it is small and plain. `snowmelt functions serve` has this protocol; other programs say
+`uvicorn.run(svc.asgi(), http=ServiceProtocol, access_log=False)`.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from snowmelt.functions.service.asgi import AsgiApp
+from snowmelt.functions.service.request_response_types import ServiceRequest
+from snowmelt.http_heads import encode_header_lines
+
+# Of a larger body uvicorn stops reading until the application takes it.
+_MAX_BODY_BYTES = 64 * 1024
+_STATUS_LINES = {
+    int(each): b"HTTP/1.1 %d %b\r\n" % (each, each.phrase.encode()) for each in HTTPStatus
+}
+
+
+class ServiceProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        app: Any = self.app
+        # uvicorn may have wrapped it.
+        while not isinstance(app, AsgiApp | None):
+            app = getattr(app, "app", None)
+        is_plain = not self.config.access_log and self.limit_concurrency is None
+        self._service_app: AsgiApp | None = app if is_plain else None
+
+    def on_headers_complete(self) -> None:
+        """Choose the way."""
+        cycle: Any = self.cycle
+        app, path = self._service_app, self.url.decode("latin-1")
+        if (
+            app is not None
+            and (cycle is None or cycle.response_complete)
+            and self.parser.get_method() == b"POST"
+            and self.parser.get_http_version() == "1.1"
+            and not self.expect_100_continue
+            and path[:1] == "/"
+            and "%" not in path
+            and "?" not in path
+            and "#" not in path
+        ):
+            headers = {
+                name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers
+            }
+            length = headers.get("content-length", "")
+            if (
+                length.isdecimal()
+                and int(length) <= _MAX_BODY_BYTES
+                and "upgrade" not in headers
+                and app.answers_immediately(path, headers)
+            ):
+                self.cycle = _SmallRequest(self, app, path, headers)  # type: ignore[assignment]
+                return
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Answer a small request, which is complete; others have begun already."""
+        cycle: object = self.cycle
+        if isinstance(cycle, _SmallRequest):
+            cycle.answer()
+        else:
+            super().on_message_complete()
+
+
+class _NoOpEvent:
+    """Waits for nothing."""
+
+    def set(self) -> None:
+        """Nobody is told."""
+
+
+class _SmallRequest:
+    """A request that is answered when it is complete; has what uvicorn asks of its own ones."""
+
+    __slots__ = ("_app", "_headers", "_path", "_protocol", "body", "disconnected", "keep_alive",
+                 "message_event", "response_complete")  # fmt: skip
+
+    def __init__(
+        self, protocol: ServiceProtocol, app: AsgiApp, path: str, headers: dict[str, str]
+    ) -> None:
+        self._protocol, self._app, self._path, self._headers = protocol, app, path, headers
+        self.body = bytearray()
+        self.message_event = _NO_OP_EVENT
+        self.disconnected = self.response_complete = False
+        self.keep_alive = protocol.parser.should_keep_alive()
+
+    def answer(self) -> None:
+        """Answer, without ever giving the event loop back."""
+        protocol = self._protocol
+        # A connection keeps its last request until the next one comes: without its body, then.
+        body, self.body = bytes(self.body), bytearray()
+        response = self._app.handle_immediately(
+            ServiceRequest("POST", self._path, self._headers, body)
+        )
+        self.response_complete = True
+        lines = [
+            (name.encode(), value.encode("latin-1")) for name, value in response.headers.items()
+        ]
+        lines.append((b"content-length", b"%d" % len(response.body)))
+        if not self.keep_alive:
+            lines.append((b"connection", b"close"))
+        transport = protocol.transport
+        if not transport.is_closing():
+            transport.write(
+                _STATUS_LINES[response.status]
+                + encode_header_lines(protocol.server_state.default_headers)
+                + encode_header_lines(lines)
+                + b"\r\n"
+                + response.body
+            )
+            if not self.keep_alive:
+                transport.close()
+        protocol.on_response_complete()
+
+
+_NO_OP_EVENT = _NoOpEvent()
