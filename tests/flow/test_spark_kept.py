@@ -7,6 +7,7 @@ import pytest
 from fixtures.chunks import numbers
 from snowmelt.schema.types import TableName
 from snowmelt.spark.tables.chunk_cache import BUDGET_SETTING
+from snowmelt.spark.tables.table_frame import warm_up
 
 pytestmark = pytest.mark.spark
 
@@ -109,3 +110,9 @@ def test_what_was_not_used_the_longest_goes_first(numbers_table, lake, spark):
             found(lake, one)
     finally:
         spark.conf.unset(BUDGET_SETTING)
+
+
+def test_a_session_is_warmed_up_without_an_error(spark, caplog):
+    with caplog.at_level("DEBUG", "snowmelt.spark"):
+        warm_up(spark)
+    assert not caplog.records

@@ -78,7 +78,7 @@ from snowmelt.spark.sql.table_references import (
     replace_references,
 )
 from snowmelt.spark.tables.spark_column_mapping import list_visible_columns
-from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_task_slots
+from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_task_slots, start_warm_up
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.migration import MigrationResult, MigrationSettings
 
@@ -172,6 +172,7 @@ class Snowmelt:
             cores=count_task_slots(spark),
         )
         register(spark, self._connection)
+        start_warm_up(spark)
         self._call_log_store = open_store(self._migration.warehouse_url)
         self._functions = SparkFunctions(
             spark,

@@ -5,8 +5,13 @@ Types: `docs/explanation/decisions/0010-types-in-spark.md`.
 
 from __future__ import annotations
 
+import logging
+import tempfile
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -32,10 +37,42 @@ from snowmelt.table.chunk_reader import ChunkReadTask
 from snowmelt.table.file_io import is_local_location
 from snowmelt.table.iceberg import NativeFile
 
+_log = logging.getLogger("snowmelt.spark")
+
 _MAX_CACHED_FRAMES = 32
 # From so many on, paths go to the JVM as one text.
 _MIN_PATHS_TO_LIST_FOLDERS = 100
 _DEADLINE_STEP_MS = 60_000
+
+
+def start_warm_up(spark: SparkSession) -> None:
+    """Load in the background what a session's first query otherwise waits for, once a process.
+
+    These are a Python worker with Spark's classes for Python sources and for Parquet, and PyIceberg.
+    """
+    if _find_jvm(spark) is None or _warm_up_began.is_set():
+        return
+    _warm_up_began.set()
+    threading.Thread(target=warm_up, args=(spark,), name="snowmelt-warm-up", daemon=True).start()
+
+
+_warm_up_began = threading.Event()
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Load it now; whatever goes wrong is left to the first query to say."""
+    try:
+        import_module("snowmelt.table.iceberg")
+
+        chunks = create_partition_frame(
+            spark, (), st.StructType([st.StructField("a", st.LongType())])
+        )
+        with tempfile.TemporaryDirectory(prefix="snowmelt-warm-up-") as folder:
+            reader = spark.read.schema(chunks.schema).options(**_PARQUET_OPTIONS)
+            files = reader.parquet(Path(folder).as_uri())
+            files.union(chunks)._jdf.queryExecution().executedPlan()  # noqa: SLF001  plans, runs no job
+    except Exception:  # noqa: BLE001  such as a session that has ended
+        _log.debug("warming up failed", exc_info=True)
 
 
 class TableFrameBuilder:
