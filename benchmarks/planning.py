@@ -23,7 +23,7 @@ from workload import DDL, rows
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ def _fill(running: Running, files: int, chunks: int) -> None:
 
 def _migrate(settings: Settings, files: int) -> None:
     database = open_and_upgrade_database(settings.catalog_url)
-    migrated = migrate_locally(
+    migrated = migrate_table(
         database,
         KeyRing(load_master_key(Path(settings.keys_dir))),
         TableName("BENCH", "PUBLIC", "MANY"),

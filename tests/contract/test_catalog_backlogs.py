@@ -14,7 +14,7 @@ from snowmelt.catalog.jobs.migration_history import (
 )
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_table
 
 TABLE = TableName("DEMO", "PUBLIC", "T")
 
@@ -43,7 +43,7 @@ def test_either_database_tells_what_waits_and_what_was_migrated(service_on_each_
         settings = service.settings
         keyring = KeyRing(load_master_key(settings.keys_dir))
         places = MigrationSettings(settings.stage_url, settings.warehouse_url)
-        migrate_locally(database, keyring, TABLE, places)
+        migrate_table(database, keyring, TABLE, places)
         with database.reading() as connection:
             assert list_table_backlogs(connection) == []
             done = {count.state: count for count in sum_migrations_by_state(connection)}

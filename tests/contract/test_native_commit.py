@@ -14,7 +14,7 @@ from snowmelt.errors import CommitLost, LeaseLost
 from snowmelt.table.migration import (
     MigrationSettings,
     commit_migration,
-    migrate_locally,
+    migrate_table,
     plan_migration,
     run_migration_task,
 )
@@ -36,7 +36,7 @@ def test_migrators_at_once_move_every_row_once(house):
     def migrate():
         try:
             done.append(
-                migrate_locally(
+                migrate_table(
                     house.database,
                     house.keyring,
                     NUMBERS,

@@ -23,13 +23,14 @@ ROWS = 50
 # A process of its own: there is one Spark context in a process.
 PROGRAM = """
 import os, signal, sys, threading, time
+from functools import partial
 from pathlib import Path
 
 from support.executors import executors
 from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt import failpoints as faults
 from snowmelt.clock import SystemClock
-from snowmelt.spark.migration_job import migrate_table
+from snowmelt.spark.task_job import run_tasks
 from snowmelt.spark.session import local_session
 from snowmelt.table.migration import MigrationSettings
 
@@ -68,7 +69,8 @@ for step in steps:
         faults.arm(faults.Failpoint(step), kill_one)
     killed = None
     migrated = migrate_table(
-        spark, lakehouse.database, lakehouse.keyring, NUMBERS, settings, clock=SystemClock()
+        lakehouse.database, lakehouse.keyring, NUMBERS, settings, clock=SystemClock(),
+        run_tasks=partial(run_tasks, spark),
     )
     while killed in [None, *executors(spark)]:
         time.sleep(0.05)

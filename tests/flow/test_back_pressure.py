@@ -15,7 +15,7 @@ from snowmelt.catalog.jobs.migration_history import find_table_ids_over_backlog
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_table
 from snowmelt.table.table_reader import read_table
 
 TABLE = TableName("DEMO", "PUBLIC", "T")
@@ -34,7 +34,7 @@ def catalog(service_process, key_pair):
 def migrate(service, database) -> None:
     settings = service.settings
     keyring = KeyRing(load_master_key(settings.keys_dir))
-    migrate_locally(
+    migrate_table(
         database, keyring, TABLE, MigrationSettings(settings.stage_url, settings.warehouse_url)
     )
 

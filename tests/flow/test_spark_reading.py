@@ -18,7 +18,7 @@ from snowmelt.errors import (
     Unsupported,
 )
 from snowmelt.spark import Snowmelt
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_table
 from support.typed_rows import ROWS, TYPED, TYPES, typed_rows
 
 pytestmark = pytest.mark.spark
@@ -424,7 +424,7 @@ def test_many_files_are_listed_by_their_folder_without_others(numbers_table, lak
     settings = MigrationSettings(
         numbers_table.stage.url, numbers_table.warehouse.url, target_bytes=1
     )
-    migrate_locally(numbers_table.database, numbers_table.keyring, NUMBERS, settings)
+    migrate_table(numbers_table.database, numbers_table.keyring, NUMBERS, settings)
     text = "SELECT n FROM demo.public.numbers WHERE n >= {}"
     assert ids(lake.sql(text.format(0))) == list(range(1200))
     assert len(lake.sql(text.format(100)).inputFiles()) == 110

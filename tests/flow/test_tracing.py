@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_table
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_a_rows_way_is_one_trace(exporter, tmp_path):
             channel.wait_for_commit("1")
         service = embedded.service
         stores = service.settings.stage_url, service.settings.warehouse_url
-        migrate_locally(
+        migrate_table(
             service.database,
             service.keyring,
             TableName("DEMO", "PUBLIC", "T"),

@@ -34,7 +34,7 @@ from snowmelt.errors import ChannelFenced, ChannelInvalid
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
 from snowmelt.table.garbage_collection import collect_garbage
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_table
 from snowmelt.table.table_reader import read_table
 from snowmelt.table.warehouse_paths import open_warehouse
 from support.ports import free_port
@@ -270,7 +270,7 @@ class Streaming(RuleBasedStateMachine):
         service = self.house.service
         where = MigrationSettings(service.settings.stage_url, service.settings.warehouse_url)
         with dying(point):
-            migrate_locally(service.database, service.keyring, self.name, where, clock=self.clock)
+            migrate_table(service.database, service.keyring, self.name, where, clock=self.clock)
         self.clock.advance(120)
 
     @rule(point=st.none() | st.sampled_from(CLEANUP))

@@ -16,7 +16,7 @@ from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.garbage_collection import collect_garbage
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_table
 from snowmelt.table.table_reader import read_table
 
 T = "demo.public.t"
@@ -74,7 +74,7 @@ class House:
 
     def migrate(self) -> None:
         settings = MigrationSettings(self.stage_url, self.settings.warehouse_url)
-        assert migrate_locally(self.database, self.keyring, NAME, settings) is not None
+        assert migrate_table(self.database, self.keyring, NAME, settings) is not None
 
     def clean(self) -> None:
         clock = ManualClock(dt.datetime.now(dt.UTC) + dt.timedelta(hours=2))

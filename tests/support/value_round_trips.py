@@ -31,7 +31,7 @@ from snowmelt.catalog.sql.cursor import parse_table_name
 from snowmelt.clock import SystemClock
 from snowmelt.loaders.copy_job import CopyContext, run_copy
 from snowmelt.loaders.load_task_execution import LocalTaskRunner
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_table
 from snowmelt.testing import LocalService
 from support.edge_values import (
     BY_NAME,
@@ -390,7 +390,7 @@ def migrate(site: Site) -> str:
     """Turn all chunks into native files, and return the address of the table's metadata."""
     service, settings = site.service.embedded.service, site.service.embedded.settings
     name = parse_table_name(TABLE)
-    migrate_locally(
+    migrate_table(
         service.database,
         KeyRing(load_master_key(settings.keys_dir)),
         name,

@@ -6,15 +6,13 @@
 `transport`: HTTP requests to the service with kept-alive connections, tokens and retries.
 `service_requests`: configure, open, status, evolve and drop requests.
 `channel`: public `Channel`, which validates and converts inserted rows.
-`channel_operations`: operations of a client that its channels call.
 `channel_state`: state of an open channel; offset token and table name checks.
 `schema_refresh`: refresh and evolution of a channel's schema after its table was altered.
 `error_table_writer`: rejected rows into error tables.
 `row_buffer`: rows of one channel between insert and flush, and their conversion to tables.
 `flush_scheduling`: uncommitted rows of all channels, flush scheduling and memory limits.
 `flusher`: background threads that encode, stage and register flushes.
-`chunk_planner`: rows into chunks, and chunks into blobs.
-`blob_builder`: planned chunks into blobs on the stage, with their registration metadata.
+`blob_builder`: rows into chunks, and chunks into blobs on the stage, with their registration metadata.
 `stage`: uploads to a local folder or an S3 bucket.
 `registrar`: registration of staged chunks, retries and rejections.
 `counters_and_metrics`: status of channels and clients, and OpenTelemetry metrics.

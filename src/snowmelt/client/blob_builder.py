@@ -1,4 +1,4 @@
-"""Planned chunks into blobs on the stage, with the metadata that registers them."""
+"""Rows of a flush into chunks, and chunks into blobs on the stage (specification of v1, §3.5, §3.6)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,9 +16,8 @@ from snowmelt import failpoints, tracing
 from snowmelt.backoff import Backoff
 from snowmelt.blob.encryption import BDEC_VERSION, make_blob_path
 from snowmelt.blob.writer import Blob, BlobChunkLocation, ChunkInput, build_blob
-from snowmelt.client import chunk_planner
-from snowmelt.client.channel_state import ChannelFailure
-from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, split_table
+from snowmelt.client import channel_state
+from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChannelTarget, ChunkEntry
 from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.row_buffer import adapt_rows, convert_segments_jointly
 from snowmelt.client.settings import ClientSettings
@@ -34,6 +33,94 @@ from snowmelt.wire.streaming import BlobMetadata, BlobStats, ChunkChannelMessage
 _log = logging.getLogger(__name__)
 
 _BLOB_THREAD_ID = 1
+MAX_BLOB_BYTES = 1024 * 1024 * 1024
+# Also the most that one registration may name, so a blob is never split over requests.
+MAX_BLOB_CHUNKS = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkPlan:
+    """Rows of one target: the channels' portions one after the other."""
+
+    target: ChannelTarget
+    entries: tuple[ChunkEntry, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """The estimate that the limits mean."""
+        return sum(entry.flush_slice.size_bytes for entry in self.entries)
+
+    @property
+    def exceeds_chunk_limit(self) -> bool:
+        """Whether it has to become several chunks: it is one call then, committed as one."""
+        return self.size_bytes > channel_state.MAX_CHUNK_BYTES
+
+    def without_channels(self, excluded: Collection[ChannelState]) -> ChunkPlan | None:
+        """Return the plan for the other channels, None when there are none."""
+        kept = tuple(entry for entry in self.entries if entry.state not in excluded)
+        return ChunkPlan(self.target, kept) if kept else None
+
+    def split_by_entry(self) -> list[ChunkPlan]:
+        """Return a plan for each entry."""
+        return [ChunkPlan(self.target, (entry,)) for entry in self.entries]
+
+
+def plan_chunks(
+    entries: Sequence[ChunkEntry], *, max_chunk_bytes: int | None = None
+) -> list[ChunkPlan]:
+    """Group entries by target, in order, into chunks below the limit.
+
+    One entry above the limit is a plan of its own, to be written as several chunks.
+    """
+    most = channel_state.MAX_CHUNK_BYTES if max_chunk_bytes is None else max_chunk_bytes
+    grouped: dict[ChannelTarget, list[list[ChunkEntry]]] = {}
+    sizes: dict[ChannelTarget, int] = {}
+    for entry in entries:
+        target = entry.target
+        chunks = grouped.setdefault(target, [[]])
+        size = sizes.get(target, 0) + entry.flush_slice.size_bytes
+        if chunks[-1] and size > most:
+            chunks.append([])
+            size = entry.flush_slice.size_bytes
+        chunks[-1].append(entry)
+        sizes[target] = size
+    return [
+        ChunkPlan(target, tuple(chunk)) for target, chunks in grouped.items() for chunk in chunks
+    ]
+
+
+def plan_blobs(
+    chunks: Sequence[ChunkPlan],
+    *,
+    max_blob_bytes: int = MAX_BLOB_BYTES,
+    max_chunks: int = MAX_BLOB_CHUNKS,
+) -> list[tuple[ChunkPlan, ...]]:
+    """Put chunks into blobs, in order, below the limits; a large one gets blobs of its own."""
+    blobs: list[tuple[ChunkPlan, ...]] = []
+    size = 0
+    for chunk in chunks:
+        size += chunk.size_bytes
+        if (
+            (blobs and size <= max_blob_bytes and len(blobs[-1]) < max_chunks)
+            and not chunk.exceeds_chunk_limit
+            and not blobs[-1][0].exceeds_chunk_limit
+        ):
+            blobs[-1] = (*blobs[-1], chunk)
+        else:
+            blobs.append((chunk,))
+            size = chunk.size_bytes
+    return blobs
+
+
+def split_table(table: pa.Table, max_bytes: int) -> list[pa.Table]:
+    """Return rows in pieces of at most so many bytes, in order; a larger row is one by itself."""
+    if table.num_rows <= 1 or table.nbytes <= max_bytes:
+        return [table]
+    half = table.num_rows // 2
+    return [
+        *split_table(table.slice(0, half), max_bytes),
+        *split_table(table.slice(half), max_bytes),
+    ]
 
 
 class _PlanSegment(NamedTuple):
@@ -152,7 +239,7 @@ class BlobStager:
         """Stage a blob for each part of what is too large for one chunk."""
         rows = _merge_plan_rows(plan)
         # The limit is one of estimated bytes; those of Arrow are their measure here.
-        pieces = split_table(rows, rows.nbytes * chunk_planner.MAX_CHUNK_BYTES // plan.size_bytes)
+        pieces = split_table(rows, rows.nbytes * channel_state.MAX_CHUNK_BYTES // plan.size_bytes)
         staged: list[StagedChunk] = []
         for number, piece in enumerate(pieces):
             size_bytes = plan.size_bytes * piece.nbytes // max(rows.nbytes, 1)
@@ -218,8 +305,10 @@ class BlobStager:
             try:
                 failpoints.hit_failpoint(failpoints.Failpoint.STAGE_WRITE)
                 self._stage.put(blob.path, blob.data)
-            except (StageUnavailable, OSError) as error:
-                failure = error if isinstance(error, StageUnavailable) else _to_stage_error(error)
+            except StageUnavailable as error:
+                failure = error
+            except OSError as error:
+                failure = StageUnavailable(reason=error.strerror or str(error))
             else:
                 self.last_upload_error = None
                 return
@@ -230,10 +319,6 @@ class BlobStager:
             _log.warning("%s Trying again.", failure)
             if pause_s is None or self._stop_event.wait(pause_s):
                 raise failure
-
-
-def _to_stage_error(error: OSError) -> StageUnavailable:
-    return StageUnavailable(reason=error.strerror or str(error))
 
 
 def _merge_plan_rows(plan: ChunkPlan) -> pa.Table:

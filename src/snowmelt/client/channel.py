@@ -6,17 +6,27 @@ import datetime as dt
 import logging
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import pyarrow as pa
 
 from snowmelt import failpoints
-from snowmelt.client.channel_state import ChannelState, check_offset_token
+from snowmelt.client.channel_state import (
+    DROPPED_FAILURE,
+    REOPENED_FAILURE,
+    ChannelState,
+    check_offset_token,
+)
 from snowmelt.client.counters_and_metrics import ChannelStatus
+from snowmelt.client.error_table_writer import ErrorTableWriter
+from snowmelt.client.flush_scheduling import FlushScheduler
+from snowmelt.client.flusher import Flusher
 from snowmelt.client.row_buffer import InsertBatch, StoredRow
+from snowmelt.client.schema_refresh import SchemaRefresher, failure_from_status
+from snowmelt.client.service_requests import ApiClient, ChannelName
 from snowmelt.errors import (
     ChannelFenced,
     ChannelInvalid,
@@ -36,9 +46,6 @@ from snowmelt.schema.conversion.row_converter import (
 )
 from snowmelt.schema.size_estimates import estimate_fixed_value_bytes
 from snowmelt.schema.types import TableName
-
-if TYPE_CHECKING:
-    from snowmelt.client.channel_operations import ChannelManager
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +89,22 @@ class InsertResult:
 _NO_ERRORS = InsertResult()
 
 
+@dataclass(frozen=True, eq=False)
+class ClientComponents:
+    """What the channels of a client share; they keep it alive, and with it the client's threads.
+
+    `commit_timeout_s` is how long rows may take before they are committed or their channel is
+    invalid, s.
+    """
+
+    pending_rows: FlushScheduler
+    flusher: Flusher
+    api_client: ApiClient
+    schema_refresher: SchemaRefresher
+    error_table_writer: ErrorTableWriter
+    commit_timeout_s: float
+
+
 class Channel:
     """One open channel of a table; made by `Client.open_channel`.
 
@@ -89,10 +112,12 @@ class Channel:
     context manager it is closed, and so flushed and committed, at the end.
     """
 
-    def __init__(self, state: ChannelState, manager: ChannelManager, on_error: OnError) -> None:
+    def __init__(
+        self, state: ChannelState, components: ClientComponents, on_error: OnError
+    ) -> None:
         self._state = state
-        self._pending_rows = manager.pending_rows
-        self._manager = manager
+        self._pending_rows = components.pending_rows
+        self._components = components
         self._on_error = on_error
         self._conversion_lock = threading.Lock()
         self._measured_converter: RowConverter | None = None
@@ -115,6 +140,10 @@ class Channel:
     def table(self) -> TableName:
         """The table it writes to."""
         return self._state.target.table
+
+    @property
+    def _qualified_name(self) -> ChannelName:
+        return ChannelName(*self.table.display_name, self.name)
 
     @property
     def on_error(self) -> OnError:
@@ -173,7 +202,7 @@ class Channel:
         if values is None:
             return self._convert_and_insert_row(row, offset_token)
         if self._pending_rows.insert_fast_row(state, form, values, offset_token):
-            self._manager.start_flusher()
+            self._components.flusher.start()
         if failpoints.armed_failpoints:
             failpoints.hit_failpoint(failpoints.Failpoint.ROWS_BUFFERED)
         return _NO_ERRORS
@@ -288,7 +317,7 @@ class Channel:
         aside = None
         if converted.errors:
             tokens = (start_offset_token, offset_token)
-            aside = self._manager.error_table_writer.make_batch(
+            aside = self._components.error_table_writer.make_batch(
                 self._state, converted.errors, tokens
             )
         if not (converted.errors and self._on_error is OnError.SKIP_BATCH):
@@ -355,8 +384,13 @@ class Channel:
             ChannelInvalid: The channel was dropped, or its rows cannot be committed any more.
             ServiceUnavailable: The service does not answer.
         """
-        self._state.check_valid()
-        return self._manager.fetch_committed_token(self._state)
+        state = self._state
+        state.check_valid()
+        status = self._components.api_client.fetch_statuses([state])[0]
+        if status.status_code != 0:
+            self._pending_rows.fail_channels([state], failure_from_status(status))
+            state.check_valid()
+        return status.persisted_offset_token
 
     def resume(self) -> str | None:
         """Return where to go on: the offset token behind which rows are to be inserted next.
@@ -378,8 +412,16 @@ class Channel:
                 pass
             else:
                 return self.latest_committed_offset_token()
-        self._state = self._manager.reopen_channel(self._state)
-        return self._state.committed_token
+        former = self._state
+        if former.is_closed or (former.failure is not None and former.failure.is_fenced):
+            former.check_open()
+        state = self._components.api_client.open_channel(
+            self._qualified_name, None, former.make_converter
+        )
+        state.evolves_schema = former.evolves_schema
+        self._pending_rows.add_channel(state, REOPENED_FAILURE)
+        self._state = state
+        return state.committed_token
 
     def close(self, *, drop: bool = False, timeout: dt.timedelta | None = None) -> None:
         """Flush, wait until everything is committed, and end.
@@ -406,7 +448,10 @@ class Channel:
             if state.failure:
                 self._pending_rows.remove_channel(state)
         if drop and state.failure is None:
-            self._manager.drop_channel(state)
+            self._components.api_client.drop_channel(
+                self._qualified_name, state.client_sequencer, state.target.key_id
+            )
+            self._pending_rows.fail_channels([state], DROPPED_FAILURE)
         self._pending_rows.remove_channel(state)
 
     def __enter__(self) -> Self:
@@ -430,7 +475,7 @@ class Channel:
         self, batch: InsertBatch, error_table_batch: tuple[ChannelState, InsertBatch] | None = None
     ) -> None:
         self._pending_rows.insert(self._state, batch, error_table_batch)
-        self._manager.start_flusher()
+        self._components.flusher.start()
         failpoints.hit_failpoint(failpoints.Failpoint.ROWS_BUFFERED)
 
     def _try_defer_conversion(
@@ -458,7 +503,9 @@ class Channel:
     ) -> RowConversion:
         """Convert once more where the table has by now, or was given, what rows were refused for."""
         try:
-            if not self._manager.try_schema_update(self._state, rejected.errors, data):
+            if not self._components.schema_refresher.try_schema_update(
+                self._state, rejected.errors, data
+            ):
                 return rejected
         except (RequestRefused, TableNotFound) as error:
             if abort:
@@ -492,10 +539,10 @@ class Channel:
 
     def _wait_until_rejected_rows_stored(self, timeout: dt.timedelta | None) -> None:
         """Return when what was refused before is kept, or it is clear that it is not."""
-        state = self._manager.error_table_writer.find_error_channel(self._state)
+        state = self._components.error_table_writer.find_error_channel(self._state)
         if state is None or self._on_error is OnError.ABORT:
             return
-        seconds = self._manager.commit_timeout_s if timeout is None else timeout.total_seconds()
+        seconds = self._components.commit_timeout_s if timeout is None else timeout.total_seconds()
         try:
             self._pending_rows.wait_for_commit(
                 state, self._pending_rows.flush_now(state), None, seconds
@@ -506,7 +553,7 @@ class Channel:
     def _wait_for_row_sequencer(
         self, sequencer: int, token: str | None, timeout: dt.timedelta | None
     ) -> None:
-        seconds = self._manager.commit_timeout_s if timeout is None else timeout.total_seconds()
+        seconds = self._components.commit_timeout_s if timeout is None else timeout.total_seconds()
         self._pending_rows.wait_for_commit(self._state, sequencer, token, seconds)
 
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from snowmelt.schema.conversion.row_converter import RowConverter
     from snowmelt.schema.types import TableName, TableSchema
 
-if TYPE_CHECKING:
     # Converts rows by the zone and the rules that the channel was opened with.
     ConverterFactory = Callable[[TableSchema], RowConverter]
 
+MAX_CHUNK_BYTES = 256 * 1024 * 1024
 # Committed tokens that a channel still recognises in wait_for_commit.
 _MAX_RECENT_TOKENS = 10_000
 
@@ -61,6 +61,10 @@ class ChannelFailure:
     reason: str
     is_fenced: bool = False
     cause: SnowmeltError | None = None
+
+
+REOPENED_FAILURE = ChannelFailure("it was opened again by this client", is_fenced=True)
+DROPPED_FAILURE = ChannelFailure("it was dropped by this client")
 
 
 @dataclass(slots=True, eq=False)

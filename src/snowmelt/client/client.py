@@ -22,15 +22,20 @@ from snowmelt.client.auth import (
     load_private_key,
 )
 from snowmelt.client.blob_builder import BlobStager
-from snowmelt.client.channel import Channel, OnError
-from snowmelt.client.channel_operations import DROPPED_FAILURE, REOPENED_FAILURE, ChannelManager
-from snowmelt.client.channel_state import ChannelState, check_offset_token, split_table_name
+from snowmelt.client.channel import Channel, ClientComponents, OnError
+from snowmelt.client.channel_state import (
+    DROPPED_FAILURE,
+    REOPENED_FAILURE,
+    ChannelState,
+    check_offset_token,
+    split_table_name,
+)
 from snowmelt.client.counters_and_metrics import ClientStatus, publish_client_metrics
 from snowmelt.client.error_table_writer import ErrorTableWriter
 from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.flusher import Flusher
 from snowmelt.client.registrar import ClientIdentity, RegistrationSender
-from snowmelt.client.schema_refresh import SchemaRefresher
+from snowmelt.client.schema_refresh import SchemaRefresher, failure_from_status
 from snowmelt.client.service_requests import ApiClient, ChannelName
 from snowmelt.client.settings import ClientOptions, ClientSettings, parse_compatibility
 from snowmelt.client.stage import open_stage
@@ -38,8 +43,11 @@ from snowmelt.client.transport import ServiceAddress, Transport, make_ssl_contex
 from snowmelt.errors import ClientClosed, ConfigurationError, SnowmeltError
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Compatibility, TableName, to_internal_name
+from snowmelt.wire.streaming import ResponseCode
 
 _log = logging.getLogger(__name__)
+
+_CODES_WITH_TOKEN = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.STALE_CLIENT_SEQUENCER)})
 
 
 class Client:
@@ -123,7 +131,7 @@ class Client:
         )
         self._flusher = Flusher(self._pending_rows, encoder, self._registration_sender, transport)
         self._error_table_writer = ErrorTableWriter(calls, self._pending_rows, settings.clock)
-        self._channel_manager = ChannelManager(
+        self._components = ClientComponents(
             self._pending_rows,
             self._flusher,
             calls,
@@ -132,7 +140,7 @@ class Client:
             self._commit_timeout_s,
         )
         # The threads end when neither client nor channels are left, and their rows are committed.
-        weakref.finalize(self._channel_manager, self._flusher.stop_when_drained).atexit = False
+        weakref.finalize(self._components, self._flusher.stop_when_drained).atexit = False
         for part in (transport, encoder, self._registration_sender):
             part.on_trouble = settings.report_problem
         publish_client_metrics(weakref.WeakMethod(self.status), settings.name)
@@ -201,7 +209,7 @@ class Client:
         self._pending_rows.add_channel(state, REOPENED_FAILURE)
         if mode is not OnError.ABORT:
             self._error_table_writer.get_or_open_error_channel(state)
-        return Channel(state, self._channel_manager, mode)
+        return Channel(state, self._components, mode)
 
     def drop_channel(self, name: str, *, table: str) -> None:
         """Drop a channel whoever owns it; what is not committed is discarded.
@@ -235,9 +243,17 @@ class Client:
             ClientClosed: The client was closed.
         """
         self._check_open()
-        tokens = self._channel_manager.fetch_committed_tokens(
-            [channel.state for channel in channels]
-        )
+        statuses = self._api_client.fetch_statuses([channel.state for channel in channels])
+        missing = [
+            (channel.state, status)
+            for channel, status in zip(channels, statuses, strict=True)
+            if status.status_code not in _CODES_WITH_TOKEN
+        ]
+        for state, status in missing:
+            self._pending_rows.fail_channels([state], failure_from_status(status))
+        for state, _ in missing:
+            state.check_valid()
+        tokens = [status.persisted_offset_token for status in statuses]
         return dict(zip(channels, tokens, strict=True))
 
     def status(self) -> ClientStatus:

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from snowmelt.client.channel_state import ChannelFailure, ChannelState, split_table_name
+from snowmelt.client.channel_state import REOPENED_FAILURE, ChannelState, split_table_name
 from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.client.service_requests import ApiClient, ChannelName
@@ -35,7 +35,6 @@ _log = logging.getLogger(__name__)
 
 # How long a table is not asked again for its error table.
 _REFRESH_INTERVAL_S = 1.0
-_REOPENED_FAILURE = ChannelFailure("it was opened again by this client", is_fenced=True)
 
 
 class ErrorTableWriter:
@@ -83,7 +82,7 @@ class ErrorTableWriter:
         )
         state.target = replace(state.target, source_key_id=source_key_id)
         state.is_error_table_channel = True
-        self._pending_rows.add_channel(state, _REOPENED_FAILURE)
+        self._pending_rows.add_channel(state, REOPENED_FAILURE)
         return state
 
     def make_batch(

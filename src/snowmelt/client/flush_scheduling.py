@@ -15,8 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChunkEntry
-from snowmelt.client.chunk_planner import MAX_CHUNK_BYTES
+from snowmelt.client.channel_state import (
+    MAX_CHUNK_BYTES,
+    ChannelFailure,
+    ChannelState,
+    ChunkEntry,
+)
 from snowmelt.client.counters_and_metrics import ChannelCounts, ChannelStatus, ClientStatus
 from snowmelt.client.row_buffer import LARGE_ROW_BYTES, InsertBatch, segments_to_tables
 from snowmelt.client.settings import ClientSettings

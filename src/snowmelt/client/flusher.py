@@ -15,14 +15,13 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, TypeAlias
 
+from snowmelt.client.blob_builder import BlobStager, StagedChunk, plan_chunks
 from snowmelt.client.channel_state import ChannelFailure, ChunkEntry
-from snowmelt.client.chunk_planner import plan_chunks
 from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.transport import Transport
 from snowmelt.clock import SystemClock
 
 if TYPE_CHECKING:
-    from snowmelt.client.blob_builder import BlobStager, StagedChunk
     from snowmelt.client.registrar import RegistrationSender
 
     # Where the chunks of a flush will be once they are staged.

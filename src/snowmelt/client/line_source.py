@@ -85,11 +85,6 @@ class LineSource:
         """When it was last written to, seconds since 1970."""
         return os.fstat(self._file_descriptor).st_mtime
 
-    @property
-    def line_number(self) -> int:
-        """Lines read so far."""
-        return self._line_number
-
     def seek(self, token: str | None) -> None:
         """Go on behind a line.
 

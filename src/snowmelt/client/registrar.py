@@ -18,12 +18,18 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from snowmelt import failpoints, tracing
 from snowmelt.backoff import Backoff
+from snowmelt.client.blob_builder import (
+    MAX_BLOB_CHUNKS,
+    BlobStager,
+    ChunkPlan,
+    StagedChunk,
+    plan_chunks,
+)
 from snowmelt.client.channel_state import ChannelFailure, ChannelTarget, ChunkEntry
-from snowmelt.client.chunk_planner import MAX_BLOB_CHUNKS, ChunkPlan, plan_chunks
 from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.row_buffer import find_schema_mismatch
 from snowmelt.client.schema_refresh import SchemaRefresher
@@ -43,9 +49,6 @@ from snowmelt.wire.streaming import (
     RegisterBlobsResponse,
     ResponseCode,
 )
-
-if TYPE_CHECKING:
-    from snowmelt.client.blob_builder import BlobStager, StagedChunk
 
 _log = logging.getLogger(__name__)
 
@@ -174,11 +177,9 @@ class RegistrationSender:
             if chunk.is_sent or not gone:
                 usable.append(chunk)
             else:
-                usable += self._stage_plan(chunk.plan.without_channels(gone))
+                plan = chunk.plan.without_channels(gone)
+                usable += self._encoder.stage_chunks([plan] if plan is not None else [])
         return usable
-
-    def _stage_plan(self, plan: ChunkPlan | None) -> list[StagedChunk]:
-        return self._encoder.stage_chunks([plan]) if plan is not None else []
 
     def _send_registration(self, chunks: list[StagedChunk], backoff: Backoff) -> list[StagedChunk]:
         """Send one request; return the chunks that must be sent (again)."""

@@ -11,7 +11,7 @@
 `copy_dataframe_source`, `select`: the data sources `snowmelt-load` and `snowmelt-select`.
 `functions`: external functions in a Spark session.
 `task_job`: work as a Spark job, its tasks on executors.
-`load_job`, `migration_job`: COPY and migration as Spark jobs.
+`load_job`: COPY as a Spark job.
 `error_translation`: Spark's errors as Snowmelt's.
 
 `Snowmelt` is imported at first use, because importing PySpark takes a second.

@@ -15,7 +15,7 @@ from pyspark import daemon
 
 import snowmelt.spark.functions.worker
 import snowmelt.spark.load_job
-import snowmelt.spark.tables.partition_source  # noqa: F401
+import snowmelt.spark.tables.partition  # noqa: F401
 
 _pyspark_worker = daemon.worker
 

@@ -175,7 +175,7 @@ class _SelectOptions:
         unknown = sorted(given.keys() - _OPTIONS)
         if unknown:
             raise UserError(
-                f"{FORMAT} has no option {unknown[0]}; it has {_format_option_names()}."
+                f"{FORMAT} has no option {unknown[0]}; it has {', '.join(sorted(_OPTIONS))}."
             )
         path = given.get("path", "")
         parts = urlsplit(path, allow_fragments=False)
@@ -284,10 +284,6 @@ def _parse_byte_count(options: Mapping[str, str], name: str, default: int) -> in
     if not said.isdigit() or int(said) < 1:
         raise UserError(f"The option {name} is {said!r}; it must be a number of bytes.")
     return int(said)
-
-
-def _format_option_names() -> str:
-    return ", ".join(sorted(_OPTIONS))
 
 
 def _quote_identifier(name: str) -> str:

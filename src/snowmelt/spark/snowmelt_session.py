@@ -6,6 +6,7 @@ import datetime as dt
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -54,7 +55,6 @@ from snowmelt.spark.insert_statements import (
     parse_insert,
 )
 from snowmelt.spark.load_job import SparkLoadRunner
-from snowmelt.spark.migration_job import migrate_table
 from snowmelt.spark.session import apply_required_settings, local_session
 from snowmelt.spark.sql.read_planner import (
     PlannedTable,
@@ -78,9 +78,10 @@ from snowmelt.spark.sql.table_references import (
     replace_references,
 )
 from snowmelt.spark.tables.spark_column_mapping import list_visible_columns
-from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_task_slots, start_warm_up
+from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_task_slots
+from snowmelt.spark.task_job import run_tasks
 from snowmelt.storage.store_factory import open_store
-from snowmelt.table.migration import MigrationResult, MigrationSettings
+from snowmelt.table.migration import MigrationResult, MigrationSettings, migrate_table
 
 _DEFAULT_CALL_LOG_DAYS = 7
 _UTC_ZONE_NAMES = frozenset({"UTC", "ETC/UTC", "Z", "GMT", "+00:00"})
@@ -490,7 +491,12 @@ class Snowmelt:
         done: list[MigrationResult] = []
         while not done or done[-1].to_seq < last:
             run = migrate_table(
-                self.spark, self._database, self._keyring, name, self._migration, clock=self._clock
+                self._database,
+                self._keyring,
+                name,
+                self._migration,
+                clock=self._clock,
+                run_tasks=partial(run_tasks, self.spark),
             )
             if run is None:
                 break

@@ -21,7 +21,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NoReturn
 
 from snowmelt.errors import (
     AlreadyExists,
@@ -631,14 +630,11 @@ class LocalStore:
         try:
             yield
         except OSError as error:
-            self._raise_store_error(path, error)
-
-    def _raise_store_error(self, path: str, error: OSError) -> NoReturn:
-        if error.errno == errno.ENOENT and os.path.isdir(self._root):  # noqa: PTH112
-            raise ObjectMissing(path=path, store=self.url) from None
-        if error.errno in _NOT_REGULAR_FILE_ERRNOS:
-            raise PathRefused(path=path, reason="it is not a regular file") from None
-        raise StageUnavailable(reason=f"{path}: {error.strerror}") from error
+            if error.errno == errno.ENOENT and os.path.isdir(self._root):  # noqa: PTH112
+                raise ObjectMissing(path=path, store=self.url) from None
+            if error.errno in _NOT_REGULAR_FILE_ERRNOS:
+                raise PathRefused(path=path, reason="it is not a regular file") from None
+            raise StageUnavailable(reason=f"{path}: {error.strerror}") from error
 
 
 def _open_subfolder(name: str, parent: int, *, make: bool) -> int:

@@ -185,7 +185,7 @@ def _check_not_reserved(output: CommandOutput, path: Path, reserved: list[str]) 
     real = Path(os.path.realpath(path))
     # The name itself counts as well as what it leads to: both would be changed.
     for each in {real, Path(os.path.realpath(path.parent)) / path.name}:
-        above = list(_iterate_ancestors(each))
+        above = [each, *each.parents]
         for folder in above:
             if folder != each and _is_data_folder(folder):
                 raise output.make_error(
@@ -217,12 +217,6 @@ def _is_within(path: Path, ancestors: list[Path], folder: Path) -> bool:
     device, place = _find_path_on_device(path)
     own_device, own_place = _find_path_on_device(real)
     return device is not None and device == own_device and place.is_relative_to(own_place)
-
-
-def _iterate_ancestors(path: Path) -> Iterator[Path]:
-    """Yield a path and its ancestors."""
-    yield path
-    yield from path.parents
 
 
 def _is_same_file(one: str, other: str) -> bool:

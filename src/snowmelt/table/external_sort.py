@@ -124,7 +124,8 @@ class _RowOrder:
 
     def index_of_first(self, rows: list[pa.Table]) -> int:
         """Return which of several tables of one row comes first."""
-        table = pa.concat_tables(self._select_keys(row) for row in rows)
+        names = [name for name, _ in self.keys]
+        table = pa.concat_tables(row.select(names) for row in rows)
         first: int = pc.sort_indices(table, sort_keys=self.keys)[0].as_py()
         return first
 
@@ -143,9 +144,6 @@ class _RowOrder:
     def sort(self, rows: pa.Table) -> pa.Table:
         """Return rows in order."""
         return rows.take(pc.sort_indices(rows, sort_keys=self.keys))
-
-    def _select_keys(self, row: pa.Table) -> pa.Table:
-        return row.select([name for name, _ in self.keys])
 
 
 def _merge_sorted_runs(

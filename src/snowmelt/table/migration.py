@@ -19,8 +19,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import sqlalchemy as sa
 
@@ -58,6 +59,12 @@ from snowmelt.table.table_reader import make_chunk_read_tasks
 from snowmelt.table.warehouse_paths import open_warehouse
 
 _MIB = 1024 * 1024
+
+# Does a function for each task, anywhere, and returns the results in any order of time.
+TaskRunner: TypeAlias = Callable[
+    [Callable[[MigrationTask], list[TaskOutcome]], Sequence[MigrationTask]],
+    Iterable[list[TaskOutcome]],
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,44 +210,38 @@ def abort_migration(
             )
 
 
-def migrate_locally(
+def migrate_table(
     database: Database,
     keyring: KeyRing,
     name: TableName,
     settings: MigrationSettings,
     *,
     clock: Clock | None = None,
+    run_tasks: TaskRunner = map,
 ) -> MigrationResult | None:
-    """Run one migration in this process; None when there was nothing to do or no lease.
+    """Run one migration; None when there was nothing to do or no lease.
+
+    `run_tasks` does the tasks, in this process unless it is another than `map`. The lease is
+    renewed meanwhile; a renewal that fails is no error, since the commit checks the lease itself.
 
     Raises:
-        LeaseLost: Another migrator has taken over.
-        CommitLost: The table was dropped meanwhile.
-        UnknownOutcome: It may have been committed.
+        TableNotFound: There is no such table.
+        LeaseLost: Another migrator has taken over; nothing was changed.
+        CommitLost: The table was dropped, or its pointer has moved; nothing was changed.
+        UnknownOutcome: It may have been committed; the next run will see.
     """
+    clock = clock or SystemClock()
     plan = plan_migration(database, keyring, name, settings, clock=clock)
     if plan is None:
         return None
-    with renewing_plan_lease(database, plan, clock=clock):
+    with renewing_lease(database, plan.lease, ttl_s=settings.lease_s, clock=clock):
         try:
-            outcomes = [outcome for task in plan.tasks for outcome in run_migration_task(task)]
+            outcomes = [each for done in run_tasks(run_migration_task, plan.tasks) for each in done]
         except Exception as error:
-            abort_migration(database, plan, str(error), clock=clock)
+            # Of what Spark raises, the lines after the first are Java's.
+            abort_migration(database, plan, str(error).partition("\n")[0], clock=clock)
             raise
         return commit_migration(database, plan, outcomes, clock=clock)
-
-
-@contextlib.contextmanager
-def renewing_plan_lease(
-    database: Database, plan: MigrationPlan, *, clock: Clock | None = None
-) -> Iterator[None]:
-    """Renew a plan's lease in the background while the block runs.
-
-    A renewal that fails is not an error here: the commit checks the lease itself.
-    """
-    clock = clock or SystemClock()
-    with renewing_lease(database, plan.lease, ttl_s=plan.settings.lease_s, clock=clock):
-        yield
 
 
 def _start_migration(

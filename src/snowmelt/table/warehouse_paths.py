@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from snowmelt.errors import ConfigurationError, TableInconsistent
-from snowmelt.schema.types import TableName
 from snowmelt.storage.store import Store
 from snowmelt.storage.store_factory import open_store
 
@@ -53,7 +52,8 @@ class Warehouse:
     def table_folder(self, table: TableRecord) -> str:
         """Return the folder of a table's native files, the one it began with."""
         if table.pointer is None:
-            return _make_folder_path(table.name, table.incarnation)
+            names = (table.name.database, table.name.schema, table.name.table)
+            return "/".join((*map(_to_folder_name, names), table.incarnation))
         return self.to_path(table.pointer).rpartition("/metadata/")[0]
 
 
@@ -72,11 +72,6 @@ def open_cached_store(url: str) -> Store:
     store = open_store(url)
     store.watch_writes()
     return store
-
-
-def _make_folder_path(name: TableName, incarnation: str) -> str:
-    names = (name.database, name.schema, name.table)
-    return "/".join((*map(_to_folder_name, names), incarnation))
 
 
 def _to_folder_name(name: str) -> str:

@@ -5,7 +5,6 @@
 `workload`: a loading process that the harnesses kill.
 `crash_harness`: kills at failpoints, then a count of lost and duplicate rows.
 `soak`: COPY, migration, compaction, streaming and queries on one table under random kills.
-`crashes`: the former place of `crash_harness`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,4 @@ from snowmelt.clock import ManualClock
 from snowmelt.failpoints import Failpoint, arm, disarm
 from snowmelt.testing.service import LocalService
 
-Point = Failpoint
-"""The former name of `Failpoint`."""
-
-__all__ = ["Failpoint", "LocalService", "ManualClock", "Point", "arm", "disarm"]
+__all__ = ["Failpoint", "LocalService", "ManualClock", "arm", "disarm"]

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from snowmelt import failpoints
 from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_table
 from snowmelt.table.table_reader import read_table
 
 _requests = itertools.count()
@@ -203,7 +203,7 @@ def test_a_long_backlog_is_told_by_a_code_that_the_sdk_sends_again(sender):
     assert grown("snowmelt_row_request_seconds_count") == number + 1
 
     settings, running = sender.service.settings, sender.service.service
-    migrate_locally(
+    migrate_table(
         running.database,
         running.keyring,
         TableName("DEMO", "PUBLIC", "BRIM"),

@@ -8,14 +8,14 @@ import subprocess
 import sys
 
 from snowmelt import failpoints
-from snowmelt.client import chunk_planner
+from snowmelt.client import channel_state
 from snowmelt.failpoints import Failpoint
 from support.faulty_proxy import Proxy
 from support.sdk_table import LATE, T, blobs, rows
 
 
 def test_it_is_one_commit_whose_token_comes_with_its_last_chunk(connect, service, ids, monkeypatch):
-    monkeypatch.setattr(chunk_planner, "MAX_CHUNK_BYTES", 2_000)
+    monkeypatch.setattr(channel_state, "MAX_CHUNK_BYTES", 2_000)
     with Proxy(service.port, only="write/blobs", plan=["lose answer"]) as proxy:
         channel = connect(proxy.url, max_client_lag=LATE).open_channel("c", table=T)
         channel.insert_rows(rows(0, 300), "299", start_offset_token="0")
@@ -39,7 +39,7 @@ def test_it_is_one_commit_whose_token_comes_with_its_last_chunk(connect, service
 def test_nothing_of_it_is_there_before_a_damaged_part_is_written_anew(
     connect, service, ids, monkeypatch
 ):
-    monkeypatch.setattr(chunk_planner, "MAX_CHUNK_BYTES", 2_000)
+    monkeypatch.setattr(channel_state, "MAX_CHUNK_BYTES", 2_000)
     before = dict.fromkeys(blobs(service))
     found = []
 
@@ -61,7 +61,7 @@ def test_nothing_of_it_is_there_before_a_damaged_part_is_written_anew(
 SCRIPT = """
 import sys
 import snowmelt
-from snowmelt.client import chunk_planner as planning
+from snowmelt.client import channel_state as planning
 
 planning.MAX_CHUNK_BYTES = 2_000
 url, key = sys.argv[1:]

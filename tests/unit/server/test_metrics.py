@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_table
 from support.ports import free_port
 
 
@@ -65,7 +65,7 @@ def test_numbers_add_up_after_real_traffic(service):
 def test_a_migration_takes_its_chunks_from_the_backlog(service):
     insert(service, 7)
     running, settings = service.service, service.service.settings
-    migrate_locally(
+    migrate_table(
         running.database,
         running.keyring,
         TableName("DEMO", "PUBLIC", "T"),

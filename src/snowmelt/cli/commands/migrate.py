@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -161,7 +162,7 @@ class _MigrateCommand:
 
     def _start_runner(self) -> MigrationRunner:
         from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
-        from snowmelt.table.migration import MigrationSettings, migrate_locally
+        from snowmelt.table.migration import MigrationSettings, migrate_table
 
         settings, database, clock = self._settings, self._database, self._clock
         keyring = open_or_create_keyring(database, settings.keys_dir)
@@ -175,14 +176,15 @@ class _MigrateCommand:
         if wanted == "auto":
             wanted = "spark" if find_spec("pyspark") is not None else "local"
         if wanted == "local":
-            return lambda name: migrate_locally(database, keyring, name, chosen, clock=clock)
-        from snowmelt.spark.migration_job import migrate_table
+            return lambda name: migrate_table(database, keyring, name, chosen, clock=clock)
+        from snowmelt.spark.task_job import run_tasks
 
         spark = self._exit_stack.enter_context(opening_spark_session(quiet=self._quiet))
 
         @translating_spark_errors()
         def migrate(name: TableName) -> MigrationResult | None:
-            return migrate_table(spark, database, keyring, name, chosen, clock=clock)
+            on_spark = partial(run_tasks, spark)
+            return migrate_table(database, keyring, name, chosen, clock=clock, run_tasks=on_spark)
 
         return migrate
 

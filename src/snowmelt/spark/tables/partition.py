@@ -1,6 +1,14 @@
-"""One partition of the data source `snowmelt`: chunks and native files, filtered on an executor.
+"""Chunks and native files of a table as a Python data source: partitions in, Arrow batches out.
 
 Separate from the driver's modules, so that executors need neither catalog nor database.
+
+Spark reads native files itself where it has a Hadoop file system for their addresses, which it has
+not for buckets. Its reader skips row groups by their statistics, which this source does not.
+
+The source must not implement `pushFilters`: Spark 4.3.0 keeps a pushed filter for later queries on
+the same DataFrame, and so loses rows. Pruning happens before the source is created. The partitions
+are passed in an option that plans and event logs do not show. Each Spark task receives only its own
+chunks, with the keys of its own blobs.
 """
 
 from __future__ import annotations
@@ -16,12 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadFailed, PlanExpired
 from snowmelt.schema.types import TableSchema
+from snowmelt.spark.task_job import create_payload_frame, load_payload
 from snowmelt.table.chunk_reader import ChunkReadTask, project_schema, run_chunk_read_task
 from snowmelt.table.pruning import (
     And,
@@ -83,7 +93,10 @@ def plan_partitions(
 ) -> list[ReadPartition]:
     """Return the work in parts of about equal size, one at least, each in the order that is given."""
     items: list[NativeFile | ChunkReadTask] = [*files, *chunks]
-    weights = [_estimate_cost_bytes(item) for item in items]
+    weights = [
+        (item.length if isinstance(item, ChunkReadTask) else item.size) + _OPEN_COST_BYTES
+        for item in items
+    ]
     total = sum(weights)
     wanted = max(-(-total // _TARGET_PARTITION_BYTES), min(cores, total // _MIN_PARTITION_BYTES), 1)
     count = max(1, min(len(items), wanted if wanted == 1 else -(-wanted // cores) * cores))
@@ -175,10 +188,6 @@ def _concat_to_batches(tables: Sequence[pa.Table]) -> list[pa.RecordBatch]:
     return batches
 
 
-def _estimate_cost_bytes(item: NativeFile | ChunkReadTask) -> int:
-    return (item.length if isinstance(item, ChunkReadTask) else item.size) + _OPEN_COST_BYTES
-
-
 # --- The rows that conditions select, as Spark would select them.
 
 _COMPARISON_KERNELS: dict[str, Callable[..., Any]] = {
@@ -242,3 +251,40 @@ def _compute_comparison_mask(array: pa.ChunkedArray, op: str, value: LiteralValu
 def _count_fraction_digits(number: Decimal) -> int:
     exponent = number.as_tuple().exponent
     return max(0, operator.neg(exponent)) if isinstance(exponent, int) else 0
+
+
+class PartitionDataSource(DataSource):
+    """The data source that Spark knows under the name `snowmelt_chunks`; used by us alone."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "snowmelt_chunks"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of the partitions that the option brings."""
+        return PartitionSourceReader(load_payload(self), schema)
+
+
+class PartitionSourceReader(DataSourceReader):
+    """Reads partitions, each some files and chunks."""
+
+    def __init__(self, partitions: Sequence[ReadPartition], schema: StructType) -> None:
+        self._partitions = partitions
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the partitions."""
+        return self._partitions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition."""
+        assert isinstance(partition, ReadPartition)  # noqa: S101  Spark hands back our own
+        return read_partition(partition, self._schema)
+
+
+def create_partition_frame(
+    spark: SparkSession, partitions: Sequence[ReadPartition], schema: StructType
+) -> DataFrame:
+    """Return a DataFrame of partitions; `schema` names and types the native fields, all nullable."""
+    return create_payload_frame(spark, PartitionDataSource, partitions, schema)

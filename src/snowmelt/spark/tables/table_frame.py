@@ -25,8 +25,7 @@ from pyspark.sql.functions import expr
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import PlanExpired
 from snowmelt.spark.tables.chunk_cache import ChunkCache
-from snowmelt.spark.tables.partition import ReadShape, plan_partitions
-from snowmelt.spark.tables.partition_source import create_partition_frame
+from snowmelt.spark.tables.partition import ReadShape, create_partition_frame, plan_partitions
 from snowmelt.spark.tables.spark_column_mapping import (
     TableReadPlan,
     VisibleColumn,

@@ -8,7 +8,7 @@ import pytest
 
 from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_table
 from snowmelt.table.table_reader import read_table
 
 TABLE = TableName("DEMO", "PUBLIC", "T")
@@ -29,7 +29,7 @@ def embedded(tmp_path):
             channel.insert_row({"a": 3})
         service, settings = embedded.service, embedded.service.settings
         places = MigrationSettings(settings.stage_url, settings.warehouse_url)
-        migrate_locally(service.database, service.keyring, TABLE, places)
+        migrate_table(service.database, service.keyring, TABLE, places)
         yield embedded
 
 

@@ -13,7 +13,7 @@ from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.config import Settings
 from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
-from snowmelt.table.migration import MigrationSettings, migrate_locally
+from snowmelt.table.migration import MigrationSettings, migrate_table
 
 
 def lines(output: str) -> dict[str, str]:
@@ -60,7 +60,7 @@ def test_doctor_names_chunks_that_were_set_aside(snowmelt, tmp_path):
         whole = blob.read_bytes()
         blob.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
         service, settings = embedded.service, embedded.service.settings
-        migrate_locally(
+        migrate_table(
             service.database,
             service.keyring,
             TableName("DEMO", "PUBLIC", "T"),

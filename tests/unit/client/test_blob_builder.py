@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from snowmelt.client import chunk_planner
+from snowmelt.client import channel_state
+from snowmelt.client.blob_builder import ChunkPlan, plan_blobs, plan_chunks, split_table
 from snowmelt.client.channel_state import ChannelState, ChannelTarget
-from snowmelt.client.chunk_planner import ChunkPlan, plan_blobs, plan_chunks, split_table
 from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
@@ -53,7 +53,7 @@ def test_a_blob_ends_before_its_limits():
 
 
 def test_what_is_larger_than_a_chunk_gets_blobs_of_its_own(monkeypatch):
-    monkeypatch.setattr(chunk_planner, "MAX_CHUNK_BYTES", 100)
+    monkeypatch.setattr(channel_state, "MAX_CHUNK_BYTES", 100)
     entries = [entry(name, size) for name, size in zip("abcd", (9, 101, 9, 100), strict=True)]
     plans = plan_chunks(entries)
     assert names(plans) == [["a"], ["b"], ["c"], ["d"]]
