@@ -97,23 +97,22 @@ def _run_command(options: argparse.Namespace) -> int:
     except Exception as error:
         if options.debug:
             raise
-        return _print_error(_format_error(error, options.command))
+        print(f"snowmelt: {_format_error(error, options.command)}", file=sys.stderr)
+        return 1
 
 
 def _format_error(error: Exception, command: Command) -> str:
     if isinstance(error, SnowmeltError):
         return str(error)
-    if isinstance(error, ModuleNotFoundError) and not _is_snowmelt_module(error):
+    if isinstance(error, ModuleNotFoundError) and (
+        (error.name or "").partition(".")[0] != "snowmelt"
+    ):
         return str(_make_missing_extra_error(error, command))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror or error}."
     first_line = str(error).partition("\n")[0]
     return f"Unexpected {type(error).__name__}: {first_line} (--debug shows where it came from)"
-
-
-def _is_snowmelt_module(error: ModuleNotFoundError) -> bool:
-    return (error.name or "").partition(".")[0] == "snowmelt"
 
 
 def _make_missing_extra_error(error: ModuleNotFoundError, command: Command) -> MissingExtra:
@@ -194,11 +193,6 @@ def _print_warning(
 ) -> None:
     """Say a warning as a sentence, without the line of ours that it came from."""
     print(f"snowmelt: warning: {message}", file=file or sys.stderr)
-
-
-def _print_error(sentence: str) -> int:
-    print(f"snowmelt: {sentence}", file=sys.stderr)
-    return 1
 
 
 if __name__ == "__main__":

@@ -45,7 +45,11 @@ def _opening_session(*, quiet: bool) -> Iterator[SparkSession]:
     spark = _start_quietly(local_session) if quiet else local_session()
     java = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else tells
     if quiet:
-        _suppress_py4j_traces(spark)
+        server = getattr(spark.sparkContext, "_accumulatorServer", None)
+        if server is not None:
+            server.handle_error = lambda *_: None
+        bridge = "Exception while sending command."
+        logging.getLogger().addFilter(lambda record: record.getMessage() != bridge)
     try:
         yield spark
     except Exception as error:
@@ -61,15 +65,6 @@ def _opening_session(*, quiet: bool) -> Iterator[SparkSession]:
         # It fails where Java has ended, which is what is told then.
         with contextlib.suppress(Exception):
             spark.stop()
-
-
-def _suppress_py4j_traces(spark: SparkSession) -> None:
-    """Keep the traces of Spark's own threads out of the error output when Java ends."""
-    server = getattr(spark.sparkContext, "_accumulatorServer", None)
-    if server is not None:
-        server.handle_error = lambda *_: None
-    bridge = "Exception while sending command."
-    logging.getLogger().addFilter(lambda record: record.getMessage() != bridge)
 
 
 @contextlib.contextmanager

@@ -158,15 +158,11 @@ def _value_to_json(value: object) -> str:
     try:
         return format_json(value)
     except (TypeError, ValueError, RecursionError):
-        return _repr_to_json(value)
-
-
-def _repr_to_json(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - a user's own class
-        text = f"<{type(value).__name__}>"
-    return format_json(_escape_surrogates(text))
+        try:
+            text = repr(value)
+        except Exception:  # noqa: BLE001 - a user's own class
+            text = f"<{type(value).__name__}>"
+        return format_json(_escape_surrogates(text))
 
 
 def _escape_surrogates(text: str) -> str:

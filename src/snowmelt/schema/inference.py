@@ -52,7 +52,10 @@ def infer_new_columns(data: RowsOrTable, schema: TableSchema) -> dict[str, str]:
             if name not in known and _is_column_name(name)
         }
     found: dict[str, set[str]] = {}
-    for key, value in _iterate_items(data):
+    items = (item for row in data if isinstance(row, Mapping) for item in row.items())
+    for key, value in items:
+        if not isinstance(key, str):
+            continue
         name = to_internal_name(key)
         if name not in known and _is_column_name(name):
             found.setdefault(name, set()).update(_infer_value_types(value))
@@ -80,16 +83,6 @@ def find_unfilled_columns(data: RowsOrTable, schema: TableSchema) -> list[str]:
             }
             free |= required - filled
     return sorted(free)
-
-
-def _iterate_items(rows: Iterable[object]) -> Iterable[tuple[str, object]]:
-    return (
-        (key, value)
-        for row in rows
-        if isinstance(row, Mapping)
-        for key, value in row.items()
-        if isinstance(key, str)
-    )
 
 
 def _is_column_name(name: str) -> bool:

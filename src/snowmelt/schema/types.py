@@ -85,7 +85,10 @@ class Column:
         """The wire's physical type (specification of v1, §4)."""
         match self.kind:
             case LogicalType.FIXED:
-                return _fixed_physical_type(self.precision or 38)
+                for limit, name in ((2, "SB1"), (4, "SB2"), (9, "SB4"), (18, "SB8")):
+                    if (self.precision or 38) <= limit:
+                        return name
+                return "SB16"
             case LogicalType.TIME:
                 return "SB4" if (self.scale or 0) <= 4 else "SB8"
             case LogicalType.TIMESTAMP_NTZ | LogicalType.TIMESTAMP_LTZ:
@@ -173,13 +176,6 @@ def to_display_name(name: str) -> str:
 def quote_name(name: str) -> str:
     """Return an internal name in quotes, in which nothing is folded."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _fixed_physical_type(precision: int) -> str:
-    for limit, name in ((2, "SB1"), (4, "SB2"), (9, "SB4"), (18, "SB8")):
-        if precision <= limit:
-            return name
-    return "SB16"
 
 
 # --- Whose rules decide where a value has no one obvious meaning (Streaming v1, §5.4).

@@ -66,25 +66,20 @@ def upgrade_schema(connection: sa.Connection, now: dt.datetime) -> None:
             reason=f"the catalog was written by a newer Snowmelt (its version is {current})",
         )
     else:
-        _add_missing_parts(connection)
+        # Here, not above: Alembic is not needed where there is nothing to upgrade.
+        from alembic.autogenerate import produce_migrations
+        from alembic.migration import MigrationContext
+        from alembic.operations import Operations
+
+        def is_ours(_object: Any, _name: Any, _kind: Any, reflected: bool, known: object) -> bool:
+            return not reflected or known is not None
+
+        context = MigrationContext.configure(connection, opts={"include_object": is_ours})
+        operations = Operations(context)
+        steps = produce_migrations(context, model.metadata).upgrade_ops
+        for step in steps.ops if steps is not None else ():
+            for each in getattr(step, "ops", [step]):
+                operations.invoke(each)
     connection.execute(sa.delete(_VERSION_TABLE))
     connection.execute(sa.insert(_VERSION_TABLE).values(version_num=SCHEMA_VERSION))
     _log.info("the catalog is of version %s now; before: %s", SCHEMA_VERSION, current or "none")
-
-
-def _add_missing_parts(connection: sa.Connection) -> None:
-    """Add the tables, columns and indexes that the model has and the catalog lacks."""
-    # Here, not above: Alembic is not needed where there is nothing to upgrade.
-    from alembic.autogenerate import produce_migrations
-    from alembic.migration import MigrationContext
-    from alembic.operations import Operations
-
-    def is_ours(_object: Any, _name: Any, _kind: Any, reflected: bool, known: object) -> bool:
-        return not reflected or known is not None
-
-    context = MigrationContext.configure(connection, opts={"include_object": is_ours})
-    operations = Operations(context)
-    steps = produce_migrations(context, model.metadata).upgrade_ops
-    for step in steps.ops if steps is not None else ():
-        for each in getattr(step, "ops", [step]):
-            operations.invoke(each)

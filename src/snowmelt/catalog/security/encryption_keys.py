@@ -72,7 +72,17 @@ def load_master_key(location: Path, *, create: bool = True) -> bytes:
                 " where another service has it",
             )
         make_durable_folder(location, mode=0o700)
-        _create_master_key_file(path, secrets.token_bytes(KEY_BYTES))
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        # Open before it is written to, so that its fsync tells of every write that failed.
+        with open_folder(path.parent) as folder:
+            try:
+                create_durable_file(draft, secrets.token_bytes(KEY_BYTES))
+                with contextlib.suppress(FileExistsError):
+                    path.hardlink_to(draft)
+            finally:
+                draft.unlink(missing_ok=True)
+                # Also for the key of another process: it is used from here on.
+                os.fsync(folder)
     _check_master_key_permissions(location, 0o077)
     return _read_master_key(path, forbidden_mode=0o077)
 
@@ -198,21 +208,6 @@ class KeyRing:
 
 def _derive_key(key: bytes, info: bytes, length: int) -> bytes:
     return HKDF(algorithm=SHA256(), length=length, salt=None, info=info).derive(key)
-
-
-def _create_master_key_file(path: Path, key: bytes) -> None:
-    """Write a key unless one is there: linking a finished file is atomic and never replaces."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    # Open before it is written to, so that its fsync tells of every write that failed.
-    with open_folder(path.parent) as folder:
-        try:
-            create_durable_file(draft, key)
-            with contextlib.suppress(FileExistsError):
-                path.hardlink_to(draft)
-        finally:
-            draft.unlink(missing_ok=True)
-            # Also for the key of another process: it is used from here on.
-            os.fsync(folder)
 
 
 _MASTER_KEY_CHECK = model.deployment.c.master_key_check

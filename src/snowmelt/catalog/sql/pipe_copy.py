@@ -138,15 +138,26 @@ def _parse_select_list(cursor: TokenCursor) -> tuple[PipeItem, ...] | None:
         return None
     items: list[PipeItem] = []
     while True:
-        place = cursor.current.position
-        expression = parse_pipe_expression(cursor)
+        at = cursor.current
+        expression = _parse_sum(cursor, 0)
+        levels, within = 0, [expression]
+        while within:
+            levels += 1
+            calls = (each.arguments for each in within if isinstance(each, PipeCall))
+            operands = (each.operand for each in within if isinstance(each, PipeCast))
+            within = [*chain.from_iterable(calls), *operands]
+        if levels > _MAX_EXPRESSION_LEVELS:
+            raise cursor.make_error(
+                f"This expression has more than {_MAX_EXPRESSION_LEVELS} operations within each other",
+                at,
+            )
         alias = None
         is_named = cursor.current.kind is TokenKind.QUOTED or (
             cursor.current.kind is TokenKind.WORD and cursor.current.text != "FROM"
         )
         if cursor.accept("AS") or is_named:
             alias = cursor.parse_identifier("a column")
-        items.append(PipeItem(expression, alias, place))
+        items.append(PipeItem(expression, alias, at.position))
         if not cursor.accept(","):
             return tuple(items)
 
@@ -213,24 +224,6 @@ _FUNCTIONS_WITHOUT_PARENTHESES = {"CURRENT_TIMESTAMP"}
 _MAX_NESTING_DEPTH = 50
 # Of operations within each other, those of a chain too: rows are computed by functions that call each other.
 _MAX_EXPRESSION_LEVELS = 100
-
-
-def parse_pipe_expression(cursor: TokenCursor) -> PipeExpression:
-    """Go past an expression."""
-    at = cursor.current
-    found = _parse_sum(cursor, 0)
-    levels, within = 0, [found]
-    while within:
-        levels += 1
-        calls = (each.arguments for each in within if isinstance(each, PipeCall))
-        operands = (each.operand for each in within if isinstance(each, PipeCast))
-        within = [*chain.from_iterable(calls), *operands]
-    if levels > _MAX_EXPRESSION_LEVELS:
-        raise cursor.make_error(
-            f"This expression has more than {_MAX_EXPRESSION_LEVELS} operations within each other",
-            at,
-        )
-    return found
 
 
 def _parse_sum(cursor: TokenCursor, depth: int) -> PipeExpression:

@@ -206,32 +206,27 @@ class ShowGrants(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         if self.relation == "ON" and self.name is not None:
-            rows = self._list_rows_on_object(self.name, session)
+            connection = session.connection
+            kind: ObjectKind
+            beneath: Iterable[PrefixGrant] = ()
+            if self.kind == "BUCKET":
+                kind, object_id = "BUCKET", session.find_bucket(self.name.parts[0]).bucket_id
+                beneath = s3_buckets.list_prefix_grants(connection, bucket_id=object_id)
+            elif self.kind == "FUNCTION":
+                overload = OverloadReference(self.name, self.types)
+                kind, object_id = session.find_function_or_translator(overload).securable
+            elif self.kind == "INTEGRATION":
+                record = session.find_api_integration(self.name.parts[0])
+                kind, object_id = "INTEGRATION", record.integration_id
+            else:
+                level = NameLevel(self.kind or "")
+                kind, (object_id, _) = level.object_kind, session.find_object(level, self.name)
+            grants = access_control.list_grants(connection, kind=kind, object_id=object_id)
+            rows: Iterable[ShowRow] = _list_grant_rows(grants, session, beneath)
         else:
             name = session.role if self.name is None else self.name.parts[0]
             rows = self._list_rows_of_principal(name, session)
         return StatementResult(_GRANT_COLUMNS, tuple(rows))
-
-    def _list_rows_on_object(
-        self, name: ObjectName, session: StatementSession
-    ) -> Iterable[ShowRow]:
-        connection = session.connection
-        kind: ObjectKind
-        beneath: Iterable[PrefixGrant] = ()
-        if self.kind == "BUCKET":
-            kind, object_id = "BUCKET", session.find_bucket(name.parts[0]).bucket_id
-            beneath = s3_buckets.list_prefix_grants(connection, bucket_id=object_id)
-        elif self.kind == "FUNCTION":
-            overload = OverloadReference(name, self.types)
-            kind, object_id = session.find_function_or_translator(overload).securable
-        elif self.kind == "INTEGRATION":
-            record = session.find_api_integration(name.parts[0])
-            kind, object_id = "INTEGRATION", record.integration_id
-        else:
-            level = NameLevel(self.kind or "")
-            kind, (object_id, _) = level.object_kind, session.find_object(level, name)
-        grants = access_control.list_grants(connection, kind=kind, object_id=object_id)
-        return _list_grant_rows(grants, session, beneath)
 
     def _list_rows_of_principal(self, name: str, session: StatementSession) -> Iterable[ShowRow]:
         connection, shown = session.connection, to_display_name(name)
@@ -334,7 +329,16 @@ def parse_grant_or_revoke(revoke: bool, cursor: TokenCursor) -> Statement:
     if revoke and cursor.is_next("GRANT", "OPTION"):
         raise _grant_option_error(cursor)
     if cursor.accept("ROLE"):
-        return _parse_role_grant(cursor, revoke=revoke)
+        role = cursor.parse_identifier("a role")
+        cursor.expect("FROM" if revoke else "TO")
+        if cursor.is_next("ROLE"):
+            raise cursor.make_error(
+                "Roles within roles are not supported: grant the role to each user"
+            )
+        cursor.expect("USER")
+        user = cursor.parse_identifier("a user")
+        cursor.expect_end("the user's name")
+        return GrantRole(role, user, revoke)
     words: dict[str, SqlToken] = {}
     while not words or cursor.accept(","):
         at = cursor.current
@@ -382,17 +386,6 @@ def _parse_bucket_grant(
     if prefix is not None and "OWNERSHIP" in privileges:
         raise cursor.make_error("OWNERSHIP is of a whole bucket: leave PREFIX out")
     return GrantOnBucket(_parse_grantee(cursor, privileges, revoke=revoke), bucket, prefix)
-
-
-def _parse_role_grant(cursor: TokenCursor, *, revoke: bool) -> GrantRole:
-    role = cursor.parse_identifier("a role")
-    cursor.expect("FROM" if revoke else "TO")
-    if cursor.is_next("ROLE"):
-        raise cursor.make_error("Roles within roles are not supported: grant the role to each user")
-    cursor.expect("USER")
-    user = cursor.parse_identifier("a user")
-    cursor.expect_end("the user's name")
-    return GrantRole(role, user, revoke)
 
 
 def _parse_grant_on_many(

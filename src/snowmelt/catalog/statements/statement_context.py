@@ -426,10 +426,21 @@ class ShowObjects(Statement):
         columns = tuple(self.listing.columns.split())
         if self.with_history:
             columns = (*columns, "dropped_on")
-        rows = self._filter_rows(self.listing.list_rows(self, session), columns.index("name"))
+        pattern, at = _compile_like_pattern(self.like_pattern), columns.index("name")
+        found = (
+            row
+            for row in self.listing.list_rows(self, session)
+            if pattern.fullmatch(name := str(row[at])) and name.startswith(self.starts_with or "")
+        )
+        rows = tuple(islice(found, self.limit))
         if self.terse:
-            columns, rows = self._to_terse_rows(columns, rows)
-        return StatementResult(columns, tuple(rows))
+            # What a kind lacks is NULL.
+            words = self.listing.words
+            kind = {"kind": _TERSE_KINDS.get(words, words.removesuffix("S"))}
+            shown = [dict(zip(columns, row, strict=True)) | kind for row in rows]
+            columns = (*_TERSE_COLUMNS, "dropped_on") if self.with_history else _TERSE_COLUMNS
+            rows = tuple(tuple(map(row.get, columns)) for row in shown)
+        return StatementResult(columns, rows)
 
     def resolve_scope(
         self, session: StatementSession, bare_level: NameLevel | None = None
@@ -450,31 +461,11 @@ class ShowObjects(Statement):
         table = session.find_table(session.resolve_table_name(name)).name
         return table.database, table.schema, table.table
 
-    def _filter_rows(self, rows: Iterable[ShowRow], name_index: int) -> Iterator[ShowRow]:
-        pattern = _compile_like_pattern("%" if self.like_pattern is None else self.like_pattern)
-        found = (
-            row
-            for row in rows
-            if pattern.fullmatch(name := str(row[name_index]))
-            and name.startswith(self.starts_with or "")
-        )
-        return islice(found, self.limit)
 
-    def _to_terse_rows(
-        self, columns: tuple[str, ...], rows: Iterable[ShowRow]
-    ) -> tuple[tuple[str, ...], Iterator[ShowRow]]:
-        """Return the columns of SHOW TERSE, and the rows with these; what a kind lacks is NULL."""
-        words = self.listing.words
-        kind = {"kind": _TERSE_KINDS.get(words, words.removesuffix("S"))}
-        wanted = (*_TERSE_COLUMNS, "dropped_on") if self.with_history else _TERSE_COLUMNS
-        shown = (dict(zip(columns, row, strict=True)) | kind for row in rows)
-        return wanted, (tuple(map(row.get, wanted)) for row in shown)
-
-
-def _compile_like_pattern(like_pattern: str) -> re.Pattern[str]:
+def _compile_like_pattern(like_pattern: str | None) -> re.Pattern[str]:
     r"""Translate `%`, `_` and `\` of LIKE; SHOW compares without regard to case."""
     parts: list[str] = []
-    letters = iter(like_pattern)
+    letters = iter("%" if like_pattern is None else like_pattern)
     for letter in letters:
         if letter == "\\":
             parts.append(re.escape(next(letters, letter)))

@@ -233,7 +233,22 @@ def open_channels(
             stored_opens[request.key] = _StoredOpen(
                 record.client_sequencer, record.row_sequencer, record.offset_token, now, owner
             )
-        history.append(_to_history_row(record, request, previous))
+        history.append(
+            (
+                record.table_id,
+                record.name,
+                "opened",
+                model.to_microseconds(record.opened_at),
+                record.client_sequencer,
+                record.row_sequencer,
+                record.offset_token,
+                request.user,
+                request.client_prefix,
+                request.request_id,
+                previous.owner_user if previous else None,
+                previous.client_prefix if previous else None,
+            )
+        )
         results.append(OpenChannelResult(record, owner, is_replayed=False))
     if history:
         opened = {row[1] for row in history}
@@ -437,25 +452,6 @@ _HISTORY_COLUMNS = (
     *("table_id", "channel", "event", "at", "client_sequencer", "row_sequencer", "offset_token"),
     *("user", "client_prefix", "request_id", "previous_user", "previous_owner"),
 )
-
-
-def _to_history_row(
-    record: ChannelRecord, request: ChannelOpen, previous: ChannelRecord | None
-) -> tuple[Any, ...]:
-    return (
-        record.table_id,
-        record.name,
-        "opened",
-        model.to_microseconds(record.opened_at),
-        record.client_sequencer,
-        record.row_sequencer,
-        record.offset_token,
-        request.user,
-        request.client_prefix,
-        request.request_id,
-        previous.owner_user if previous else None,
-        previous.client_prefix if previous else None,
-    )
 
 
 _OPENED_COLUMNS = (

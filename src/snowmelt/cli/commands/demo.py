@@ -39,20 +39,16 @@ def run(options: argparse.Namespace) -> int:
 
     from snowmelt.cli.flights_demo.scenario import DemoScenario  # needs the demo's extra packages
 
-    folder = _reset_folder(options.folder)
+    if options.folder.exists() and any(options.folder.iterdir()):
+        if not (options.folder / _MARKER_FILE).exists():
+            raise ConfigurationError(
+                setting="--folder",
+                reason=f"{options.folder} is not empty and not of an earlier demo",
+            )
+        shutil.rmtree(options.folder)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    (options.folder / _MARKER_FILE).touch()
+    folder = options.folder.resolve()
     # Without a terminal rich would fold the closing table at 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 120)
     return 0 if DemoScenario(folder, options.rows_per_s, console).run() else 1
-
-
-def _reset_folder(folder: Path) -> Path:
-    """Empty the folder of an earlier demo; refuse one that is anything else."""
-    if folder.exists() and any(folder.iterdir()):
-        if not (folder / _MARKER_FILE).exists():
-            raise ConfigurationError(
-                setting="--folder", reason=f"{folder} is not empty and not of an earlier demo"
-            )
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _MARKER_FILE).touch()
-    return folder.resolve()

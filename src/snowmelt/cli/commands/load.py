@@ -62,7 +62,13 @@ def run(options: argparse.Namespace) -> int:
     for title, report in reports:
         changed |= bool(report.differences)
         answered |= report.error is None
-        _print_report(title, report)
+        print(f"{title}: {report.runs} runs, {report.output_bytes:,} bytes")
+        if report.error is not None:
+            print(f"  refused: {report.error}")
+        for difference in report.differences[:_MAX_SHOWN_DIFFERENCES]:
+            print(f"  {difference}")
+        if len(report.differences) > _MAX_SHOWN_DIFFERENCES:
+            print(f"  … and {len(report.differences) - _MAX_SHOWN_DIFFERENCES} more")
     if not (changed or answered):
         print(f"{name}: it refuses all of it, so nothing is known of its output.")
         return 1
@@ -87,16 +93,6 @@ def _check_filter_inputs(
             (title, check_filter_with_chunkings(definition, given, data))
             for title, data in inputs.items()
         ]
-
-
-def _print_report(title: str, report: FilterReport) -> None:
-    print(f"{title}: {report.runs} runs, {report.output_bytes:,} bytes")
-    if report.error is not None:
-        print(f"  refused: {report.error}")
-    for difference in report.differences[:_MAX_SHOWN_DIFFERENCES]:
-        print(f"  {difference}")
-    if len(report.differences) > _MAX_SHOWN_DIFFERENCES:
-        print(f"  … and {len(report.differences) - _MAX_SHOWN_DIFFERENCES} more")
 
 
 def _read_library_files(path: Path) -> dict[str, bytes]:

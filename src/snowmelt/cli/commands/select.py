@@ -78,7 +78,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Stream the answer to standard output."""
-    request = _build_request(options)
+    from snowmelt.select.dialect import Dialect
+    from snowmelt.select.request import CsvOutput, JsonOutput, ObjectCompression, SelectRequest
+
+    suffixes = Path(options.source).suffixes[-2:] if options.source != _STDIN_SOURCE else []
+    packed = _COMPRESSION_BY_SUFFIX.get(suffixes[-1].lower()) if suffixes else None
+    if packed:
+        suffixes.pop()
+    compression = options.compression.upper() if options.compression else packed or "NONE"
+    dialect = Dialect(options.dialect)
+    request = SelectRequest(
+        expression=options.sql,
+        input=_build_input(options, suffixes[-1].lower() if suffixes else "", dialect),
+        output=CsvOutput() if options.format == "csv" else JsonOutput(),
+        compression=ObjectCompression(compression),
+        scan_range=_parse_scan_range(options.scan_range),
+        dialect=dialect,
+    )
     with contextlib.closing(_stream_payloads(options, request)) as payloads:
         if options.format == "table":
             _print_table(payloads)
@@ -135,26 +151,6 @@ def _expand_paths(pattern_text: str) -> Path | list[Path]:
     if not found:
         raise UserError(f"No file is called {pattern_text}.")
     return found
-
-
-def _build_request(options: argparse.Namespace) -> SelectRequest:
-    from snowmelt.select.dialect import Dialect
-    from snowmelt.select.request import CsvOutput, JsonOutput, ObjectCompression, SelectRequest
-
-    suffixes = Path(options.source).suffixes[-2:] if options.source != _STDIN_SOURCE else []
-    packed = _COMPRESSION_BY_SUFFIX.get(suffixes[-1].lower()) if suffixes else None
-    if packed:
-        suffixes.pop()
-    compression = options.compression.upper() if options.compression else packed or "NONE"
-    dialect = Dialect(options.dialect)
-    return SelectRequest(
-        expression=options.sql,
-        input=_build_input(options, suffixes[-1].lower() if suffixes else "", dialect),
-        output=CsvOutput() if options.format == "csv" else JsonOutput(),
-        compression=ObjectCompression(compression),
-        scan_range=_parse_scan_range(options.scan_range),
-        dialect=dialect,
-    )
 
 
 def _build_input(options: argparse.Namespace, suffix: str, dialect: str) -> InputFormat:

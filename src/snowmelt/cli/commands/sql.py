@@ -91,7 +91,15 @@ class _ScriptRunner:
             self._run_query(statement.text)
             return
         if is_copy_statement(statement.text):
-            self._run_copy(statement.text)
+            from snowmelt.loaders.copy_job import run_copy
+            from snowmelt.loaders.load_task_execution import LocalTaskRunner
+
+            context = make_copy_context(
+                self._options, self._settings, self._open_catalog_database()
+            )
+            print_copy_result(
+                run_copy(context, statement.text, LocalTaskRunner()), self._options.format
+            )
             return
         result = execute_statement(
             self._open_catalog_database(statement.text),
@@ -115,13 +123,6 @@ class _ScriptRunner:
             catalog = opening_catalog(self._settings, create=words in _CATALOG_CREATING_STATEMENTS)
             self._database = self._exit_stack.enter_context(catalog)
         return self._database
-
-    def _run_copy(self, text: str) -> None:
-        from snowmelt.loaders.copy_job import run_copy
-        from snowmelt.loaders.load_task_execution import LocalTaskRunner
-
-        context = make_copy_context(self._options, self._settings, self._open_catalog_database())
-        print_copy_result(run_copy(context, text, LocalTaskRunner()), self._options.format)
 
     def _run_query(self, text: str) -> None:
         if self._lake is None:

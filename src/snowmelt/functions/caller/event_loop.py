@@ -68,17 +68,6 @@ _event_loop_threads: dict[int, EventLoopThread] = {}
 _start_locks: dict[int, threading.Lock] = {}
 
 
-def get_event_loop_thread() -> EventLoopThread:
-    """Return this process's thread for calls, started by the first who asks."""
-    process = os.getpid()
-    found = _event_loop_threads.get(process)
-    if found is None:
-        with _start_locks.setdefault(process, threading.Lock()):
-            found = _event_loop_threads.get(process) or EventLoopThread()
-            _event_loop_threads[process] = found
-    return found
-
-
 # Closing a connection takes no time; a loop that was stopped at the process's end takes forever.
 _CLOSE_TIMEOUT_S = 5.0
 
@@ -121,7 +110,13 @@ class InFlightCalls:
     """All calls of one task that are under way."""
 
     def __init__(self) -> None:
-        self._event_loop_thread = get_event_loop_thread()
+        process = os.getpid()
+        found = _event_loop_threads.get(process)
+        if found is None:
+            with _start_locks.setdefault(process, threading.Lock()):
+                found = _event_loop_threads.get(process) or EventLoopThread()
+                _event_loop_threads[process] = found
+        self._event_loop_thread = found
         self.loop, self.client = self._event_loop_thread.loop, self._event_loop_thread.client
         self._pending_calls: set[InFlightCall] = set()
         self._awaited_call: InFlightCall | None = None

@@ -370,7 +370,23 @@ class CallPipeline:
                     continue
                 part.error = part.make_error(f"row {part.first_row} alone is too large: {error}")
                 part.is_service_error = True
-            self._complete_part(part)
+            if part.values is None:
+                part.values = pa.nulls(part.request.rows, self._result_type)
+            if part.in_flight_call is not None:
+                if part.error is None:
+                    self._circuit_breaker.record_success()
+                    if part.split is not None:
+                        part.split.lower_limit_after_both_halves()
+                elif part.is_service_error:
+                    self._circuit_breaker.record_failure(str(part.error), part.record.status)
+            if part.error is not None:
+                part.record.error = str(part.error)
+                self._log_part(part, BatchStatus.FAILED)
+            elif self._plan.options.dry_run:
+                self._log_part(part, BatchStatus.DRY_RUN)
+            else:
+                part.record.row_errors = len(part.failures)
+                self._log_part(part, BatchStatus.OK)
             at += 1
         work = outcome.work
         if work.cache_keys and len(parts) == 1 and parts[0].error is None and not parts[0].failures:
@@ -398,25 +414,6 @@ class CallPipeline:
             part.error, part.is_service_error = error, isinstance(error, RemoteError)
         else:
             part.values, part.failures = answers.values, answers.failures
-
-    def _complete_part(self, part: BatchPart) -> None:
-        if part.values is None:
-            part.values = pa.nulls(part.request.rows, self._result_type)
-        if part.in_flight_call is not None:
-            if part.error is None:
-                self._circuit_breaker.record_success()
-                if part.split is not None:
-                    part.split.lower_limit_after_both_halves()
-            elif part.is_service_error:
-                self._circuit_breaker.record_failure(str(part.error), part.record.status)
-        if part.error is not None:
-            part.record.error = str(part.error)
-            self._log_part(part, BatchStatus.FAILED)
-        elif self._plan.options.dry_run:
-            self._log_part(part, BatchStatus.DRY_RUN)
-        else:
-            part.record.row_errors = len(part.failures)
-            self._log_part(part, BatchStatus.OK)
 
     def _log_part(self, part: BatchPart, status: BatchStatus) -> None:
         part.record.outcome = status

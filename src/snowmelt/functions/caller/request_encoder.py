@@ -251,7 +251,10 @@ def needs_escapes(column: pa.StringArray) -> bool:
     _, offsets, data = column.buffers()
     if data is None or not len(column):
         return False
-    first, last = (_read_offset(offsets, column.offset + at) for at in (0, len(column)))
+    first, last = (
+        int(_INT32_FORMAT.unpack_from(offsets, 4 * (column.offset + at))[0])
+        for at in (0, len(column))
+    )
     written = data.slice(first, last - first).to_pybytes()
     if not written:
         return False
@@ -260,10 +263,6 @@ def needs_escapes(column: pa.StringArray) -> bool:
         or b"\\" in written
         or int(np.minimum.reduce(np.frombuffer(written, np.uint8))) < _SPACE_BYTE
     )
-
-
-def _read_offset(offsets: pa.Buffer, index: int) -> int:
-    return int(_INT32_FORMAT.unpack_from(offsets, 4 * index)[0])
 
 
 def _cast_to_text(column: pa.Array) -> pa.StringArray:

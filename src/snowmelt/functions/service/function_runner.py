@@ -53,27 +53,6 @@ class ResultsMissing(PermanentError):
     code = "results_missing"
 
 
-def call_per_row(
-    call: FunctionCallable, columns: Sequence[Sequence[Any]], row_count: int
-) -> RowResults:
-    """Call once for each row; an exception is that row's alone."""
-    calls = map(call, *columns) if columns else starmap(call, repeat((), row_count))
-    values: list[Any] = []
-    failures: dict[int, Exception] = {}
-    while len(values) < row_count:
-        try:
-            # What came before an exception stays in the list, and `calls` goes on behind it.
-            values.extend(calls)
-            if len(values) < row_count:
-                raise StoppedIteration("it raised StopIteration")  # noqa: TRY301 - a failed row
-        except Overloaded:
-            raise
-        except Exception as error:  # noqa: BLE001 - the author's code may raise anything
-            failures[len(values)] = error
-            values.append(None)
-    return values, failures
-
-
 async def call_per_row_concurrently(
     call: AsyncFunctionCallable,
     columns: Sequence[Sequence[Any]],
@@ -305,7 +284,25 @@ class DeclaredFunction:
     def _run_sync(self, selection: RowSelection, headers: Mapping[str, str]) -> RowResults:
         call, count = self._bind_context(selection, headers), selection.row_count
         if self.options.mode in _PER_ROW_MODES:
-            return call_per_row(call, selection.columns, count)
+            calls = (
+                map(call, *selection.columns)
+                if selection.columns
+                else starmap(call, repeat((), count))
+            )
+            values: list[Any] = []
+            failures: dict[int, Exception] = {}
+            while len(values) < count:
+                try:
+                    # What came before an exception stays in the list, and `calls` goes on behind it.
+                    values.extend(calls)
+                    if len(values) < count:
+                        raise StoppedIteration("it raised StopIteration")  # noqa: TRY301 - a failed row
+                except Overloaded:
+                    raise
+                except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+                    failures[len(values)] = error
+                    values.append(None)
+            return values, failures
         return require_value_per_row(call(*self._get_arguments(selection)), count), {}
 
     async def _run_async(self, selection: RowSelection, headers: Mapping[str, str]) -> RowResults:

@@ -205,7 +205,18 @@ class RemoteService:
             answer = await self._dispatch_request(request)
         except Exception as error:  # noqa: BLE001 - everything becomes an answer
             answer = error_to_response(error, debug=self.options.debug)
-        return self._encode_response(request, answer)
+        headers = {"content-type": "application/json"}
+        body = answer.body
+        if self.options.content_md5:
+            headers["content-md5"] = compression.compute_content_md5(body)
+        if len(body) >= _MIN_COMPRESSED_BYTES:
+            encoding = compression.negotiate_encoding(request.headers.get("accept-encoding"))
+            if encoding is not None:
+                body = compression.compress(body, encoding)
+                headers["content-encoding"] = encoding
+        if answer.retry_after_s is not None:
+            headers["retry-after"] = str(max(round(answer.retry_after_s), 0))
+        return ServiceResponse(answer.status, body, headers)
 
     async def _dispatch_request(self, request: ServiceRequest) -> BatchResponseBody:
         if request.method == "GET":
@@ -275,22 +286,6 @@ class RemoteService:
         if found is None:
             raise FunctionNotFound
         return found
-
-    def _encode_response(
-        self, request: ServiceRequest, batch_response: BatchResponseBody
-    ) -> ServiceResponse:
-        headers = {"content-type": "application/json"}
-        body = batch_response.body
-        if self.options.content_md5:
-            headers["content-md5"] = compression.compute_content_md5(body)
-        if len(body) >= _MIN_COMPRESSED_BYTES:
-            encoding = compression.negotiate_encoding(request.headers.get("accept-encoding"))
-            if encoding is not None:
-                body = compression.compress(body, encoding)
-                headers["content-encoding"] = encoding
-        if batch_response.retry_after_s is not None:
-            headers["retry-after"] = str(max(round(batch_response.retry_after_s), 0))
-        return ServiceResponse(batch_response.status, body, headers)
 
     def asgi(self) -> AsgiApp:
         """Return the service for any ASGI server."""

@@ -118,20 +118,15 @@ class RequestReader:
                 RecursionError,
             ):
                 continue
-            return self._make_argument_batch(rows, has_nulls=decoder is self._nullable_decoder)
+            count = len(rows)
+            # Column by column: zip(*rows) makes an object for each row, and costs a third more.
+            numbers, *columns = ([*map(get, rows)] for get in self._item_getters)
+            if numbers != _make_row_numbers(count):
+                raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
+            for at, convert in self._converters:
+                columns[at] = self._convert_column(columns[at], convert, at)
+            return ArgumentBatch(count, columns, decoder is self._nullable_decoder)
         return self._read_exact(body)
-
-    def _make_argument_batch(
-        self, rows: list[tuple[Any, ...]], *, has_nulls: bool
-    ) -> ArgumentBatch:
-        count = len(rows)
-        # Column by column: zip(*rows) makes an object for each row, and costs a third more.
-        numbers, *columns = ([*map(get, rows)] for get in self._item_getters)
-        if numbers != _make_row_numbers(count):
-            raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
-        for at, convert in self._converters:
-            columns[at] = self._convert_column(columns[at], convert, at)
-        return ArgumentBatch(count, columns, has_nulls)
 
     def _read_exact(self, body: bytes) -> ArgumentBatch:
         """Read what the fast decoders refuse: take it if it can be understood, else say why."""

@@ -64,7 +64,15 @@ def to_python_values(array: pa.Array) -> list[Any]:
     """Return one Python value for each value of an array; None where it is null."""
     kind: Any = array.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _convert_extension(array, kind.extension_name)
+        if kind.extension_name == "arrow.uuid":
+            return _map_non_null(array.storage.to_pylist(), lambda raw: UUID(bytes=raw))
+        if kind.extension_name == "arrow.bool8":
+            return _map_non_null(array.storage.to_pylist(), bool)
+        return (
+            _to_arrow_scalars(array)
+            if kind.extension_name in EXTENSIONS_UNLIKE_STORAGE
+            else to_python_values(array.storage)
+        )
     if _arrow_types.is_dictionary(kind):
         values = to_python_values(array.dictionary)
         return _map_non_null(array.indices.to_pylist(), values.__getitem__)
@@ -76,18 +84,6 @@ def to_python_values(array: pa.Array) -> list[Any]:
         values = to_python_values(array.values)
         return [values[place] for place in _expand_run_indexes(array).to_pylist()]
     return _to_arrow_scalars(array)
-
-
-def _convert_extension(array: Any, name: str) -> list[Any]:
-    if name == "arrow.uuid":
-        return _map_non_null(array.storage.to_pylist(), lambda raw: UUID(bytes=raw))
-    if name == "arrow.bool8":
-        return _map_non_null(array.storage.to_pylist(), bool)
-    return (
-        _to_arrow_scalars(array)
-        if name in EXTENSIONS_UNLIKE_STORAGE
-        else to_python_values(array.storage)
-    )
 
 
 def unwrap_encoding(array: pa.Array) -> pa.Array | None:

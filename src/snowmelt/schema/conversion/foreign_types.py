@@ -24,7 +24,17 @@ def to_plain_value(value: object) -> object:
             break
         value = value.value
     if isinstance(value, np.datetime64):
-        return _plain_datetime64(value)
+        if np.isnat(value):
+            return None
+        found = split_datetime64(value)
+        if not has_time_of_day(value):
+            return found[0].date() if found else format_datetime64(value.astype("datetime64[D]"))
+        if found is None:
+            return format_datetime64(value)
+        clock, nanos = found
+        if nanos % 1000 == 0:
+            return clock.replace(microsecond=nanos // 1000)
+        return f"{clock.isoformat()}.{nanos:09}"
     return None if is_missing(value) else value
 
 
@@ -38,7 +48,15 @@ def is_missing(value: object) -> bool:
 
 def split_datetime64(value: np.datetime64) -> tuple[datetime, int] | None:
     """Return the clock time to the second, and its nanoseconds; None beyond years 1 to 9999."""
-    seconds, nanos = _to_seconds_and_nanos(value)
+    unit = np.datetime_data(value.dtype)[0]
+    if unit not in {"ps", "fs", "as"}:
+        # Days to nanoseconds, whatever the multiple; exactly, in Python's integers.
+        finer = unit if unit in _UNIT_NS else "s"
+        value = value.astype(f"datetime64[{finer}]")
+    else:
+        finer, value = "ns", value.astype("datetime64[ns]")
+    total = int(value.astype(np.int64)) * _UNIT_NS[finer]
+    seconds, nanos = divmod(total, 10**9)
     try:
         return _EPOCH + timedelta(seconds=seconds), nanos
     except OverflowError:
@@ -48,32 +66,6 @@ def split_datetime64(value: np.datetime64) -> tuple[datetime, int] | None:
 def has_time_of_day(value: np.datetime64) -> bool:
     """Tell whether a value is a moment rather than a day, month or year."""
     return np.datetime_data(value.dtype)[0] not in {"Y", "M", "W", "D"}
-
-
-def _plain_datetime64(value: np.datetime64) -> object:
-    if np.isnat(value):
-        return None
-    found = split_datetime64(value)
-    if not has_time_of_day(value):
-        return found[0].date() if found else format_datetime64(value.astype("datetime64[D]"))
-    if found is None:
-        return format_datetime64(value)
-    clock, nanos = found
-    if nanos % 1000 == 0:
-        return clock.replace(microsecond=nanos // 1000)
-    return f"{clock.isoformat()}.{nanos:09}"
-
-
-def _to_seconds_and_nanos(value: np.datetime64) -> tuple[int, int]:
-    unit = np.datetime_data(value.dtype)[0]
-    if unit not in {"ps", "fs", "as"}:
-        # Days to nanoseconds, whatever the multiple; exactly, in Python's integers.
-        finer = unit if unit in _UNIT_NS else "s"
-        value = value.astype(f"datetime64[{finer}]")
-    else:
-        finer, value = "ns", value.astype("datetime64[ns]")
-    total = int(value.astype(np.int64)) * _UNIT_NS[finer]
-    return divmod(total, 10**9)
 
 
 def format_datetime64(value: np.datetime64) -> str:

@@ -134,16 +134,13 @@ class _JsonTextNormalizer:
             elif kind == "string":
                 written = self._normalize_string(written)
             else:
-                self._check_scalar(written)
+                if self.state not in {_EXPECT_VALUE, _EXPECT_FIRST_VALUE}:
+                    raise InvalidJson
+                if len(written) > MAX_DIGITS and sum(map(str.isdecimal, written)) > MAX_DIGITS:
+                    raise JsonLimitExceeded
+                _check_magnitude(written)
+                self.state = _EXPECT_COMMA_OR_END if self.open_containers else _EXPECT_NOTHING
             yield written
-
-    def _check_scalar(self, literal: str) -> None:
-        if self.state not in {_EXPECT_VALUE, _EXPECT_FIRST_VALUE}:
-            raise InvalidJson
-        if len(literal) > MAX_DIGITS and sum(map(str.isdecimal, literal)) > MAX_DIGITS:
-            raise JsonLimitExceeded
-        _check_magnitude(literal)
-        self.state = _EXPECT_COMMA_OR_END if self.open_containers else _EXPECT_NOTHING
 
     def _normalize_string(self, literal: str) -> str:
         content = _unescape(literal[1:-1])
@@ -301,11 +298,18 @@ def _format_foreign_scalar(value: object) -> str | None:
     if is_missing(value):
         return "null"
     if isinstance(value, np.datetime64):
-        return _format_numpy_datetime(value)
-    return _format_date_or_time(value)
-
-
-def _format_date_or_time(value: object) -> str | None:
+        found = split_datetime64(value)
+        if found is None:
+            # A clock time of a year that a datetime does not have.
+            day, _, rest = format_datetime64(value).partition("T")
+            return quote_json_string(
+                f"{day}T{_format_time(time.fromisoformat(rest[:8]), 0)}" if rest else day
+            )
+        clock, nanos = found
+        day = clock.date().isoformat()
+        return quote_json_string(
+            f"{day}T{_format_time(clock, nanos)}" if has_time_of_day(value) else day
+        )
     if isinstance(value, datetime):
         nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
         return quote_json_string(
@@ -317,21 +321,6 @@ def _format_date_or_time(value: object) -> str | None:
     if isinstance(value, date):
         return quote_json_string(value.isoformat())
     return None
-
-
-def _format_numpy_datetime(value: np.datetime64) -> str:
-    found = split_datetime64(value)
-    if found is None:
-        # A clock time of a year that a datetime does not have.
-        day, _, rest = format_datetime64(value).partition("T")
-        return quote_json_string(
-            f"{day}T{_format_time(time.fromisoformat(rest[:8]), 0)}" if rest else day
-        )
-    clock, nanos = found
-    day = clock.date().isoformat()
-    return quote_json_string(
-        f"{day}T{_format_time(clock, nanos)}" if has_time_of_day(value) else day
-    )
 
 
 def _format_string(value: str) -> str:

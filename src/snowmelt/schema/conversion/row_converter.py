@@ -199,7 +199,13 @@ class RowConverter:
         stored = self._try_convert_cached(row)
         if stored is None:
             stored = self._convert_or_raise(row, row_index)
-        self._check_size(stored, row_index)
+        size = sum(map(estimate_value_bytes, stored, self._widths))
+        if size > self._max_row_bytes:
+            raise RowTooLarge(
+                reason=f"rowSizeInBytes:{size:.3f}, "
+                f"maxAllowedRowSizeInBytes:{self._max_row_bytes}, rowIndex:{row_index}",
+                row_index=row_index,
+            )
         return tuple(stored)
 
     def build_table(self, rows: Sequence[tuple[StoredValue, ...]]) -> pa.Table:
@@ -362,7 +368,12 @@ class RowConverter:
             else:
                 given[place] = value
         if extra:
-            raise _unknown_columns_error(extra, row_index)
+            raise InvalidRow(
+                f"{_MESSAGE_PREFIX} Extra columns: [{', '.join(extra)}]. Columns not present in the table "
+                f"shouldn't be specified, rowIndex:{row_index}",
+                row_index=row_index,
+                extra_columns=tuple(extra),
+            )
         missing = [self._columns[place] for place in self._required if place not in given]
         if missing:
             raise _missing_columns_error(missing, row_index)
@@ -377,15 +388,6 @@ class RowConverter:
             place = self._find_position(key)
             if place is not None and value is not None:
                 self._rules[place](value, row_index)
-
-    def _check_size(self, stored: Sequence[StoredValue], row_index: int) -> None:
-        size = sum(map(estimate_value_bytes, stored, self._widths))
-        if size > self._max_row_bytes:
-            raise RowTooLarge(
-                reason=f"rowSizeInBytes:{size:.3f}, "
-                f"maxAllowedRowSizeInBytes:{self._max_row_bytes}, rowIndex:{row_index}",
-                row_index=row_index,
-            )
 
     def _find_oversized_rows(self, arrays: list[pa.Array | pa.ChunkedArray]) -> list[int]:
         sizes = np.zeros(len(arrays[0]))
@@ -473,15 +475,6 @@ def _estimate_piece_bytes(piece: Piece, width_bytes: float | None) -> float:
 def _error_column_names(error: InvalidRow, key: str) -> tuple[str, ...] | None:
     names = error.fields.get(key)
     return names if isinstance(names, tuple) else None
-
-
-def _unknown_columns_error(keys: list[str], row_index: int) -> InvalidRow:
-    return InvalidRow(
-        f"{_MESSAGE_PREFIX} Extra columns: [{', '.join(keys)}]. Columns not present in the table "
-        f"shouldn't be specified, rowIndex:{row_index}",
-        row_index=row_index,
-        extra_columns=tuple(keys),
-    )
 
 
 def _missing_columns_error(columns: list[Column], row_index: int) -> InvalidRow:

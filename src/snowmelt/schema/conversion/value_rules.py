@@ -314,7 +314,7 @@ def _format_json_value(value: object, column: Column, row_index: int, *, signed_
     try:
         return format_json(value, signed_bytes=signed_bytes)
     except LoneSurrogate:
-        raise _invalid_unicode_error(column, row_index) from None
+        raise wrong_value_error(column, row_index, "Invalid Unicode string") from None
     except DuplicateKey as error:
         reason = f"Not a valid JSON: duplicate field {error}"
         raise wrong_value_error(column, row_index, reason) from None
@@ -340,10 +340,6 @@ def _too_complex_error(column: Column, row_index: int) -> TooComplex:
         row_index=row_index,
         reason=f"The JSON {reason}",
     )
-
-
-def _invalid_unicode_error(column: Column, row_index: int) -> InvalidValue:
-    return wrong_value_error(column, row_index, "Invalid Unicode string")
 
 
 # --- Rejection of text in rows of the official Python SDK that may stand for bytes.
