@@ -23,7 +23,7 @@ from workload import DDL, rows
 
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs.load_history import LoadTotals
-from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
+from snowmelt.catalog.jobs.run_history import list_maintenance_runs
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings

@@ -12,7 +12,7 @@ from typing import Self, Unpack
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
+from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult

@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from fixtures.catalog import NAME
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
+from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.security import access_control
 from snowmelt.errors import (

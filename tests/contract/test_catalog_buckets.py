@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fixtures.catalog import KEYRING
 from snowmelt.catalog.objects import s3_buckets, s3_objects
-from snowmelt.catalog.security import access_control, access_keys, encryption_keys
+from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import (
     AlreadyExists,
@@ -39,19 +39,19 @@ def bucket(database):
 def test_a_secret_opens_with_its_master_key_and_id_alone(database):
     with database.writing() as connection:
         access_control.create_user(connection, "U", now=NOW)
-        one = access_keys.create_access_key(connection, KEYRING, "U", now=NOW)
-        two = access_keys.create_access_key(connection, KEYRING, "U", now=NOW)
-        assert access_keys.find_access_key(connection, KEYRING, one.access_key_id) == one
+        one = encryption_keys.create_access_key(connection, KEYRING, "U", now=NOW)
+        two = encryption_keys.create_access_key(connection, KEYRING, "U", now=NOW)
+        assert encryption_keys.find_access_key(connection, KEYRING, one.access_key_id) == one
         assert one.secret not in repr(one)
         assert one.secret != two.secret
         with pytest.raises(ConfigurationError, match="master key"):
-            access_keys.find_access_key(
+            encryption_keys.find_access_key(
                 connection, encryption_keys.KeyRing(b"1" * 32), one.access_key_id
             )
-        access_keys.drop_access_key(connection, "U", one.access_key_id)
-        assert access_keys.find_access_key(connection, KEYRING, one.access_key_id) is None
+        encryption_keys.drop_access_key(connection, "U", one.access_key_id)
+        assert encryption_keys.find_access_key(connection, KEYRING, one.access_key_id) is None
         access_control.drop_user(connection, "U")
-        assert access_keys.list_access_keys(connection) == []
+        assert encryption_keys.list_access_keys(connection) == []
 
 
 @pytest.mark.parametrize(

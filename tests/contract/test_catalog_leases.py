@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from fixtures.catalog import START
-from snowmelt.catalog.jobs import leases, migration_history, services
+from snowmelt.catalog.jobs import leases, migration_history
 from snowmelt.catalog.jobs.migration_history import MigrationRecord, MigrationTotals
 from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.errors import NotFound
@@ -136,7 +136,7 @@ def test_what_was_migrated_at_an_instant_counts_commits_only(writing):
 
 
 def test_a_deployment_has_a_number(writing):
-    assert 0 < services.read_deployment_id(writing) < 2**31
+    assert 0 < leases.read_deployment_id(writing) < 2**31
 
 
 def test_a_renewal_after_the_release_does_not_bring_the_lease_back(writing):

@@ -5,9 +5,8 @@ import datetime as dt
 import pytest
 
 from fixtures.catalog import START
-from snowmelt.catalog.jobs import maintenance_history
-from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind, MaintenanceTotals
-from snowmelt.catalog.jobs.run_history import RunState
+from snowmelt.catalog.jobs import run_history
+from snowmelt.catalog.jobs.run_history import MaintenanceKind, MaintenanceTotals, RunState
 
 
 @pytest.fixture
@@ -21,10 +20,10 @@ def _at(seconds: float) -> dt.datetime:
 
 
 def test_a_run_is_closed_once_with_what_it_did(writing):
-    maintenance_history.start_maintenance_run(writing, "a", 7, MaintenanceKind.COMPACTION, _at(0))
-    maintenance_history.start_maintenance_run(writing, "b", 7, MaintenanceKind.EXPIRY, _at(1))
-    maintenance_history.start_maintenance_run(writing, "c", 8, MaintenanceKind.COMPACTION, _at(2))
-    assert [run.run_id for run in maintenance_history.list_running_maintenance(writing, 7)] == [
+    run_history.start_maintenance_run(writing, "a", 7, MaintenanceKind.COMPACTION, _at(0))
+    run_history.start_maintenance_run(writing, "b", 7, MaintenanceKind.EXPIRY, _at(1))
+    run_history.start_maintenance_run(writing, "c", 8, MaintenanceKind.COMPACTION, _at(2))
+    assert [run.run_id for run in run_history.list_running_maintenance(writing, 7)] == [
         "a",
         "b",
     ]
@@ -32,21 +31,21 @@ def test_a_run_is_closed_once_with_what_it_did(writing):
         rows=10, files_before=8, bytes_before=80, files_after=1, bytes_after=60, snapshot_id=2**60
     )
     state = RunState.COMMITTED
-    assert maintenance_history.finish_maintenance_run(writing, "a", state, now=_at(5), totals=done)
-    assert not maintenance_history.finish_maintenance_run(writing, "a", RunState.LOST, now=_at(6))
-    assert maintenance_history.finish_maintenance_run(
+    assert run_history.finish_maintenance_run(writing, "a", state, now=_at(5), totals=done)
+    assert not run_history.finish_maintenance_run(writing, "a", RunState.LOST, now=_at(6))
+    assert run_history.finish_maintenance_run(
         writing, "b", RunState.FAILED, now=_at(7), message="the disk is full"
     )
-    assert maintenance_history.list_running_maintenance(writing, 7) == []
-    assert maintenance_history.find_maintenance_commit_times(writing, 7) == {"a": _at(5)}
-    assert maintenance_history.find_maintenance_commit_times(writing, 8) == {}
-    second, first = maintenance_history.list_maintenance_runs(writing, 7)
+    assert run_history.list_running_maintenance(writing, 7) == []
+    assert run_history.find_maintenance_commit_times(writing, 7) == {"a": _at(5)}
+    assert run_history.find_maintenance_commit_times(writing, 8) == {}
+    second, first = run_history.list_maintenance_runs(writing, 7)
     assert (second.state, second.message) == (RunState.FAILED, "the disk is full")
     assert (first.rows, first.files_before, first.snapshot_id) == (10, 8, 2**60)
-    assert [run.run_id for run in maintenance_history.list_maintenance_runs(writing)] == [
+    assert [run.run_id for run in run_history.list_maintenance_runs(writing)] == [
         "c",
         "b",
         "a",
     ]
-    assert maintenance_history.find_maintenance_run(writing, "c").kind is MaintenanceKind.COMPACTION
-    assert maintenance_history.find_maintenance_run(writing, "d") is None
+    assert run_history.find_maintenance_run(writing, "c").kind is MaintenanceKind.COMPACTION
+    assert run_history.find_maintenance_run(writing, "d") is None

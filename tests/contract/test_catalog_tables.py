@@ -7,8 +7,7 @@ import sqlalchemy as sa
 
 from fixtures.catalog import COLUMNS, NAME, advance
 from snowmelt.catalog import model
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
-from snowmelt.catalog.model.records import MetadataPointer
+from snowmelt.catalog.model.records import ACCOUNTADMIN, MetadataPointer
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.errors import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.objects import error_table_lookup
+from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import PrivilegeMissing, StatementError
@@ -29,7 +29,7 @@ def shown(world, table: str = "t") -> str:
 
 def target(world):
     with world.database.reading() as connection:
-        return error_table_lookup.find_error_table(connection, world.table())
+        return tables.find_error_table(connection, world.table())
 
 
 def test_a_table_that_is_not_there_is_created_and_told(world, run):
@@ -77,9 +77,9 @@ def test_who_may_name_one_and_who_may_feed_it(world, run):
         run("ALTER TABLE t SET ERROR_TABLE = mine", user="SOMEONE")
     bad = target(world).table_id
     with world.database.reading() as connection:
-        assert not error_table_lookup.can_write_error_rows(connection, "LOADING", bad)
+        assert not tables.can_write_error_rows(connection, "LOADING", bad)
         assert not access_control.has_privilege(connection, "LOADING", "TABLE", bad, "INSERT")
     run("GRANT INSERT ON TABLE t TO ROLE loading")
     with world.database.reading() as connection:
-        assert error_table_lookup.can_write_error_rows(connection, "LOADING", bad)
+        assert tables.can_write_error_rows(connection, "LOADING", bad)
         assert not access_control.has_privilege(connection, "LOADING", "TABLE", bad, "INSERT")

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from fixtures.catalog import NAME, advance
-from snowmelt.catalog.objects import retention, tables
+from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.streaming import channels, chunks
@@ -209,13 +209,13 @@ def test_who_owned_it_and_may_create_restores_it(world, run):
 def test_what_clean_up_has_taken_does_not_come_back(world, run):
     table = world.table()
     with world.database.writing() as connection:
-        assert not retention.mark_purged_if_expired(connection, table.table_id, world.now)
+        assert not namespaces.mark_purged_if_expired(connection, table.table_id, world.now)
     run("DROP TABLE t")
     # A clean-up whose clock is ahead by more than the retention.
     ahead = world.now + dt.timedelta(days=1)
     with world.database.writing() as connection:
-        assert not retention.mark_purged_if_expired(connection, table.table_id, world.now)
-        assert retention.mark_purged_if_expired(connection, table.table_id, ahead)
+        assert not namespaces.mark_purged_if_expired(connection, table.table_id, world.now)
+        assert namespaces.mark_purged_if_expired(connection, table.table_id, ahead)
     with pytest.raises(NotRestorable):
         run("UNDROP TABLE t")
     with world.database.writing() as connection:
@@ -235,7 +235,7 @@ def test_either_undrop_or_clean_up_has_a_table_never_both(world, run):
         def clean(table_id=table.table_id, ahead=ahead, purged=purged, start=start):
             start.wait()
             with world.database.writing() as connection:
-                purged.append(retention.mark_purged_if_expired(connection, table_id, ahead))
+                purged.append(namespaces.mark_purged_if_expired(connection, table_id, ahead))
 
         cleaner = threading.Thread(target=clean)
         cleaner.start()

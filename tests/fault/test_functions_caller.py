@@ -17,7 +17,7 @@ from multiprocessing import get_context
 import pytest
 
 from snowmelt.functions.caller import pipeline
-from snowmelt.functions.caller.call_log import BatchStatus
+from snowmelt.functions.caller.plan import BatchStatus
 from support import call_plans, function_calls
 from support.call_logs import InMemoryCallLog
 from support.ports import free_port

@@ -18,7 +18,7 @@ import snowmelt
 from fixtures.services import metric
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_and_upgrade_database
-from snowmelt.catalog.jobs.services import list_services
+from snowmelt.catalog.jobs.leases import list_services
 from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store

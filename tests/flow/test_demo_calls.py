@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.catalog.db.database import open_and_upgrade_database
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
+from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import FunctionName, list_callable_functions
 from snowmelt.catalog.statements.executor import execute_statement
-from snowmelt.cli.flights_demo import dataset, function_chapter
+from snowmelt.cli.flights_demo import dataset, scenario
 from snowmelt.clock import SystemClock
 from snowmelt.functions.caller.pipeline import call_function
 from snowmelt.functions.caller.plan import CallPlan, QueryPosition
@@ -23,16 +23,16 @@ from support.call_logs import InMemoryCallLog
 @pytest.mark.slow
 def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
     flights = dataset.load_flights()
-    expected = function_chapter.compute_expected_calls(flights)
+    expected = scenario.compute_expected_calls(flights)
     routes = Counter(zip(flights["origin"].to_pylist(), flights["dest"].to_pylist(), strict=True))
     ledger = InMemoryCallLog()
     with (
         closing(open_and_upgrade_database(str(tmp_path / "catalog.db"))) as database,
-        function_chapter.AirportServiceProcess(tmp_path / "airports.log") as service,
+        scenario.AirportServiceProcess(tmp_path / "airports.log") as service,
     ):
         for statement in (
             "CREATE DATABASE demo",
-            *function_chapter.build_function_statements(service.url),
+            *scenario.build_function_statements(service.url),
         ):
             execute_statement(database, statement, user=None, clock=SystemClock())
 
@@ -67,7 +67,7 @@ def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
 
 
 def test_the_service_ends_with_its_context(tmp_path):
-    with function_chapter.AirportServiceProcess(tmp_path / "airports.log") as service:
+    with scenario.AirportServiceProcess(tmp_path / "airports.log") as service:
         process = service._process
         os.kill(process.pid, 0)
     assert process.returncode is not None

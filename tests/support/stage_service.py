@@ -7,7 +7,7 @@ import datetime as dt
 import snowmelt
 from fixtures.service import KeyPair, prepare_loading
 from snowmelt.catalog.db.database import open_and_upgrade_database
-from snowmelt.catalog.jobs import services
+from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
 from snowmelt.client.service_requests import ApiClient
@@ -83,4 +83,4 @@ class House:
     @property
     def suffix(self) -> str:
         with self.database.reading() as connection:
-            return f"_{services.read_deployment_id(connection)}"
+            return f"_{leases.read_deployment_id(connection)}"

@@ -13,7 +13,7 @@ from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.local_bucket import LocalBucket
 from snowmelt.buckets.mounted_store_bucket import MountedBucket
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PUBLIC
+from snowmelt.catalog.model.records import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.objects import s3_buckets
 from snowmelt.catalog.objects.s3_buckets import BucketPrivileges, BucketRecord
 from snowmelt.catalog.security import access_control

@@ -176,7 +176,7 @@ def make_copy_context(
     options: argparse.Namespace, settings: Settings, database: Database, *more_reserved: str
 ) -> CopyContext:
     """Return what a COPY of a command runs with: by the catalog's clock, and as its `--role`."""
-    from snowmelt.catalog.db.database_server_clock import open_catalog_clock
+    from snowmelt.catalog.db.database import open_catalog_clock
     from snowmelt.load.udx.shared_progress_page import UserCodeLimits
     from snowmelt.loaders.copy_job import CopyContext
 

@@ -1,8 +1,7 @@
 """External functions: definitions, the caller, the service SDK and test proxies.
 
 `signature`: SQL types, arguments and signatures of functions.
-`definition`: external functions, API integrations and translators as records.
-`ddl_writer`: CREATE EXTERNAL FUNCTION statements from definitions.
+`definition`: external functions, API integrations and translators; CREATE statements of them.
 `urls`: parsing and normalization of service URLs, allowed and blocked prefixes.
 `errors`: errors of the caller and of the service.
 `wire`: the JSON format of batches, with headers, values and compression.

@@ -8,10 +8,9 @@ from typing import Any
 
 from snowmelt.clock import Clock
 from snowmelt.functions.caller.attempts import NoCallLimits, RetryingSender, make_call_failed
-from snowmelt.functions.caller.call_log import CallRecord
 from snowmelt.functions.caller.http_client import HttpClient, new_event_loop
 from snowmelt.functions.caller.http_request import TranslatedRequest
-from snowmelt.functions.caller.plan import CallerOptions, CallPlan
+from snowmelt.functions.caller.plan import CallerOptions, CallPlan, CallRecord
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction, RequestCompression
 from snowmelt.functions.errors import PayloadTooLarge, ResponseInvalid
 from snowmelt.functions.signature import FunctionSignature

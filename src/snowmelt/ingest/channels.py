@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs import services
+from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects import channel_tombstones, error_table_lookup, tables
+from snowmelt.catalog.objects import channel_tombstones, tables
 from snowmelt.catalog.objects.renames_and_evolution import evolve_table, make_column
 from snowmelt.catalog.objects.tables import find_current_name
 from snowmelt.catalog.security import access_control
@@ -98,7 +98,7 @@ class ChannelService:
         """
         with self.database.writing() as connection:
             resolve_effective_role(connection, requester.user, _parse_role(request.role))
-            deployment_id = services.read_deployment_id(connection)
+            deployment_id = leases.read_deployment_id(connection)
             if request.client_prefix is None:
                 prefix = unregistered_blobs.issue_client_prefix(
                     connection, requester.user, self.clock.now()
@@ -301,7 +301,7 @@ class ChannelService:
         try:
             access_control.require_table_privilege(connection, effective, table, _WRITE_PRIVILEGE)
         except UserError:
-            if not error_table_lookup.can_write_error_rows(connection, effective, table.table_id):
+            if not tables.can_write_error_rows(connection, effective, table.table_id):
                 raise
         return table
 
@@ -411,7 +411,7 @@ def _build_channel_status(
 
 
 def _find_error_table_name(connection: sa.Connection, table: TableRecord) -> str | None:
-    found = error_table_lookup.find_error_table(connection, table)
+    found = tables.find_error_table(connection, table)
     return None if found is None else str(found.name)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from snowmelt.catalog.security import access_keys
+from snowmelt.catalog.security import encryption_keys
 from snowmelt.clock import Clock
 from snowmelt.wire.streaming import StageLocation
 
@@ -83,7 +83,7 @@ class EndpointStageLocator:
 
     def issue_grant(self, requester: StageRequester, prefix: str) -> StageGrant:
         """Return the bucket's part for the prefix, with new credentials."""
-        credentials = access_keys.issue_stage_credentials(
+        credentials = encryption_keys.issue_stage_credentials(
             self.keyring,
             requester.user,
             prefix,

@@ -21,8 +21,7 @@ from zoneinfo import ZoneInfo
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects.error_table_lookup import find_error_table
-from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.objects.tables import find_error_table, find_table
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.streaming.channels import find_channel
 from snowmelt.client.channel import Channel

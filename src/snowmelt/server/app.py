@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.responses import Response
 
-from snowmelt.catalog.db.database import Database, open_and_upgrade_database
-from snowmelt.catalog.db.database_server_clock import DatabaseServerClock
-from snowmelt.catalog.jobs import services
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
+from snowmelt.catalog.db.database import Database, DatabaseServerClock, open_and_upgrade_database
+from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import KeyRing, open_or_create_keyring
 from snowmelt.clock import Clock, SystemClock
@@ -114,7 +113,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
     database = open_and_upgrade_database(settings.catalog_url, clock=machine)
     clock = DatabaseServerClock(machine)
     with database.reading() as connection:
-        deployment_id = services.read_deployment_id(connection)
+        deployment_id = leases.read_deployment_id(connection)
         clock.synchronize(connection)
     try:
         keyring = open_or_create_keyring(database, settings.keys_dir)

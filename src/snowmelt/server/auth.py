@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import SecurityIntegration
-from snowmelt.catalog.security import access_control, access_keys
+from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.catalog.security.access_control import UserRecord
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.security.oauth_integrations import find_integration_by_issuer
@@ -327,7 +327,7 @@ class Authenticator:
     def _verify_access_key_token(self, token: str) -> tuple[Principal, float]:
         key_id, _, secret = token.partition(".")
         with self._database.reading() as connection:
-            key = access_keys.find_access_key(connection, self._keyring, key_id)
+            key = encryption_keys.find_access_key(connection, self._keyring, key_id)
         if key is None or not secrets.compare_digest(key.secret.encode(), secret.encode()):
             raise _log_and_make_error(f"there is no access key {key_id[:80]!r} with this secret")
         return Principal(key.user, RoleScope(())), math.inf

@@ -25,15 +25,16 @@ import pyarrow as pa
 
 import snowmelt
 from snowmelt import config
-from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.db.database_server_clock import MAX_CLOCK_SKEW_S, DatabaseServerClock
+from snowmelt.catalog.db.database import MAX_CLOCK_SKEW_S, Database, DatabaseServerClock
 from snowmelt.catalog.jobs import leases
-from snowmelt.catalog.jobs.leases import lease_owner_prefix, new_lease_owner, renewing_lease
-from snowmelt.catalog.jobs.services import (
+from snowmelt.catalog.jobs.leases import (
     HEARTBEAT_INTERVAL_S,
     ServiceRecord,
     deregister_service,
+    lease_owner_prefix,
+    new_lease_owner,
     record_heartbeat,
+    renewing_lease,
 )
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels, row_request_state, unregistered_blobs

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs import services
+from snowmelt.catalog.jobs import leases
 from snowmelt.clock import Clock
 from snowmelt.errors import ConfigurationError, SnowmeltError
 from snowmelt.server.metrics import (
@@ -46,7 +46,7 @@ def make_health_route(database: Database, stage: Store, threads: Executor) -> Ro
 
     def ping_catalog() -> None:
         with database.reading() as connection:
-            services.read_deployment_id(connection)
+            leases.read_deployment_id(connection)
 
     def check_parts() -> dict[str, str]:
         return {

@@ -14,9 +14,8 @@ import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 
-from snowmelt.catalog.db.database import Database, open_and_upgrade_database
-from snowmelt.catalog.db.database_server_clock import open_catalog_clock
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database, open_catalog_clock
+from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id
 from snowmelt.catalog.security.encryption_keys import KeyRing, open_or_create_keyring

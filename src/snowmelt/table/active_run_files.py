@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable
 
 import sqlalchemy as sa
 
-from snowmelt.catalog.jobs import load_history, maintenance_history, migration_history
+from snowmelt.catalog.jobs import load_history, migration_history, run_history
 from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.errors import NotFound
 from snowmelt.storage.store import ObjectInfo
@@ -56,5 +56,5 @@ def _is_active_run(connection: sa.Connection, run_id: str, *, is_young: bool) ->
     except NotFound:
         known = migration_history.find_migration(
             connection, run_id
-        ) or maintenance_history.find_maintenance_run(connection, run_id)
+        ) or run_history.find_maintenance_run(connection, run_id)
         return is_young and known is None

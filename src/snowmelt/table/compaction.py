@@ -19,7 +19,7 @@ import pyarrow as pa
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.leases import renewing_lease
-from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind, MaintenanceTotals
+from snowmelt.catalog.jobs.run_history import MaintenanceKind, MaintenanceTotals
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.clock import Clock
 from snowmelt.errors import TableInconsistent

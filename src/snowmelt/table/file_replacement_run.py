@@ -19,10 +19,9 @@ from pyiceberg.manifest import DataFile
 from snowmelt import failpoints
 from snowmelt.backoff import growing_delays_s
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs import leases, maintenance_history
+from snowmelt.catalog.jobs import leases, run_history
 from snowmelt.catalog.jobs.leases import Lease, new_lease_owner
-from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind, MaintenanceTotals
-from snowmelt.catalog.jobs.run_history import RunState
+from snowmelt.catalog.jobs.run_history import MaintenanceKind, MaintenanceTotals, RunState
 from snowmelt.catalog.model.records import MetadataPointer, TableRecord
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_metadata_pointer
 from snowmelt.clock import Clock, to_epoch_ms
@@ -118,11 +117,11 @@ def begin_maintenance_run(
         )
         if lease is None:
             return None
-        for lost in maintenance_history.list_running_maintenance(connection, table.table_id):
-            maintenance_history.finish_maintenance_run(
+        for lost in run_history.list_running_maintenance(connection, table.table_id):
+            run_history.finish_maintenance_run(
                 connection, lost.run_id, RunState.LOST, now=now, message=_ORPHANED_MESSAGE
             )
-        maintenance_history.start_maintenance_run(connection, run_id, table.table_id, kind, now)
+        run_history.start_maintenance_run(connection, run_id, table.table_id, kind, now)
     try:
         native = load_current_native_table(table)
     except Exception as error:
@@ -184,7 +183,7 @@ def abort_maintenance_run(
 def abort_orphaned_maintenance_runs(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close runs whose process is gone; taking the lease makes sure that they never commit."""
     with database.reading() as connection:
-        if not maintenance_history.list_running_maintenance(connection, table.table_id):
+        if not run_history.list_running_maintenance(connection, table.table_id):
             return
     with database.writing() as connection:
         now = clock.now()
@@ -194,8 +193,8 @@ def abort_orphaned_maintenance_runs(database: Database, table: TableRecord, cloc
         )
         if lease is None:
             return
-        for run in maintenance_history.list_running_maintenance(connection, table.table_id):
-            maintenance_history.finish_maintenance_run(
+        for run in run_history.list_running_maintenance(connection, table.table_id):
+            run_history.finish_maintenance_run(
                 connection, run.run_id, RunState.LOST, now=now, message=_ORPHANED_MESSAGE
             )
         leases.release_lease(connection, lease)
@@ -353,7 +352,7 @@ def _make_pointer_swap(
             )
             closed = leases.holds_lease(
                 connection, run.lease
-            ) and maintenance_history.finish_maintenance_run(
+            ) and run_history.finish_maintenance_run(
                 connection,
                 run.run_id,
                 RunState.COMMITTED,
@@ -394,12 +393,12 @@ def _fail_run_and_release_lease(
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
         leases.release_lease(connection, lease)
-        return maintenance_history.finish_maintenance_run(
+        return run_history.finish_maintenance_run(
             connection, run_id, RunState.FAILED, now=clock.now(), message=reason
         )
 
 
 def _is_committed(database: Database, run: OpenMaintenanceRun) -> bool:
     with database.reading() as connection:
-        found = maintenance_history.find_maintenance_run(connection, run.run_id)
+        found = run_history.find_maintenance_run(connection, run.run_id)
     return found is not None and found.state is RunState.COMMITTED

@@ -4,7 +4,7 @@ A reader's plan lives no longer than the retention. What a plan could still refe
 that long after it was replaced. If a round is interrupted, the next one continues:
 
 * A chunk's blob is deleted when the retention has passed since the commit of the migration, and
-  streams have read it (`snowmelt.catalog.jobs.stream_read_positions`). The rows are marked, the object is
+  streams have read it (`snowmelt.catalog.jobs.load_history`). The rows are marked, the object is
   deleted, then the rows are removed. An object is deleted only if every chunk in it is marked.
 * A blob that was never registered is deleted a day after it was first seen; its tombstone is
   written first.
@@ -31,16 +31,10 @@ import sqlalchemy as sa
 from snowmelt import failpoints
 from snowmelt.blob.encryption import parse_blob_path
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs import (
-    leases,
-    load_history,
-    maintenance_history,
-    migration_history,
-    stream_read_positions,
-)
+from snowmelt.catalog.jobs import leases, load_history, migration_history, run_history
 from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects import retention
+from snowmelt.catalog.objects import namespaces
 from snowmelt.catalog.objects.tables import (
     delete_table_record,
     find_table_by_id,
@@ -190,7 +184,7 @@ def _try_mark_purged(database: Database, table: TableRecord, clock: Clock) -> bo
     if table.kept_until is not None and table.kept_until > clock.now():
         return False
     with database.writing() as connection:
-        return retention.mark_purged_if_expired(connection, table.table_id, clock.now())
+        return namespaces.mark_purged_if_expired(connection, table.table_id, clock.now())
 
 
 def _retire_chunks(
@@ -201,12 +195,10 @@ def _retire_chunks(
         last = table.last_seq
         if table.dropped_at is None:
             last = migration_history.find_migrated_seq(connection, table.table_id, before)
-            mark = stream_read_positions.find_lowest_position(
-                connection, table.incarnation, clock.now()
-            )
+            mark = load_history.find_lowest_position(connection, table.incarnation, clock.now())
             last = last if mark is None else min(last, mark)
         waiting = chunks.list_chunks(connection, table.table_id, 0, last, limit=1)
-        if not waiting and not stream_read_positions.has_expired_positions(
+        if not waiting and not load_history.has_expired_positions(
             connection, table.incarnation, clock.now()
         ):
             return
@@ -214,7 +206,7 @@ def _retire_chunks(
         if table.dropped_at is not None:
             chunks.discard_quarantined_chunks(connection, table.table_id, clock.now())
         chunks.retire_chunks(connection, table.table_id, last, clock.now())
-        stream_read_positions.delete_expired_positions(connection, table.incarnation, clock.now())
+        load_history.delete_expired_positions(connection, table.incarnation, clock.now())
 
 
 def _delete_retired_blobs(
@@ -334,10 +326,7 @@ def _list_running_start_times(connection: sa.Connection, table_id: int) -> list[
     """Return when the loads and compactions began that are at work on a table."""
     return [
         *(load.started_at for load in load_history.list_running_loads(connection, table_id)),
-        *(
-            run.started_at
-            for run in maintenance_history.list_running_maintenance(connection, table_id)
-        ),
+        *(run.started_at for run in run_history.list_running_maintenance(connection, table_id)),
     ]
 
 
@@ -368,7 +357,7 @@ def _map_run_commit_times(connection: sa.Connection, table_id: int) -> dict[str,
     }
     others = load_history.find_load_commit_times(
         connection, table_id
-    ) | maintenance_history.find_maintenance_commit_times(connection, table_id)
+    ) | run_history.find_maintenance_commit_times(connection, table_id)
     return runs | others
 
 

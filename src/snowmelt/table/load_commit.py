@@ -38,9 +38,9 @@ from snowmelt.catalog.jobs.load_history import (
 )
 from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.model.records import MetadataPointer, TableRecord
-from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.tables import (
     create_table,
+    find_error_table,
     find_table,
     find_table_by_id,
     lock_tables,

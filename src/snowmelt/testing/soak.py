@@ -19,8 +19,7 @@ from pathlib import Path
 
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.load_history import list_loads
-from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
-from snowmelt.catalog.jobs.run_history import RunState
+from snowmelt.catalog.jobs.run_history import RunState, list_maintenance_runs
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.errors import InternalError, PlanExpired
 from snowmelt.schema.types import TableName

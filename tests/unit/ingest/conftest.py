@@ -17,8 +17,8 @@ from snowmelt import failpoints
 from snowmelt.blob.encryption import make_blob_path
 from snowmelt.blob.writer import ChunkInput, build_blob
 from snowmelt.catalog.db.database import open_and_upgrade_database
-from snowmelt.catalog.jobs import services
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
+from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import ManualClock
@@ -139,7 +139,7 @@ def world(tmp_path: Path):
     with database.writing() as connection:
         access_control.create_user(connection, USER, default_role=ACCOUNTADMIN, now=NOW)
         access_control.grant_role(connection, ACCOUNTADMIN, USER)
-        deployment_id = services.read_deployment_id(connection)
+        deployment_id = leases.read_deployment_id(connection)
     keyring = encryption_keys.KeyRing(encryption_keys.load_master_key(tmp_path / "keys"))
     stage = LocalStore(tmp_path / "stage")
     known = CatalogCache(database, keyring)

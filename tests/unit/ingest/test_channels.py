@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
+from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import ChannelFenced, ChannelNotFound, NameMissing, RoleNotGranted

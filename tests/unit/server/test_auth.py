@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.service import KeyPair
 from snowmelt.catalog.db.database import open_and_upgrade_database
-from snowmelt.catalog.security import access_control, access_keys
+from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import ManualClock
 from snowmelt.errors import AuthenticationFailed
@@ -179,7 +179,7 @@ def test_an_access_key_is_a_token_until_it_is_taken_away(database, clock, authen
         return authenticator.authenticate_any(bearer(text) | headers).user
 
     with database.writing() as connection:
-        key = access_keys.create_access_key(connection, KEYRING, "U.X", now=NOW)
+        key = encryption_keys.create_access_key(connection, KEYRING, "U.X", now=NOW)
     whole = f"{key.access_key_id}.{key.secret}"
     assert asked(whole) == "U.X"
     for text in (
@@ -193,7 +193,7 @@ def test_an_access_key_is_a_token_until_it_is_taken_away(database, clock, authen
         with pytest.raises(AuthenticationFailed, match="do not go together"):
             asked(text)
     with database.writing() as connection:
-        access_keys.drop_access_key(connection, "U.X", key.access_key_id)
+        encryption_keys.drop_access_key(connection, "U.X", key.access_key_id)
     clock.advance(RECHECK_INTERVAL_S)
     with pytest.raises(AuthenticationFailed):
         asked(whole)

@@ -11,9 +11,8 @@ import pytest
 
 from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt import failpoints
-from snowmelt.catalog.jobs import leases, maintenance_history
-from snowmelt.catalog.jobs.maintenance_history import MaintenanceKind
-from snowmelt.catalog.jobs.run_history import RunState
+from snowmelt.catalog.jobs import leases, run_history
+from snowmelt.catalog.jobs.run_history import MaintenanceKind, RunState
 from snowmelt.clock import ManualClock
 from snowmelt.errors import CommitLost, LeaseLost, TableInconsistent
 from snowmelt.failpoints import Failpoint
@@ -66,7 +65,7 @@ def snapshot_of(house):
 
 def runs(house):
     with house.database.reading() as connection:
-        return maintenance_history.list_maintenance_runs(connection)
+        return run_history.list_maintenance_runs(connection)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from fixtures.chunks import COLUMNS, NUMBERS, Lakehouse, numbers
-from snowmelt.catalog.jobs import stream_read_positions
+from snowmelt.catalog.jobs import load_history
 from snowmelt.catalog.model import stream_offsets
 from snowmelt.catalog.objects.tables import create_table, find_table, list_dropped_tables
 from snowmelt.clock import ManualClock
@@ -222,10 +222,10 @@ def test_a_table_that_cannot_be_read_does_not_keep_others_from_being_cleaned(hou
 def test_marks_of_streams_that_stay_away_are_forgotten_though_no_chunk_is_left(house):
     with house.database.writing() as connection:
         incarnation = find_table(connection, NUMBERS).incarnation
-        stream_read_positions.save_position(connection, incarnation, "gone", 0, house.clock.now())
+        load_history.save_position(connection, incarnation, "gone", 0, house.clock.now())
     house.clock.advance(2 * DAY)
     with house.database.writing() as connection:
-        stream_read_positions.save_position(connection, incarnation, "there", 0, house.clock.now())
+        load_history.save_position(connection, incarnation, "there", 0, house.clock.now())
     house.collect(HOUR)
     with house.database.reading() as connection:
         found = connection.execute(sa.select(stream_offsets.c.stream)).scalars().all()

@@ -1,4 +1,4 @@
-"""Catalog database: connection URL, read transactions and write transactions.
+"""Catalog database: connection URL, transactions, upgrades, and the clock of its server.
 
 SQLite is used through two engines. With the driver's defaults, two SELECTs of one transaction could
 see different data, and two writers could both read before either wrote. Here a writer begins with
@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import logging
 import os
+import secrets
+import sqlite3
 import stat
+import threading
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 from sqlalchemy.pool import QueuePool
 
-from snowmelt.catalog.db.fair_lock import FairWriterLock, begin_immediate
-from snowmelt.catalog.db.schema_upgrade import SCHEMA_VERSION, read_schema_version, upgrade_schema
+from snowmelt.catalog import model
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import (
     CatalogBusy,
@@ -400,3 +404,227 @@ def _create_postgres_engine(url: sa.URL, timeout_s: float) -> sa.Engine:
 
 def _sqlstate(error: sa.exc.DBAPIError) -> str:
     return getattr(error.orig, "sqlstate", None) or ""
+
+
+# FIFO lock for the threads that write to one SQLite file, with priority for row commits.
+
+_clock = SystemClock()
+
+# How often a process asks for SQLite's lock. SQLite's own wait asks ever more seldom, up to once in
+# 100 ms, so that whoever has waited long loses against whoever has just come.
+_POLL_INTERVAL_S = 0.001
+# How long a process leaves the lock alone after a transaction, so that others find it free.
+_RELEASE_PAUSE_S = 0.002
+_BEGIN_STATEMENT = "BEGIN IMMEDIATE"
+
+
+class FairWriterLock:
+    """A lock that is granted first come, first served, in two queues that take turns.
+
+    Urgent threads commit rows for many clients in one transaction. After each ordinary turn the
+    next one is theirs, so that they wait for one other transaction at most, however many threads
+    queue up. After each urgent turn an ordinary thread is next, so that neither queue starves.
+    Thread-safe; not reentrant.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._is_locked = False
+        self._urgent_waiters: deque[threading.Event] = deque()
+        self._ordinary_waiters: deque[threading.Event] = deque()
+        self._was_urgent = False
+        self._pause_until = 0.0
+
+    def acquire(self, timeout_s: float, *, urgent: bool) -> bool:
+        """Wait for a turn; return False if none came within `timeout_s` seconds."""
+        if not self._wait_in_queue(timeout_s, urgent=urgent):
+            return False
+        if not urgent:
+            _clock.sleep(self._pause_until - _clock.monotonic())
+        return True
+
+    def _wait_in_queue(self, timeout_s: float, *, urgent: bool) -> bool:
+        with self._mutex:
+            if not self._is_locked:
+                self._is_locked = True
+                self._was_urgent = urgent
+                return True
+            granted = threading.Event()
+            queue = self._urgent_waiters if urgent else self._ordinary_waiters
+            queue.append(granted)
+        if granted.wait(timeout_s):
+            return True
+        with self._mutex:
+            # The turn may have come between the end of the wait and here.
+            if granted.is_set():
+                return True
+            queue.remove(granted)
+            return False
+
+    def release(self) -> None:
+        """End a turn and hand the lock to the next thread."""
+        self._pause_until = _clock.monotonic() + _RELEASE_PAUSE_S
+        with self._mutex:
+            first, second = self._urgent_waiters, self._ordinary_waiters
+            if self._was_urgent:
+                first, second = second, first
+            queue = first or second
+            if not queue:
+                self._is_locked = False
+                return
+            self._was_urgent = queue is self._urgent_waiters
+            queue.popleft().set()
+
+
+def begin_immediate(connection: sa.Connection, timeout_s: float) -> None:
+    """Begin a writing transaction, polling at a constant rate while another process writes.
+
+    The connection is to SQLite, and its busy timeout is 0.
+
+    Raises:
+        sqlalchemy.exc.OperationalError: If the lock was not free in time (SQLITE_BUSY), or the
+            database cannot be written.
+    """
+    until = _clock.monotonic() + timeout_s
+    cursor = connection.connection.cursor()
+    try:
+        while _clock.monotonic() < until:
+            try:
+                cursor.execute(_BEGIN_STATEMENT)
+            except sqlite3.OperationalError as error:
+                if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                    break
+                _clock.sleep(_POLL_INTERVAL_S)
+            else:
+                return
+    finally:
+        cursor.close()
+    # Once more in SQLAlchemy's way, so that the error is one of its own.
+    connection.exec_driver_sql(_BEGIN_STATEMENT)
+
+
+# Versions of the catalog's tables, and the upgrade to those that `model` describes.
+
+_log = logging.getLogger(__name__)
+
+# What this program works with; versions have four digits.
+SCHEMA_VERSION = "0012"
+# Any fixed number; it names the lock under which one process at a time changes the schema.
+_UPGRADE_LOCK_ID = 0x534E4F574D454C54 >> 1
+# Alembic's own name of the table.
+_VERSION_TABLE = sa.Table(
+    "alembic_version", sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True)
+)
+
+
+def read_schema_version(connection: sa.Connection) -> str | None:
+    """Return which version the catalog's tables have, None when there are none."""
+    if not sa.inspect(connection).has_table(_VERSION_TABLE.name):
+        return None
+    return connection.execute(sa.select(_VERSION_TABLE.c.version_num)).scalar()
+
+
+def upgrade_schema(connection: sa.Connection, now: dt.datetime) -> None:
+    """Bring the tables to `SCHEMA_VERSION` in the caller's transaction, one process at a time.
+
+    Raises:
+        ConfigurationError: The catalog is newer than this program.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK_ID)))
+    current = read_schema_version(connection)
+    if current == SCHEMA_VERSION:
+        return
+    if current is None:
+        _VERSION_TABLE.create(connection)
+        model.metadata.create_all(connection, checkfirst=False)
+        connection.execute(
+            sa.insert(model.deployment).values(
+                deployment_id=secrets.randbelow(2**31 - 1) + 1, created_at=now
+            )
+        )
+        connection.execute(
+            sa.insert(model.roles),
+            [{"name": name, "created_at": now} for name in ("ACCOUNTADMIN", "PUBLIC")],
+        )
+    elif current > SCHEMA_VERSION:
+        raise ConfigurationError(
+            setting="catalog_url",
+            reason=f"the catalog was written by a newer Snowmelt (its version is {current})",
+        )
+    else:
+        # Here, not above: Alembic is not needed where there is nothing to upgrade.
+        from alembic.autogenerate import produce_migrations
+        from alembic.migration import MigrationContext
+        from alembic.operations import Operations
+
+        def is_ours(_object: Any, _name: Any, _kind: Any, reflected: bool, known: object) -> bool:
+            return not reflected or known is not None
+
+        context = MigrationContext.configure(connection, opts={"include_object": is_ours})
+        operations = Operations(context)
+        steps = produce_migrations(context, model.metadata).upgrade_ops
+        for step in steps.ops if steps is not None else ():
+            for each in getattr(step, "ops", [step]):
+                operations.invoke(each)
+    connection.execute(sa.delete(_VERSION_TABLE))
+    connection.execute(sa.insert(_VERSION_TABLE).values(version_num=SCHEMA_VERSION))
+    _log.info("the catalog is of version %s now; before: %s", SCHEMA_VERSION, current or "none")
+
+
+# Clock that follows the database server's time, so that services on several machines agree.
+
+# Below that a machine's own clock is as good: a measurement has the network in it.
+MAX_CLOCK_SKEW_S = 5.0
+# An answer that took longer says little about the time.
+_MAX_ROUND_TRIP_S = 2.0
+
+
+def open_catalog_clock(database: Database, local_clock: Clock | None = None) -> DatabaseServerClock:
+    """Return a clock that agrees with the catalog's as of now.
+
+    Raises:
+        CatalogUnavailable: The catalog cannot be reached.
+    """
+    clock = DatabaseServerClock(local_clock or SystemClock())
+    with database.reading() as connection:
+        clock.synchronize(connection)
+    return clock
+
+
+class DatabaseServerClock:
+    """The machine's time, corrected once that is far from the catalog's."""
+
+    def __init__(self, local_clock: Clock) -> None:
+        self._local_clock = local_clock
+        self._correction = dt.timedelta()
+        self.skew_s = 0.0
+
+    def synchronize(self, connection: Connection) -> dt.datetime:
+        """Look at the catalog's clock and return its time; on SQLite it is the machine's."""
+        began, began_at = self._local_clock.monotonic(), self._local_clock.now()
+        theirs = read_server_time(connection)
+        if theirs is None:
+            return began_at
+        took_s = self._local_clock.monotonic() - began
+        if took_s < _MAX_ROUND_TRIP_S:
+            ahead = began_at + dt.timedelta(seconds=took_s / 2) - theirs
+            self.skew_s = ahead.total_seconds()
+            self._correction = ahead if abs(self.skew_s) > MAX_CLOCK_SKEW_S else dt.timedelta()
+        return theirs
+
+    def now(self) -> dt.datetime:
+        """Return the wall-clock instant, aware, in UTC."""
+        return self._local_clock.now() - self._correction
+
+    def monotonic(self) -> float:
+        """Return the machine's monotonic seconds."""
+        return self._local_clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Block this thread."""
+        self._local_clock.sleep(seconds)
+
+    async def pause(self, seconds: float) -> None:
+        """Let other tasks of the event loop run."""
+        await self._local_clock.pause(seconds)

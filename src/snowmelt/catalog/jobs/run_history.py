@@ -1,4 +1,4 @@
-"""History of the runs of one kind of job: rows are only inserted and closed.
+"""History of the runs of one kind of job, and of maintenance: rows are only inserted and closed.
 
 Methods take a connection and do not commit. A committed run is closed in the transaction that swaps
 the table's metadata pointer.
@@ -7,12 +7,15 @@ the table's metadata pointer.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
+from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import replace_nul
 
 if TYPE_CHECKING:
@@ -112,3 +115,75 @@ class RunHistory(Generic[_RecordT]):
             )
             for row in connection.execute(query).mappings()
         ]
+
+
+# History of maintenance runs on native files: compaction and snapshot expiry.
+
+_MAINTENANCE_RUNS = model.maintenance_runs
+
+
+class MaintenanceKind(StrEnum):
+    """What a run does: rewrite small files, or only let go of old snapshots."""
+
+    COMPACTION = "compaction"
+    EXPIRY = "expiry"
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceRecord:
+    """One run on a table; counts are set when it committed."""
+
+    run_id: str
+    table_id: int
+    kind: MaintenanceKind
+    state: RunState
+    started_at: dt.datetime
+    ended_at: dt.datetime | None = None
+    rows: int | None = None
+    files_before: int | None = None
+    bytes_before: int | None = None
+    files_after: int | None = None
+    bytes_after: int | None = None
+    snapshots_expired: int | None = None
+    snapshot_id: int | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceTotals:
+    """What a committed run did: files it replaced, files it wrote in their place, their rows."""
+
+    rows: int = 0
+    files_before: int = 0
+    bytes_before: int = 0
+    files_after: int = 0
+    bytes_after: int = 0
+    snapshots_expired: int = 0
+    snapshot_id: int | None = None
+
+
+_RUNS = RunHistory(
+    _MAINTENANCE_RUNS, MaintenanceRecord, {"kind": MaintenanceKind, "state": RunState}
+)
+finish_maintenance_run = _RUNS.finish
+find_maintenance_run = _RUNS.find
+list_maintenance_runs = _RUNS.list_runs
+list_running_maintenance = _RUNS.list_running
+
+
+def start_maintenance_run(
+    connection: sa.Connection, run_id: str, table_id: int, kind: MaintenanceKind, now: dt.datetime
+) -> None:
+    """Write down a run that begins; its id must be new."""
+    _RUNS.start(connection, MaintenanceRecord(run_id, table_id, kind, RunState.RUNNING, now))
+
+
+def find_maintenance_commit_times(
+    connection: sa.Connection, table_id: int
+) -> dict[str, dt.datetime]:
+    """Return when each run on a table committed, by run id."""
+    query = sa.select(_MAINTENANCE_RUNS.c.run_id, _MAINTENANCE_RUNS.c.ended_at).where(
+        _MAINTENANCE_RUNS.c.table_id == table_id,
+        _MAINTENANCE_RUNS.c.state == RunState.COMMITTED,
+    )
+    return {row.run_id: row.ended_at for row in connection.execute(query)}

@@ -1,9 +1,8 @@
 """SQLAlchemy tables of the catalog, record types and constants; imports nothing above.
 
-`privilege_kinds`: kinds of objects and their privileges.
-`records`: record types shared by several packages.
+`records`: kinds of objects, their privileges, and record types of several packages.
 
-`db.schema_upgrade` creates these tables. Timestamps are whole microseconds since 1970, UTC: the same
+`db.database` creates these tables. Timestamps are whole microseconds since 1970, UTC: the same
 integer on every database. Names of databases, schemas, tables and channels are internal names.
 Objects that can be dropped and created again keep their dropped rows; a partial unique index guards
 the live ones.

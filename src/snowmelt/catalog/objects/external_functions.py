@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
-from snowmelt.catalog.model.privilege_kinds import ObjectKind
+from snowmelt.catalog.model.records import ObjectKind
 from snowmelt.catalog.objects.tables import find_namespace_ids, select_in_schemas
 from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.catalog.sql.cursor import TokenCursor

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import add_or_delete_row, make_insert, make_record
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PRIVILEGES
+from snowmelt.catalog.model.records import ACCOUNTADMIN, PRIVILEGES
 from snowmelt.catalog.security.access_control import require_role
 from snowmelt.errors import AlreadyExists, BucketNameInvalid, NotEmpty, NotFound
 

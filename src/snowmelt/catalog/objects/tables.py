@@ -1,4 +1,4 @@
-"""Tables, the versions of their columns, and the pointer to their native metadata.
+"""Tables, the versions of their columns, their error tables, and the pointer to native metadata.
 
 Functions take a connection and do not commit. A function that changes a table locks its row first,
 so that changes and chunk registrations are serialized.
@@ -17,7 +17,9 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_record
 from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, MetadataPointer, TableRecord
+from snowmelt.catalog.objects import tables
 from snowmelt.catalog.objects.channel_tombstones import write_table_drop_tombstones
+from snowmelt.catalog.security.access_control import has_privilege
 from snowmelt.errors import (
     AlreadyExists,
     CommitLost,
@@ -450,4 +452,37 @@ def _to_table_record(row: sa.Row[Any]) -> TableRecord:
         schema=TableSchema(row.schema_version, _columns_decoder.decode(row.columns)),
         cluster_by=msgspec.json.decode(row.cluster_by, type=tuple[str, ...]),
         retention_days=row.effective_retention_days,
+    )
+
+
+# Error tables, which store the rows that other tables reject. They are rows that were sent to these
+# tables, so no privilege on the error table is needed.
+
+
+def find_error_table(connection: sa.Connection, table: TableRecord) -> TableRecord | None:
+    """Return the table that takes what this one refuses; None when there is none any more."""
+    if table.error_table_id is None:
+        return None
+    try:
+        found = tables.find_table_by_id(connection, table.error_table_id)
+    except TableNotFound:
+        return None
+    return found if found.dropped_at is None else None
+
+
+def can_write_error_rows(connection: sa.Connection, role: str, error_table_id: int) -> bool:
+    """Tell whether a role may insert into a table whose refused rows go to this one."""
+    feeding = sa.select(_TABLES.c.table_id).where(
+        _TABLES.c.error_table_id == error_table_id, _TABLES.c.dropped_at.is_(None)
+    )
+    ids = connection.execute(feeding).scalars().all()
+    return any(has_privilege(connection, role, "TABLE", each, "INSERT") for each in ids)
+
+
+def redirect_error_rows(connection: sa.Connection, table_id: int, new_table_id: int) -> None:
+    """Let refused rows go into the table that takes an error table's place."""
+    connection.execute(
+        sa.update(_TABLES)
+        .where(_TABLES.c.error_table_id == table_id)
+        .values(error_table_id=new_table_id)
     )

@@ -18,15 +18,17 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import add_or_delete_row, make_record
-from snowmelt.catalog.model.privilege_kinds import (
+from snowmelt.catalog.model.records import (
     ACCOUNTADMIN,
     BUILT_IN_ROLES,
     PRIVILEGES,
     PUBLIC,
+    DatabaseRecord,
     ObjectKind,
+    SchemaRecord,
+    TableRecord,
     public_key_to_der,
 )
-from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
 from snowmelt.errors import (
     AlreadyExists,
     DatabaseNotFound,

@@ -1,15 +1,13 @@
 """Statements on the catalog: one module for each kind of object.
 
 A module has the statements of its kind as a syntax tree whose classes execute themselves, their
-grammar (`KINDS`), and what SHOW lists (a `Listing`). `parser` joins them in one table. Parsers go
+grammar (`KINDS`), and what SHOW lists (a `Listing`). `executor` joins them in one table. Parsers go
 past what they name, and raise StatementError, which says where, at anything else.
 
-`executor`: one statement from text to result, in one transaction.
-`parser`: text into a statement; the table of all kinds.
+`executor`: one statement from text to result, in one transaction; the table of all kinds.
 `statement_context`: base of all statements, role, names and privileges; kinds of objects, and SHOW.
-`object_properties`: properties of databases, schemas and tables.
 `namespaces`: databases and schemas; DROP, UNDROP, DESCRIBE and COMMENT of tables, too.
-`tables`: CREATE TABLE and its columns, TRUNCATE; SHOW of tables and channels.
+`tables`: CREATE TABLE, its columns and properties, TRUNCATE; SHOW of tables and channels.
 `alter_table`: ALTER TABLE.
 `pipes`: pipes.
 `users_and_roles`: users with their keys, and roles.

@@ -11,14 +11,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects import renames_and_evolution, retention, tables
+from snowmelt.catalog.objects import namespaces, renames_and_evolution, tables
 from snowmelt.catalog.sql.column_types import parse_column_type
 from snowmelt.catalog.sql.cursor import NameLevel, ObjectName, TokenCursor
 from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
-from snowmelt.catalog.statements.object_properties import (
-    parse_set_or_unset,
-    resolve_error_table_property,
-)
 from snowmelt.catalog.statements.statement_context import (
     Statement,
     StatementPart,
@@ -27,7 +23,11 @@ from snowmelt.catalog.statements.statement_context import (
     make_statement_error,
     skipping_missing,
 )
-from snowmelt.catalog.statements.tables import parse_column
+from snowmelt.catalog.statements.tables import (
+    parse_column,
+    parse_set_or_unset,
+    resolve_error_table_property,
+)
 from snowmelt.schema.column_change_compatibility import next_ordinal, widen_column_type
 from snowmelt.schema.types import Column, TableName, to_display_name
 
@@ -246,12 +246,12 @@ class ClusterBy(TableChange):
 
 
 class SetProperties(TableChange):
-    """SET or UNSET: fields of `object_properties` and their new values."""
+    """SET or UNSET: properties and their new values."""
 
     properties: Mapping[str, object]
 
     def apply(self, session: StatementSession, table: TableRecord) -> str:
-        retention.set_object_properties(
+        namespaces.set_object_properties(
             session.connection, "TABLE", table.table_id, self.properties
         )
         return f"Table {table.name} altered."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from snowmelt.catalog.model.privilege_kinds import PUBLIC
+from snowmelt.catalog.model.records import PUBLIC
 from snowmelt.catalog.objects import s3_buckets
 from snowmelt.catalog.objects.s3_buckets import BucketRecord
 from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor

@@ -1,22 +1,39 @@
-"""Execution of one catalog statement: one transaction, one result.
+"""Execution of one catalog statement; the tables of all kinds of objects, and of all verbs.
 
 Does not run queries. `is_query` recognizes them, and Spark runs them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
+from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
-from snowmelt.catalog.sql.lexer import is_query
-from snowmelt.catalog.statements.parser import parse_statement
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
+from snowmelt.catalog.sql.lexer import TokenKind, is_query
+from snowmelt.catalog.statements import (
+    buckets,
+    external_functions,
+    grants,
+    integrations,
+    libraries,
+    namespaces,
+    pipes,
+    tables,
+    users_and_roles,
+)
 from snowmelt.catalog.statements.statement_context import (
     NothingDone,
+    Statement,
+    StatementKind,
     StatementResult,
     StatementSession,
+    parse_show_objects,
 )
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import NotFound, TransactionConflict
@@ -88,3 +105,195 @@ def _resolve_role(connection: sa.Connection, user: str | None, role: str | None)
     if role is not None and role not in list_roles(connection):
         raise NotFound(kind="Role", name=to_display_name(role))
     return role or ACCOUNTADMIN
+
+
+# The grammar is a subset of Snowflake's. A new kind of object is a module of this folder and its line
+# in `_KINDS` and `LISTINGS`.
+
+_KINDS = {
+    kind.words: kind
+    for kind in (
+        *namespaces.KINDS,
+        *users_and_roles.KINDS,
+        *buckets.KINDS,
+        *pipes.KINDS,
+        *libraries.KINDS,
+        *external_functions.KINDS,
+        *integrations.KINDS,
+        *libraries.SKIPPED_KINDS,
+    )
+}
+LISTINGS = {
+    listing.words: listing
+    for listing in (
+        namespaces.DATABASES,
+        namespaces.SCHEMAS,
+        tables.TABLES,
+        tables.CHANNELS,
+        users_and_roles.USERS,
+        users_and_roles.ROLES,
+        buckets.BUCKETS,
+        users_and_roles.ACCESS_KEYS,
+        libraries.LIBRARIES,
+        *libraries.LOAD_FUNCTIONS,
+        external_functions.EXTERNAL_FUNCTIONS,
+        external_functions.FUNCTIONS,
+        *integrations.LISTINGS,
+        pipes.PIPES,
+    )
+}
+_UNSUPPORTED_TABLE_KINDS = (
+    *("TRANSIENT", "TEMPORARY", "TEMP", "VOLATILE", "LOCAL", "GLOBAL"),
+    *("EXTERNAL", "DYNAMIC", "HYBRID", "ICEBERG", "EVENT"),
+)
+_ROW_INGESTION_HINT = (
+    "rows come in through channels (snowmelt.Client), and are never changed in place"
+)
+_UNSUPPORTED_STATEMENTS = {
+    "USE": "USE is not supported, a statement stands alone: write names with three parts, and give "
+    "the role with the connection",
+    **{
+        word: f"{word} is not supported: {_ROW_INGESTION_HINT}"
+        for word in ("INSERT", "UPDATE", "DELETE", "MERGE")
+    },
+    "COPY": "COPY is not run here: `lake.sql`, `snowmelt sql` and `snowmelt copy` run it",
+}
+
+
+def parse_statement(text: str) -> Statement:
+    """Return what one statement says; a semicolon at its end is allowed.
+
+    Raises:
+        StatementError: If it cannot be understood or is not supported; says where and what
+            would be right.
+    """
+    cursor = TokenCursor(text)
+    word = cursor.current.text
+    if cursor.current.kind is TokenKind.WORD and word in _UNSUPPORTED_STATEMENTS:
+        raise cursor.make_error(_UNSUPPORTED_STATEMENTS[word])
+    if cursor.current.kind is TokenKind.WORD and word in _STATEMENT_PARSERS:
+        cursor.advance()
+        return _STATEMENT_PARSERS[word](cursor)
+    if cursor.current.kind is TokenKind.END:
+        raise cursor.make_error("There is no statement here")
+    raise cursor.make_error(
+        f"{cursor.current.source_text} begins no statement; there are {', '.join(_STATEMENT_PARSERS)}, and "
+        "queries beginning with SELECT, WITH, VALUES, FROM or EXPLAIN"
+    )
+
+
+def _accept_kind(cursor: TokenCursor) -> StatementKind | None:
+    """Go past the words of a kind of object, if they come next."""
+    for words, kind in _KINDS.items():
+        if cursor.accept(*words.split()):
+            return kind
+    return None
+
+
+def _parse_create(cursor: TokenCursor) -> Statement:
+    replace = cursor.accept("OR", "REPLACE")
+    first = cursor.current
+    alter = not replace and cursor.accept("OR", "ALTER")
+    secure = cursor.accept("SECURE")
+    at = cursor.current
+    kind = _accept_kind(cursor)
+    if (alter or secure) and (kind is None or kind.words != "EXTERNAL FUNCTION"):
+        words = "OR ALTER" if alter else "SECURE"
+        raise cursor.make_error(f"{words} is supported for an EXTERNAL FUNCTION alone", first)
+    if kind is None or kind.create is None:
+        if at.text in _UNSUPPORTED_TABLE_KINDS and at.kind is TokenKind.WORD:
+            raise cursor.make_error(
+                f"{at.text} is not supported: rows can be streamed into permanent objects "
+                "alone; leave the word out"
+            )
+        raise cursor.make_alternatives_error(_CREATABLE_WORDS, at)
+    if replace and not kind.is_replaceable:
+        raise cursor.make_error(
+            f"OR REPLACE is not supported for a {kind.words.lower()}: DROP it first", at
+        )
+    mode = CreateMode.OR_ALTER if alter else _parse_create_mode(cursor, replace=replace)
+    if secure:
+        return external_functions.parse_create_function(cursor, mode, secure=True)
+    return kind.create(cursor, mode)
+
+
+def _parse_create_mode(cursor: TokenCursor, *, replace: bool) -> CreateMode:
+    # IF alone is a name: it is no reserved word, and is shown without quotes.
+    if not (cursor.is_next("IF", "NOT") or cursor.is_next("IF", "EXISTS")):
+        return CreateMode.OR_REPLACE if replace else CreateMode.FAIL_IF_EXISTS
+    if replace:
+        raise cursor.make_error(
+            "OR REPLACE and IF NOT EXISTS exclude each other; write one of them"
+        )
+    cursor.expect("IF", "NOT", "EXISTS")
+    return CreateMode.IF_NOT_EXISTS
+
+
+def _parse_alter(cursor: TokenCursor) -> Statement:
+    at = cursor.current
+    kind = _accept_kind(cursor)
+    if kind is None or kind.alter is None:
+        raise cursor.make_error(
+            f"ALTER {at.source_text or 'alone'} is not supported: there are ALTER DATABASE, SCHEMA, "
+            "TABLE, USER, BUCKET, FUNCTION and INTEGRATION alone",
+            at,
+        )
+    return kind.alter(cursor, cursor.accept("IF", "EXISTS"))
+
+
+def _parse_drop(cursor: TokenCursor) -> Statement:
+    at = cursor.current
+    kind = _accept_kind(cursor)
+    if kind is None or kind.drop is None:
+        raise cursor.make_alternatives_error(_DROPPABLE_WORDS, at)
+    return kind.drop(cursor, cursor.accept("IF", "EXISTS"))
+
+
+def _parse_describe(cursor: TokenCursor) -> Statement:
+    before = cursor.fork()
+    kind = _accept_kind(cursor)
+    if kind is None or kind.describe is None:
+        # Without a word it is a table.
+        return namespaces.parse_describe_object(NameLevel.TABLE, before)
+    return kind.describe(cursor)
+
+
+def _parse_show(cursor: TokenCursor) -> Statement:
+    if cursor.accept("FUTURE", "GRANTS"):
+        return grants.parse_show_future_grants(cursor)
+    terse = cursor.accept("TERSE")
+    for words, listing in LISTINGS.items():
+        if cursor.accept(*words.split()):
+            return parse_show_objects(cursor, listing, terse=terse)
+    if not terse and cursor.accept("GRANTS"):
+        return grants.parse_show_grants(cursor)
+    listed = tuple(words for words in LISTINGS if " " not in words)
+    raise cursor.make_alternatives_error(listed if terse else (*listed, "GRANTS"))
+
+
+_STATEMENT_PARSERS: dict[str, Callable[[TokenCursor], Statement]] = {
+    "CREATE": _parse_create,
+    "DROP": _parse_drop,
+    "DESCRIBE": _parse_describe,
+    "DESC": _parse_describe,
+    "SHOW": _parse_show,
+    "ALTER": _parse_alter,
+    "TRUNCATE": tables.parse_truncate,
+    "UNDROP": namespaces.parse_undrop,
+    "COMMENT": namespaces.parse_comment_on,
+    "GRANT": partial(grants.parse_grant_or_revoke, False),
+    "REVOKE": partial(grants.parse_grant_or_revoke, True),
+}
+# What errors name; an integration's kind may be left out where it exists already.
+_CREATABLE_WORDS = tuple(
+    words
+    for words, kind in _KINDS.items()
+    if kind.create is not None
+    and kind not in libraries.SKIPPED_KINDS
+    and words != "SECURITY INTEGRATION"
+)
+_DROPPABLE_WORDS = tuple(
+    words
+    for words, kind in _KINDS.items()
+    if kind.drop is not None and words not in {"API INTEGRATION", "SECURITY INTEGRATION"}
+)

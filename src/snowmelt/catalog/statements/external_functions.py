@@ -23,15 +23,18 @@ from snowmelt.catalog.objects.external_functions import (
 )
 from snowmelt.catalog.objects.tables import find_namespace_ids
 from snowmelt.catalog.security.access_control import VisibleObjects, has_privilege
-from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, ObjectName, TokenCursor
-from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
-from snowmelt.catalog.sql.property_clauses import (
+from snowmelt.catalog.sql.cursor import (
     Clause,
     ClauseReader,
+    CreateMode,
+    NameLevel,
+    ObjectName,
+    TokenCursor,
     choice_parser,
     is_at_end,
     text_parser,
 )
+from snowmelt.catalog.sql.lexer import SourcePosition, TokenKind
 from snowmelt.catalog.statements.function_grammar import (
     FUNCTION_CLAUSES,
     parse_arguments,

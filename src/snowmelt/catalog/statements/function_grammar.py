@@ -8,10 +8,10 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 
-from snowmelt.catalog.sql.cursor import ObjectName, TokenCursor
-from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.property_clauses import (
+from snowmelt.catalog.sql.cursor import (
     Clause,
+    ObjectName,
+    TokenCursor,
     choice_parser,
     identifier_parser,
     integer_parser,
@@ -19,13 +19,14 @@ from snowmelt.catalog.sql.property_clauses import (
     parse_list,
     text_parser,
 )
+from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.statements.statement_context import OverloadReference
-from snowmelt.functions.ddl_writer import quote_literal
 from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
     BatchFailureAction,
     RequestCompression,
     RowErrorAction,
+    quote_literal,
 )
 from snowmelt.functions.errors import DeclarationInvalid
 from snowmelt.functions.signature import FunctionArgument, SqlType, parse_sql_type_text

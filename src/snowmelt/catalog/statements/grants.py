@@ -9,7 +9,7 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from snowmelt.catalog.model.privilege_kinds import PRIVILEGES, ObjectKind
+from snowmelt.catalog.model.records import PRIVILEGES, ObjectKind
 from snowmelt.catalog.objects import namespaces, s3_buckets, tables
 from snowmelt.catalog.objects.external_functions import (
     list_api_integrations,

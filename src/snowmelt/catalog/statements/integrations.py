@@ -16,8 +16,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, public_key_to_der
-from snowmelt.catalog.model.records import SecurityIntegration
+from snowmelt.catalog.model.records import ACCOUNTADMIN, SecurityIntegration, public_key_to_der
 from snowmelt.catalog.objects import external_functions
 from snowmelt.catalog.objects.external_functions import ApiIntegrationRecord
 from snowmelt.catalog.security import oauth_integrations
@@ -26,10 +25,12 @@ from snowmelt.catalog.security.oauth_integrations import (
     SecurityIntegrationRecord,
     find_security_integration,
 )
-from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
-from snowmelt.catalog.sql.property_clauses import (
+from snowmelt.catalog.sql.cursor import (
     Clause,
     ClauseReader,
+    CreateMode,
+    NameLevel,
+    TokenCursor,
     ValueParser,
     choice_parser,
     is_next_string,

@@ -7,7 +7,7 @@ from dataclasses import field
 from functools import partial
 
 from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord
-from snowmelt.catalog.objects import namespaces, renames_and_evolution, retention
+from snowmelt.catalog.objects import namespaces, renames_and_evolution
 from snowmelt.catalog.objects import tables as table_objects
 from snowmelt.catalog.objects.external_functions import list_external_functions, list_translators
 from snowmelt.catalog.security import access_control
@@ -21,7 +21,6 @@ from snowmelt.catalog.sql.cursor import (
 )
 from snowmelt.catalog.statements import tables
 from snowmelt.catalog.statements.alter_table import parse_alter_table
-from snowmelt.catalog.statements.object_properties import parse_properties, parse_set_or_unset
 from snowmelt.catalog.statements.statement_context import (
     Listing,
     ShowObjects,
@@ -34,12 +33,13 @@ from snowmelt.catalog.statements.statement_context import (
     skip_if_exists,
     skipping_missing,
 )
+from snowmelt.catalog.statements.tables import parse_properties, parse_set_or_unset
 from snowmelt.errors import NotEmpty, NotRestorable
 from snowmelt.schema.types import to_display_name
 
 
 class CreateDatabase(Statement):
-    """CREATE DATABASE; `properties` are fields of `object_properties` and their values."""
+    """CREATE DATABASE; `properties` are what follows the name."""
 
     name: str
     create_mode: CreateMode
@@ -59,7 +59,7 @@ class CreateDatabase(Statement):
             if_not_exists=self.create_mode is CreateMode.IF_NOT_EXISTS,
         )
         new = namespaces.find_database(session.connection, self.name)
-        retention.set_object_properties(
+        namespaces.set_object_properties(
             session.connection, "DATABASE", new.database_id, self.properties
         )
         return creation_result(label, replaced=there)
@@ -94,7 +94,7 @@ class CreateSchema(Statement):
             if_not_exists=self.create_mode is CreateMode.IF_NOT_EXISTS,
         )
         new = namespaces.find_schema(connection, database, name)
-        retention.set_object_properties(connection, "SCHEMA", new.schema_id, self.properties)
+        namespaces.set_object_properties(connection, "SCHEMA", new.schema_id, self.properties)
         access_control.apply_future_grants(
             connection, "SCHEMA", new.schema_id, [("DATABASE", new.database_id)]
         )
@@ -137,26 +137,26 @@ class Undrop(Statement):
             database = session.resolve_database_name(self.name)
             shown = to_display_name(database)
             session.require_administrator("CREATE DATABASE")
-            database_id = retention.find_restorable_database(connection, database, now)
-            retention.undrop_database(connection, database_id, database, now)
+            database_id = namespaces.find_restorable_database(connection, database, now)
+            namespaces.undrop_database(connection, database_id, database, now)
         elif self.level is NameLevel.SCHEMA:
             database, name = session.resolve_schema_name(self.name)
             parent = session.find_database(database)
             shown = display_schema(database, name)
-            schema_id = retention.find_restorable_schema(connection, database, name, now)
+            schema_id = namespaces.find_restorable_schema(connection, database, name, now)
             if not access_control.has_privilege(connection, session.role, "SCHEMA", schema_id):
                 raise NotRestorable(kind="schema", name=shown)
             _require_create_schema(session, parent)
-            retention.undrop_schema(connection, schema_id, database, name, now)
+            namespaces.undrop_schema(connection, schema_id, database, name, now)
         else:
             table_name = session.resolve_table_name(self.name)
             shown = str(table_name)
             session.find_schema(table_name.database, table_name.schema)
-            table = retention.lock_restorable_table(connection, table_name, now)
+            table = namespaces.lock_restorable_table(connection, table_name, now)
             if not access_control.has_privilege(connection, session.role, "TABLE", table.table_id):
                 raise NotRestorable(kind="table", name=table_name)
             session.require_in_schema(table_name, "CREATE TABLE")
-            retention.undrop_table(connection, table, now)
+            namespaces.undrop_table(connection, table, now)
         return StatementResult(message=f"{self.level.capitalize()} {shown} restored.")
 
 
@@ -172,7 +172,7 @@ class AlterNamespace(Statement):
         kind = self.level.object_kind
         with skipping_missing(self.if_exists):
             object_id, shown = session.find_owned_object(self.level, self.name)
-        retention.set_object_properties(session.connection, kind, object_id, self.properties)
+        namespaces.set_object_properties(session.connection, kind, object_id, self.properties)
         return StatementResult(message=f"{self.level.capitalize()} {shown} altered.")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from snowmelt.catalog.model.privilege_kinds import PUBLIC
-from snowmelt.catalog.model.records import TableRecord
+from snowmelt.catalog.model.records import PUBLIC, TableRecord
 from snowmelt.catalog.objects import pipes
 from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, ObjectName, TokenCursor
 from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_copy_at_cursor

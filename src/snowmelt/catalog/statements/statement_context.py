@@ -16,8 +16,15 @@ from typing import ClassVar, TypeAlias, dataclass_transform
 
 import sqlalchemy as sa
 
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PRIVILEGES, PUBLIC, ObjectKind
-from snowmelt.catalog.model.records import DatabaseRecord, SchemaRecord, TableRecord
+from snowmelt.catalog.model.records import (
+    ACCOUNTADMIN,
+    PRIVILEGES,
+    PUBLIC,
+    DatabaseRecord,
+    ObjectKind,
+    SchemaRecord,
+    TableRecord,
+)
 from snowmelt.catalog.objects.external_functions import (
     ApiIntegrationRecord,
     ExternalFunctionRecord,

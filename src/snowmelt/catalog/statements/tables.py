@@ -8,20 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
+from typing import cast
 
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects import error_table_lookup, renames_and_evolution, retention, tables
+from snowmelt.catalog.objects import namespaces, renames_and_evolution, tables
 from snowmelt.catalog.objects.channel_tombstones import transfer_channels
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.access_control import VisibleObjects
 from snowmelt.catalog.sql.column_types import parse_column_type
-from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, ObjectName, TokenCursor
-from snowmelt.catalog.sql.lexer import TokenKind
-from snowmelt.catalog.sql.property_clauses import is_at_end
-from snowmelt.catalog.statements.object_properties import (
-    make_property_reader,
-    resolve_error_table_property,
+from snowmelt.catalog.sql.cursor import (
+    MAX_RETENTION_DAYS,
+    Clause,
+    ClauseReader,
+    CreateMode,
+    NameLevel,
+    ObjectName,
+    TokenCursor,
+    display_schema,
+    integer_parser,
+    is_at_end,
+    parse_boolean,
+    text_parser,
 )
+from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.statements.statement_context import (
     Listing,
     ShowObjects,
@@ -30,12 +39,103 @@ from snowmelt.catalog.statements.statement_context import (
     StatementResult,
     StatementSession,
     creation_result,
+    make_statement_error,
     skip_if_exists,
     skipping_missing,
 )
 from snowmelt.catalog.streaming.channels import list_channels
 from snowmelt.errors import TableNotFound
-from snowmelt.schema.types import Column, to_display_name
+from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_error_columns
+from snowmelt.schema.types import Column, TableName, to_display_name
+
+_NAMESPACE_CLAUSES = {
+    "DATA_RETENTION_TIME_IN_DAYS": Clause(
+        integer_parser("the retention in days", 0, MAX_RETENTION_DAYS), field="retention_days"
+    ),
+    "COMMENT": Clause(text_parser("a comment")),
+}
+_TABLE_CLAUSES = {
+    **_NAMESPACE_CLAUSES,
+    "ENABLE_SCHEMA_EVOLUTION": Clause(parse_boolean, default=False, field="schema_evolution"),
+    "ERROR_TABLE": Clause(lambda cursor: cursor.parse_name("a table", 3)),
+}
+
+
+def make_property_reader(level: NameLevel) -> ClauseReader:
+    """Return the properties of a kind of object, none of them read yet."""
+    return ClauseReader(
+        _TABLE_CLAUSES if level is NameLevel.TABLE else _NAMESPACE_CLAUSES, f"a {level.lower()}"
+    )
+
+
+def parse_properties(cursor: TokenCursor, level: NameLevel) -> dict[str, object]:
+    """Go past properties, if there are any, and return them."""
+    found = make_property_reader(level)
+    while found.parse_next(cursor):
+        cursor.accept(",")
+    return found.field_values()
+
+
+def parse_set_or_unset(cursor: TokenCursor, level: NameLevel, word: str) -> dict[str, object]:
+    """Go past what follows SET or UNSET, which `word` is."""
+    found = make_property_reader(level)
+    while found.parse_next(cursor, unset=word == "UNSET"):
+        cursor.accept(",")
+    if not found.values:
+        found.raise_unknown_clause(cursor)
+    cursor.expect_end(f"the properties of a {level.lower()}")
+    return found.field_values()
+
+
+def resolve_error_table_property(
+    properties: Mapping[str, object], session: StatementSession, table: TableName
+) -> dict[str, object]:
+    """Return a table's properties with ERROR_TABLE as the id of a table, created if need be.
+
+    Before the table itself is locked: creating one locks its schema, which comes first.
+
+    Raises:
+        StatementError: It is the table itself, or one with other columns.
+        PrivilegeMissing: The role may not create it, or not insert into it.
+        SchemaNotFound: There is no such schema (DatabaseNotFound: alike).
+    """
+    found = dict(properties)
+    if "error_table" in found:
+        written = cast("ObjectName | None", found.pop("error_table"))
+        found["error_table_id"] = (
+            written and _find_or_create_error_table(written, session, table).table_id
+        )
+    return found
+
+
+def _find_or_create_error_table(
+    requested_name: ObjectName, session: StatementSession, table: TableName
+) -> TableRecord:
+    name = session.resolve_table_name(requested_name)
+    if name == table:
+        raise make_statement_error(
+            f"Table {table} cannot take its own refused rows; name another", requested_name.position
+        )
+    schema = session.find_schema(name.database, name.schema)
+    try:
+        there = tables.find_table(session.connection, name)
+    except TableNotFound:
+        shown = display_schema(name.database, name.schema)
+        session.require_privilege("SCHEMA", schema.schema_id, shown, "CREATE TABLE")
+        new = tables.create_table(
+            session.connection, name, ERROR_SCHEMA.columns, owner=session.role, now=session.now
+        )
+        access_control.apply_future_table_grants(session.connection, new)
+        return new
+    session.require_privilege("TABLE", there.table_id, name, "INSERT")
+    wanting = find_missing_error_columns(there.schema)
+    if wanting:
+        raise make_statement_error(
+            f"Table {name} is there already and cannot take refused rows: it would need "
+            f"{', '.join(wanting)}; name a table that does not exist, and it is created",
+            requested_name.position,
+        )
+    return there
 
 
 class CreateTable(Statement):
@@ -73,7 +173,7 @@ class CreateTable(Statement):
             replace=self.create_mode is CreateMode.OR_REPLACE,
             if_not_exists=self.create_mode is CreateMode.IF_NOT_EXISTS,
         )
-        retention.set_object_properties(connection, "TABLE", new.table_id, properties)
+        namespaces.set_object_properties(connection, "TABLE", new.table_id, properties)
         if there is not None and self.copies_grants:
             access_control.copy_grants(connection, "TABLE", there.table_id, new.table_id)
         else:
@@ -130,10 +230,10 @@ class TruncateTable(Statement):
             now=now,
             replace=True,
         )
-        retention.transfer_table_properties(connection, old.table_id, new.table_id)
+        namespaces.transfer_table_properties(connection, old.table_id, new.table_id)
         access_control.copy_grants(connection, "TABLE", old.table_id, new.table_id)
         transfer_channels(connection, old.table_id, new.table_id, now)
-        error_table_lookup.redirect_error_rows(connection, old.table_id, new.table_id)
+        tables.redirect_error_rows(connection, old.table_id, new.table_id)
         return StatementResult(message=f"Table {name} truncated.")
 
 
@@ -159,7 +259,7 @@ def _list_table_rows(statement: ShowObjects, session: StatementSession) -> Itera
             and sight.includes_table(each)
         ]
     for each in found:
-        error_table = error_table_lookup.find_error_table(session.connection, each)
+        error_table = tables.find_error_table(session.connection, each)
         error_name = "" if error_table is None else str(error_table.name)
         clustered = ", ".join(map(to_display_name, each.cluster_by))
         name = (each.created_at, each.name.table, each.name.database, each.name.schema)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Literal
 
-from snowmelt.catalog.model.privilege_kinds import PUBLIC
-from snowmelt.catalog.security import access_control, access_keys
+from snowmelt.catalog.model.records import PUBLIC
+from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.statements.statement_context import (
@@ -98,7 +98,7 @@ class DropAccessKey(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         if session.user != self.user:
             session.require_administrator("ALTER USER")
-        access_keys.drop_access_key(session.connection, self.user, self.access_key_id)
+        encryption_keys.drop_access_key(session.connection, self.user, self.access_key_id)
         shown = to_display_name(self.user)
         return StatementResult(message=f"Access key {self.access_key_id} of user {shown} dropped.")
 
@@ -142,7 +142,7 @@ def _list_role_rows(_statement: ShowObjects, session: StatementSession) -> Itera
 
 def _list_access_key_rows(_statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     mine = None if session.is_administrator else session.user or ""
-    for each in access_keys.list_access_keys(session.connection, mine):
+    for each in encryption_keys.list_access_keys(session.connection, mine):
         yield each.created_at, each.access_key_id, each.user
 
 

@@ -21,10 +21,10 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN, PUBLIC
+from snowmelt.catalog.model.records import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.objects.channel_tombstones import find_tombstones
-from snowmelt.catalog.objects.error_table_lookup import can_write_error_rows
 from snowmelt.catalog.objects.tables import (
+    can_write_error_rows,
     find_namespace_ids,
     find_table_by_id,
     join_namespaces,

@@ -46,7 +46,7 @@ def _list_channels(options: argparse.Namespace) -> None:
 
 
 def _drop_channel(options: argparse.Namespace) -> None:
-    from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
+    from snowmelt.catalog.model.records import ACCOUNTADMIN
     from snowmelt.catalog.objects.tables import find_table
     from snowmelt.catalog.sql.cursor import parse_table_name
     from snowmelt.catalog.streaming.channels import drop_channel

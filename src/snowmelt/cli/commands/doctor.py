@@ -39,7 +39,7 @@ from snowmelt.storage.store import Store
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.jobs.services import ServiceRecord
+    from snowmelt.catalog.jobs.leases import ServiceRecord
     from snowmelt.ingest.stage_locations import StageGrant
 
 NAME = "doctor"
@@ -201,7 +201,7 @@ def check_services(
     database: Database, settings: Settings, now: dt.datetime
 ) -> Iterator[CheckResult]:
     """Check the services that share a catalog; `now` is by the catalog's clock."""
-    from snowmelt.catalog.jobs.services import list_services
+    from snowmelt.catalog.jobs.leases import list_services
 
     with database.reading() as connection:
         services = list_services(connection)

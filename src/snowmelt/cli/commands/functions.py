@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from snowmelt.functions.probe import ServiceProbe
     from snowmelt.functions.proxy.relay import LoopbackHttpServer
     from snowmelt.functions.service import RemoteService
-    from snowmelt.functions.service.asgi import AsgiApp
+    from snowmelt.functions.service.request_response_types import AsgiApp
 
 NAME = "functions"
 SUMMARY = "host, try, record and disturb services that SQL calls"
@@ -322,8 +322,7 @@ def _serve_recorded_calls(options: argparse.Namespace) -> int:
 
 
 def _inject_faults(options: argparse.Namespace) -> int:
-    from snowmelt.functions.proxy.faults import parse_fault
-    from snowmelt.functions.proxy.relay import FaultProxy
+    from snowmelt.functions.proxy.relay import FaultProxy, parse_fault
 
     faults = [parse_fault(text) for text in options.fault]
     proxy = FaultProxy(options.url, faults, host=options.host, port=options.port)

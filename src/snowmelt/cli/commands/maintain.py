@@ -17,7 +17,7 @@ from snowmelt.schema.types import TableName
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.jobs.maintenance_history import MaintenanceTotals
+    from snowmelt.catalog.jobs.run_history import MaintenanceTotals
     from snowmelt.table.file_replacement_run import MaintenanceSettings
 
 NAME = "maintain"
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Maintain once, to the end."""
-    from snowmelt.catalog.db.database_server_clock import open_catalog_clock
+    from snowmelt.catalog.db.database import open_catalog_clock
     from snowmelt.catalog.sql.cursor import parse_table_name
 
     names = [parse_table_name(text) for text in options.table]

@@ -83,7 +83,7 @@ class _MigrateCommand:
         options: argparse.Namespace,
         exit_stack: contextlib.ExitStack,
     ) -> None:
-        from snowmelt.catalog.db.database_server_clock import DatabaseServerClock
+        from snowmelt.catalog.db.database import DatabaseServerClock
 
         self._database = database
         self._settings = settings

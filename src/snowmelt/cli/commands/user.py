@@ -64,7 +64,7 @@ run = run_action
 
 def _create_access_key(options: argparse.Namespace) -> int:
     """Make an access key and print it as a shell takes it."""
-    from snowmelt.catalog.security import access_keys
+    from snowmelt.catalog.security import encryption_keys
     from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
     from snowmelt.clock import SystemClock
 
@@ -72,7 +72,7 @@ def _create_access_key(options: argparse.Namespace) -> int:
     with opening_catalog(settings) as database:
         keyring = open_or_create_keyring(database, settings.keys_dir)
         with database.writing() as connection:
-            key = access_keys.create_access_key(
+            key = encryption_keys.create_access_key(
                 connection, keyring, to_internal_name(options.name), now=SystemClock().now()
             )
     if options.token:

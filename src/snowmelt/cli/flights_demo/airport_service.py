@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import asin, cos, radians, sin, sqrt
 from typing import TypedDict
 
-from snowmelt.cli.flights_demo.raw_files import read_csv_rows
+from snowmelt.cli.flights_demo.dataset import read_csv_rows
 from snowmelt.functions.service import RemoteService
 
 EARTH_RADIUS_MILES = 3958.76

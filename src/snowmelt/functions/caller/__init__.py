@@ -1,6 +1,6 @@
 """The caller: Arrow argument columns into batches, HTTP calls and Arrow result columns.
 
-`plan`: one use of a function in a query, as it travels to executors.
+`plan`: one use of a function in a query, as it travels to executors; one record per batch.
 `pipeline`: the entry point; batches of one task in flight, values returned in the rows' order.
 `batcher`: streams of Arrow columns into batches, and batch IDs.
 `request_deduplication`: batches into requests, with deduplication, cached values and splitting.
@@ -8,15 +8,12 @@
 `arrow_types`: Arrow types of arguments and results, and shared encoding helpers.
 `translators`: the request and the response translator of a function, in child processes.
 `translator_runtime`: execution of translator sources in Python and in sandboxed JavaScript.
-`circuit_breaker`: circuit breakers of services, and the cache of failed batches.
-`rate_and_concurrency_limits`: rate limits, concurrency limits and budgets, shared by processes.
+`rate_and_concurrency_limits`: rates, concurrency, budgets, circuit breakers; shared by processes.
 `shared_files`: small files with numbers and locks that processes share.
 `attempts`: one batch until its response, with retries and polls.
 `http_request`: HTTP requests with headers, compression, authentication and secrets by reference.
-`http_client`: the HTTP/1.1 client and its connection pool.
-`event_loop`: the event loop thread of a process, and calls in flight.
+`http_client`: the HTTP/1.1 client, its connection pool, and the event loop thread.
 `response_decoder`: response bodies into Arrow arrays.
-`call_log`: one record per batch.
 
 No module here imports Spark. `snowmelt.spark.functions` passes columns in and takes arrays out.
 """

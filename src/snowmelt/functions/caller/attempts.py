@@ -21,14 +21,13 @@ from typing import Self
 from snowmelt.backoff import growing_delays_s
 from snowmelt.clock import Clock
 from snowmelt.errors import SnowmeltError, UserError
-from snowmelt.functions.caller.call_log import CallRecord
 from snowmelt.functions.caller.http_client import HttpClient, HttpLimits, HttpResponse
 from snowmelt.functions.caller.http_request import (
     AddressedRequest,
     RequestFactory,
     TranslatedRequest,
 )
-from snowmelt.functions.caller.plan import CallPlan
+from snowmelt.functions.caller.plan import CallPlan, CallRecord
 from snowmelt.functions.caller.rate_and_concurrency_limits import (
     AcquiredPermit,
     CallBudget,

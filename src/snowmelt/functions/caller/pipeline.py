@@ -28,12 +28,15 @@ from snowmelt.functions.caller.attempts import (
     make_call_failed,
 )
 from snowmelt.functions.caller.batcher import CallBatcher
-from snowmelt.functions.caller.call_log import BatchStatus, CallLog, CallRecord
-from snowmelt.functions.caller.circuit_breaker import FailedBatchCache, get_circuit_breaker
-from snowmelt.functions.caller.event_loop import InFlightCall, InFlightCalls
+from snowmelt.functions.caller.http_client import InFlightCall, InFlightCalls
 from snowmelt.functions.caller.http_request import TranslatedRequest
-from snowmelt.functions.caller.plan import CallPlan, QueryPosition
-from snowmelt.functions.caller.rate_and_concurrency_limits import CallBudget, RateLimiter
+from snowmelt.functions.caller.plan import BatchStatus, CallLog, CallPlan, CallRecord, QueryPosition
+from snowmelt.functions.caller.rate_and_concurrency_limits import (
+    CallBudget,
+    FailedBatchCache,
+    RateLimiter,
+    get_circuit_breaker,
+)
 from snowmelt.functions.caller.request_deduplication import (
     BatchRequest,
     BatchWork,

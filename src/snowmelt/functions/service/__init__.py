@@ -1,13 +1,10 @@
 """SDK for writing services that SQL calls. Needs neither Spark nor a web framework.
 
-`asgi`: the ASGI application of a service.
-`http_protocol`: small batches over HTTP under uvicorn, without ASGI.
 `cloud_handlers`: handlers for clouds, and unmodified Lambda handlers behind any ASGI server.
-`request_response_types`: requests, call context and responses, independent of the server.
+`request_response_types`: requests, call context and responses; the ASGI application.
 `service`: the service with its functions by name.
-`signature_inference`: SQL signatures from Python annotations.
 `deduplicator`: execution of each batch once, with polling; responses in memory or in SQLite.
-`function_runner`: one declared function over the rows of a batch.
+`function_runner`: SQL signatures from annotations; one declared function over a batch.
 
 from snowmelt.functions.service import RemoteService
 

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from snowmelt.functions import ddl_writer
 from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
     ExternalFunction,
     NullInputAction,
     Volatility,
+    format_create_function,
 )
 from snowmelt.functions.errors import (
     BatchInvalid,
@@ -31,6 +31,7 @@ from snowmelt.functions.service.function_runner import (
     FunctionOptions,
     InvocationMode,
     RowErrorMode,
+    infer_signature,
 )
 from snowmelt.functions.service.request_response_types import (
     BatchResponseBody,
@@ -39,7 +40,6 @@ from snowmelt.functions.service.request_response_types import (
     error_to_response,
     make_error_response,
 )
-from snowmelt.functions.service.signature_inference import infer_signature
 from snowmelt.functions.signature import parse_arguments
 from snowmelt.functions.wire import compression
 from snowmelt.functions.wire import headers as names
@@ -49,8 +49,8 @@ from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES
 
 if TYPE_CHECKING:
-    from snowmelt.functions.service.asgi import AsgiApp
     from snowmelt.functions.service.deduplicator import BatchStore
+    from snowmelt.functions.service.request_response_types import AsgiApp
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Duration = str | float | dt.timedelta
@@ -289,7 +289,7 @@ class RemoteService:
 
     def asgi(self) -> AsgiApp:
         """Return the service for any ASGI server."""
-        from snowmelt.functions.service.asgi import AsgiApp
+        from snowmelt.functions.service.request_response_types import AsgiApp
 
         return AsgiApp(
             self.handle_request,
@@ -359,9 +359,7 @@ def make_create_statement(
         comment=DEFAULT_COMMENT if options.comment is None else options.comment,
         max_batch_rows=options.max_batch_rows,
     )
-    return ddl_writer.format_create_function(
-        definition, signature.name, integration, replace=replace
-    )
+    return format_create_function(definition, signature.name, integration, replace=replace)
 
 
 _DURATION_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*\Z")

@@ -20,8 +20,7 @@ from snowmelt.blob.encryption import make_blob_path
 from snowmelt.blob.writer import ChunkInput, build_blob
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects.error_table_lookup import find_error_table
-from snowmelt.catalog.objects.tables import find_table_by_id
+from snowmelt.catalog.objects.tables import find_error_table, find_table_by_id
 from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
 from snowmelt.catalog.streaming.commit_rules import ChunkOffer
 from snowmelt.clock import Clock

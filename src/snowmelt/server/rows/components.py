@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs import services
+from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import Clock
 from snowmelt.config import Settings
@@ -142,7 +142,7 @@ def build_row_api(shared: SharedComponents) -> RowApiComponents:
     settings, database, clock = shared.settings, shared.database, shared.clock
     keyring, stage = shared.keyring, shared.stage
     with database.reading() as connection:
-        deployment_id = services.read_deployment_id(connection)
+        deployment_id = leases.read_deployment_id(connection)
     targets = TargetResolver(database, keyring, clock)
     stager = RowChunkStager(stage, targets, deployment_id, clock)
     writer = GroupCommitter(

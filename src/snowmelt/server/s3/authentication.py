@@ -7,10 +7,14 @@ from dataclasses import dataclass
 
 from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.security import access_keys
+from snowmelt.catalog.security import encryption_keys
 from snowmelt.catalog.security.access_control import find_user
-from snowmelt.catalog.security.access_keys import AccessKey, StageCredentials, find_access_key
-from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.catalog.security.encryption_keys import (
+    AccessKey,
+    KeyRing,
+    StageCredentials,
+    find_access_key,
+)
 from snowmelt.clock import Clock
 from snowmelt.errors import NotFound
 from snowmelt.server.auth import RECHECK_INTERVAL_S
@@ -99,7 +103,7 @@ class S3Authenticator:
         """Let in what is signed with credentials of the stage."""
         if token is None:
             raise S3Error("AccessDenied", "Addresses cannot be presigned with these credentials.")
-        known = access_keys.parse_stage_token(self._keyring, token)
+        known = encryption_keys.parse_stage_token(self._keyring, token)
         if known is None or known.access_key_id != credentials.access_key_id:
             raise S3Error("InvalidToken")
         signatures.check_region(credentials, self._region)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from snowmelt.blob.encryption import parse_blob_path
 from snowmelt.buckets.bucket import check_key
 from snowmelt.buckets.errors import S3Error
-from snowmelt.catalog.jobs import services
+from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects.s3_buckets import BucketPrivileges
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 from snowmelt.catalog.streaming import unregistered_blobs
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from snowmelt.buckets.bucket_registry import BucketAccess, BucketRegistry
     from snowmelt.catalog.db.database import Database
-    from snowmelt.catalog.security.access_keys import StageCredentials
+    from snowmelt.catalog.security.encryption_keys import StageCredentials
     from snowmelt.server.s3.authentication import S3Authenticator, S3Identity
     from snowmelt.server.s3.request import S3Request
     from snowmelt.server.s3.request_context import S3Components
@@ -420,7 +420,7 @@ def _find_issued_prefix(
 ) -> str | None:
     """Return the prefix that a blob's name carries, None when it is none of the user's."""
     with database.reading() as connection:
-        suffix = f"_{services.read_deployment_id(connection)}"
+        suffix = f"_{leases.read_deployment_id(connection)}"
         prefix = client_prefix.removesuffix(suffix)
         if prefix == client_prefix:
             return None

@@ -15,7 +15,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from snowmelt.catalog.db.database import Database, open_and_upgrade_database
-from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
+from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError

@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from snowmelt.catalog.jobs import maintenance_history, migration_history
+from snowmelt.catalog.jobs import migration_history, run_history
 from snowmelt.catalog.jobs.migration_history import MigrationRecord
 from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.model.records import TableRecord
@@ -265,9 +265,7 @@ def find_new_load_files(
     others = {run.run_id for run in _list_committed_migrations(connection, streamed_table.table)}
     others |= {
         run.run_id
-        for run in maintenance_history.list_maintenance_runs(
-            connection, table_id, limit=_MAX_LISTED_RUNS
-        )
+        for run in run_history.list_maintenance_runs(connection, table_id, limit=_MAX_LISTED_RUNS)
     }
     files = [
         file

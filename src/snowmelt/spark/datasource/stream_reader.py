@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from snowmelt.catalog.jobs import stream_read_positions
+from snowmelt.catalog.jobs import load_history
 from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.streaming.chunks import list_chunks, list_quarantined_chunk_records
 from snowmelt.clock import SystemClock
@@ -192,7 +192,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _save_read_position(self, offset: StreamOffset) -> None:
         now = self._clock.now()
         with self._connection.database.writing() as connection:
-            stream_read_positions.save_position(
+            load_history.save_position(
                 connection, offset.incarnation, offset.stream, offset.at.seq, now
             )
         self._marked_at = now

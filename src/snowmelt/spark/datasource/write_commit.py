@@ -12,8 +12,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.db.database_server_clock import open_catalog_clock
+from snowmelt.catalog.db.database import Database, open_catalog_clock
 from snowmelt.catalog.jobs.load_history import LoadTotals, OffsetAdvance, read_stream_offsets
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import require_table_privilege

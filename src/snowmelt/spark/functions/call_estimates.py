@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from snowmelt.functions.caller.call_log import CallRecord
+from snowmelt.functions.caller.plan import CallRecord
 from snowmelt.functions.definition import Volatility
 from snowmelt.spark.sql.table_references import parse_statement, tokenize_without_explain
 

@@ -20,8 +20,7 @@ import pyarrow as pa
 
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import SnowmeltError
-from snowmelt.functions.caller.call_log import CallRecord
-from snowmelt.functions.caller.plan import QueryPosition
+from snowmelt.functions.caller.plan import CallRecord, QueryPosition
 from snowmelt.storage.store import Store
 from snowmelt.storage.store_factory import open_store
 
@@ -163,7 +162,7 @@ def create_call_log_frame(
     `ATTEMPT` is that of the task, `ATTEMPTS` are the requests that its batch took.
     """
     # Workers import this module, and have no catalog.
-    from snowmelt.catalog.model.privilege_kinds import ACCOUNTADMIN
+    from snowmelt.catalog.model.records import ACCOUNTADMIN
     from snowmelt.catalog.objects.external_functions import (
         can_use_function,
         list_external_functions,

@@ -13,12 +13,16 @@ from sqlalchemy import Connection
 
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.load_history import list_file_history, list_loads
-from snowmelt.catalog.jobs.maintenance_history import list_maintenance_runs
 from snowmelt.catalog.jobs.migration_history import list_migrations
+from snowmelt.catalog.jobs.run_history import list_maintenance_runs
 from snowmelt.catalog.model.records import DatabaseRecord, TableRecord
-from snowmelt.catalog.objects.error_table_lookup import find_error_table
 from snowmelt.catalog.objects.namespaces import list_databases, list_schemas
-from snowmelt.catalog.objects.tables import find_table_by_id, list_dropped_tables, list_tables
+from snowmelt.catalog.objects.tables import (
+    find_error_table,
+    find_table_by_id,
+    list_dropped_tables,
+    list_tables,
+)
 from snowmelt.catalog.security.access_control import VisibleObjects, require_table_privilege
 from snowmelt.catalog.streaming.channels import list_channel_history
 from snowmelt.catalog.streaming.chunks import measure_backlog

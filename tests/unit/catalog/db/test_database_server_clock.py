@@ -7,8 +7,12 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.catalog.db.database import open_and_upgrade_database, read_server_time
-from snowmelt.catalog.db.database_server_clock import DatabaseServerClock, open_catalog_clock
+from snowmelt.catalog.db.database import (
+    DatabaseServerClock,
+    open_and_upgrade_database,
+    open_catalog_clock,
+    read_server_time,
+)
 from snowmelt.clock import ManualClock
 
 NOW = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)

@@ -18,7 +18,7 @@ from snowmelt.catalog.statements.alter_table import (
     RenameTable,
     SetProperties,
 )
-from snowmelt.catalog.statements.parser import parse_statement
+from snowmelt.catalog.statements.executor import parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import Column, LogicalType
 

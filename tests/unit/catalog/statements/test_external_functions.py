@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.catalog.sql.cursor import CreateMode
+from snowmelt.catalog.statements.executor import parse_statement
 from snowmelt.catalog.statements.external_functions import (
     AlterFunction,
     CreateExternalFunction,
@@ -19,9 +20,7 @@ from snowmelt.catalog.statements.external_functions import (
 )
 from snowmelt.catalog.statements.function_grammar import CONTEXT_FUNCTIONS
 from snowmelt.catalog.statements.grants import GrantOnFunction, PrivilegeGrant, ShowGrants
-from snowmelt.catalog.statements.parser import parse_statement
 from snowmelt.errors import StatementError
-from snowmelt.functions.ddl_writer import format_create_function, quote_literal
 from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
     BatchFailureAction,
@@ -30,6 +29,8 @@ from snowmelt.functions.definition import (
     RequestCompression,
     RowErrorAction,
     Volatility,
+    format_create_function,
+    quote_literal,
 )
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from snowmelt.schema.types import to_display_name

@@ -6,8 +6,8 @@ import pytest
 
 from snowmelt.catalog.sql.cursor import CreateMode
 from snowmelt.catalog.sql.lexer import split_script
+from snowmelt.catalog.statements.executor import parse_statement
 from snowmelt.catalog.statements.external_functions import CreateTranslator
-from snowmelt.catalog.statements.parser import parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.functions.definition import TranslatorLanguage
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.catalog.sql.cursor import CreateMode
+from snowmelt.catalog.statements.executor import LISTINGS, parse_statement
 from snowmelt.catalog.statements.grants import GrantOnAccount, GrantOnIntegration, PrivilegeGrant
 from snowmelt.catalog.statements.integrations import (
     AlterIntegration,
@@ -12,7 +13,6 @@ from snowmelt.catalog.statements.integrations import (
     DescribeIntegration,
     DropIntegration,
 )
-from snowmelt.catalog.statements.parser import LISTINGS, parse_statement
 from snowmelt.catalog.statements.statement_context import ShowObjects
 from snowmelt.errors import StatementError
 from snowmelt.functions.definition import AuthenticationMethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from snowmelt.catalog.statements.executor import parse_statement
 from snowmelt.catalog.statements.integrations import (
     AlterIntegration,
     AlterOrDropAnyIntegration,
@@ -13,7 +14,6 @@ from snowmelt.catalog.statements.integrations import (
     DropIntegration,
     DropSecurityIntegration,
 )
-from snowmelt.catalog.statements.parser import parse_statement
 from snowmelt.errors import StatementError
 
 

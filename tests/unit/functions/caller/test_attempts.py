@@ -17,10 +17,9 @@ import pytest
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.errors import UserError
 from snowmelt.functions.caller.attempts import NoCallLimits, RetryingSender
-from snowmelt.functions.caller.call_log import CallRecord
 from snowmelt.functions.caller.http_client import HttpClient
 from snowmelt.functions.caller.http_request import TranslatedRequest
-from snowmelt.functions.caller.plan import CallerOptions, CallPlan
+from snowmelt.functions.caller.plan import CallerOptions, CallPlan, CallRecord
 from snowmelt.functions.definition import (
     ApiIntegration,
     AuthenticationMethod,
@@ -29,8 +28,7 @@ from snowmelt.functions.definition import (
 )
 from snowmelt.functions.errors import CallFailed, PayloadTooLarge
 from snowmelt.functions.proxy import http1
-from snowmelt.functions.proxy.faults import parse_fault
-from snowmelt.functions.proxy.relay import FaultProxy
+from snowmelt.functions.proxy.relay import FaultProxy, parse_fault
 from snowmelt.functions.service import RemoteService, ServiceOptions
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from snowmelt.functions.wire import compression as coding

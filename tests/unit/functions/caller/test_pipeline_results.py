@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from snowmelt.functions.caller import pipeline
-from snowmelt.functions.caller.call_log import BatchStatus
+from snowmelt.functions.caller.plan import BatchStatus
 from snowmelt.functions.definition import (
     BatchFailureAction,
     NullInputAction,
@@ -21,9 +21,8 @@ from snowmelt.functions.definition import (
     Volatility,
 )
 from snowmelt.functions.errors import BudgetExceeded, CallFailed, CircuitOpen, UrlRefused
-from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.http1 import HttpMessage, encode_message
-from snowmelt.functions.proxy.relay import FaultProxy, LoopbackHttpServer
+from snowmelt.functions.proxy.relay import FaultProxy, LoopbackHttpServer, parse_fault
 from snowmelt.functions.service import RemoteService
 from support import call_plans, function_calls
 from support import functions_service as kit

@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 from snowmelt.clock import ManualClock
-from snowmelt.functions.caller.call_log import CallRecord
-from snowmelt.functions.caller.plan import QueryPosition
+from snowmelt.functions.caller.plan import CallRecord, QueryPosition
 from snowmelt.spark.functions.call_log import CallLogFiles, delete_call_records, read_call_records
 from snowmelt.storage.local_store import LocalStore
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, ObjectName
 from snowmelt.catalog.sql.lexer import SourcePosition, is_query
 from snowmelt.catalog.statements.buckets import AlterBucket, CreateBucket, DropBucket
+from snowmelt.catalog.statements.executor import LISTINGS, parse_statement
 from snowmelt.catalog.statements.grants import (
     GrantOnAccount,
     GrantOnBucket,
@@ -26,7 +27,6 @@ from snowmelt.catalog.statements.namespaces import (
     DescribeObject,
     DropObject,
 )
-from snowmelt.catalog.statements.parser import LISTINGS, parse_statement
 from snowmelt.catalog.statements.statement_context import ShowObjects
 from snowmelt.catalog.statements.tables import CreateTable
 from snowmelt.catalog.statements.users_and_roles import (

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from snowmelt.clock import ManualClock
-from snowmelt.functions.caller.circuit_breaker import FailedBatchCache
+from snowmelt.functions.caller.rate_and_concurrency_limits import FailedBatchCache
 from snowmelt.functions.errors import CallFailed
 from support.call_plans import place
 

@@ -6,7 +6,7 @@ import threading
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.catalog.db.fair_lock import FairWriterLock
+from snowmelt.catalog.db.database import FairWriterLock
 
 # Longer than any test takes: threads wait for the event, not for the time.
 LONG_S = 60.0

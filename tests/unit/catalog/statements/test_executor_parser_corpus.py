@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
-from snowmelt.catalog.statements.parser import parse_statement
+from snowmelt.catalog.statements.executor import parse_statement
 from snowmelt.errors import StatementError
 from snowmelt.load.copy_parser import parse_copy
 

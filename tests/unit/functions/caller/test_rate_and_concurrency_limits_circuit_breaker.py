@@ -7,7 +7,10 @@ import datetime as dt
 import pytest
 
 from snowmelt.clock import ManualClock
-from snowmelt.functions.caller.circuit_breaker import CircuitBreaker, get_circuit_breaker
+from snowmelt.functions.caller.rate_and_concurrency_limits import (
+    CircuitBreaker,
+    get_circuit_breaker,
+)
 from snowmelt.functions.caller.shared_files import SharedFile
 from snowmelt.functions.errors import CircuitOpen
 
