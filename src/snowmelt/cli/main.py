@@ -107,19 +107,14 @@ def _format_error(error: Exception, command: Command) -> str:
     if isinstance(error, ModuleNotFoundError) and (
         (error.name or "").partition(".")[0] != "snowmelt"
     ):
-        return str(_make_missing_extra_error(error, command))
+        package = (error.name or "").partition(".")[0]
+        extra = _EXTRAS_BY_PACKAGE.get(package) or _EXTRAS_BY_COMMAND.get(command.NAME, "server")
+        return str(MissingExtra(what=f"`snowmelt {command.NAME}`", package=package, extra=extra))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror or error}."
     first_line = str(error).partition("\n")[0]
     return f"Unexpected {type(error).__name__}: {first_line} (--debug shows where it came from)"
-
-
-def _make_missing_extra_error(error: ModuleNotFoundError, command: Command) -> MissingExtra:
-    """Return what to install for a missing package."""
-    package = (error.name or "").partition(".")[0]
-    extra = _EXTRAS_BY_PACKAGE.get(package) or _EXTRAS_BY_COMMAND.get(command.NAME, "server")
-    return MissingExtra(what=f"`snowmelt {command.NAME}`", package=package, extra=extra)
 
 
 class _SuggestingParser(argparse.ArgumentParser):

@@ -36,6 +36,7 @@ from snowmelt.errors import (
     TableNotFound,
     TokenNotInserted,
 )
+from snowmelt.schema.chunk_types import estimate_fixed_value_bytes
 from snowmelt.schema.conversion.arrow_input import to_arrow_table
 from snowmelt.schema.conversion.deferred_single_rows import FastRows
 from snowmelt.schema.conversion.row_converter import (
@@ -44,7 +45,6 @@ from snowmelt.schema.conversion.row_converter import (
     RowConverter,
     RowError,
 )
-from snowmelt.schema.size_estimates import estimate_fixed_value_bytes
 from snowmelt.schema.types import TableName
 
 _log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from snowmelt.client.counters_and_metrics import ChannelCounts
 from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema, chunk_arrow_type
-from snowmelt.schema.column_change_compatibility import widen_column_type
 from snowmelt.schema.conversion.deferred_single_rows import FastRows
 from snowmelt.schema.conversion.row_converter import DeferredRows, RowConverter
+from snowmelt.schema.inference import widen_column_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

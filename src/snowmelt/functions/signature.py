@@ -216,21 +216,17 @@ def parse_arguments(text: str) -> tuple[tuple[str, SqlType], ...] | None:
     if not inner:
         return ()
     found = []
-    for piece in _split_arguments(inner):
+    # Split at commas outside parentheses: types may carry parameters.
+    pieces, depth, start = [], 0, 0
+    for at, sign in enumerate(inner):
+        depth += (sign == "(") - (sign == ")")
+        if sign == "," and depth == 0:
+            pieces.append(inner[start:at])
+            start = at + 1
+    for piece in [*pieces, inner[start:]]:
         name, _, type_text = piece.strip().rpartition(" ")
         try:
             found.append((name, parse_sql_type_text(type_text)))
         except DeclarationInvalid:
             return None
     return tuple(found)
-
-
-def _split_arguments(text: str) -> list[str]:
-    """Split at commas outside parentheses: types may carry parameters."""
-    pieces, depth, start = [], 0, 0
-    for at, sign in enumerate(text):
-        depth += (sign == "(") - (sign == ")")
-        if sign == "," and depth == 0:
-            pieces.append(text[start:at])
-            start = at + 1
-    return [*pieces, text[start:]]

@@ -12,13 +12,10 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
+from snowmelt.functions.definition import ApiIntegration
 from snowmelt.functions.errors import UrlRefused
-
-if TYPE_CHECKING:
-    from snowmelt.functions.definition import ApiIntegration
 
 MAX_URL_CHARS = 8_192
 _DEFAULT_PORTS = {"https": 443, "http": 80}

@@ -35,7 +35,7 @@ from snowmelt.schema.conversion.json_text import (
     JsonLimitExceeded,
     normalize_json,
 )
-from snowmelt.schema.conversion.timestamp_limits import (
+from snowmelt.schema.conversion.timestamps import (
     LIMITED_TYPES,
     describe_limits,
     out_of_range_mask,

@@ -36,7 +36,7 @@ from snowmelt.schema.chunk_types import make_null_mask, to_contiguous_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
 from snowmelt.schema.conversion.json_text import format_json
 from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS
-from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
+from snowmelt.schema.conversion.timestamps import out_of_range_mask
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.iceberg_table_form import native_fields, native_schema, to_native_table
 from snowmelt.schema.types import (
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from snowmelt.load.arrow_text_casts import ArraySyntax
     from snowmelt.load.phase_protocols import ParseTarget
     from snowmelt.load.text_cells import TextCells
-    from snowmelt.schema.value_errors import StoredValue
+    from snowmelt.schema.types import StoredValue
 
 if TYPE_CHECKING:
     Places = np.ndarray[tuple[int], np.dtype[np.int64]]

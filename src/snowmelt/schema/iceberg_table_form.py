@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InvalidValue
 from snowmelt.schema.chunk_types import (
+    Int64s,
+    Mask,
+    UInt64s,
     chunk_arrow_type,
     decimal_to_words,
     make_field,
     make_null_mask,
 )
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, LogicalType, TableSchema
-
-if TYPE_CHECKING:
-    from snowmelt.schema.chunk_types import Int64s, Mask, UInt64s
 
 NANOSECONDS_SUFFIX = "$ns"
 OFFSET_SUFFIX = "$tz"

@@ -1,4 +1,4 @@
-"""Inference of the columns, with their types, that rows have and their table lacks."""
+"""Columns and types that rows have and their table lacks, and the changes that a table allows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from decimal import Decimal
 from typing import TypeAlias
 
@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from snowmelt.schema.conversion.arrow_to_python import EXTENSIONS_UNLIKE_STORAGE, has_nulls
-from snowmelt.schema.conversion.foreign_types import has_time_of_day, to_plain_value
-from snowmelt.schema.types import TableSchema, to_internal_name
+from snowmelt.schema.conversion.timestamps import has_time_of_day, to_plain_value
+from snowmelt.schema.types import Column, LogicalType, TableSchema, to_internal_name
 
 RowsOrTable: TypeAlias = "list[Mapping[str, object]] | pa.Table"
 
@@ -151,3 +151,96 @@ def _sql_type_of_arrow(kind: pa.DataType) -> str:
             return text
     binary = (is_a.is_binary, is_a.is_large_binary, is_a.is_binary_view, is_a.is_fixed_size_binary)
     return "BINARY" if any(matches(kind) for matches in binary) else _TEXT_TYPE
+
+
+# Allowed changes of a table's columns, and the check that rows for older columns still fit.
+
+_TYPE_FAMILIES = {
+    LogicalType.FIXED: "NUMBER",
+    LogicalType.TEXT: "VARCHAR",
+    LogicalType.REAL: "FLOAT",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaConflict:
+    """Why rows written for older columns are not taken any more.
+
+    `is_missing` tells that they lack a column, by its value or by its name.
+    """
+
+    reason: str
+    is_missing: bool
+
+
+def next_ordinal(versions: Iterable[TableSchema]) -> int:
+    """Return the ordinal of a new column: above every one that any version has used."""
+    used = (column.ordinal for version in versions for column in version.columns)
+    return max(used, default=0) + 1
+
+
+def widen_column_type(column: Column, wanted: Column) -> Column | str:
+    """Return a column with the type of `wanted`, or why its rows would not fit that type.
+
+    Types may only grow, in a way that leaves every stored value as it is: the digits of a NUMBER
+    before its point, the length of a VARCHAR or a BINARY.
+    """
+    reason = _find_type_mismatch(column, wanted)
+    if reason is not None:
+        return reason
+    return replace(
+        column,
+        precision=wanted.precision,
+        scale=wanted.scale,
+        length=wanted.length,
+        byte_length=wanted.byte_length,
+    )
+
+
+def find_schema_conflict(older: TableSchema, current: TableSchema) -> SchemaConflict | None:
+    """Return why rows written for `older` columns are not taken now, None when they are.
+
+    They are taken when each value still has its column, under the name that the writer knows, and
+    each column they lack may be NULL.
+    """
+    known = {column.ordinal: column for column in older.columns}
+    there = {column.ordinal: column for column in current.columns}
+    for ordinal, column in there.items():
+        before = known.get(ordinal)
+        if before is None:
+            if not column.nullable:
+                return SchemaConflict(
+                    f"it has the column {column.display_name}, which is NOT NULL", True
+                )
+        elif before.name != column.name:
+            return SchemaConflict(
+                f"its column {before.display_name} is called {column.display_name}", True
+            )
+        elif (before.nullable and not column.nullable) or isinstance(
+            widen_column_type(before, column), str
+        ):
+            return SchemaConflict(
+                f"its column {column.display_name} is {column.sql_type}"
+                f"{'' if column.nullable else ' NOT NULL'}",
+                False,
+            )
+    for ordinal, column in known.items():
+        if ordinal not in there:
+            return SchemaConflict(f"it has no column {column.display_name} any more", False)
+    return None
+
+
+def _find_type_mismatch(column: Column, wanted: Column) -> str | None:
+    if column.kind is not wanted.kind:
+        return f"it is {column.sql_type} and stays {_TYPE_FAMILIES.get(column.kind, column.kind)}"
+    sizes = (
+        ("the precision", column.precision, wanted.precision),
+        ("the length", column.length, wanted.length),
+        ("the length", column.byte_length, wanted.byte_length),
+    )
+    if column.scale != wanted.scale:
+        return f"its scale stays {column.scale}"
+    for what, least, found in sizes:
+        if (found or 0) < (least or 0):
+            return f"{what} is at least {least}"
+    return None

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from snowmelt.schema.chunk_types import Int64s
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, Column, LogicalType, TableSchema
-
-if TYPE_CHECKING:
-    from snowmelt.schema.chunk_types import Int64s
 
 _EXACT_CONTEXT = Context(prec=80)
 # Digits of a decimal whose unscaled value has 64 bits.

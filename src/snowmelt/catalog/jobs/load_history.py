@@ -122,11 +122,7 @@ list_running_loads = _RUNS.list_running
 
 
 def find_load(connection: Connection, load_id: str) -> LoadRecord:
-    """Return one load.
-
-    Raises:
-        NotFound: It never started.
-    """
+    """Return one load. NotFound: it never started."""
     found = _RUNS.find(connection, load_id)
     if found is None:
         raise NotFound(kind="Load", name=load_id)

@@ -57,11 +57,7 @@ list_running_migrations = _RUNS.list_running
 
 
 def finish_migration(connection: Connection, run_id: str, state: RunState, **details: Any) -> None:
-    """Close a run as `RunHistory.finish` does.
-
-    Raises:
-        NotFound: There is no such run.
-    """
+    """Close a run as `RunHistory.finish` does. NotFound: there is no such run."""
     if not _RUNS.finish(connection, run_id, state, **details) and not find_migration(
         connection, run_id
     ):

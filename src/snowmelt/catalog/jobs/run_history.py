@@ -19,9 +19,8 @@ from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import replace_nul
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from _typeshed import DataclassInstance
+
 
 _RecordT = TypeVar("_RecordT")
 

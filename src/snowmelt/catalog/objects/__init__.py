@@ -1,10 +1,9 @@
 """Catalog objects: databases, schemas, tables, functions, pipes and buckets.
 
 `namespaces`: databases and schemas; properties, UNDROP and the end of retention.
-`tables`: tables, versions of their columns, error tables, and the metadata pointer.
+`tables`: tables, versions of their columns, error tables, pipes, the metadata pointer.
 `renames_and_evolution`: renames, clustering and schema evolution.
 `channel_tombstones`: last client sequencers of removed channels.
-`pipes`: pipes and their COPY definitions.
 `libraries`: libraries of user code with their filters, parsers and sources.
 `external_functions`: external functions, their API integrations and translators.
 `s3_buckets`: buckets and their privileges.

@@ -332,11 +332,7 @@ def list_translators(
 
 
 def find_translator(connection: sa.Connection, name: FunctionName) -> TranslatorRecord:
-    """Return the live translator of this name.
-
-    Raises:
-        NotFound: There is none.
-    """
+    """Return the live translator of this name. NotFound: there is none."""
     for found in list_translators(connection, name.database, name.schema, name.function):
         return found
     raise NotFound(kind="Translator", name=str(name))
@@ -392,11 +388,7 @@ def create_translator(
 
 
 def drop_translator(connection: sa.Connection, record: TranslatorRecord, now: dt.datetime) -> None:
-    """Drop a translator.
-
-    Raises:
-        UserError: Functions still use it.
-    """
+    """Drop a translator. UserError: functions still use it."""
     lock_translator(connection, record)
     name = str(record.name)
     users = [
@@ -443,11 +435,7 @@ def list_api_integrations(
 
 
 def find_api_integration(connection: sa.Connection, name: str) -> ApiIntegrationRecord:
-    """Return the live integration of this internal name.
-
-    Raises:
-        NotFound: There is none.
-    """
+    """Return the live integration of this internal name. NotFound: there is none."""
     for found in list_api_integrations(connection, name):
         return found
     raise NotFound(kind="API integration", name=to_display_name(name))
@@ -489,11 +477,7 @@ def update_api_integration(
 def drop_api_integration(
     connection: sa.Connection, record: ApiIntegrationRecord, now: dt.datetime
 ) -> None:
-    """Drop an integration.
-
-    Raises:
-        UserError: Functions still call through it.
-    """
+    """Drop an integration. UserError: functions still call through it."""
     name = record.integration.name
     # The lock keeps a function from being created meanwhile.
     lock_api_integration(connection, name)

@@ -111,11 +111,7 @@ def create_load_function(
 
 
 def drop_load_function(connection: sa.Connection, kind: FunctionKind, name: str) -> None:
-    """Drop a filter, parser or source.
-
-    Raises:
-        NotFound: There is none of this kind and name.
-    """
+    """Drop a filter, parser or source. NotFound: there is none of this kind and name."""
     gone = connection.execute(
         sa.delete(_LOAD_FUNCTIONS).where(
             _LOAD_FUNCTIONS.c.kind == kind, _LOAD_FUNCTIONS.c.name == name

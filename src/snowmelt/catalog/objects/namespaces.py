@@ -37,11 +37,7 @@ _TABLES = model.tables
 
 
 def find_database(connection: sa.Connection, name: str) -> DatabaseRecord:
-    """Return the live database of this internal name.
-
-    Raises:
-        DatabaseNotFound: There is none.
-    """
+    """Return the live database of this internal name. DatabaseNotFound: there is none."""
     row = connection.execute(_select_live_databases().where(_DATABASES.c.name == name)).first()
     if row is None:
         raise DatabaseNotFound(database=to_display_name(name))

@@ -42,7 +42,7 @@ from snowmelt.errors import (
     TableNotFound,
     Unsupported,
 )
-from snowmelt.schema.column_change_compatibility import next_ordinal
+from snowmelt.schema.inference import next_ordinal
 from snowmelt.schema.types import Column, TableName, to_display_name
 
 _TABLES = model.tables
@@ -51,11 +51,7 @@ _DATABASES = model.databases
 
 
 def lock_table(connection: sa.Connection, table: TableRecord) -> TableRecord:
-    """Lock a table and return it as it is now.
-
-    Raises:
-        TableNotFound: It was dropped meanwhile.
-    """
+    """Lock a table and return it as it is now. TableNotFound: it was dropped meanwhile."""
     if not lock_tables(connection, [table.table_id]):
         raise TableNotFound(table=table.name)
     return find_table_by_id(connection, table.table_id)

@@ -134,11 +134,7 @@ def create_bucket(
 
 
 def find_bucket(connection: sa.Connection, name: str) -> BucketRecord:
-    """Return a bucket.
-
-    Raises:
-        NotFound: There is none of that name.
-    """
+    """Return a bucket. NotFound: there is none of that name."""
     row = connection.execute(_SELECT_BUCKET_BY_NAME, {"name": name}).first()
     if row is None:
         raise NotFound(kind="Bucket", name=name)

@@ -261,11 +261,7 @@ def new_upload_id(now: dt.datetime) -> str:
 
 
 def create_upload(connection: sa.Connection, upload: UploadRecord) -> None:
-    """Begin an upload in parts.
-
-    Raises:
-        NotFound: The bucket has been dropped.
-    """
+    """Begin an upload in parts. NotFound: the bucket has been dropped."""
     lock_bucket(connection, upload.bucket_id)
     connection.execute(sa.insert(_UPLOADS).values(_to_values(upload)))
 

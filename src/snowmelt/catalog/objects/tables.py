@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -20,11 +21,13 @@ from snowmelt.catalog.model.records import DEFAULT_RETENTION_DAYS, MetadataPoint
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.objects.channel_tombstones import write_table_drop_tombstones
 from snowmelt.catalog.security.access_control import has_privilege
+from snowmelt.catalog.sql.pipe_copy import PipeCopy
 from snowmelt.errors import (
     AlreadyExists,
     CommitLost,
     DatabaseNotFound,
     NotFound,
+    PipeNotFound,
     SchemaNotFound,
     TableNotFound,
     Unsupported,
@@ -485,4 +488,87 @@ def redirect_error_rows(connection: sa.Connection, table_id: int, new_table_id: 
         sa.update(_TABLES)
         .where(_TABLES.c.error_table_id == table_id)
         .values(error_table_id=new_table_id)
+    )
+
+
+# Pipes: named entry points of a table, each with the COPY statement that transforms its rows.
+
+# Behind a table's name: the pipe that each table has by itself.
+DEFAULT_PIPE_SUFFIX = "-STREAMING"
+_PIPES = model.pipes
+
+
+@dataclass(frozen=True, slots=True)
+class PipeRecord:
+    """A pipe; `definition` is the text of its COPY."""
+
+    pipe_id: int
+    database: str
+    schema: str
+    name: str
+    owner: str
+    definition: str
+    comment: str | None
+    created_at: dt.datetime
+
+    def __str__(self) -> str:
+        return ".".join(map(to_display_name, (self.database, self.schema, self.name)))
+
+
+def resolve_pipe_table(pipe_copy: PipeCopy, pipe_name: TableName) -> TableName:
+    """Return the table that a pipe copies into; a short name is one beside the pipe."""
+    parts = pipe_copy.table.parts
+    return TableName(*(pipe_name.database, pipe_name.schema)[: 3 - len(parts)], *parts)
+
+
+def find_pipe(connection: sa.Connection, name: TableName) -> PipeRecord | None:
+    """Return the live pipe of this name, None when there is none."""
+    found = list_pipes(connection, name.database, name.schema, name.table)
+    return found[0] if found else None
+
+
+def list_pipes(
+    connection: sa.Connection, database: str | None, schema: str | None, name: str | None = None
+) -> list[PipeRecord]:
+    """Return the live pipes, ordered by name, of one database, schema and name when given."""
+    query = select_in_schemas(_PIPES, database, schema, name)
+    return [make_record(PipeRecord, row) for row in connection.execute(query)]
+
+
+def create_pipe(
+    connection: sa.Connection,
+    name: TableName,
+    schema_id: int,
+    *,
+    owner: str,
+    definition: str,
+    comment: str | None,
+    now: dt.datetime,
+) -> None:
+    """Create a pipe. AlreadyExists: there is one of that name."""
+    if find_pipe(connection, name) is not None:
+        raise AlreadyExists(kind="Pipe", name=name)
+    connection.execute(
+        sa.insert(_PIPES).values(
+            schema_id=schema_id,
+            name=name.table,
+            owner=owner,
+            definition=definition,
+            comment=comment,
+            created_at=now,
+        )
+    )
+
+
+def drop_pipe(connection: sa.Connection, name: TableName, now: dt.datetime) -> None:
+    """Drop a pipe; rows that came through it stay, and so do the table's channels.
+
+    Raises:
+        PipeNotFound: There is none of that name.
+    """
+    found = find_pipe(connection, name)
+    if found is None:
+        raise PipeNotFound(pipe=name)
+    connection.execute(
+        sa.update(_PIPES).where(_PIPES.c.pipe_id == found.pipe_id).values(dropped_at=now)
     )

@@ -142,11 +142,7 @@ def set_public_key(
 
 
 def set_default_role(connection: sa.Connection, user: str, role: str | None) -> None:
-    """Set the role of requests that name none.
-
-    Raises:
-        NotFound: There is no such user or role.
-    """
+    """Set the role of requests that name none. NotFound: there is no such user or role."""
     user_id = find_user(connection, user).user_id
     if role is not None:
         require_role(connection, role)
@@ -156,11 +152,7 @@ def set_default_role(connection: sa.Connection, user: str, role: str | None) -> 
 
 
 def find_user(connection: sa.Connection, name: str) -> UserRecord:
-    """Return a user by internal name.
-
-    Raises:
-        NotFound: There is no such user.
-    """
+    """Return a user by internal name. NotFound: there is no such user."""
     found = _fetch_users(connection, _USERS.c.name == name)
     if not found:
         raise NotFound(kind="User", name=to_display_name(name))
@@ -184,11 +176,7 @@ def drop_user(connection: sa.Connection, name: str) -> None:
 
 
 def create_role(connection: sa.Connection, name: str, *, now: dt.datetime) -> None:
-    """Create a role without privileges.
-
-    Raises:
-        AlreadyExists: There is a role of that name.
-    """
+    """Create a role without privileges. AlreadyExists: there is a role of that name."""
     if name in list_roles(connection):
         raise AlreadyExists(kind="Role", name=to_display_name(name))
     connection.execute(sa.insert(_ROLES).values(name=name, created_at=now))
@@ -395,11 +383,7 @@ def has_privilege(
 
 
 def require_role(connection: sa.Connection, role: str) -> None:
-    """Let pass a role that exists.
-
-    Raises:
-        NotFound: There is none.
-    """
+    """Let pass a role that exists. NotFound: there is none."""
     if not connection.execute(sa.select(_ROLES.c.name).where(_ROLES.c.name == role)).first():
         raise NotFound(kind="Role", name=to_display_name(role))
 
@@ -444,11 +428,7 @@ def has_account_privilege(
 def grant_account_privilege(
     connection: sa.Connection, role: str, privilege: str, *, revoke: bool
 ) -> None:
-    """Give a role a privilege on the account, or take it.
-
-    Raises:
-        NotFound: There is no such role.
-    """
+    """Give a role a privilege on the account, or take it. NotFound: there is no such role."""
     require_role(connection, role)
     row = {**_ACCOUNT_OBJECT, "role": role, "privilege": privilege}
     add_or_delete_row(connection, _GRANTS, row, delete=revoke)

@@ -87,11 +87,7 @@ def list_security_integrations(connection: sa.Connection) -> list[SecurityIntegr
 
 
 def find_security_integration(connection: sa.Connection, name: str) -> SecurityIntegrationRecord:
-    """Return the integration of this internal name.
-
-    Raises:
-        NotFound: There is none.
-    """
+    """Return the integration of this internal name. NotFound: there is none."""
     for each in list_security_integrations(connection):
         if each.name == name:
             return each
@@ -131,11 +127,7 @@ def update_security_integration(
 def create_security_integration(
     connection: sa.Connection, record: SecurityIntegrationRecord, *, replace: bool
 ) -> None:
-    """Add an integration.
-
-    Raises:
-        AlreadyExists: There is one of that name, or of that issuer.
-    """
+    """Add an integration. AlreadyExists: there is one of that name, or of that issuer."""
     if replace:
         connection.execute(
             sa.delete(_SECURITY_INTEGRATIONS).where(_SECURITY_INTEGRATIONS.c.name == record.name)
@@ -159,11 +151,7 @@ def create_security_integration(
 
 
 def drop_security_integration(connection: sa.Connection, name: str) -> None:
-    """Take no more tokens of an issuer.
-
-    Raises:
-        NotFound: There is no such integration.
-    """
+    """Take no more tokens of an issuer. NotFound: there is no such integration."""
     named = sa.delete(_SECURITY_INTEGRATIONS).where(_SECURITY_INTEGRATIONS.c.name == name)
     if not connection.execute(named).rowcount:
         raise NotFound(kind="Security integration", name=to_display_name(name))

@@ -10,14 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from snowmelt.catalog.model.records import ObjectKind
 from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken, TokenKind, tokenize
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import RESERVED_WORDS, TableName, to_display_name
-
-if TYPE_CHECKING:
-    from snowmelt.catalog.model.records import ObjectKind
 
 MAX_NAME_LENGTH = 255  # as Snowflake's
 

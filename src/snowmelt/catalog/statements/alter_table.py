@@ -28,7 +28,7 @@ from snowmelt.catalog.statements.tables import (
     parse_set_or_unset,
     resolve_error_table_property,
 )
-from snowmelt.schema.column_change_compatibility import next_ordinal, widen_column_type
+from snowmelt.schema.inference import next_ordinal, widen_column_type
 from snowmelt.schema.types import Column, TableName, to_display_name
 
 _MAX_LISTED_COLUMNS = 20

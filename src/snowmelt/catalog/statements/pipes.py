@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from snowmelt.catalog.model.records import PUBLIC, TableRecord
-from snowmelt.catalog.objects import pipes
+from snowmelt.catalog.objects import tables
 from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, ObjectName, TokenCursor
 from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_copy_at_cursor
 from snowmelt.catalog.statements.statement_context import (
@@ -36,18 +36,18 @@ class CreatePipe(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         name = session.resolve_table_name(self.name)
         schema = session.require_in_schema(name, "CREATE PIPE")
-        if name.table.upper().endswith(pipes.DEFAULT_PIPE_SUFFIX):
+        if name.table.upper().endswith(tables.DEFAULT_PIPE_SUFFIX):
             raise make_statement_error(
-                f"Pipes named …{pipes.DEFAULT_PIPE_SUFFIX} are the tables' own, and there by themselves",
+                f"Pipes named …{tables.DEFAULT_PIPE_SUFFIX} are the tables' own, and there by themselves",
                 self.name.position,
             )
-        known = pipes.find_pipe(session.connection, name)
+        known = tables.find_pipe(session.connection, name)
         skip_if_exists(f"Pipe {name}", self.create_mode, exists=known is not None)
         _check_pipe_copy(self.copy, session, pipe_name=name)
         if known is not None and self.create_mode is CreateMode.OR_REPLACE:
             _require_pipe_owner(known, session)
-            pipes.drop_pipe(session.connection, name, session.now)
-        pipes.create_pipe(
+            tables.drop_pipe(session.connection, name, session.now)
+        tables.create_pipe(
             session.connection,
             name,
             schema.schema_id,
@@ -67,11 +67,11 @@ class DropPipe(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         name = session.resolve_table_name(self.name)
-        known = pipes.find_pipe(session.connection, name)
+        known = tables.find_pipe(session.connection, name)
         skip_if_missing(f"Pipe {name}", self.if_exists, exists=known is not None)
         if known is not None:
             _require_pipe_owner(known, session)
-        pipes.drop_pipe(session.connection, name, session.now)
+        tables.drop_pipe(session.connection, name, session.now)
         return StatementResult(message=f"Pipe {name} dropped.")
 
 
@@ -84,7 +84,7 @@ class DescribePipe(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         name = session.resolve_table_name(self.name)
-        found = pipes.find_pipe(session.connection, name)
+        found = tables.find_pipe(session.connection, name)
         if found is None or not _may_see(found, session):
             raise PipeNotFound(pipe=name)
         return StatementResult(tuple(PIPES.columns.split()), (_to_pipe_row(found),))
@@ -98,7 +98,7 @@ def _check_pipe_copy(copy: PipeCopy, session: StatementSession, *, pipe_name: Ta
         TableNotFound: There is no such table.
         PrivilegeMissing: The role may not insert into it.
     """
-    table = session.find_table(pipes.resolve_pipe_table(copy, pipe_name))
+    table = session.find_table(tables.resolve_pipe_table(copy, pipe_name))
     session.require_privilege("TABLE", table.table_id, table.name, "INSERT")
     for column in copy.columns or ():
         if table.schema.column(column) is None:
@@ -123,25 +123,25 @@ def _unknown_column_error(
     )
 
 
-def _require_pipe_owner(pipe: pipes.PipeRecord, session: StatementSession) -> None:
+def _require_pipe_owner(pipe: tables.PipeRecord, session: StatementSession) -> None:
     if not session.is_administrator and pipe.owner not in {session.role, PUBLIC}:
         raise PrivilegeMissing(
             role=to_display_name(session.role), privilege="OWNERSHIP", object=f"pipe {pipe}"
         )
 
 
-def _may_see(pipe: pipes.PipeRecord, session: StatementSession) -> bool:
+def _may_see(pipe: tables.PipeRecord, session: StatementSession) -> bool:
     return session.is_administrator or pipe.owner == session.role
 
 
 def _list_pipe_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     database, schema, _ = statement.resolve_scope(session, NameLevel.SCHEMA)
-    for each in pipes.list_pipes(session.connection, database, schema):
+    for each in tables.list_pipes(session.connection, database, schema):
         if _may_see(each, session):
             yield _to_pipe_row(each)
 
 
-def _to_pipe_row(pipe: pipes.PipeRecord) -> ShowRow:
+def _to_pipe_row(pipe: tables.PipeRecord) -> ShowRow:
     name = (pipe.name, pipe.database, pipe.schema)
     return (pipe.created_at, *name, pipe.definition, pipe.owner, pipe.comment)
 

@@ -214,20 +214,12 @@ class StatementSession:
         return self.role == ACCOUNTADMIN
 
     def require_administrator(self, privilege: str) -> None:
-        """Let pass ACCOUNTADMIN alone.
-
-        Raises:
-            PrivilegeMissing: If the role is another.
-        """
+        """Let pass ACCOUNTADMIN alone. PrivilegeMissing: the role is another."""
         if not self.is_administrator:
             raise PrivilegeMissing(role=self.role, privilege=privilege, object="the account")
 
     def require_account_privilege(self, privilege: str) -> None:
-        """Let pass a role that has a privilege on the account.
-
-        Raises:
-            PrivilegeMissing: If it has not.
-        """
+        """Let pass a role that has a privilege on the account. PrivilegeMissing: it has not."""
         if not has_account_privilege(self.connection, {self.role, PUBLIC}, privilege):
             raise PrivilegeMissing(
                 role=to_display_name(self.role), privilege=privilege, object="the account"
@@ -341,21 +333,13 @@ def skipping_missing(if_exists: bool) -> Iterator[None]:
 
 
 def skip_if_exists(label: str, create_mode: CreateMode, *, exists: bool) -> None:
-    """End a CREATE … IF NOT EXISTS of what exists.
-
-    Raises:
-        NothingDone: It does.
-    """
+    """End a CREATE … IF NOT EXISTS of what exists. NothingDone: it does."""
     if exists and create_mode is CreateMode.IF_NOT_EXISTS:
         raise NothingDone(f"{label} exists already; nothing was done.")
 
 
 def skip_if_missing(label: str, if_exists: bool, *, exists: bool) -> None:
-    """End a DROP or ALTER … IF EXISTS of what does not exist.
-
-    Raises:
-        NothingDone: It does not.
-    """
+    """End a DROP or ALTER … IF EXISTS of what does not exist. NothingDone: it does not."""
     if if_exists and not exists:
         raise NothingDone(f"{label} does not exist; nothing was done.")
 

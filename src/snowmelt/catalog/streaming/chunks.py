@@ -73,11 +73,7 @@ class ChunkRange:
         return len(self.held) + self.up_to_seq - self.after_seq
 
     def __iter__(self) -> Iterator[ChunkRecord]:
-        """Yield the chunks by sequence.
-
-        Raises:
-            TableInconsistent: One is missing.
-        """
+        """Yield the chunks by sequence. TableInconsistent: one is missing."""
         yield from self.held
         for start, end in self._split():
             with self.database.reading() as connection:

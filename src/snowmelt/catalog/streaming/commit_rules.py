@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from snowmelt.schema.column_change_compatibility import SchemaConflict
+from snowmelt.schema.inference import SchemaConflict
 from snowmelt.schema.types import TableName, to_display_name
 
 # From the service's first sight of a blob; what comes later may be on its way out already.

@@ -46,7 +46,7 @@ from snowmelt.catalog.streaming.commit_rules import (
     decide_all_or_none,
 )
 from snowmelt.errors import DatabaseNotFound, SchemaNotFound, TableNotFound
-from snowmelt.schema.column_change_compatibility import find_schema_conflict
+from snowmelt.schema.inference import find_schema_conflict
 from snowmelt.schema.types import TableName
 
 __all__ = ["ChannelAdvance", "ChunkOffer", "CommitCache", "CommitDecision", "register_chunks"]

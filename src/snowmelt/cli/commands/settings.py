@@ -36,18 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a row for each setting."""
-    rows = _list_setting_rows(load_settings(options), given_options=_list_given_options(options))
+    values = {"data_dir": options.data_dir, "catalog_url": options.catalog}
+    rows = _list_setting_rows(
+        load_settings(options),
+        given_options=(
+            {name: _OPTION_BY_SETTING[name] for name, value in values.items() if value is not None}
+        ),
+    )
     word = options.word.lower().removeprefix("snowmelt_")
     chosen = [
         row for row in rows if word in row[0] and (row[3] != "default" or not options.changed)
     ]
     print_rows(_COLUMNS, chosen, options.format)
     return 0
-
-
-def _list_given_options(options: argparse.Namespace) -> dict[str, str]:
-    values = {"data_dir": options.data_dir, "catalog_url": options.catalog}
-    return {name: _OPTION_BY_SETTING[name] for name, value in values.items() if value is not None}
 
 
 def _list_setting_rows(

@@ -122,7 +122,16 @@ def run(options: argparse.Namespace) -> int:
         clock = SystemClock()
         tail = FileTail(wanted, client, clock, report)
         done = tail.run(stop, _make_progress_printer(clock) if sys.stderr.isatty() else None)
-    print(_format_summary(done))
+    said = f"{done.rows:,} rows of {done.files:,} files are committed"
+    if done.rejected:
+        said += f", {done.rejected:,} lines were refused"
+    if done.removed:
+        said += f", {done.removed:,} files were removed"
+    if done.unfinished_files:
+        said += f"; the last line has no end yet in {', '.join(done.unfinished_files)}"
+    if done.unreadable_files:
+        said += f"; not to be read: {', '.join(done.unreadable_files)}"
+    print(said + ".")
     return 0
 
 
@@ -164,16 +173,3 @@ def _make_progress_printer(clock: SystemClock) -> Callable[[TailProgress], None]
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
     return report
-
-
-def _format_summary(result: TailProgress) -> str:
-    said = f"{result.rows:,} rows of {result.files:,} files are committed"
-    if result.rejected:
-        said += f", {result.rejected:,} lines were refused"
-    if result.removed:
-        said += f", {result.removed:,} files were removed"
-    if result.unfinished_files:
-        said += f"; the last line has no end yet in {', '.join(result.unfinished_files)}"
-    if result.unreadable_files:
-        said += f"; not to be read: {', '.join(result.unreadable_files)}"
-    return said + "."

@@ -475,17 +475,14 @@ def compute_expected_calls(flights: pa.Table) -> ExpectedCalls:
         far[dest] = max(far[dest], distance)
         if dest in airports:
             count += flown
-            total += flown * round(_great_circle_miles(airports[origin], airports[dest]))
+            (north, east), (to_north, to_east) = (
+                (radians(float(each["lat"])), radians(float(each["lon"])))
+                for each in (airports[origin], airports[dest])
+            )
+            cosine = sin(north) * sin(to_north) + cos(north) * cos(to_north) * cos(to_east - east)
+            total += flown * round(_EARTH_RADIUS_MILES * acos(cosine))
     farthest = sorted((dest, airports[dest]["name"]) for dest, _ in far.most_common(5))
     return ExpectedCalls(count, total, farthest)
-
-
-def _great_circle_miles(origin: dict[str, str], destination: dict[str, str]) -> float:
-    (north, east), (to_north, to_east) = (
-        (radians(float(each["lat"])), radians(float(each["lon"]))) for each in (origin, destination)
-    )
-    cosine = sin(north) * sin(to_north) + cos(north) * cos(to_north) * cos(to_east - east)
-    return _EARTH_RADIUS_MILES * acos(cosine)
 
 
 def run_function_chapter(

@@ -9,7 +9,6 @@
 `translators`: the request and the response translator of a function, in child processes.
 `translator_runtime`: execution of translator sources in Python and in sandboxed JavaScript.
 `rate_and_concurrency_limits`: rates, concurrency, budgets, circuit breakers; shared by processes.
-`shared_files`: small files with numbers and locks that processes share.
 `attempts`: one batch until its response, with retries and polls.
 `http_request`: HTTP requests with headers, compression, authentication and secrets by reference.
 `http_client`: the HTTP/1.1 client, its connection pool, and the event loop thread.

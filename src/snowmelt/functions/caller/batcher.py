@@ -14,16 +14,17 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from cryptography.hazmat.primitives.poly1305 import Poly1305
+from numpy.typing import NDArray
 
 from snowmelt.clock import SystemClock
 from snowmelt.functions.caller.plan import QueryPosition
-from snowmelt.functions.caller.shared_files import (
+from snowmelt.functions.caller.rate_and_concurrency_limits import (
     SharedFile,
     delete_stale_files,
     ensure_private_folder,
@@ -31,10 +32,7 @@ from snowmelt.functions.caller.shared_files import (
 )
 from snowmelt.functions.definition import ExternalFunction, Volatility
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Int64Array: TypeAlias = NDArray[np.int64]
+Int64Array: TypeAlias = NDArray[np.int64]
 
 # Brackets, commas and the row's number.
 _ROW_OVERHEAD_BYTES = 10

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import httptools
 
@@ -505,8 +505,7 @@ def _make_tls_context(ca_file: str | None) -> ssl.SSLContext:
 # The event loop thread in which a process makes its calls, with one client; one task thread waits for
 # its calls in its own order.
 
-if TYPE_CHECKING:
-    CoroutineFactory: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
+CoroutineFactory: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
 
 _STOP_TIMEOUT_S = 2.0
 

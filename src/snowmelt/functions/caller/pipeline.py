@@ -396,11 +396,7 @@ class CallPipeline:
             self._request_builder.cache_values(work, parts[0].values)
 
     def _receive_part(self, part: BatchPart) -> None:
-        """Wait for a request's answer, and read it.
-
-        Raises:
-            PayloadTooLarge: Halves of it may do.
-        """
+        """Wait for a request's answer, and read it. PayloadTooLarge: halves of it may do."""
         if part.in_flight_call is None:
             return
         try:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction, Translator
 from snowmelt.functions.signature import HeaderStyle
 from snowmelt.functions.wire.values import BinaryForm
 
-if TYPE_CHECKING:
-    TranslatorSource: TypeAlias = Translator | Callable[[dict[str, object]], Mapping[str, object]]
+TranslatorSource: TypeAlias = Translator | Callable[[dict[str, object]], Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True)

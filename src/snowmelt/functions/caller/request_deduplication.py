@@ -14,11 +14,12 @@ import os
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from snowmelt.functions.caller.arrow_types import to_arrow_type
 from snowmelt.functions.caller.batcher import BatchIdGenerator, CallBatch
@@ -26,10 +27,7 @@ from snowmelt.functions.caller.plan import CallPlan, QueryPosition
 from snowmelt.functions.caller.request_encoder import RequestEncoder
 from snowmelt.functions.definition import ExternalFunction, Volatility
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Int64Array: TypeAlias = NDArray[np.int64]
+Int64Array: TypeAlias = NDArray[np.int64]
 
 _json_encoder = msgspec.json.Encoder(decimal_format="number")
 _DEFAULT_VALUE_BYTES = 16
@@ -103,11 +101,7 @@ class RequestBuilder:
         self._cache = cache if self._is_immutable else None
 
     def build_work(self, batch: CallBatch) -> BatchWork:
-        """Return what to ask for a batch.
-
-        Raises:
-            BatchInvalid: A column does not fit its argument.
-        """
+        """Return what to ask for a batch. BatchInvalid: a column does not fit its argument."""
         columns, rows = batch.columns[: self._argument_count], batch.sent_rows
         index: Int64Array | None = None
         if self._is_immutable and rows > 1:

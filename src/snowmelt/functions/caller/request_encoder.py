@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import datetime as dt
 from base64 import b64encode
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from struct import Struct
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -29,14 +30,10 @@ from snowmelt.functions.caller.arrow_types import (
     to_arrow_type,
 )
 from snowmelt.functions.errors import BatchInvalid
+from snowmelt.functions.signature import FunctionArgument
 from snowmelt.functions.wire.values import BinaryForm
 from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from snowmelt.functions.signature import FunctionArgument
 
 _UNQUOTED_TYPES = frozenset({LogicalType.FIXED, LogicalType.BOOLEAN, *SEMI_STRUCTURED_TYPES})
 _UNCHECKED_TAKE = pc.TakeOptions(boundscheck=False)
@@ -218,8 +215,7 @@ class _ArgumentEncoder:
         )
 
 
-if TYPE_CHECKING:
-    ColumnFormatter: TypeAlias = Callable[[pa.Array], pa.StringArray]
+ColumnFormatter: TypeAlias = Callable[[pa.Array], pa.StringArray]
 
 _NUMBER_PATTERN = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _SPACE_BYTE = 32

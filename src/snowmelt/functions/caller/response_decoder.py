@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import lru_cache
 from operator import itemgetter
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -36,8 +36,7 @@ from snowmelt.functions.wire.messages import ResponseReader, RowFailure
 from snowmelt.functions.wire.values import BinaryForm, Formats
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
-if TYPE_CHECKING:
-    ArrayConverter: TypeAlias = Callable[[pa.Array], pa.Array]
+ArrayConverter: TypeAlias = Callable[[pa.Array], pa.Array]
 
 _get_row_number, _get_value = itemgetter(0), itemgetter(1)
 _QUOTE_BYTE, _SPACE_BYTE = 0x22, 0x20

@@ -27,7 +27,7 @@ from snowmelt.json import exact
 if TYPE_CHECKING:
     import quickjs
 
-    TranslatorHandler: TypeAlias = Callable[[dict[str, object]], Mapping[str, object]]
+TranslatorHandler: TypeAlias = Callable[[dict[str, object]], Mapping[str, object]]
 
 # Makes something of an object: of its `body`, and the others as JSON. Raises TranslatorError.
 TranslatorRunner: TypeAlias = "Callable[[bytes | None, bytes], TranslatorOutput]"

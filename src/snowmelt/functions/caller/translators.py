@@ -30,7 +30,7 @@ import threading
 import weakref
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -39,6 +39,7 @@ from snowmelt.functions.caller.plan import CallPlan
 from snowmelt.functions.caller.translator_runtime import (
     PythonTranslatorRunner,
     TranslatorError,
+    TranslatorHandler,
     TranslatorOutput,
     TranslatorRunner,
     make_translator_runner,
@@ -48,9 +49,6 @@ from snowmelt.functions.errors import TranslatorFailed, UrlRefused
 from snowmelt.functions.urls import is_url_extension, parse_url
 from snowmelt.json import exact
 
-if TYPE_CHECKING:
-    from snowmelt.functions.caller.translator_runtime import TranslatorHandler
-
 _CONTEXT_HEADER_PREFIX = "SF_CONTEXT_"
 _MAX_DETAIL_CHARS = 200  # characters of an error's own text, where payload may be shown
 
@@ -59,11 +57,7 @@ class TranslatorPair:
     """Both translators of a function, either of which may be missing; for any number of threads."""
 
     def __init__(self, plan: CallPlan) -> None:
-        """Prepare.
-
-        Raises:
-            MissingExtra: A translator is JavaScript, and the engine is not installed.
-        """
+        """Prepare. MissingExtra: a translator is JavaScript, and the engine is not installed."""
         self._function = plan.function.signature.name
         self._url = plan.function.url
         self._shows_payload = plan.options.debug_payload
@@ -114,11 +108,7 @@ class TranslatorPair:
         return translated
 
     def translate_response(self, body: bytes, translator_data: bytes | None) -> bytes:
-        """Return what a reply's body means.
-
-        Raises:
-            TranslatorFailed: The translator did.
-        """
+        """Return what a reply's body means. TranslatorFailed: the translator did."""
         if self._response_runner is None:
             return body
         others = b"{}" if translator_data is None else b'{"translatorData":%b}' % translator_data

@@ -55,11 +55,7 @@ class LoopbackHttpServer:
         self.url = ""
 
     def start(self) -> None:
-        """Listen.
-
-        Raises:
-            UserError: The address cannot be listened on.
-        """
+        """Listen. UserError: the address cannot be listened on."""
         self._thread.start()
         opening = asyncio.start_server(self._serve_connection, *self._address)
         try:
@@ -247,11 +243,7 @@ class TrafficReplayer:
     """
 
     def __init__(self, path: str | Path, *, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Read a recording.
-
-        Raises:
-            UserError: A line is not one of a recording; names it.
-        """
+        """Read a recording. UserError: a line is not one of a recording; names it."""
         self._responses: dict[tuple[str, str, object], list[HttpMessage]] = defaultdict(list)
         self._recorded_batch_ids: dict[tuple[str, bytes], str] = {}
         self._replayed_batch_ids: dict[str, str] = {}

@@ -135,11 +135,7 @@ class EventFormat(StrEnum):
 
 
 def parse_event(event: Mapping[str, Any]) -> ServiceRequest:
-    """Return an event's request.
-
-    Raises:
-        BatchInvalid: Its body is not the base64 that it says it is.
-    """
+    """Return an event's request. BatchInvalid: its body is not the base64 that it says it is."""
     context = event.get("requestContext") or {}
     said = context.get("http") or {}
     method = said.get("method") or event.get("httpMethod") or "POST"

@@ -46,16 +46,17 @@ def decompress(body: bytes, encoding: str | None, *, max_bytes: int, strict: boo
                     body = _inflate(body, _GZIP_WINDOW_BITS, max_bytes)
             case "deflate":
                 if strict or body[:1] not in (b"{", b"[", b" ", b"\n"):
-                    body = _inflate(body, _detect_deflate_window_bits(body), max_bytes)
+                    # Zlib's wrapping, which the standard means, or raw deflate, which many send.
+                    wrapped = (
+                        len(body) >= 2
+                        and body[0] & 0x0F == 8
+                        and (body[0] << 8 | body[1]) % 31 == 0
+                    )
+                    window = zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS
+                    body = _inflate(body, window, max_bytes)
             case other:
                 raise BatchInvalid(reason=f"content encoding {other!r} is not known")
     return body
-
-
-def _detect_deflate_window_bits(body: bytes) -> int:
-    """Tell zlib's wrapping, which the standard means, from raw deflate, which many send."""
-    wrapped = len(body) >= 2 and body[0] & 0x0F == 8 and (body[0] << 8 | body[1]) % 31 == 0
-    return zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS
 
 
 def _inflate(body: bytes, window_bits: int, max_bytes: int) -> bytes:

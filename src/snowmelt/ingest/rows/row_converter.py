@@ -34,10 +34,16 @@ from snowmelt.ingest.rows.field_names import (
 from snowmelt.ingest.rows.pipe_evaluator import PipeEvaluator
 from snowmelt.ingest.rows.pipe_vector_evaluator import VectorPipeEvaluator
 from snowmelt.ingest.rows.schema_evolution import MissingColumns, infer_missing_columns
-from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter
-from snowmelt.schema.error_table import ErrorRow, to_error_row
-from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema, to_internal_name
-from snowmelt.schema.value_errors import wrong_value_error
+from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter, RowError
+from snowmelt.schema.error_table import to_error_row
+from snowmelt.schema.types import (
+    Column,
+    Compatibility,
+    LogicalType,
+    TableSchema,
+    to_internal_name,
+    wrong_value_error,
+)
 
 if TYPE_CHECKING:
     from snowmelt.ingest.rows.columnar_reader import Plain

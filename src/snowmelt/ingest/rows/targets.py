@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects import pipes, tables
-from snowmelt.catalog.objects.pipes import resolve_pipe_table
+from snowmelt.catalog.objects import tables
+from snowmelt.catalog.objects.tables import resolve_pipe_table
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
 from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_pipe_copy
@@ -215,7 +215,7 @@ def find_writable_table(
     Raises:
         PipeNotFound: There is no such pipe, or this role may not insert by it.
     """
-    pipe = pipes.find_pipe(connection, path.name)
+    pipe = tables.find_pipe(connection, path.name)
     copy = None if pipe is None else parse_pipe_copy(pipe.definition)
     name = path.default_table if copy is None else resolve_pipe_table(copy, path.name)
     if name is None:

@@ -18,7 +18,7 @@ from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget
 from snowmelt.load.portion import Portion
 from snowmelt.schema.conversion.arrow_input import cast_decimals
 from snowmelt.schema.conversion.arrow_to_python import to_python_values
-from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
+from snowmelt.schema.conversion.timestamps import out_of_range_mask
 from snowmelt.schema.iceberg_table_form import needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 

@@ -1,10 +1,8 @@
 """User values into stored columns: single values, rows, whole columns, and Arrow tables.
 
 `value_rules`: one value into its stored value. This is the exact path, which defines the result.
-`foreign_types`: NumPy and pandas values and enumeration members into plain values.
 `numbers`: FIXED, REAL and BOOLEAN values, and floats as decimal text.
-`timestamps`: dates, times and timestamps, and their text formats.
-`timestamp_limits`: the range of dates and timestamps that every reader can represent.
+`timestamps`: dates, times and timestamps, their text formats and range; foreign values.
 `json_text`: JSON text, normalized or written from Python values.
 `column_converter`: whole columns into Arrow arrays in chunk form.
 `packed_input_columns`: plain columns as a few bytes until a flush.

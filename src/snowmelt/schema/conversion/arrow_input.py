@@ -10,8 +10,8 @@ returns their rows as dicts where single rows are needed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable, Sequence
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -26,15 +26,9 @@ from snowmelt.schema.conversion.arrow_to_python import (
     to_python_values,
     unwrap_encoding,
 )
-from snowmelt.schema.conversion.column_converter import convert_by_halving
+from snowmelt.schema.conversion.column_converter import ColumnConverter, convert_by_halving
 from snowmelt.schema.conversion.numbers import are_shortest_float32s_java
-from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
-from snowmelt.schema.value_errors import python_type_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from snowmelt.schema.conversion.column_converter import ColumnConverter
+from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType, python_type_name
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY_MS = 86_400_000
@@ -233,8 +227,7 @@ _VECTORIZED_CONVERTERS: dict[LogicalType, Callable[[Any, pa.Array], pa.Array | N
 
 # --- Tables of a user, from whatever library, and their rows where a row is wanted.
 
-if TYPE_CHECKING:
-    Row = dict[str, object]
+Row = dict[str, object]
 
 # From this size on a piece is converted and encoded as fast as all in one; joined, rows would be
 # there twice.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -17,10 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from snowmelt.schema.chunk_types import make_null_mask
-
-if TYPE_CHECKING:
-    from snowmelt.schema.chunk_types import Int64s, Mask
+from snowmelt.schema.chunk_types import Int64s, Mask, make_null_mask
 
 UNIT_FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 """Decimals of a second in each of Arrow's units."""
@@ -252,7 +249,11 @@ def _to_nested_lists(array: Any) -> list[Any]:
 
 
 def _to_map_dicts(array: Any) -> list[Any]:
-    listed: Any = array.cast(_map_to_list_type(array.type))
+    fields = [
+        pa.field("key", array.type.key_type, nullable=False),
+        pa.field("value", array.type.item_type),
+    ]
+    listed: Any = array.cast(pa.list_(pa.field("entries", pa.struct(fields), nullable=False)))
     keys, items = (to_python_values(part) for part in listed.flatten().flatten())
     pairs: Iterator[tuple[object, object]] = zip(keys, items, strict=True)
     lengths = pc.list_value_length(listed).to_pylist()
@@ -260,11 +261,6 @@ def _to_map_dicts(array: Any) -> list[Any]:
         None if length is None else _make_map_dict([next(pairs) for _ in range(length)])
         for length in lengths
     ]
-
-
-def _map_to_list_type(kind: pa.MapType) -> pa.ListType:
-    fields = [pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)]
-    return pa.list_(pa.field("entries", pa.struct(fields), nullable=False))
 
 
 def _make_map_dict(pairs: list[tuple[object, object]]) -> dict[object, object]:

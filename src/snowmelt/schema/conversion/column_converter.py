@@ -10,8 +10,9 @@ Offsets of a time zone are cached for whole days, so that local times convert a 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -20,6 +21,9 @@ import pyarrow.compute as pc
 
 from snowmelt.errors import InternalError, InvalidRow
 from snowmelt.schema.chunk_types import (
+    Float64s,
+    Int64s,
+    Mask,
     chunk_arrow_type,
     decimal_from_int64,
     decimal_from_unscaled,
@@ -32,7 +36,7 @@ from snowmelt.schema.conversion.packed_input_columns import (
     max_int64_for_column,
     try_compact_column,
 )
-from snowmelt.schema.conversion.timestamp_limits import are_timestamps_in_range
+from snowmelt.schema.conversion.timestamps import are_timestamps_in_range
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
@@ -42,14 +46,9 @@ from snowmelt.schema.types import (
     Column,
     Compatibility,
     LogicalType,
+    StoredValue,
     TableSchema,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from snowmelt.schema.chunk_types import Float64s, Int64s, Mask
-    from snowmelt.schema.value_errors import StoredValue
 
 # --- What cannot be converted at once is halved until most of it can.
 
@@ -181,9 +180,8 @@ def _find_offsets_by_day(
     return found if places is None else found[places]
 
 
-if TYPE_CHECKING:
-    # Values without None, and the types among them.
-    Fast = Callable[[Sequence[Any], set[type]], pa.Array | None]
+# Values without None, and the types among them.
+Fast = Callable[[Sequence[Any], set[type]], pa.Array | None]
 
 _MAX_INT64 = 2**63 - 1
 _INT64_DIGITS = 18

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -31,11 +31,10 @@ from snowmelt.schema.types import (
     TableSchema,
 )
 
-if TYPE_CHECKING:
-    # The values of a row in ordinal order, and behind them their estimated bytes.
-    Values = tuple[Any, ...]
-    # None when it is not sure.
-    Check = Callable[[Mapping[str, object]], Values | None]
+# The values of a row in ordinal order, and behind them their estimated bytes.
+Values = tuple[Any, ...]
+# None when it is not sure.
+Check = Callable[[Mapping[str, object]], Values | None]
 
 # What a Python value and its place in a tuple take, about; texts have their length besides.
 _VALUE_BYTES = 48

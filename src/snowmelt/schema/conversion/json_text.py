@@ -19,13 +19,13 @@ from uuid import UUID
 
 import numpy as np
 
-from snowmelt.schema.conversion.foreign_types import (
+from snowmelt.schema.conversion.numbers import format_java_float
+from snowmelt.schema.conversion.timestamps import (
     format_datetime64,
     has_time_of_day,
     is_missing,
     split_datetime64,
 )
-from snowmelt.schema.conversion.numbers import format_java_float
 
 # Readers in Python follow a document by recursion; PySpark's takes four of a thousand calls a level.
 MAX_DEPTH = 200

@@ -12,16 +12,12 @@ import math
 import re
 import struct
 from decimal import Decimal
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
-from snowmelt.schema.types import Column
-from snowmelt.schema.value_errors import number_range_error, wrong_type_error, wrong_value_error
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+from snowmelt.schema.types import Column, number_range_error, wrong_type_error, wrong_value_error
 
 TRIMMED_CHARACTERS = "".join(map(chr, range(33)))
 """What the wire's trimming removes: everything up to the blank."""

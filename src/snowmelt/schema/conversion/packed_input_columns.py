@@ -16,20 +16,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from snowmelt.schema.chunk_types import Int64s, Mask
 from snowmelt.schema.types import MAX_TEXT_BYTES, TIMESTAMP_TYPES, Column, LogicalType
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from snowmelt.schema.chunk_types import Int64s, Mask
-
-    Int32s = NDArray[np.int32]
+Int32s = NDArray[np.int32]
 
 _MAX_INT64 = 2**63 - 1
 _encode_json_lines = msgspec.json.Encoder(decimal_format="string").encode_lines
@@ -112,9 +109,9 @@ class CompactColumn(ABC):
     def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
         """Return the column's array; None where only the exact path knows."""
 
-    @abstractmethod
     def to_python_values(self) -> list[Any]:
-        """Return the values for that path."""
+        """Return the values for that path, which not all kinds of values need."""
+        raise NotImplementedError
 
 
 class CompactIntegers(CompactColumn):
@@ -139,10 +136,6 @@ class CompactIntegers(CompactColumn):
     def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
         """Return the unscaled values."""
         return converter.integers_to_fixed(np.frombuffer(self.body, np.int64), None)
-
-    def to_python_values(self) -> list[Any]:
-        """Return the integers."""
-        return list(np.frombuffer(self.body, np.int64).tolist())
 
 
 class CompactFloats(CompactColumn):
@@ -169,10 +162,6 @@ class CompactFloats(CompactColumn):
         """Return the doubles."""
         return pa.Array.from_buffers(pa.float64(), self.count, [None, pa.py_buffer(self.body)])
 
-    def to_python_values(self) -> list[Any]:
-        """Return the floats."""
-        return list(np.frombuffer(self.body, np.float64).tolist())
-
 
 class CompactBooleans(CompactColumn):
     """Booleans, a byte each."""
@@ -195,10 +184,6 @@ class CompactBooleans(CompactColumn):
         """Return the booleans."""
         bits = np.packbits(np.frombuffer(self.body, np.uint8), bitorder="little")
         return pa.Array.from_buffers(pa.bool_(), self.count, [None, pa.py_buffer(bits)])
-
-    def to_python_values(self) -> list[Any]:
-        """Return the booleans."""
-        return list(map(bool, self.body))
 
 
 class CompactStrings(CompactColumn):
@@ -247,10 +232,6 @@ class CompactStrings(CompactColumn):
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.body)]
         return pa.Array.from_buffers(pa.string(), self.count, buffers)
 
-    def to_python_values(self) -> list[Any]:
-        """Return the texts."""
-        return list(self.to_array().to_pylist())
-
 
 class CompactDecimals(CompactColumn):
     """Decimals for FIXED, as lines of text."""
@@ -267,7 +248,10 @@ class CompactDecimals(CompactColumn):
             if max(map(abs, map(Decimal.adjusted, values))) > _MAX_DIGITS:
                 return None
             body = _encode_json_lines([format(value, "f") for value in values])
-        longest = _max_line_bytes(body) - _LINE_FRAME_BYTES
+        ends = np.flatnonzero(np.frombuffer(body, np.uint8) == ord("\n"))
+        ends[1:] -= ends[:-1].copy()
+        ends[0] += 1
+        longest = int(np.maximum.reduce(ends)) - _LINE_FRAME_BYTES
         # Infinities, what is no number, and more digits than Arrow reads without losing some.
         if b"N" in body or b"I" in body or longest > _MAX_DIGITS:
             return None
@@ -556,14 +540,6 @@ def _unquote_lines(body: bytes, count: int) -> pa.Array:
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(body)]
     both = pa.Array.from_buffers(pa.string(), 2 * count - 1, buffers)
     return both.take(pa.array(np.arange(0, 2 * count - 1, 2)))
-
-
-def _max_line_bytes(body: bytes) -> int:
-    """Return the length of the longest line, its end included."""
-    ends = np.flatnonzero(np.frombuffer(body, np.uint8) == ord("\n"))
-    ends[1:] -= ends[:-1].copy()
-    ends[0] += 1
-    return int(np.maximum.reduce(ends))
 
 
 def _are_all_in_zone(zone: timezone, values: Sequence[Any]) -> bool:

@@ -11,14 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import InternalError, InvalidRow, RowTooLarge
-from snowmelt.schema.chunk_types import chunk_arrow_schema
+from snowmelt.schema.chunk_types import (
+    chunk_arrow_schema,
+    estimate_array_bytes,
+    estimate_bytes_per_value,
+    estimate_fixed_value_bytes,
+    estimate_packed_bytes,
+    estimate_value_bytes,
+)
 from snowmelt.schema.conversion.arrow_input import (
     ArrowRows,
     combine_small_arrow_chunks,
@@ -32,28 +39,21 @@ from snowmelt.schema.conversion.column_converter import (
 from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker
 from snowmelt.schema.conversion.packed_input_columns import CompactColumn, concatenate_to_arrays
 from snowmelt.schema.conversion.value_rules import make_value_rule
-from snowmelt.schema.size_estimates import (
-    estimate_array_bytes,
-    estimate_bytes_per_value,
-    estimate_fixed_value_bytes,
-    estimate_packed_bytes,
-    estimate_value_bytes,
+from snowmelt.schema.types import (
+    Compatibility,
+    StoredValue,
+    TableSchema,
+    python_type_name,
+    to_internal_name,
 )
-from snowmelt.schema.types import Column, Compatibility, TableSchema, to_internal_name
-from snowmelt.schema.value_errors import StoredValue, python_type_name
 
-if TYPE_CHECKING:
-    from snowmelt.schema.conversion.value_rules import Rule
-
-    Row = Mapping[str, object]
-    Shape = tuple[tuple[int, ...], tuple[Rule, ...]]
-    Piece: TypeAlias = CompactColumn | pa.Array | pa.ChunkedArray
+Row = Mapping[str, object]
+Piece: TypeAlias = CompactColumn | pa.Array | pa.ChunkedArray
 
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
 # Each spelling of a column is remembered; rows with random keys must not fill the memory.
 _MAX_CACHED_SPELLINGS = 100_000
-_MAX_CACHED_KEY_SETS = 1_000
 _PACKED_TOGETHER = 1_024
 _MESSAGE_PREFIX = "The given row cannot be converted to the internal format:"
 
@@ -112,7 +112,6 @@ class RowConverter:
         self._widths = [estimate_fixed_value_bytes(column) for column in schema.columns]
         self._positions = {column.name: place for place, column in enumerate(schema.columns)}
         self._cached_spellings: dict[str, int] = {}
-        self._cached_key_sets: dict[tuple[str, ...], Shape] = {}
         self._rules = [make_value_rule(column, zone, compatibility) for column in schema.columns]
         self._required = [
             place for place, column in enumerate(schema.columns) if not column.nullable
@@ -184,21 +183,27 @@ class RowConverter:
     ) -> RowConversion:
         total = sum(map(estimate_array_bytes, arrays, self._widths))
         if total > self._max_row_bytes:
-            rejected.update(self._find_oversized_rows(arrays))
+            sizes = np.zeros(len(arrays[0]))
+            for array, width in zip(arrays, self._widths, strict=True):
+                sizes += estimate_bytes_per_value(array, width)
+            rejected.update(np.flatnonzero(sizes > self._max_row_bytes).tolist())
         table = pa.Table.from_arrays(arrays, schema=self.arrow_schema)
         if not rejected:
             return RowConversion(table, len(rows), int(total) + 1, [])
         return self._exclude_rejected(table, rows, sorted(rejected), stop_at_first=stop_at_first)
 
     def convert_row(self, row: Row, row_index: int = 0) -> tuple[StoredValue, ...]:
-        """Convert one row; return its stored values in ordinal order.
+        """Convert one row check by check; return its stored values in ordinal order.
 
         Raises:
-            InvalidRow: if the row is refused.
+            InvalidRow: The first reason against the row.
         """
-        stored = self._try_convert_cached(row)
-        if stored is None:
-            stored = self._convert_or_raise(row, row_index)
+        given, twice = self._check_columns(row, row_index)
+        if twice:
+            self._check_values_of_all_spellings(row, row_index)
+        stored: list[StoredValue] = [None] * len(self._columns)
+        for place, value in given.items():
+            stored[place] = self._rules[place](value, row_index)
         size = sum(map(estimate_value_bytes, stored, self._widths))
         if size > self._max_row_bytes:
             raise RowTooLarge(
@@ -218,53 +223,12 @@ class RowConverter:
         ]
         return pa.Table.from_arrays(arrays, schema=self.arrow_schema)
 
-    def _try_convert_cached(self, row: Row) -> list[StoredValue] | None:
-        """Convert a row whose keys were seen before; None when anything is wrong with it."""
-        if type(row) is not dict:
-            return None
-        keys = tuple(row)
-        shape = self._cached_key_sets.get(keys)
-        if shape is None:
-            shape = self._cache_key_set(keys)
-            if shape is None:
-                return None
-        stored: list[StoredValue] = [None] * len(self._columns)
-        try:
-            for place, rule, value in zip(*shape, row.values(), strict=True):
-                stored[place] = rule(value, 0)
-        except InvalidRow:
-            return None
-        return stored
-
-    def _cache_key_set(self, keys: tuple[str, ...]) -> Shape | None:
-        """Remember what a row with these keys fills; None if it lacks or exceeds the columns."""
-        places = self._resolve_keys(keys)
-        if places is None:
-            return None
-        if len(self._cached_key_sets) >= _MAX_CACHED_KEY_SETS:
-            self._cached_key_sets.clear()
-        shape = self._cached_key_sets[keys] = (
-            places,
-            tuple(self._rules[place] for place in places),
-        )
-        return shape
-
     def _resolve_keys(self, keys: tuple[str, ...]) -> tuple[int, ...] | None:
         """Return the columns that the keys of a row mean; None if it lacks or exceeds them."""
         places = self._distinct_positions(keys)
         if places is None or not set(self._required) <= set(places.values()):
             return None
         return tuple(places.values())
-
-    def _convert_or_raise(self, row: Row, row_index: int) -> list[StoredValue]:
-        """Convert a row check by check, so that the first reason against it is raised."""
-        given, twice = self._check_columns(row, row_index)
-        if twice:
-            self._check_values_of_all_spellings(row, row_index)
-        stored: list[StoredValue] = [None] * len(self._columns)
-        for place, value in given.items():
-            stored[place] = self._rules[place](value, row_index)
-        return stored
 
     def _pack_columns(self, rows: Sequence[Row]) -> tuple[list[Piece], set[int]]:
         """Return each column as `ColumnConverter.pack` does, and which rows are refused."""
@@ -368,19 +332,21 @@ class RowConverter:
             else:
                 given[place] = value
         if extra:
-            raise InvalidRow(
-                f"{_MESSAGE_PREFIX} Extra columns: [{', '.join(extra)}]. Columns not present in the table "
-                f"shouldn't be specified, rowIndex:{row_index}",
-                row_index=row_index,
-                extra_columns=tuple(extra),
-            )
-        missing = [self._columns[place] for place in self._required if place not in given]
+            advice = "Columns not present in the table shouldn't be specified"
+            raise _columns_error("Extra columns", extra, advice, "extra_columns", row_index)
+        missing = self._display_names(place for place in self._required if place not in given)
         if missing:
-            raise _missing_columns_error(missing, row_index)
-        null = [self._columns[place] for place in self._required if given[place] is None]
+            advice = "Values for all non-nullable columns must be specified"
+            raise _columns_error("Missing columns", missing, advice, "missing_not_null", row_index)
+        null = self._display_names(place for place in self._required if given[place] is None)
         if null:
-            raise _null_columns_error(null, row_index)
+            what = "Not-nullable columns with null values"
+            advice = "Values for all non-nullable columns must not be null"
+            raise _columns_error(what, null, advice, "null_for_not_null", row_index)
         return given, len(given) != len(row)
+
+    def _display_names(self, places: Iterable[int]) -> list[str]:
+        return [self._columns[place].display_name for place in places]
 
     def _check_values_of_all_spellings(self, row: Row, row_index: int) -> None:
         """Convert also those values that a later spelling of their column replaces."""
@@ -388,12 +354,6 @@ class RowConverter:
             place = self._find_position(key)
             if place is not None and value is not None:
                 self._rules[place](value, row_index)
-
-    def _find_oversized_rows(self, arrays: list[pa.Array | pa.ChunkedArray]) -> list[int]:
-        sizes = np.zeros(len(arrays[0]))
-        for array, width in zip(arrays, self._widths, strict=True):
-            sizes += estimate_bytes_per_value(array, width)
-        return np.flatnonzero(sizes > self._max_row_bytes).tolist()
 
     def _exclude_rejected(
         self, table: pa.Table, rows: Sequence[Row], rejected: list[int], *, stop_at_first: bool
@@ -413,14 +373,9 @@ class RowConverter:
         try:
             self.convert_row(row, row_index)
         except InvalidRow as error:
-            return RowError(
-                row_index,
-                row,
-                error,
-                _error_column_names(error, "extra_columns"),
-                _error_column_names(error, "missing_not_null"),
-                _error_column_names(error, "null_for_not_null"),
-            )
+            fields: dict[str, Any] = error.fields
+            names = ("extra_columns", "missing_not_null", "null_for_not_null")
+            return RowError(row_index, row, error, *map(fields.get, names))
         raise InternalError(f"row {row_index} was refused by a column but is valid")
 
 
@@ -472,26 +427,10 @@ def _estimate_piece_bytes(piece: Piece, width_bytes: float | None) -> float:
     return estimate_array_bytes(piece, width_bytes)
 
 
-def _error_column_names(error: InvalidRow, key: str) -> tuple[str, ...] | None:
-    names = error.fields.get(key)
-    return names if isinstance(names, tuple) else None
-
-
-def _missing_columns_error(columns: list[Column], row_index: int) -> InvalidRow:
-    names = tuple(column.display_name for column in columns)
+def _columns_error(
+    what: str, names: Sequence[str], advice: str, field: str, row_index: int
+) -> InvalidRow:
     return InvalidRow(
-        f"{_MESSAGE_PREFIX} Missing columns: [{', '.join(names)}]. Values for all non-nullable columns "
-        f"must be specified, rowIndex:{row_index}",
-        row_index=row_index,
-        missing_not_null=names,
-    )
-
-
-def _null_columns_error(columns: list[Column], row_index: int) -> InvalidRow:
-    names = tuple(column.display_name for column in columns)
-    return InvalidRow(
-        f"{_MESSAGE_PREFIX} Not-nullable columns with null values: [{', '.join(names)}]. Values for all "
-        f"non-nullable columns must not be null, rowIndex:{row_index}",
-        row_index=row_index,
-        null_for_not_null=names,
+        f"{_MESSAGE_PREFIX} {what}: [{', '.join(names)}]. {advice}, rowIndex:{row_index}",
+        **{"row_index": row_index, field: tuple(names)},
     )

@@ -8,14 +8,101 @@ those of `datetime`, so a parsed timestamp is counted in seconds of its local cl
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, tzinfo
+from enum import Enum
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+import numpy as np
+import pyarrow as pa
+
+from snowmelt.errors import InvalidValue
+from snowmelt.schema.chunk_types import Int64s, Mask, make_null_mask, to_contiguous_array
+from snowmelt.schema.conversion.arrow_to_python import parse_arrow_zone
 from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS, is_bmp_text
-from snowmelt.schema.types import Column, LogicalType, TimestampTextFormat
-from snowmelt.schema.value_errors import wrong_type_error, wrong_value_error, year_range_error
+from snowmelt.schema.types import (
+    TIMESTAMP_TYPES,
+    Column,
+    LogicalType,
+    TimestampTextFormat,
+    wrong_type_error,
+    wrong_value_error,
+    year_range_error,
+)
+
+_UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_NULL_TYPES = frozenset({("pandas", "NaTType"), ("pandas", "NAType")})
+_MAX_ENUM_DEPTH = 8
+
+# NumPy and pandas values and members of enumerations into plain values.
+
+
+def to_plain_value(value: object) -> object:
+    """Return what an enumeration's member, `numpy.datetime64` or a missing value stands for.
+
+    Anything else is returned as it is. `NaT` and `pandas.NA` are None; a `datetime64` is a date,
+    a datetime, or ISO 8601 text where a datetime is too narrow for it.
+    """
+    for _ in range(_MAX_ENUM_DEPTH):
+        if not isinstance(value, Enum):
+            break
+        value = value.value
+    if isinstance(value, np.datetime64):
+        if np.isnat(value):
+            return None
+        found = split_datetime64(value)
+        if not has_time_of_day(value):
+            return found[0].date() if found else format_datetime64(value.astype("datetime64[D]"))
+        if found is None:
+            return format_datetime64(value)
+        clock, nanos = found
+        if nanos % 1000 == 0:
+            return clock.replace(microsecond=nanos // 1000)
+        return f"{clock.isoformat()}.{nanos:09}"
+    return None if is_missing(value) else value
+
+
+def is_missing(value: object) -> bool:
+    """Tell whether a value is pandas' or numpy's null; neither library is loaded for it."""
+    if isinstance(value, np.datetime64):
+        return bool(np.isnat(value))
+    kind = type(value)
+    return (kind.__module__.partition(".")[0], kind.__name__) in _NULL_TYPES
+
+
+def split_datetime64(value: np.datetime64) -> tuple[datetime, int] | None:
+    """Return the clock time to the second, and its nanoseconds; None beyond years 1 to 9999."""
+    unit = np.datetime_data(value.dtype)[0]
+    if unit not in {"ps", "fs", "as"}:
+        # Days to nanoseconds, whatever the multiple; exactly, in Python's integers.
+        finer = unit if unit in _UNIT_NS else "s"
+        value = value.astype(f"datetime64[{finer}]")
+    else:
+        finer, value = "ns", value.astype("datetime64[ns]")
+    total = int(value.astype(np.int64)) * _UNIT_NS[finer]
+    seconds, nanos = divmod(total, 10**9)
+    try:
+        return _EPOCH + timedelta(seconds=seconds), nanos
+    except OverflowError:
+        return None
+
+
+def has_time_of_day(value: np.datetime64) -> bool:
+    """Tell whether a value is a moment rather than a day, month or year."""
+    return np.datetime_data(value.dtype)[0] not in {"Y", "M", "W", "D"}
+
+
+def format_datetime64(value: np.datetime64) -> str:
+    """Write a moment in ISO 8601, which wants a sign before a year of more than four digits."""
+    text = str(value)
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    year, rest = digits.split("-", 1)
+    if len(year) > len("9999"):
+        sign = sign or "+"
+    return f"{sign}{year.rjust(4, '0')}-{rest}"
+
 
 # --- Text into dates, times and timestamps, by one of three documented rules.
 #
@@ -486,3 +573,136 @@ def _require_valid_datetime(value: datetime, column: Column, row_index: int) -> 
 def _utc_offset_s(value: datetime) -> int:
     offset = value.utcoffset()
     return 0 if offset is None else offset // _SECOND
+
+
+# The range of dates and timestamps that every documented reader can represent.
+
+LIMITED_TYPES = TIMESTAMP_TYPES | {LogicalType.DATE}
+"""The types whose stored form has room for more than readers have."""
+
+_DAY_S = 86_400
+_FIRST_LIMITED_DAY, _LAST_LIMITED_DAY = -719_162, 2_932_896
+_FIRST_LOCAL_S, _LIMITED_END_S = _FIRST_LIMITED_DAY * _DAY_S, (_LAST_LIMITED_DAY + 1) * _DAY_S
+_FIRST_INSTANT_S = _FIRST_LOCAL_S + _DAY_S
+_SECOND_US = 1_000_000
+
+
+def timestamp_limits_s(kind: LogicalType) -> tuple[int, int]:
+    """Return the first second since 1970 that timestamps of a type may have, and the end."""
+    return _FIRST_LOCAL_S if kind is LogicalType.TIMESTAMP_NTZ else _FIRST_INSTANT_S, _LIMITED_END_S
+
+
+def describe_limits(kind: LogicalType) -> str:
+    """Return the range of a type as a sentence names it."""
+    if kind is LogicalType.DATE:
+        return "0001-01-01 to 9999-12-31"
+    if kind is LogicalType.TIMESTAMP_NTZ:
+        return "0001-01-01 00:00:00 to 9999-12-31 23:59:59.999999999"
+    return "0001-01-02 00:00:00 to 9999-12-31 23:59:59.999999999 in UTC"
+
+
+def find_range_error(
+    stored: int, column: Column, row_index: int, value: object
+) -> InvalidValue | None:
+    """Return why a stored date or timestamp is out of range, or None.
+
+    Args:
+        stored: The value as a chunk stores it.
+        column: A column of one of the types in `LIMITED_TYPES`.
+        row_index: The row's position, for the message.
+        value: What the user gave, for the message.
+    """
+    kind = column.kind
+    if kind is LogicalType.DATE:
+        seconds, local_s = stored * _DAY_S, stored * _DAY_S
+        first, end = _FIRST_LOCAL_S, _LIMITED_END_S
+    else:
+        units, offset_s = stored, 0
+        if kind is LogicalType.TIMESTAMP_TZ:
+            offset_s = ((stored & ((1 << _TZ_BITS) - 1)) - _TZ_BIAS) * 60
+            units = stored >> _TZ_BITS
+        seconds = units // 10 ** (column.scale or 0)
+        local_s = seconds + offset_s
+        first, end = timestamp_limits_s(kind)
+    if first <= seconds < end and _FIRST_LOCAL_S <= local_s < _LIMITED_END_S:
+        return None
+    if first == _FIRST_LOCAL_S:
+        return year_range_error(column, row_index, str(value)[:_MAX_SHOWN_CHARACTERS])
+    return instant_range_error(column, row_index, _format_utc(seconds))
+
+
+def instant_range_error(column: Column, row_index: int, shown: str) -> InvalidValue:
+    """Return the error for an instant that readers do not have."""
+    what = "Date" if column.kind is LogicalType.DATE else "Timestamp"
+    return wrong_value_error(
+        column,
+        row_index,
+        f"{what} out of range: expected {describe_limits(column.kind)}, got {shown}. Use a time "
+        "within that range, NULL, or a column of type TIMESTAMP_NTZ",
+    )
+
+
+def describe_unrepresentable_timestamp(value: object) -> str | None:
+    """Describe an Arrow timestamp of a known zone that Python's `datetime` cannot hold.
+
+    None for any other value.
+    """
+    if not isinstance(value, pa.TimestampScalar) or value.type.tz is None:
+        return None
+    known = parse_arrow_zone(value.type.tz) is not None
+    return f"{value.value} {value.type.unit} since 1970 in UTC" if known else None
+
+
+def are_timestamps_in_range(counts: Int64s, digits: int, kind: LogicalType) -> bool:
+    """Return True if timestamps, counted in 10**-digits s since 1970, are all within the limits."""
+    first, end = timestamp_limits_s(kind)
+    # At nine digits the limits have more than 64 bits: compare as Python's integers.
+    unit: int = 10**digits
+    return first * unit <= int(counts.min()) and int(counts.max()) < end * unit
+
+
+def out_of_range_mask(
+    column: Column, native_arrays: Sequence[pa.Array | pa.ChunkedArray]
+) -> Mask | None:
+    """Return where values of a column in native form are out of range; None if nowhere.
+
+    Args:
+        column: Any column.
+        native_arrays: Its native arrays, companions included.
+    """
+    if column.kind not in LIMITED_TYPES:
+        return None
+    own = to_contiguous_array(native_arrays[0])
+    if own.null_count == len(own):
+        return None
+    if column.kind is LogicalType.DATE:
+        seconds = own.view("int32").fill_null(0).to_numpy().astype(np.int64) * _DAY_S
+        outside = (seconds < _FIRST_LOCAL_S) | (seconds >= _LIMITED_END_S)
+    else:
+        micros = own.view("int64").fill_null(0).to_numpy()
+        first, end = timestamp_limits_s(column.kind)
+        outside = (micros < first * _SECOND_US) | (micros >= end * _SECOND_US)
+        if column.kind is LogicalType.TIMESTAMP_TZ:
+            offsets = (
+                to_contiguous_array(native_arrays[-1]).fill_null(0).to_numpy().astype(np.int64)
+            )
+            local = (
+                np.clip(micros, 2 * first * _SECOND_US, 2 * end * _SECOND_US)
+                + offsets * 60 * _SECOND_US
+            )
+            outside |= (local < _FIRST_LOCAL_S * _SECOND_US) | (
+                local >= _LIMITED_END_S * _SECOND_US
+            )
+    if not outside.any():
+        return None
+    if own.null_count:
+        outside &= ~make_null_mask(own)
+    return outside if outside.any() else None
+
+
+def _format_utc(seconds: int) -> str:
+    """Write an instant; Python has no word for one after year 9999."""
+    try:
+        return f"{_EPOCH + timedelta(seconds=seconds)} in UTC"
+    except OverflowError:
+        return f"a time {'after year 9999' if seconds > 0 else 'before year 1'} in UTC"

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
+from datetime import tzinfo
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 import numpy as np
 
 from snowmelt.errors import InvalidRow, InvalidValue, TooComplex
-from snowmelt.schema.conversion.foreign_types import to_plain_value
 from snowmelt.schema.conversion.json_text import (
     MAX_DEPTH,
     MAX_DIGITS,
@@ -38,13 +38,16 @@ from snowmelt.schema.conversion.numbers import (
     is_number,
     to_exact_decimal,
 )
-from snowmelt.schema.conversion.timestamp_limits import (
+from snowmelt.schema.conversion.timestamps import (
     LIMITED_TYPES,
+    convert_date,
+    convert_time,
+    convert_timestamp,
     describe_unrepresentable_timestamp,
     find_range_error,
     instant_range_error,
+    to_plain_value,
 )
-from snowmelt.schema.conversion.timestamps import convert_date, convert_time, convert_timestamp
 from snowmelt.schema.types import (
     MAX_BINARY_BYTES,
     MAX_TEXT_BYTES,
@@ -53,21 +56,14 @@ from snowmelt.schema.types import (
     Column,
     Compatibility,
     LogicalType,
-)
-from snowmelt.schema.value_errors import (
     StoredValue,
     null_value_error,
     wrong_type_error,
     wrong_value_error,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import tzinfo
-
-if TYPE_CHECKING:
-    Rule = Callable[[object, int], StoredValue]
-    Convert = Callable[[object, Column, int], StoredValue]
+Rule = Callable[[object, int], StoredValue]
+Convert = Callable[[object, Column, int], StoredValue]
 
 _DATE_AND_TIMESTAMP_TYPES = TIMESTAMP_TYPES | {LogicalType.DATE}
 
@@ -229,17 +225,13 @@ def _format_plain_number(value: object, column: Column, row_index: int) -> str:
     if not number:
         return "0"
     # A few characters can stand for gigabytes of digits.
-    size = max(number.adjusted() + 1, -_decimal_exponent(number))
+    exponent = number.as_tuple().exponent
+    size = max(number.adjusted() + 1, -(exponent if isinstance(exponent, int) else 0))
     if size > MAX_TEXT_BYTES:
         raise _too_long_error(column, row_index, size, MAX_TEXT_BYTES, "bytes")
     # Not format(): a subclass, as a member of an enumeration may be, can have its own.
     plain = Decimal.__format__(number, "f")
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
-
-
-def _decimal_exponent(number: Decimal) -> int:
-    exponent = number.as_tuple().exponent
-    return exponent if isinstance(exponent, int) else 0
 
 
 def _too_long_error(column: Column, row_index: int, size: int, limit: int, unit: str) -> Exception:

@@ -23,7 +23,7 @@ from snowmelt.loaders.row_and_reject_files import FileSpool, RowSpool
 from snowmelt.schema.conversion.arrow_input import convert_arrow_array
 from snowmelt.schema.conversion.arrow_to_python import parse_arrow_zone, to_python_values
 from snowmelt.schema.conversion.column_converter import ColumnConverter
-from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
+from snowmelt.schema.conversion.timestamps import out_of_range_mask
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.iceberg_table_form import native_fields, native_schema, to_native_table
 from snowmelt.schema.types import (

@@ -10,8 +10,11 @@ import pytest
 
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.functions.caller.plan import CallerOptions
-from snowmelt.functions.caller.rate_and_concurrency_limits import ConcurrencyWindow, RateLimiter
-from snowmelt.functions.caller.shared_files import SharedFile
+from snowmelt.functions.caller.rate_and_concurrency_limits import (
+    ConcurrencyWindow,
+    RateLimiter,
+    SharedFile,
+)
 from support.call_plans import URL, plan
 from support.limited_caller import calls_of, most_together, start
 

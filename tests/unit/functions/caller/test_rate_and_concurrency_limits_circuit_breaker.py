@@ -9,9 +9,9 @@ import pytest
 from snowmelt.clock import ManualClock
 from snowmelt.functions.caller.rate_and_concurrency_limits import (
     CircuitBreaker,
+    SharedFile,
     get_circuit_breaker,
 )
-from snowmelt.functions.caller.shared_files import SharedFile
 from snowmelt.functions.errors import CircuitOpen
 
 

@@ -9,8 +9,7 @@ from itertools import pairwise
 import pytest
 
 from snowmelt.clock import ManualClock, SystemClock
-from snowmelt.functions.caller.rate_and_concurrency_limits import RequestSpacing
-from snowmelt.functions.caller.shared_files import SharedFile
+from snowmelt.functions.caller.rate_and_concurrency_limits import RequestSpacing, SharedFile
 from support.limited_caller import calls_of, start
 
 

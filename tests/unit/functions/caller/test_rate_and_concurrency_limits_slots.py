@@ -9,8 +9,11 @@ from itertools import pairwise
 import pytest
 
 from snowmelt.clock import SystemClock
-from snowmelt.functions.caller.rate_and_concurrency_limits import SharedSemaphore
-from snowmelt.functions.caller.shared_files import SharedFile, make_shared_file_name
+from snowmelt.functions.caller.rate_and_concurrency_limits import (
+    SharedFile,
+    SharedSemaphore,
+    make_shared_file_name,
+)
 from support.call_plans import URL
 from support.limited_caller import calls_of, most_together, start
 

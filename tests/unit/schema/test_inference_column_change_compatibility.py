@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from snowmelt.schema.column_change_compatibility import (
+from snowmelt.schema.inference import (
     find_schema_conflict,
     next_ordinal,
     widen_column_type,

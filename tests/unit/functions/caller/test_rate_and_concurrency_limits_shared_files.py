@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from snowmelt.errors import ConfigurationError
-from snowmelt.functions.caller.shared_files import (
+from snowmelt.functions.caller.rate_and_concurrency_limits import (
     SharedFile,
     ensure_private_folder,
     make_shared_file_name,
@@ -20,7 +20,7 @@ _TWO = struct.Struct("=dd")
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from snowmelt.functions.caller.shared_files import SharedFile
+from snowmelt.functions.caller.rate_and_concurrency_limits import SharedFile
 file = SharedFile(Path(sys.argv[1]))
 print(file.try_lock_slot(3), flush=True)
 time.sleep(60)
@@ -79,7 +79,7 @@ def test_numbers_that_nobody_wrote_are_zeros(tmp_path):
 _FORKING = """
 import os, sys
 from pathlib import Path
-from snowmelt.functions.caller.shared_files import SharedFile
+from snowmelt.functions.caller.rate_and_concurrency_limits import SharedFile
 file = SharedFile(Path(sys.argv[1]))
 assert file.try_lock_slot(0)
 if os.fork() == 0:

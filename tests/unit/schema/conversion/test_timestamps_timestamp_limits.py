@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.conversion.timestamp_limits import out_of_range_mask
+from snowmelt.schema.conversion.timestamps import out_of_range_mask
 from snowmelt.schema.iceberg_table_form import to_native_table
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
