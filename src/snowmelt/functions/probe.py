@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from snowmelt.clock import Clock
-from snowmelt.functions.caller.attempts import NoCallLimits, RetryingSender, make_call_failed
+from snowmelt.functions.caller.attempts import RetryingSender, make_call_failed
 from snowmelt.functions.caller.http_client import HttpClient, new_event_loop
 from snowmelt.functions.caller.http_request import TranslatedRequest
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan, CallRecord
@@ -51,7 +51,7 @@ class ServiceProbe:
         self._function_name = signature.name
         self._loop = new_event_loop()
         self._client = HttpClient()
-        self._sender = RetryingSender(plan, self._client, clock, NoCallLimits())
+        self._sender = RetryingSender(plan, self._client, clock)
 
     def close(self) -> None:
         """Close the connection."""

@@ -256,7 +256,7 @@ def parse_table_name(text: str) -> TableName:
 # Parser for `WORD = value` clauses, in any order, each at most once; the sign is optional.
 
 ValueParser: TypeAlias = Callable[["TokenCursor"], Any]
-_Choice = TypeVar("_Choice", bound=StrEnum)
+_Choice = TypeVar("_Choice", bound=str)
 
 _TEXT_TOKEN_KINDS = frozenset({TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING})
 
@@ -355,12 +355,12 @@ def text_parser(label: str) -> ValueParser:
     return lambda cursor: cursor.parse_string(label)
 
 
-def choice_parser(enum_type: type[_Choice], label: str) -> Callable[[TokenCursor], _Choice]:
-    """Return a reader of one of an enumeration's values: bare, or quoted either way."""
+def choice_parser(choices: Iterable[_Choice], label: str) -> Callable[[TokenCursor], _Choice]:
+    """Return a reader of one of some words, or enumeration's values: bare, or quoted either way."""
 
     def read(cursor: TokenCursor) -> _Choice:
         token = cursor.current
-        values = {each.value: each for each in enum_type}
+        values = {str(each): each for each in choices}
         if token.kind not in _TEXT_TOKEN_KINDS or token.text.upper() not in values:
             raise cursor.make_error(
                 f"{label} is {join_alternatives(tuple(values))}, not {cursor.current_label}"

@@ -12,7 +12,6 @@ import base64
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -307,27 +306,17 @@ def _list_security_rows(_statement: ShowObjects, session: StatementSession) -> I
             yield (*row, each.created_at, each.owner)
 
 
-def _list_rows(statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
-    yield from _list_api_rows(statement, session)
-    yield from _list_security_rows(statement, session)
-
-
 # The grammar of API integrations.
 
 _API_LABEL = "an API integration"
 _SECRET_REFERENCE = re.compile(r"(?:env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00-\x1f]+)\Z")
 
 
-class ApiProvider(StrEnum):
-    """What answers: the gateways of Snowflake's DDL, or any HTTP service."""
-
-    AWS_API_GATEWAY = "AWS_API_GATEWAY"
-    AWS_PRIVATE_API_GATEWAY = "AWS_PRIVATE_API_GATEWAY"
-    AWS_GOV_API_GATEWAY = "AWS_GOV_API_GATEWAY"
-    AWS_GOV_PRIVATE_API_GATEWAY = "AWS_GOV_PRIVATE_API_GATEWAY"
-    AZURE_API_MANAGEMENT = "AZURE_API_MANAGEMENT"
-    GOOGLE_API_GATEWAY = "GOOGLE_API_GATEWAY"
-    HTTP = "HTTP"
+# The gateways of Snowflake's DDL, or any HTTP service.
+_API_PROVIDERS = (
+    *("AWS_API_GATEWAY", "AWS_PRIVATE_API_GATEWAY", "AWS_GOV_API_GATEWAY"),
+    *("AWS_GOV_PRIVATE_API_GATEWAY", "AZURE_API_MANAGEMENT", "GOOGLE_API_GATEWAY", "HTTP"),
+)
 
 
 def _url_prefix_list_parser(clause_word: str) -> Callable[[TokenCursor], tuple[str, ...]]:
@@ -360,7 +349,7 @@ def _secret_reference_parser(clause_word: str) -> Callable[[TokenCursor], str]:
 
 _API_INTEGRATION_CLAUSES = {
     "API_PROVIDER": Clause(
-        lambda cursor: choice_parser(ApiProvider, "API_PROVIDER")(cursor).value.lower(),
+        lambda cursor: choice_parser(_API_PROVIDERS, "API_PROVIDER")(cursor).lower(),
         is_required=True,
         field="provider",
     ),
@@ -410,26 +399,6 @@ def _parse_alter_api(cursor: TokenCursor, if_exists: bool) -> AlterIntegration:
 _SECURITY_LABEL = "a security integration"
 
 
-class _SecurityIntegrationType(StrEnum):
-    EXTERNAL_OAUTH = "EXTERNAL_OAUTH"
-
-
-class _AuthorizationServer(StrEnum):
-    OKTA = "OKTA"
-    AZURE = "AZURE"
-    PING_FEDERATE = "PING_FEDERATE"
-    CUSTOM = "CUSTOM"
-
-
-class _UserMappingAttribute(StrEnum):
-    LOGIN_NAME = "LOGIN_NAME"
-
-
-class _AnyRoleMode(StrEnum):
-    DISABLE = "DISABLE"
-    ENABLE = "ENABLE"
-
-
 def _string_or_list_parser(label: str) -> Callable[[TokenCursor], tuple[str, ...]]:
     read_list = string_list_parser(label)
     return lambda cursor: (
@@ -459,7 +428,7 @@ _PUBLIC_KEY_FIELDS = ("public_key", "public_key_2")
 
 
 _SECURITY_INTEGRATION_CLAUSES = {
-    "TYPE": Clause(choice_parser(_SecurityIntegrationType, "TYPE"), is_required=True),
+    "TYPE": Clause(choice_parser(("EXTERNAL_OAUTH",), "TYPE"), is_required=True),
     "ENABLED": Clause(parse_boolean, is_required=True),
     "COMMENT": Clause(text_parser("a comment")),
 }
@@ -472,22 +441,23 @@ def _add_oauth_clause(word: str, field: str, parser: ValueParser, default: objec
     )
 
 
-def _oauth_choice(word: str, choices: type[StrEnum]) -> ValueParser:
+def _oauth_choice(word: str, *choices: str) -> ValueParser:
     return choice_parser(choices, _OAUTH_PREFIX + word)
 
 
-_add_oauth_clause("TYPE", "server", _oauth_choice("TYPE", _AuthorizationServer), ...)
+_SERVERS = ("OKTA", "AZURE", "PING_FEDERATE", "CUSTOM")
+_add_oauth_clause("TYPE", "server", _oauth_choice("TYPE", *_SERVERS), ...)
 _add_oauth_clause("ISSUER", "issuer", text_parser("an issuer"), ...)
 _add_oauth_clause("TOKEN_USER_MAPPING_CLAIM", "user_claims", _string_or_list_parser("a claim"), ...)
 _MAPPING = "SNOWFLAKE_USER_MAPPING_ATTRIBUTE"
-_add_oauth_clause(_MAPPING, "attribute", _oauth_choice(_MAPPING, _UserMappingAttribute), ...)
+_add_oauth_clause(_MAPPING, "attribute", _oauth_choice(_MAPPING, "LOGIN_NAME"), ...)
 _add_oauth_clause("JWS_KEYS_URL", "keys_url", _parse_keys_url)
 _add_oauth_clause("RSA_PUBLIC_KEY", "public_key", _parse_public_key)
 _add_oauth_clause("RSA_PUBLIC_KEY_2", "public_key_2", _parse_public_key)
 _add_oauth_clause("AUDIENCE_LIST", "audiences", _string_or_list_parser("an audience"), ...)
 _add_oauth_clause("BLOCKED_ROLES_LIST", "blocked_roles", _string_or_list_parser("a role"), ())
 _add_oauth_clause(
-    "ANY_ROLE_MODE", "any_role", _oauth_choice("ANY_ROLE_MODE", _AnyRoleMode), _AnyRoleMode.DISABLE
+    "ANY_ROLE_MODE", "any_role", _oauth_choice("ANY_ROLE_MODE", "DISABLE", "ENABLE"), "DISABLE"
 )
 _add_oauth_clause("SCOPE_MAPPING_ATTRIBUTE", "scope_claim", text_parser("a claim"), "scp")
 
@@ -531,10 +501,8 @@ def _to_definition_fields(clause_reader: ClauseReader) -> dict[str, Any]:
     fields = clause_reader.field_values()
     for each in ("type", "attribute"):
         fields.pop(each, None)
-    if "server" in fields:
-        fields["server"] = fields["server"].value
     if "any_role" in fields:
-        fields["any_role"] = fields["any_role"] is _AnyRoleMode.ENABLE
+        fields["any_role"] = fields["any_role"] == "ENABLE"
     if "blocked_roles" in fields:
         # As with Snowflake, no token ever speaks for the administrator.
         blocked = map(to_internal_name, fields["blocked_roles"])
@@ -615,6 +583,6 @@ LISTINGS = tuple(
     for words, rows in (
         ("API INTEGRATIONS", _list_api_rows),
         ("SECURITY INTEGRATIONS", _list_security_rows),
-        ("INTEGRATIONS", _list_rows),
+        ("INTEGRATIONS", lambda *on: (*_list_api_rows(*on), *_list_security_rows(*on))),
     )
 )

@@ -14,9 +14,9 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
-from typing import Self
 
 from snowmelt.backoff import growing_delays_s
 from snowmelt.clock import Clock
@@ -211,7 +211,7 @@ class RetryingSender:
         plan: CallPlan,
         client: HttpClient,
         clock: Clock,
-        call_limiter: RateLimiter | NoCallLimits,
+        call_limiter: RateLimiter | None = None,
         budget: CallBudget | None = None,
     ) -> None:
         """Prepare; nothing is looked up or connected yet."""
@@ -263,7 +263,8 @@ class RetryingSender:
     async def _send_with_retries(self, batch: TranslatedRequest, record: CallRecord) -> bytes:
         envelope = self._request_factory.resolve_target(batch)
         clock, arrived = self._clock, self._clock.monotonic()
-        async with self._call_limiter.acquire(self._plan.function.url) as turn:
+        limiter, url = self._call_limiter, self._plan.function.url
+        async with limiter.acquire(url) if limiter is not None else nullcontext() as turn:
             record.ms_waiting += (clock.monotonic() - arrived) * 1000
             course = RetryState(self._plan, clock)
             while True:
@@ -275,14 +276,16 @@ class RetryingSender:
                 if isinstance(reply, TransportFailed):
                     pause_s = course.compute_pause_after_failure(reply)
                 elif reply.status == HTTP_OK:
-                    turn.record_success()
+                    if turn is not None:
+                        turn.record_success()
                     return self._decode_verified_body(reply)
                 else:
                     pause_s = self._handle_unsuccessful_response(reply, course, turn)
                 paused = clock.monotonic()
                 await clock.pause(pause_s)
                 waited = clock.monotonic()
-                await turn.acquire_next_request()
+                if turn is not None:
+                    await turn.acquire_next_request()
                 if self._budget is not None:
                     self._budget.spend()
                 # Waiting for one's turn is nobody's failure.
@@ -313,14 +316,14 @@ class RetryingSender:
         return reply
 
     def _handle_unsuccessful_response(
-        self, response: HttpResponse, retry_state: RetryState, permit: AcquiredPermit | NoCallLimits
+        self, response: HttpResponse, retry_state: RetryState, permit: AcquiredPermit | None
     ) -> float:
         asked_s = parse_retry_after(response.headers, self._clock.now())
         if response.status == HTTP_CONTENT_TOO_LARGE and retry_state.method == "POST":
             raise PayloadTooLarge(
                 status=HTTP_CONTENT_TOO_LARGE, reason="the service says that the batch is too large"
             )
-        if response.status in _BUSY_STATUSES:
+        if permit is not None and response.status in _BUSY_STATUSES:
             permit.record_throttled(asked_s)
         shown = ""
         if response.status != HTTP_ACCEPTED and (text := self._excerpt_error_body(response)):
@@ -382,26 +385,3 @@ def display_url(plan: CallPlan, suffix: str = "") -> str:
         return parse_url(plan.function.url + suffix).url_without_query
     except UrlRefused:
         return ""
-
-
-class NoCallLimits:
-    """Limits that are none."""
-
-    def acquire(self, url: str) -> Self:  # noqa: ARG002 - all URLs are alike
-        """Return the turn that everybody has."""
-        return self
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        pass
-
-    async def acquire_next_request(self) -> None:
-        """Wait for nobody."""
-
-    def record_success(self) -> None:
-        """Note nothing."""
-
-    def record_throttled(self, retry_after_s: float | None = None) -> None:
-        """Note nothing."""

@@ -17,10 +17,10 @@ import ssl
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias, cast
 
 import httptools
@@ -559,40 +559,6 @@ _start_locks: dict[int, threading.Lock] = {}
 _CLOSE_TIMEOUT_S = 5.0
 
 
-class InFlightCall:
-    """One call under way."""
-
-    __slots__ = ("_flights", "_task", "_work", "body", "done", "error")
-
-    def __init__(self, calls: InFlightCalls, coroutine_factory: CoroutineFactory) -> None:
-        self.done = False
-        self.body = b""
-        self.error: BaseException | None = None
-        self._flights = calls
-        self._work = coroutine_factory
-        self._task: asyncio.Task[None] | None = None
-
-    def start_task(self) -> None:
-        """Begin in the loop's thread."""
-        if not self.done:
-            self._task = self._flights.loop.create_task(self._run())
-
-    async def _run(self) -> None:
-        try:
-            self.body = await self._work()
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            self.error = error
-        finally:
-            self._flights.mark_done(self)
-
-    def cancel(self) -> None:
-        """End it, in the loop's thread; its connection is closed."""
-        if self._task is None:
-            self._flights.mark_done(self)
-        else:
-            self._task.cancel()
-
-
 class InFlightCalls:
     """All calls of one task that are under way."""
 
@@ -604,54 +570,47 @@ class InFlightCalls:
                 found = _event_loop_threads.get(process) or EventLoopThread()
                 _event_loop_threads[process] = found
         self._event_loop_thread = found
-        self.loop, self.client = self._event_loop_thread.loop, self._event_loop_thread.client
-        self._pending_calls: set[InFlightCall] = set()
-        self._awaited_call: InFlightCall | None = None
-        # Cheaper than a future per call: who waits is woken for the one that it waits for.
-        self._wakes: SimpleQueue[None] = SimpleQueue()
+        self.client = found.client
+        self._pending_calls: set[Future[bytes]] = set()
+        # Those that have begun, for the loop's thread.
+        self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, coroutine_factory: CoroutineFactory) -> InFlightCall:
+    def start(self, coroutine_factory: CoroutineFactory) -> Future[bytes]:
         """Start a call."""
-        flight = InFlightCall(self, coroutine_factory)
-        self._pending_calls.add(flight)
-        self.loop.call_soon_threadsafe(flight.start_task)
-        return flight
 
-    def wait_until_done(self, call: InFlightCall) -> None:
-        """Return as soon as a call has ended."""
-        self._awaited_call = call
-        while not call.done:
-            self._wakes.get()
+        async def run() -> bytes:
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - this is one
+            self._tasks.add(task)
+            try:
+                return await coroutine_factory()
+            finally:
+                self._tasks.discard(task)
 
-    def wait_for_result(self, call: InFlightCall) -> bytes:
-        """Return what a call came to, as soon as it has.
+        call = asyncio.run_coroutine_threadsafe(run(), self._event_loop_thread.loop)
+        self._pending_calls.add(call)
+        return call
 
-        Raises:
-            BaseException: Whatever the call ended with.
-        """
-        self.wait_until_done(call)
-        self._pending_calls.discard(call)
-        if call.error is not None:
-            raise call.error
-        return call.body
-
-    def mark_done(self, call: InFlightCall) -> None:
-        """Wake who waits for a call; in the loop's thread."""
-        call.done = True
-        if self._awaited_call is call:
-            self._wakes.put(None)
+    def wait_for_result(self, call: Future[bytes]) -> bytes:
+        """Return what a call came to, as soon as it has; raise whatever it ended with."""
+        try:
+            return call.result()
+        finally:
+            self._pending_calls.discard(call)
 
     def close(self) -> None:
         """Cancel what is under way, and return when none of it is left."""
-        under_way = [flight for flight in self._pending_calls if not flight.done]
-        self._pending_calls.clear()
-        for flight in under_way:
-            self.loop.call_soon_threadsafe(flight.cancel)
-        # A generator that nobody holds any more may be closed by any thread, the loop's as well.
-        if self._event_loop_thread.is_current():
+
+        async def cancel_all() -> None:
+            tasks = [*self._tasks]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        if all(call.done() for call in self._pending_calls):
             return
-        with contextlib.suppress(Empty):
-            for flight in under_way:
-                self._awaited_call = flight
-                while not flight.done:
-                    self._wakes.get(timeout=_CLOSE_TIMEOUT_S)
+        ending = asyncio.run_coroutine_threadsafe(cancel_all(), self._event_loop_thread.loop)
+        # A generator that nobody holds any more may be closed by any thread, the loop's as well.
+        if not self._event_loop_thread.is_current():
+            with contextlib.suppress(TimeoutError):
+                ending.result(_CLOSE_TIMEOUT_S)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for_all
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -28,7 +30,7 @@ from snowmelt.functions.caller.attempts import (
     make_call_failed,
 )
 from snowmelt.functions.caller.batcher import CallBatcher
-from snowmelt.functions.caller.http_client import InFlightCall, InFlightCalls
+from snowmelt.functions.caller.http_client import InFlightCalls
 from snowmelt.functions.caller.http_request import TranslatedRequest
 from snowmelt.functions.caller.plan import BatchStatus, CallLog, CallPlan, CallRecord, QueryPosition
 from snowmelt.functions.caller.rate_and_concurrency_limits import (
@@ -138,7 +140,7 @@ class BatchPart:
     # Of its first row among those that the batch sends.
     first_row: int = 0
     split: SplitRequest | None = None
-    in_flight_call: InFlightCall | None = None
+    in_flight_call: Future[bytes] | None = None
     # What the request's translator keeps for the reply's.
     translator_data: bytes | None = None
     values: pa.Array | None = None
@@ -246,11 +248,10 @@ class CallPipeline:
         while self._in_flight:
             outcome = self._in_flight[0]
             calls = [each.in_flight_call for each in outcome.parts if each.in_flight_call]
-            if not all(call.done for call in calls):
+            if not all(call.done() for call in calls):
                 if found:
                     break
-                for call in calls:
-                    self._calls.wait_until_done(call)
+                wait_for_all(calls)
             if (
                 self._prepared_work is not None
                 and len(self._in_flight) <= self._demand.max_batches

@@ -16,7 +16,7 @@ import pytest
 
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.errors import UserError
-from snowmelt.functions.caller.attempts import NoCallLimits, RetryingSender
+from snowmelt.functions.caller.attempts import RetryingSender
 from snowmelt.functions.caller.http_client import HttpClient
 from snowmelt.functions.caller.http_request import TranslatedRequest
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan, CallRecord
@@ -98,7 +98,7 @@ def call(asked, batch=None, *, clock=None, limits=None, client=None):
 
     async def work():
         mine = client or HttpClient()
-        attempts = RetryingSender(asked, mine, clock, limits or NoCallLimits())
+        attempts = RetryingSender(asked, mine, clock, limits)
         try:
             made.body = await attempts.send_batch(batch, record)
         except (CallFailed, PayloadTooLarge, UserError) as error:
@@ -361,7 +361,7 @@ def test_requests_are_compressed_once_a_service_has_shown_that_it_can():
     large = b'{"data":[' + b"[0,1]," * 1000 + b"]}"
 
     async def work(url):
-        attempts = RetryingSender(plan(url), client, clock, NoCallLimits())
+        attempts = RetryingSender(plan(url), client, clock)
         for body in (large, large, BODY):
             await attempts.send_batch(TranslatedRequest("b", body), CallRecord("double", "q", "b"))
         await client.close()
@@ -516,7 +516,7 @@ def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_tw
 
     async def work(url):
         client = HttpClient()
-        attempts = RetryingSender(plan(url), client, ManualClock(NOW), NoCallLimits())
+        attempts = RetryingSender(plan(url), client, ManualClock(NOW))
 
         async def one(number):
             rows = [[at, number * 10 + at] for at in range(10)]
