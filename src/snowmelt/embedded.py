@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
+from snowmelt.catalog.security.encryption_keys import generate_key_pair
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.client.client import Client
@@ -169,16 +169,9 @@ def embedded(
 def _ensure_embedded_user(service: ServiceComponents, keys_dir: Path) -> str:
     """Create the user if need be, and return the private key, the same one every time."""
     path = keys_dir / _KEY_FILE
-    if path.exists():
-        pem = path.read_text()
-    else:
-        key = rsa.generate_private_key(65537, 2048)
-        pem = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ).decode()
-        create_durable_file(path, pem.encode())
+    if not path.exists():
+        create_durable_file(path, generate_key_pair()[0])
+    pem = path.read_text()
     private_key = serialization.load_pem_private_key(pem.encode(), password=None)
     public_key = private_key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo

@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import Self
 
 import httpx
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.objects.tables import find_table
-from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
+from snowmelt.catalog.security.encryption_keys import KeyRing, generate_key_pair, load_master_key
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings, copy_environment
@@ -300,16 +298,7 @@ def _check_killed(process: subprocess.Popen[bytes], point: Failpoint) -> None:
 
 
 def _write_key_pair(path: Path) -> str:
-    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private, public = generate_key_pair()
     path.touch(mode=0o600)
-    path.write_bytes(
-        private.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    public = private.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    path.write_bytes(private)
     return "".join(public.decode().splitlines()[1:-1])

@@ -21,6 +21,8 @@ from pathlib import Path
 import msgspec
 import sqlalchemy as sa
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -209,6 +211,20 @@ class KeyRing:
             raise ConfigurationError(
                 setting="keys_dir", reason="its master key does not open the keys of this catalog"
             ) from error
+
+
+def generate_key_pair() -> tuple[bytes, bytes]:
+    """Return a new private and public key of a user, both as PEM."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return private, public
 
 
 def _derive_key(key: bytes, info: bytes, length: int) -> bytes:

@@ -27,8 +27,6 @@ _ACCESS_KEY_EXAMPLES = """examples:
 The output is for a shell, and the only place where the secret is ever shown. A user may have
 several keys: SHOW ACCESS KEYS lists them, ALTER USER loader DROP ACCESS KEY 'SMAK…' withdraws one.
 """
-_KEY_BITS = 2048
-_PUBLIC_EXPONENT = 65537
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +83,7 @@ def _create_access_key(options: argparse.Namespace) -> int:
 
 def _add_user(options: argparse.Namespace) -> int:
     """Make the key pair, and the user with the public half."""
-    from snowmelt.catalog.security import access_control
+    from snowmelt.catalog.security import access_control, encryption_keys
     from snowmelt.clock import SystemClock
     from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 
@@ -94,7 +92,7 @@ def _add_user(options: argparse.Namespace) -> int:
     path = options.key_out or Path(f"{options.name.lower()}.pem")
     settings = load_settings(options)
     check_output_outside_deployment("--key-out", str(path), reserved=settings.list_reserved_paths())
-    private, public = _generate_key_pair()
+    private, public = encryption_keys.generate_key_pair()
     with (
         _creating_private_file(path, private),
         opening_catalog(settings) as database,
@@ -114,23 +112,6 @@ def _add_user(options: argparse.Namespace) -> int:
     print(f"Private key: {path} (keep it; it is nowhere else)")
     print(f"Public key:  {user.fingerprints[0]}")
     return 0
-
-
-def _generate_key_pair() -> tuple[bytes, bytes]:
-    """Return a new private and public key, both as PEM."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import rsa
-
-    key = rsa.generate_private_key(public_exponent=_PUBLIC_EXPONENT, key_size=_KEY_BITS)
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return private, public
 
 
 @contextlib.contextmanager

@@ -23,14 +23,14 @@ import importlib.util
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import weakref
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TypeAlias
+from multiprocessing.connection import Connection, Pipe
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -157,7 +157,6 @@ _MAX_WALL_S = 60.0
 # Of address space, beside which a script has 256 MiB in its engine.
 _MAX_PROCESS_BYTES = 2 * 1024 * 1024 * 1024
 _MAX_IDLE_PROCESSES = 4
-_LENGTH_PREFIX_BYTES = 8
 _EXIT_TIMEOUT_S = 5.0
 _CHILD_PROGRAM = """
 import sys
@@ -187,7 +186,7 @@ class _ChildProcess:
     """One process; for one object at a time. One that failed is not used again."""
 
     def __init__(self) -> None:
-        ours, its = socket.socketpair()
+        ours, its = Pipe()
         with its:
             process = subprocess.Popen(  # noqa: S603 - this interpreter, and a program of ours
                 [sys.executable, "-c", _CHILD_PROGRAM, str(its.fileno()), *sys.path],
@@ -195,7 +194,7 @@ class _ChildProcess:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        self._socket, self._process = ours, process
+        self._connection, self._process = ours, process
         self._finalizer = weakref.finalize(self, _kill_process, process, ours)
 
     def run(self, job: _TranslatorJob, max_wall_s: float) -> _JobOutcome:
@@ -204,16 +203,13 @@ class _ChildProcess:
         Raises:
             TranslatorError: The process had to be stopped, or ended.
         """
-        self._socket.settimeout(max_wall_s)
         try:
-            _send_message(self._socket, msgspec.msgpack.encode(job))
-            answer = _receive_message(self._socket)
-        except TimeoutError:
-            raise TranslatorError(f"it took longer than {max_wall_s:g} s") from None
-        except OSError:
-            answer = None
-        if answer is None:
-            raise TranslatorError(_describe_exit(self._process, job))
+            self._connection.send_bytes(msgspec.msgpack.encode(job))
+            if not self._connection.poll(max_wall_s):
+                raise TranslatorError(f"it took longer than {max_wall_s:g} s")
+            answer = self._connection.recv_bytes()
+        except (OSError, EOFError):
+            raise TranslatorError(_describe_exit(self._process, job)) from None
         result: _JobOutcome = msgspec.msgpack.decode(answer, type=_JobOutcome)
         return result
 
@@ -237,7 +233,7 @@ def _describe_exit(process: subprocess.Popen[bytes], job: _TranslatorJob) -> str
     return f"its process crashed (signal {-code})"
 
 
-def _kill_process(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
+def _kill_process(process: subprocess.Popen[bytes], connection: Connection[Any, Any]) -> None:
     connection.close()
     process.kill()
     process.wait()
@@ -338,9 +334,9 @@ def serve(descriptor: int) -> None:
     os.dup2(2, 1)
     jobs = msgspec.msgpack.Decoder(_TranslatorJob)
     get_runner = lru_cache(maxsize=64)(make_translator_runner)
-    with socket.socket(fileno=descriptor) as connection:
-        while (text := _receive_message(connection)) is not None:
-            job = jobs.decode(text)
+    with Connection(descriptor) as connection, contextlib.suppress(EOFError):
+        while True:
+            job = jobs.decode(connection.recv_bytes())
             # Its default action ends the process, whatever the engine is doing.
             signal.setitimer(signal.ITIMER_PROF, job.max_cpu_s)
             try:
@@ -350,25 +346,4 @@ def serve(descriptor: int) -> None:
             except MemoryError:
                 result = _JobFailure("it needed too much memory", "")
             signal.setitimer(signal.ITIMER_PROF, 0)
-            _send_message(connection, msgspec.msgpack.encode(result))
-
-
-def _send_message(connection: socket.socket, message: bytes) -> None:
-    connection.sendall(len(message).to_bytes(_LENGTH_PREFIX_BYTES) + message)
-
-
-def _receive_message(connection: socket.socket) -> bytes | None:
-    """Return what the other end sent; None where it ended."""
-    head = _receive_exactly(connection, _LENGTH_PREFIX_BYTES)
-    return None if head is None else _receive_exactly(connection, int.from_bytes(head))
-
-
-def _receive_exactly(connection: socket.socket, size_bytes: int) -> bytes | None:
-    pieces = []
-    while size_bytes:
-        piece = connection.recv(min(size_bytes, 1 << 20))
-        if not piece:
-            return None
-        pieces.append(piece)
-        size_bytes -= len(piece)
-    return b"".join(pieces)
+            connection.send_bytes(msgspec.msgpack.encode(result))
