@@ -40,29 +40,17 @@ _TZ_BIAS = 1440
 
 def native_fields(column: Column) -> tuple[pa.Field, ...]:
     """Return the fields of a column in native form: itself, then its companions."""
-    own = make_field(
-        column.name, _native_arrow_type(column), nullable=column.nullable, field_id=column.ordinal
-    )
-    fields = [own]
+    parts = [("", _native_arrow_type(column), 0)]
     if needs_nanosecond_companion(column):
-        fields.append(
-            make_field(
-                column.name + NANOSECONDS_SUFFIX,
-                pa.int32(),
-                nullable=column.nullable,
-                field_id=NANOSECONDS_FIELD_ID_BASE + column.ordinal,
-            )
-        )
+        parts.append((NANOSECONDS_SUFFIX, pa.int32(), NANOSECONDS_FIELD_ID_BASE))
     if column.kind is LogicalType.TIMESTAMP_TZ:
-        fields.append(
-            make_field(
-                column.name + OFFSET_SUFFIX,
-                pa.int32(),
-                nullable=column.nullable,
-                field_id=OFFSET_FIELD_ID_BASE + column.ordinal,
-            )
+        parts.append((OFFSET_SUFFIX, pa.int32(), OFFSET_FIELD_ID_BASE))
+    return tuple(
+        make_field(
+            column.name + suffix, kind, nullable=column.nullable, field_id=base + column.ordinal
         )
-    return tuple(fields)
+        for suffix, kind, base in parts
+    )
 
 
 def find_companion_conflict(columns: Sequence[Column]) -> str | None:

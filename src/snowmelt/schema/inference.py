@@ -185,9 +185,17 @@ def widen_column_type(column: Column, wanted: Column) -> Column | str:
     Types may only grow, in a way that leaves every stored value as it is: the digits of a NUMBER
     before its point, the length of a VARCHAR or a BINARY.
     """
-    reason = _find_type_mismatch(column, wanted)
-    if reason is not None:
-        return reason
+    if column.kind is not wanted.kind:
+        return f"it is {column.sql_type} and stays {_TYPE_FAMILIES.get(column.kind, column.kind)}"
+    if column.scale != wanted.scale:
+        return f"its scale stays {column.scale}"
+    for what, least, found in (
+        ("the precision", column.precision, wanted.precision),
+        ("the length", column.length, wanted.length),
+        ("the length", column.byte_length, wanted.byte_length),
+    ):
+        if (found or 0) < (least or 0):
+            return f"{what} is at least {least}"
     return replace(
         column,
         precision=wanted.precision,
@@ -227,20 +235,4 @@ def find_schema_conflict(older: TableSchema, current: TableSchema) -> SchemaConf
     for ordinal, column in known.items():
         if ordinal not in there:
             return SchemaConflict(f"it has no column {column.display_name} any more", False)
-    return None
-
-
-def _find_type_mismatch(column: Column, wanted: Column) -> str | None:
-    if column.kind is not wanted.kind:
-        return f"it is {column.sql_type} and stays {_TYPE_FAMILIES.get(column.kind, column.kind)}"
-    sizes = (
-        ("the precision", column.precision, wanted.precision),
-        ("the length", column.length, wanted.length),
-        ("the length", column.byte_length, wanted.byte_length),
-    )
-    if column.scale != wanted.scale:
-        return f"its scale stays {column.scale}"
-    for what, least, found in sizes:
-        if (found or 0) < (least or 0):
-            return f"{what} is at least {least}"
     return None

@@ -148,7 +148,6 @@ class StoredChunk:
     table_id: int
     identity: ChunkIdentity
     registered_at: dt.datetime
-    is_retired: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +281,7 @@ def apply_accepted_chunk(
         channel.has_advanced = True
     if offer.rows:
         commit_state.chunks[offer.location] = StoredChunk(
-            table.table_id, offer.identity, commit_state.now, is_retired=False
+            table.table_id, offer.identity, commit_state.now
         )
     return table.last_seq
 

@@ -339,7 +339,7 @@ def _load_blobs(
             row.md5, row.key_id, tuple((name, client, at) for name, client, at, *_ in channels)
         )
         commit_state.chunks[row.path, row.offset] = StoredChunk(
-            row.table_id, identity, row.registered_at, row.retired_at is not None
+            row.table_id, identity, row.registered_at
         )
         seen.append((row.path, row.registered_at, row.retired_at))
     seen += connection.execute(_SELECT_SIGHTINGS, {"paths": encoded_paths})

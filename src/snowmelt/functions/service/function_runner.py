@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RowResults: TypeAlias = tuple[Sequence[Any], dict[int, Exception]]
-FunctionCallable: TypeAlias = Callable[..., Any]
 AsyncFunctionCallable: TypeAlias = Callable[..., Awaitable[Any]]
 
 

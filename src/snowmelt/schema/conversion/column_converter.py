@@ -101,90 +101,65 @@ def flatten_chunks(arrays: Iterable[pa.Array | pa.ChunkedArray]) -> list[pa.Arra
 DAY_US = 86_400_000_000
 _DAY_S = 86_400
 _HOUR_S = 3_600
-_ZONE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
 _FIRST_DAY, _LAST_DAY = -719_161, 2_932_895
 _MAX_CACHED_DAYS = 50_000
 
 
 class ZoneOffsetCache:
-    """Remembers, per day, the offset of a zone if it is the same all day long."""
+    """Remembers, per day, the offset of a zone if it is the same all day long.
 
-    def __init__(self, zone: ZoneInfo) -> None:
+    Days are of instants with `of_utc`, else of local clock times.
+    """
+
+    def __init__(self, zone: ZoneInfo, *, of_utc: bool) -> None:
         self._zone = zone
-        self._local_offsets: dict[int, int | None] = {}
-        self._utc_offsets: dict[int, int | None] = {}
+        self._of_utc = of_utc
+        self._offsets_s: dict[int, int | None] = {}
 
-    def get_offsets_at_local_times(self, local_us: Int64s) -> Int64s | None:
-        """Return offsets (seconds) of local clock times (µs since 1970).
-
-        None when some day has a gap or an overlap, or lies at the calendar's ends.
-        """
-        return _find_offsets_by_day(local_us, self._local_offsets, self._probe_local_day)
-
-    def get_offsets_at_utc_times(self, utc_us: Int64s) -> Int64s | None:
-        """Return offsets (seconds) at instants (µs since 1970).
+    def get_offsets(self, timestamps_us: Int64s) -> Int64s | None:
+        """Return offsets (seconds) at these times (µs since 1970).
 
         None when the offset changes on some day, or it lies at the calendar's ends.
         """
-        return _find_offsets_by_day(utc_us, self._utc_offsets, self._probe_utc_day)
-
-    def _probe_utc_day(self, day: int) -> int | None:
-        start = _ZONE_EPOCH.replace(tzinfo=UTC) + timedelta(days=day)
-        return _single_offset_s(
-            {
-                (start + timedelta(seconds=second)).astimezone(self._zone).utcoffset()
-                for second in range(0, _DAY_S + 1, _HOUR_S)
-            }
-        )
-
-    def _probe_local_day(self, day: int) -> int | None:
-        start = _ZONE_EPOCH.replace(tzinfo=self._zone)
-        offsets = {
-            (start + timedelta(seconds=day * _DAY_S + second)).replace(fold=fold).utcoffset()
-            for second in range(0, _DAY_S + 1, _HOUR_S)
-            for fold in (0, 1)
-        }
-        return _single_offset_s(offsets)
-
-
-def _single_offset_s(offsets: set[timedelta | None]) -> int | None:
-    if len(offsets) > 1:
-        return None
-    offset = offsets.pop()
-    return None if offset is None else offset // timedelta(seconds=1)
-
-
-def _find_offsets_by_day(
-    timestamps_us: Int64s, cache: dict[int, int | None], probe: Callable[[int], int | None]
-) -> Int64s | None:
-    first, last = int(timestamps_us.min()) // DAY_US, int(timestamps_us.max()) // DAY_US
-    if first <= _FIRST_DAY or last >= _LAST_DAY:
-        return None
-    if first == last:
-        # One number serves all rows: numpy stretches it.
-        wanted, places = [first], None
-    else:
-        unique, places = np.unique(timestamps_us // DAY_US, return_inverse=True)
-        wanted = unique.tolist()
-    if len(cache) + len(wanted) > _MAX_CACHED_DAYS:
-        cache.clear()
-    offsets = []
-    for day in wanted:
-        if day not in cache:
-            cache[day] = probe(day)
-        offset = cache[day]
-        if offset is None:
+        first, last = int(timestamps_us.min()) // DAY_US, int(timestamps_us.max()) // DAY_US
+        if first <= _FIRST_DAY or last >= _LAST_DAY:
             return None
-        offsets.append(offset)
-    found = np.array(offsets, dtype=np.int64)
-    return found if places is None else found[places]
+        if first == last:
+            # One number serves all rows: numpy stretches it.
+            wanted, places = [first], None
+        else:
+            unique, places = np.unique(timestamps_us // DAY_US, return_inverse=True)
+            wanted = unique.tolist()
+        cache = self._offsets_s
+        if len(cache) + len(wanted) > _MAX_CACHED_DAYS:
+            cache.clear()
+        offsets = []
+        for day in wanted:
+            if day not in cache:
+                cache[day] = self._probe_day(day)
+            offset = cache[day]
+            if offset is None:
+                return None
+            offsets.append(offset)
+        found = np.array(offsets, dtype=np.int64)
+        return found if places is None else found[places]
+
+    def _probe_day(self, day: int) -> int | None:
+        start = _EPOCH + timedelta(days=day)
+        hours = [start + timedelta(seconds=second) for second in range(0, _DAY_S + 1, _HOUR_S)]
+        if self._of_utc:
+            moments = [hour.replace(tzinfo=UTC).astimezone(self._zone) for hour in hours]
+        else:
+            moments = [hour.replace(tzinfo=self._zone, fold=f) for hour in hours for f in (0, 1)]
+        offsets = {moment.utcoffset() for moment in moments}
+        offset = offsets.pop()
+        return None if offsets or offset is None else offset // timedelta(seconds=1)
 
 
 # Values without None, and the types among them.
 Fast = Callable[[Sequence[Any], set[type]], pa.Array | None]
 
 _MAX_INT64 = 2**63 - 1
-_INT64_DIGITS = 18
 _TZ_BITS = 14
 _TZ_BIAS = 1440
 # Below 2**40 a double times a power of ten is off by less than 2**-12: rounding is certain
@@ -217,7 +192,7 @@ class ColumnConverter:
         self.compatibility = compatibility
         self.type = chunk_arrow_type(column)
         self._zone = zone
-        self._offset_caches: dict[str, ZoneOffsetCache] = {}
+        self._offset_caches: dict[tuple[str, bool], ZoneOffsetCache] = {}
         self._rule = make_value_rule(column, zone, compatibility)
         # A clock time of TIMESTAMP_NTZ that passes through no zone is never moved.
         self._keeps_naive_timestamps = (
@@ -429,7 +404,7 @@ class ColumnConverter:
             zone is not None or self._keeps_naive_timestamps
         ):
             return self._scale_timestamps(local_us, 6, _ZERO_OFFSET, nulls)
-        offsets = self._offsets_at_local(zone, local_us)
+        offsets = self._find_offsets(zone, local_us, of_utc=False)
         if offsets is None:
             return None
         if self.column.kind is not LogicalType.TIMESTAMP_NTZ:
@@ -451,34 +426,27 @@ class ColumnConverter:
         if zone is None and self._keeps_naive_timestamps:
             return self._scale_timestamps(counts, digits, _ZERO_OFFSET, nulls)
         us = counts * (10 ** (6 - digits)) if digits <= 6 else counts // 1000
-        if zone is None:
-            offsets = self._offsets_at_local(None, us)
-            back = -1
-        else:
-            offsets = self._offsets_at_utc(zone, us)
-            back = 1
+        offsets = self._find_offsets(zone, us, of_utc=zone is not None)
         if offsets is None:
             return None
         if (zone is None) != (self.column.kind is LogicalType.TIMESTAMP_NTZ):
-            counts = counts + offsets * (back * unit)
+            counts = counts + offsets * (-unit if zone is None else unit)
         return self._scale_timestamps(counts, digits, offsets, nulls)
 
-    def _offsets_at_utc(self, zone: tzinfo, utc_us: Int64s) -> Int64s | None:
-        """Return the offsets in seconds at instants; None where only the exact path knows."""
-        if type(zone) is timezone:
-            return _fixed_offset_s(zone)
-        if isinstance(zone, ZoneInfo) and zone.key:
-            return self._zone_offset_cache(zone).get_offsets_at_utc_times(utc_us)
-        return None
+    def _find_offsets(self, zone: tzinfo | None, us: Int64s, *, of_utc: bool) -> Int64s | None:
+        """Return the offsets in seconds; None where only the exact path knows.
 
-    def _offsets_at_local(self, zone: tzinfo | None, local_us: Int64s) -> Int64s | None:
-        """Return the offsets in seconds; None where only the exact path knows."""
+        `us` are instants with `of_utc`, else local clock times, by default of the converter's zone.
+        """
         zone = self._zone if zone is None else zone
         if type(zone) is timezone:
             return _fixed_offset_s(zone)
-        if isinstance(zone, ZoneInfo) and zone.key:
-            return self._zone_offset_cache(zone).get_offsets_at_local_times(local_us)
-        return None
+        if not (isinstance(zone, ZoneInfo) and zone.key):
+            return None
+        cache = self._offset_caches.get((zone.key, of_utc))
+        if cache is None:
+            cache = self._offset_caches[zone.key, of_utc] = ZoneOffsetCache(zone, of_utc=of_utc)
+        return cache.get_offsets(us)
 
     def _scale_timestamps(
         self, counts: Int64s, digits: int, offsets: Int64s, nulls: Mask | None
@@ -497,12 +465,6 @@ class ColumnConverter:
         return decimal_from_words(
             low.view(np.uint64), units >> (64 - _TZ_BITS), nulls, precision, scale
         )
-
-    def _zone_offset_cache(self, zone: ZoneInfo) -> ZoneOffsetCache:
-        known = self._offset_caches.get(zone.key)
-        if known is None:
-            known = self._offset_caches[zone.key] = ZoneOffsetCache(zone)
-        return known
 
 
 def _has_offset(value: datetime) -> bool:

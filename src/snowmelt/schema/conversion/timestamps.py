@@ -119,7 +119,7 @@ _MAX_SHOWN_CHARACTERS = 80
 # The days of the wire's calendar; a moment beyond is not a moment at all.
 _FIRST_DAY, _LAST_DAY = -365_243_219_162, 365_241_780_471
 _CYCLE_S = 146_097 * DAY_S
-_PARSING_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local clock times are counted from a local epoch
 _FIRST_S, _END_S = -62_135_596_800, 253_402_300_800
 
 _CLOCK = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{0,9}))?)?"
@@ -238,7 +238,7 @@ def parse_time(text: str, forms: TimestampTextFormat) -> tuple[int, int]:
         match = _LOOSE_TIME_PATTERN.fullmatch(text)
         if match is not None and match["minute"] is not None:
             _parse_loose_offset(match)
-            return _parse_loose_time(match)
+            return _parse_clock(match)
         if forms is TimestampTextFormat.VERTICA:
             raise TimestampSyntaxError(text)
         seconds, nanos = _parse_unambiguous_epoch(text)
@@ -251,7 +251,7 @@ def parse_time(text: str, forms: TimestampTextFormat) -> tuple[int, int]:
         if len(offset) == _HOURS_ONLY_OFFSET_CHARACTERS and forms is TimestampTextFormat.JAVA:
             raise TimestampSyntaxError(text)
         _parse_offset(offset)
-    return _parse_iso_time(match)
+    return _parse_clock(match)
 
 
 def days_since_epoch(year: int, month: int, day: int) -> int:
@@ -266,12 +266,12 @@ def days_since_epoch(year: int, month: int, day: int) -> int:
         ordinal = datetime(place + 400, month, day).toordinal()  # noqa: DTZ001
     except ValueError as error:
         raise TimestampSyntaxError(str(error)) from None
-    return ordinal + (cycles - 1) * 146_097 - _PARSING_EPOCH.toordinal()
+    return ordinal + (cycles - 1) * 146_097 - _EPOCH.toordinal()
 
 
 def year_of_day(day: int) -> int:
     """Return the year of a day since 1970."""
-    cycles, place = divmod(day + _PARSING_EPOCH.toordinal() - 1, 146_097)
+    cycles, place = divmod(day + _EPOCH.toordinal() - 1, 146_097)
     return datetime.fromordinal(place + 1).year + cycles * 400
 
 
@@ -292,7 +292,7 @@ def region_offset_s(region: str, utc_s: int) -> int:
         utc_s = _FIRST_S + _CYCLE_S + utc_s % _CYCLE_S
     elif utc_s >= _END_S - DAY_S:
         utc_s = _END_S - 2 * _CYCLE_S + (utc_s - _END_S) % _CYCLE_S
-    at = _PARSING_EPOCH + timedelta(seconds=utc_s)
+    at = _EPOCH + timedelta(seconds=utc_s)
     offset = zone.fromutc(at.replace(tzinfo=zone)).utcoffset()
     return 0 if offset is None else offset // timedelta(seconds=1)
 
@@ -315,7 +315,7 @@ def _parse_iso_match(match: re.Match[str]) -> ParsedTimestamp:
     local_s = days_since_epoch(year, int(match["month"]), int(match["day"])) * DAY_S
     if match["hour"] is None:
         return ParsedTimestamp(local_s, 0, None)
-    seconds, nanos = _parse_iso_time(match)
+    seconds, nanos = _parse_clock(match)
     local_s += seconds
     if match["offset"] is None:
         return ParsedTimestamp(local_s, nanos, None)
@@ -340,13 +340,13 @@ def _parse_loose_match(match: re.Match[str]) -> ParsedTimestamp:
         )
     if match["hour"] is None:
         return ParsedTimestamp(day * DAY_S, 0, None)
-    seconds, nanos = _parse_loose_time(match)
+    seconds, nanos = _parse_clock(match)
     return ParsedTimestamp(day * DAY_S + seconds, nanos, _parse_loose_offset(match))
 
 
-def _parse_loose_time(match: re.Match[str]) -> tuple[int, int]:
-    hour, minute, second = int(match["hour"]), int(match["minute"] or 0), int(match["second"] or 0)
-    half = match["half"]
+def _parse_clock(match: re.Match[str]) -> tuple[int, int]:
+    hour, minute, second = (int(match[each] or 0) for each in ("hour", "minute", "second"))
+    half = match.groupdict().get("half")
     if half is not None:
         if not 1 <= hour <= _NOON_HOUR:
             raise TimestampSyntaxError(match[0])
@@ -379,13 +379,6 @@ def _parse_unambiguous_epoch(text: str) -> tuple[int, int]:
     return _parse_epoch_by_size(text)
 
 
-def _parse_iso_time(match: re.Match[str]) -> tuple[int, int]:
-    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
-    if hour > 23 or minute > 59 or second > 59:
-        raise TimestampSyntaxError(match[0])
-    return (hour * 60 + minute) * 60 + second, int((match["fraction"] or "").ljust(9, "0"))
-
-
 def _parse_offset(text: str) -> int:
     if text in "Zz":
         return 0
@@ -412,7 +405,6 @@ def _parse_epoch_by_size(text: str) -> tuple[int, int]:
     return seconds, rest * (10**9 // unit)
 
 
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local clock times are counted from a local epoch
 _EPOCH_ORDINAL = _EPOCH.toordinal()
 _SECOND = timedelta(seconds=1)
 _MINUTE_S = 60
@@ -580,16 +572,13 @@ def _utc_offset_s(value: datetime) -> int:
 LIMITED_TYPES = TIMESTAMP_TYPES | {LogicalType.DATE}
 """The types whose stored form has room for more than readers have."""
 
-_DAY_S = 86_400
-_FIRST_LIMITED_DAY, _LAST_LIMITED_DAY = -719_162, 2_932_896
-_FIRST_LOCAL_S, _LIMITED_END_S = _FIRST_LIMITED_DAY * _DAY_S, (_LAST_LIMITED_DAY + 1) * _DAY_S
-_FIRST_INSTANT_S = _FIRST_LOCAL_S + _DAY_S
+_FIRST_INSTANT_S = _FIRST_S + DAY_S
 _SECOND_US = 1_000_000
 
 
 def timestamp_limits_s(kind: LogicalType) -> tuple[int, int]:
     """Return the first second since 1970 that timestamps of a type may have, and the end."""
-    return _FIRST_LOCAL_S if kind is LogicalType.TIMESTAMP_NTZ else _FIRST_INSTANT_S, _LIMITED_END_S
+    return _FIRST_S if kind is LogicalType.TIMESTAMP_NTZ else _FIRST_INSTANT_S, _END_S
 
 
 def describe_limits(kind: LogicalType) -> str:
@@ -614,8 +603,8 @@ def find_range_error(
     """
     kind = column.kind
     if kind is LogicalType.DATE:
-        seconds, local_s = stored * _DAY_S, stored * _DAY_S
-        first, end = _FIRST_LOCAL_S, _LIMITED_END_S
+        seconds, local_s = stored * DAY_S, stored * DAY_S
+        first, end = _FIRST_S, _END_S
     else:
         units, offset_s = stored, 0
         if kind is LogicalType.TIMESTAMP_TZ:
@@ -624,9 +613,9 @@ def find_range_error(
         seconds = units // 10 ** (column.scale or 0)
         local_s = seconds + offset_s
         first, end = timestamp_limits_s(kind)
-    if first <= seconds < end and _FIRST_LOCAL_S <= local_s < _LIMITED_END_S:
+    if first <= seconds < end and _FIRST_S <= local_s < _END_S:
         return None
-    if first == _FIRST_LOCAL_S:
+    if first == _FIRST_S:
         return year_range_error(column, row_index, str(value)[:_MAX_SHOWN_CHARACTERS])
     return instant_range_error(column, row_index, _format_utc(seconds))
 
@@ -676,8 +665,8 @@ def out_of_range_mask(
     if own.null_count == len(own):
         return None
     if column.kind is LogicalType.DATE:
-        seconds = own.view("int32").fill_null(0).to_numpy().astype(np.int64) * _DAY_S
-        outside = (seconds < _FIRST_LOCAL_S) | (seconds >= _LIMITED_END_S)
+        seconds = own.view("int32").fill_null(0).to_numpy().astype(np.int64) * DAY_S
+        outside = (seconds < _FIRST_S) | (seconds >= _END_S)
     else:
         micros = own.view("int64").fill_null(0).to_numpy()
         first, end = timestamp_limits_s(column.kind)
@@ -690,9 +679,7 @@ def out_of_range_mask(
                 np.clip(micros, 2 * first * _SECOND_US, 2 * end * _SECOND_US)
                 + offsets * 60 * _SECOND_US
             )
-            outside |= (local < _FIRST_LOCAL_S * _SECOND_US) | (
-                local >= _LIMITED_END_S * _SECOND_US
-            )
+            outside |= (local < _FIRST_S * _SECOND_US) | (local >= _END_S * _SECOND_US)
     if not outside.any():
         return None
     if own.null_count:
