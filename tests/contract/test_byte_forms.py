@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from snowmelt.catalog import model
 from snowmelt.catalog.streaming import row_request_state
 from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import RowsBusy
@@ -45,9 +46,12 @@ class Asking:
     def note_base64(self):
         """Note that a client was told base64, as an earlier service did."""
         with self.world.database.writing() as connection:
-            row_request_state.record_base64_client(
-                connection, str(PATH.name), self.world.clock.now()
+            clients, path = model.row_clients, str(PATH.name)
+            connection.execute(
+                clients.delete().where(clients.c.path == path, clients.c.token == "")
             )
+            told = {"path": path, "token": "", "at": self.world.clock.now()}
+            connection.execute(clients.insert().values(told))
 
     def may_write_base64(self, client):
         """Return what holds in a channel opened now, and without one, which is the same."""

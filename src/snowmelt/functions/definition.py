@@ -61,15 +61,8 @@ class RequestCompression(StrEnum):
     DEFLATE = "DEFLATE"
 
 
-class RowErrorAction(StrEnum):
-    """What an error of a single row does: end the query, or make the row NULL."""
-
-    ABORT = "ABORT"
-    RETURN_NULL = "RETURN_NULL"
-
-
-class BatchFailureAction(StrEnum):
-    """What a batch that failed for good does: end the query, or make its rows NULL."""
+class FailureAction(StrEnum):
+    """What a failed row, or a batch that failed for good, does: end the query, or make it NULL."""
 
     ABORT = "ABORT"
     RETURN_NULL = "RETURN_NULL"
@@ -191,9 +184,9 @@ class ExternalFunction(_StoredDefinition):
     response_translator: str | None = None
     max_in_flight: int | None = None
     rate_limit: float | None = None
-    row_errors: RowErrorAction = RowErrorAction.ABORT
+    row_errors: FailureAction = FailureAction.ABORT
     cache_bytes: int | None = None
-    on_batch_failure: BatchFailureAction = BatchFailureAction.ABORT
+    on_batch_failure: FailureAction = FailureAction.ABORT
     max_batch_retries: int | None = None
     batch_timeout_s: float | None = None
 
@@ -257,10 +250,10 @@ def _format_call_clauses(function: ExternalFunction) -> Iterator[str]:
         "RESPONSE_TRANSLATOR": function.response_translator,
         "MAX_IN_FLIGHT": function.max_in_flight,
         "RATE_LIMIT": function.rate_limit,
-        "ROW_ERRORS": _omit_default(function.row_errors, RowErrorAction.ABORT),
+        "ROW_ERRORS": _omit_default(function.row_errors, FailureAction.ABORT),
         "CACHE": "OFF" if function.cache_bytes == 0 else function.cache_bytes,
         "MAX_BATCH_SIZE": function.max_batch_bytes,
-        "ON_BATCH_FAILURE": _omit_default(function.on_batch_failure, BatchFailureAction.ABORT),
+        "ON_BATCH_FAILURE": _omit_default(function.on_batch_failure, FailureAction.ABORT),
         "MAX_BATCH_RETRIES": function.max_batch_retries,
         "BATCH_TIMEOUT_SECS": function.batch_timeout_s,
     }

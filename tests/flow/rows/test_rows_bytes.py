@@ -8,8 +8,8 @@ import ssl
 
 import httpx
 
+from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_and_upgrade_database
-from snowmelt.catalog.streaming import row_request_state
 from snowmelt.clock import SystemClock
 
 DATA = "/v2/streaming/data/databases/demo/schemas/public/pipes/LATE-STREAMING/channels/{}/rows"
@@ -74,9 +74,8 @@ def test_what_older_clients_mean_as_base64_is_never_taken_for_digits(row_service
         contextlib.closing(open_and_upgrade_database(url)) as database,
         database.writing() as connection,
     ):
-        row_request_state.record_base64_client(
-            connection, 'DEMO.PUBLIC."LATE-STREAMING"', SystemClock().now()
-        )
+        told = {"path": 'DEMO.PUBLIC."LATE-STREAMING"', "token": "", "at": SystemClock().now()}
+        connection.execute(model.row_clients.insert().values(told))
     older = {"user-agent": "SnowpipeStreamingSDK/1.9.1"}
     for value in ("deadbeef", "AAAA", None):
         by_hand(row_service, {"id": 3, "raw": value}, older)

@@ -59,16 +59,10 @@ def lock_database(connection: sa.Connection, name: str) -> int:
     return found
 
 
-def lock_databases(connection: sa.Connection, database_ids: Collection[int]) -> None:
-    """Lock the rows of databases in id order."""
-    query = sa.select(_DATABASES.c.database_id).where(_DATABASES.c.database_id.in_(database_ids))
-    connection.execute(query.order_by(_DATABASES.c.database_id).with_for_update())
-
-
-def lock_schemas(connection: sa.Connection, schema_ids: Collection[int]) -> None:
-    """Lock the rows of schemas in id order."""
-    query = sa.select(_SCHEMAS.c.schema_id).where(_SCHEMAS.c.schema_id.in_(schema_ids))
-    connection.execute(query.order_by(_SCHEMAS.c.schema_id).with_for_update())
+def lock_rows(connection: sa.Connection, table: sa.Table, ids: Collection[int]) -> None:
+    """Lock databases or schemas in id order."""
+    (key,) = table.primary_key
+    connection.execute(sa.select(key).where(key.in_(ids)).order_by(key).with_for_update())
 
 
 def list_databases(connection: sa.Connection) -> list[DatabaseRecord]:
@@ -110,7 +104,7 @@ def drop_database(connection: sa.Connection, name: str, now: dt.datetime) -> Dat
         DatabaseNotFound: There is none.
     """
     database = find_database(connection, name)
-    lock_databases(connection, [database.database_id])
+    lock_rows(connection, _DATABASES, [database.database_id])
     query = sa.select(_SCHEMAS.c.schema_id).where(
         _SCHEMAS.c.database_id == database.database_id, _SCHEMAS.c.dropped_at.is_(None)
     )
@@ -207,7 +201,7 @@ def _drop_schemas(
     is_standalone: bool = False,
 ) -> None:
     # The lock keeps a table from being created in a schema that is going.
-    lock_schemas(connection, schema_ids)
+    lock_rows(connection, _SCHEMAS, schema_ids)
     inside = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.schema_id.in_(schema_ids), _TABLES.c.dropped_at.is_(None)
     )
@@ -430,7 +424,7 @@ def mark_purged_if_expired(connection: sa.Connection, table_id: int, now: dt.dat
 def _restore_schemas(
     connection: sa.Connection, schema_ids: Sequence[int], now: dt.datetime
 ) -> None:
-    lock_schemas(connection, schema_ids)
+    lock_rows(connection, _SCHEMAS, schema_ids)
     connection.execute(
         sa.update(_SCHEMAS)
         .where(_SCHEMAS.c.schema_id.in_(schema_ids))

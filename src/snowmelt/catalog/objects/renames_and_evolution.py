@@ -20,8 +20,7 @@ from snowmelt.catalog.objects.channel_tombstones import write_rename_tombstones
 from snowmelt.catalog.objects.namespaces import (
     list_databases,
     list_schemas,
-    lock_databases,
-    lock_schemas,
+    lock_rows,
 )
 from snowmelt.catalog.objects.tables import (
     add_schema_version,
@@ -107,7 +106,7 @@ def rename_schema(
     Raises:
         AlreadyExists: There is a schema of that name.
     """
-    lock_databases(connection, [schema.database_id, database.database_id])
+    lock_rows(connection, _DATABASES, [schema.database_id, database.database_id])
     if name in {each.name for each in list_schemas(connection, database.name)}:
         shown = f"{to_display_name(database.name)}.{to_display_name(name)}"
         raise AlreadyExists(kind="Schema", name=shown)
@@ -127,7 +126,7 @@ def rename_database(
     Raises:
         AlreadyExists: There is a database of that name.
     """
-    lock_databases(connection, [database.database_id])
+    lock_rows(connection, _DATABASES, [database.database_id])
     if name in {each.name for each in list_databases(connection)}:
         raise AlreadyExists(kind="Database", name=to_display_name(name))
     schemas = [each.schema_id for each in list_schemas(connection, database.name)]
@@ -143,7 +142,7 @@ def _write_schema_rename_tombstones(
     connection: sa.Connection, schema_ids: Sequence[int], now: dt.datetime
 ) -> None:
     """Before schemas get to another place: leave what their tables' channels count to."""
-    lock_schemas(connection, schema_ids)
+    lock_rows(connection, _SCHEMAS, schema_ids)
     inside = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.schema_id.in_(schema_ids), _TABLES.c.dropped_at.is_(None)
     )

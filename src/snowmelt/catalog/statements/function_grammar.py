@@ -23,9 +23,8 @@ from snowmelt.catalog.sql.lexer import TokenKind
 from snowmelt.catalog.statements.statement_context import OverloadReference
 from snowmelt.functions.definition import (
     DEFAULT_COMMENT,
-    BatchFailureAction,
+    FailureAction,
     RequestCompression,
-    RowErrorAction,
     quote_literal,
 )
 from snowmelt.functions.errors import DeclarationInvalid
@@ -122,14 +121,14 @@ FUNCTION_CLAUSES = {
     "RESPONSE_TRANSLATOR": Clause(lambda cursor: cursor.parse_name("a translator", 3)),
     "MAX_IN_FLIGHT": Clause(integer_parser("a number of batches", 1, _MAX_IN_FLIGHT_BATCHES)),
     "RATE_LIMIT": Clause(number_parser("a number of calls per second", _MAX_CALLS_PER_S)),
-    "ROW_ERRORS": Clause(choice_parser(RowErrorAction, "ROW_ERRORS"), RowErrorAction.ABORT),
+    "ROW_ERRORS": Clause(choice_parser(FailureAction, "ROW_ERRORS"), FailureAction.ABORT),
     "CACHE": Clause(_parse_cache_bytes, field="cache_bytes"),
     "MAX_BATCH_SIZE": Clause(
         integer_parser("a number of bytes", 1, _MAX_BATCH_BYTES), field="max_batch_bytes"
     ),
     "ON_BATCH_FAILURE": Clause(
-        choice_parser(BatchFailureAction, "ON_BATCH_FAILURE"),
-        BatchFailureAction.ABORT,
+        choice_parser(FailureAction, "ON_BATCH_FAILURE"),
+        FailureAction.ABORT,
         field="on_batch_failure",
     ),
     "MAX_BATCH_RETRIES": Clause(integer_parser("a number of retries", 0, _MAX_BATCH_RETRIES)),

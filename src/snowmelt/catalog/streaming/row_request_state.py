@@ -272,20 +272,6 @@ _ROW_CLIENTS = model.row_clients
 _ANY_CLIENT_TOKEN = ""
 
 
-def record_base64_client(connection: sa.Connection, path: str, now: dt.datetime) -> None:
-    """Note that a client which asks about this path is told to write base64."""
-    insert = make_insert(connection, _ROW_CLIENTS).values(
-        path=path, token=_ANY_CLIENT_TOKEN, at=now
-    )
-    # Services' clocks differ a little.
-    later = insert.excluded.at > _ROW_CLIENTS.c.at
-    connection.execute(
-        insert.on_conflict_do_update(
-            index_elements=["path", "token"], set_={"at": insert.excluded.at}, where=later
-        )
-    )
-
-
 def last_base64_client_at(connection: sa.Connection, path: str) -> dt.datetime | None:
     """Return when a client was last told so, None when none ever was."""
     return _find_client_timestamp(connection, path, _ANY_CLIENT_TOKEN)

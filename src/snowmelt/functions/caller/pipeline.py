@@ -49,7 +49,7 @@ from snowmelt.functions.caller.request_deduplication import (
 )
 from snowmelt.functions.caller.response_decoder import ResponseDecoder
 from snowmelt.functions.caller.translators import TranslatorPair
-from snowmelt.functions.definition import BatchFailureAction, NullInputAction, RowErrorAction
+from snowmelt.functions.definition import FailureAction, NullInputAction
 from snowmelt.functions.errors import CallFailed, PayloadTooLarge, ResponseInvalid, TranslatorFailed
 from snowmelt.functions.wire.messages import RowFailure
 
@@ -276,13 +276,13 @@ class CallPipeline:
     def get_values(self, part: BatchPart) -> pa.Array:
         """Return a request's values, or raise what the function's clauses do not make NULL."""
         error, function = part.error, self._plan.function
-        if error is None and part.failures and function.row_errors is RowErrorAction.ABORT:
+        if error is None and part.failures and function.row_errors is FailureAction.ABORT:
             at, failure = next(iter(part.failures.items()))
             error = part.make_error(
                 f"row {at} of {part.request.rows}: {failure.code}"
                 + (f": {failure.message}" if self._plan.options.debug_payload else "")
             )
-        elif function.on_batch_failure is BatchFailureAction.RETURN_NULL and isinstance(
+        elif function.on_batch_failure is FailureAction.RETURN_NULL and isinstance(
             error, RemoteError
         ):
             error = None

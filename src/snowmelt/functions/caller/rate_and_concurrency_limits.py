@@ -545,18 +545,9 @@ class CircuitBreaker:
     through: if it is answered all may, if it fails the pause begins again.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        file: SharedFile,
-        *,
-        failure_threshold: int = _FAILURE_THRESHOLD,
-        open_duration_s: float = _OPEN_DURATION_S,
-    ) -> None:
+    def __init__(self, clock: Clock, file: SharedFile) -> None:
         self._clock = clock
         self._file = file
-        self._failure_threshold = failure_threshold
-        self._open_duration_s = open_duration_s
 
     def check_call_allowed(self, function: str) -> None:
         """Let a batch through, or not.
@@ -574,7 +565,7 @@ class CircuitBreaker:
             if now >= state.probe_at:
                 # Others wait for the probe's outcome; one that never comes to an end does not
                 # keep them out for longer than another pause.
-                self._write_state(state._replace(probe_at=now + self._open_duration_s))
+                self._write_state(state._replace(probe_at=now + _OPEN_DURATION_S))
                 return
         raise CircuitOpen(
             function=function,
@@ -602,9 +593,9 @@ class CircuitBreaker:
         with self._file.locking():
             failed, opened_at, probe_at, _ = self._read_state()
             failed += 1
-            if failed >= self._failure_threshold:
+            if failed >= _FAILURE_THRESHOLD:
                 opened_at = opened_at or self._clock.now().timestamp()
-                probe_at = self._clock.monotonic() + self._open_duration_s
+                probe_at = self._clock.monotonic() + _OPEN_DURATION_S
             self._write_state(_BreakerState(failed, opened_at, probe_at, reason.rstrip(".")))
 
     def _read_state(self) -> _BreakerState:
@@ -624,21 +615,14 @@ def get_circuit_breaker(url: str, clock: Clock, *, folder: Path | None = None) -
 
 
 _FAILURE_TTL_S = 600.0
-_MAX_CACHED_FAILURES = 1000
 
 
 class FailedBatchCache:
     """What the processes of this machine remember for one attempt at a task."""
 
     def __init__(
-        self,
-        position: QueryPosition,
-        clock: Clock,
-        *,
-        folder: Path | None = None,
-        max_batches: int = _MAX_CACHED_FAILURES,
+        self, position: QueryPosition, clock: Clock, *, folder: Path | None = None
     ) -> None:
-        self._max_batches = max_batches
         self._clock = clock
         self._folder = folder or ensure_private_folder()
         task = (position.query_id, str(position.stage), str(position.partition))
@@ -674,15 +658,9 @@ class FailedBatchCache:
         """
         path = self._make_failure_path(batch_id)
         now = self._clock.now().timestamp()
-        found = []
         # Drafts, too: those of a process that was killed.
-        for each in self._folder.glob("*failed-*"):
-            with contextlib.suppress(FileNotFoundError):
-                found.append((each.stat().st_mtime, each))
-        found.sort(reverse=True)
-        for at, (written, each) in enumerate(found, start=2):
-            if at > self._max_batches or written < now - _FAILURE_TTL_S:
-                each.unlink(missing_ok=True)
+        for kind in ("failed", "draft"):
+            delete_stale_files(self._folder, kind, self._clock, _FAILURE_TTL_S)
         # As a whole or not at all: another attempt may be reading.
         draft = path.with_name(f"draft-{os.getpid()}-{path.name}")
         draft.write_text(json.dumps(error.fields))

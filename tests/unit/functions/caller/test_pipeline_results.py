@@ -15,9 +15,8 @@ import pytest
 from snowmelt.functions.caller import pipeline
 from snowmelt.functions.caller.plan import BatchStatus
 from snowmelt.functions.definition import (
-    BatchFailureAction,
+    FailureAction,
     NullInputAction,
-    RowErrorAction,
     Volatility,
 )
 from snowmelt.functions.errors import BudgetExceeded, CallFailed, CircuitOpen, UrlRefused
@@ -294,7 +293,7 @@ def test_an_error_of_a_row_ends_the_query_and_names_the_row(service):
 
 def test_an_error_of_a_row_is_null_where_the_function_says_so(service):
     ledger = InMemoryCallLog()
-    plan = function_calls.plan(f"{service}/picky", row_errors=RowErrorAction.RETURN_NULL)
+    plan = function_calls.plan(f"{service}/picky", row_errors=FailureAction.RETURN_NULL)
     values = function_calls.ask(plan, function_calls.rows(LETTERS), ledger=ledger)
     assert values == [*LETTERS[:3], None, None, *LETTERS[5:]]
     assert ledger.records[0].row_errors == 2
@@ -333,9 +332,7 @@ def test_a_batch_that_is_too_large_goes_in_halves_and_its_size_never_again(servi
 def test_only_the_row_that_is_too_large_fails(service, log):
     log.clear()
     texts = [*"abcde", "x" * 100, "g"]
-    plan = function_calls.plan(
-        f"{service}/limited?one", on_batch_failure=BatchFailureAction.RETURN_NULL
-    )
+    plan = function_calls.plan(f"{service}/limited?one", on_batch_failure=FailureAction.RETURN_NULL)
     assert function_calls.ask(plan, function_calls.rows(texts)) == [*"abcde", None, "g"]
     with pytest.raises(CallFailed, match="row 5 alone is too large"):
         function_calls.ask(
@@ -384,7 +381,7 @@ def test_a_service_that_fails_again_and_again_is_left_alone(service):
 
 
 @pytest.mark.parametrize("trying", [False, True])
-@pytest.mark.parametrize("clause", list(BatchFailureAction))
+@pytest.mark.parametrize("clause", list(FailureAction))
 def test_a_budget_ends_the_query_before_it_is_exceeded(service, log, clause, trying):
     log.clear()
     plan = function_calls.plan(
@@ -401,7 +398,7 @@ def test_a_budget_ends_the_query_before_it_is_exceeded(service, log, clause, try
 @pytest.mark.parametrize("trying", [False, True])
 def test_a_refused_url_ends_the_query_whatever_its_clauses_say(service, log, trying):
     log.clear()
-    plan = function_calls.plan(f"{service}/", on_batch_failure=BatchFailureAction.RETURN_NULL)
+    plan = function_calls.plan(f"{service}/", on_batch_failure=FailureAction.RETURN_NULL)
     elsewhere = replace(plan.integration, allowed_prefixes=("https://x.example/",))
     with pytest.raises(UrlRefused):
         function_calls.ask(
@@ -418,7 +415,7 @@ def test_a_response_translator_that_fails_does_not_close_the_service(service, lo
 
     plan = function_calls.plan(
         f"{service}/", max_batch_rows=1, max_in_flight=1, response_translator=read,
-        on_batch_failure=BatchFailureAction.RETURN_NULL,
+        on_batch_failure=FailureAction.RETURN_NULL,
     )  # fmt: skip
     assert function_calls.ask(plan, function_calls.rows(LETTERS)) == [None] * 10
     assert len(log.batches) == 10
@@ -434,7 +431,7 @@ def test_a_response_translator_that_fails_does_not_close_the_service(service, lo
 
 
 def _aborting(plan):
-    return replace(plan.function, on_batch_failure=BatchFailureAction.ABORT)
+    return replace(plan.function, on_batch_failure=FailureAction.ABORT)
 
 
 def test_the_next_attempt_at_a_task_does_not_repeat_what_failed_for_good(service):

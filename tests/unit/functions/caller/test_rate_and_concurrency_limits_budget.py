@@ -14,7 +14,7 @@ import pytest
 from snowmelt.clock import ManualClock
 from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.functions.caller.rate_and_concurrency_limits import CallBudget
-from snowmelt.functions.definition import BatchFailureAction
+from snowmelt.functions.definition import FailureAction
 from snowmelt.functions.errors import BudgetExceeded
 from support import call_plans, function_calls
 from support.call_plans import place, plan
@@ -114,7 +114,7 @@ def test_every_request_that_a_service_sees_is_a_call(status, setting):
         plan = function_calls.plan(
             f"{service.url}/f",
             options={setting: 2},
-            on_batch_failure=BatchFailureAction.RETURN_NULL,
+            on_batch_failure=FailureAction.RETURN_NULL,
         )
         with pytest.raises(BudgetExceeded, match=f"echo: the budget {setting} = 2 does not"):
             function_calls.ask(plan, function_calls.rows(["a"]), place=call_plans.place(query_id=uuid.uuid4().hex),

@@ -50,17 +50,6 @@ def test_after_ten_minutes_it_is_asked_again(clock, tmp_path):
     FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("batch")
 
 
-def test_so_many_are_kept_and_no_more(clock, tmp_path):
-    failures = FailedBatchCache(place(0), clock, folder=tmp_path, max_batches=20)
-    for number in range(25):
-        clock.advance(0.01)
-        failures.cache_failure(f"batch {number}", failed())
-    assert len([*tmp_path.iterdir()]) == 20
-    with pytest.raises(CallFailed):
-        FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("batch 24")
-    FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("batch 0")
-
-
 def test_a_file_that_cannot_be_read_is_nothing(clock, tmp_path):
     failures = FailedBatchCache(place(1), clock, folder=tmp_path)
     failures.cache_failure("batch", failed())

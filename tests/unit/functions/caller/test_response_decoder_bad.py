@@ -13,7 +13,7 @@ import tempfile
 import pytest
 
 from snowmelt.functions.caller.plan import BatchStatus
-from snowmelt.functions.definition import BatchFailureAction
+from snowmelt.functions.definition import FailureAction
 from snowmelt.functions.errors import CallFailed
 from snowmelt.functions.proxy.relay import FaultProxy, LoopbackHttpServer, parse_fault
 from snowmelt.functions.service import RemoteService
@@ -219,7 +219,7 @@ def test_a_failed_batch_is_null_where_its_function_says_so(service, kind):
     with FaultProxy(service, [parse_fault(f"{kind}:first=1")]) as proxy:
         plan = function_calls.plan(
             f"{proxy.url}/echo",
-            on_batch_failure=BatchFailureAction.RETURN_NULL,
+            on_batch_failure=FailureAction.RETURN_NULL,
             max_batch_rows=1,
             max_batch_retries=0,
             max_in_flight=1,
