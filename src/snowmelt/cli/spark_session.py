@@ -34,37 +34,32 @@ def opening_spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
         JavaMissing: There is no Java.
         RemoteError: Spark did not start, with its last words; or its Java process ended.
     """
-    with _using_utc(), _opening_session(quiet=quiet) as spark:
-        yield spark
-
-
-@contextlib.contextmanager
-def _opening_session(*, quiet: bool) -> Iterator[SparkSession]:
     from snowmelt.spark.session import local_session
 
-    spark = _start_quietly(local_session) if quiet else local_session()
-    java = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else tells
-    if quiet:
-        server = getattr(spark.sparkContext, "_accumulatorServer", None)
-        if server is not None:
-            server.handle_error = lambda *_: None
-        bridge = "Exception while sending command."
-        logging.getLogger().addFilter(lambda record: record.getMessage() != bridge)
-    try:
-        yield spark
-    except Exception as error:
-        if java is None or isinstance(error, UserError) or java.poll() is None:
-            raise
-        status = java.poll()
-        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        raise RemoteError(
-            f"The Java process of Spark {how} while the command ran. Run the command again; if "
-            "the system killed the process for its memory, stop other programs first."
-        ) from error
-    finally:
-        # It fails where Java has ended, which is what is told then.
-        with contextlib.suppress(Exception):
-            spark.stop()
+    with _using_utc():
+        spark = _start_quietly(local_session) if quiet else local_session()
+        java = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else tells
+        if quiet:
+            server = getattr(spark.sparkContext, "_accumulatorServer", None)
+            if server is not None:
+                server.handle_error = lambda *_: None
+            bridge = "Exception while sending command."
+            logging.getLogger().addFilter(lambda record: record.getMessage() != bridge)
+        try:
+            yield spark
+        except Exception as error:
+            if java is None or isinstance(error, UserError) or java.poll() is None:
+                raise
+            status = java.poll()
+            how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+            raise RemoteError(
+                f"The Java process of Spark {how} while the command ran. Run the command again; if "
+                "the system killed the process for its memory, stop other programs first."
+            ) from error
+        finally:
+            # It fails where Java has ended, which is what is told then.
+            with contextlib.suppress(Exception):
+                spark.stop()
 
 
 @contextlib.contextmanager

@@ -103,12 +103,6 @@ def parse_time_zone(name: str) -> dt.tzinfo:
 MIN_COLUMNAR_ROWS = 500
 
 
-@lru_cache(maxsize=64)
-def make_row_numbers(count: int) -> list[int]:
-    """Return 0, 1, 2 … below a count; not to be changed."""
-    return list(range(count))
-
-
 def make_row_prefixes(
     count: int, value_prefix: str, value_suffix: str, whitespace: str = ""
 ) -> pa.StringArray:

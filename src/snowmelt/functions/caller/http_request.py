@@ -51,31 +51,20 @@ class TranslatedRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class AddressedRequest:
-    """A batch with its address, compressed once however often it is sent."""
+    """A batch with its address."""
 
     request: TranslatedRequest
     url: str
     target: HttpTarget
-    _compressed_bodies: dict[str, bytes] = field(default_factory=dict)
-
-    def encode_body(self, encoding: str | None) -> bytes:
-        """Return the body of a POST."""
-        plain = self.request.body or b""
-        if encoding is None:
-            return plain
-        known = self._compressed_bodies.get(encoding)
-        if known is None:
-            known = self._compressed_bodies[encoding] = compression.compress(plain, encoding)
-        return known
 
 
 _MAX_SECRET_BYTES = 64 * 1024
 
 
 class SecretReader:
-    """Looks secrets up; a file is read again when it has changed. No error tells a value."""
+    """Looks secrets up. No error tells a value."""
 
     def __init__(self, folder: str | Path | None = None) -> None:
         """Prepare.
@@ -84,7 +73,6 @@ class SecretReader:
             folder: Of the files that may be read, wherever symbolic links lead. None: none may.
         """
         self._folder = None if folder is None else Path(folder)
-        self._file_cache: dict[str, tuple[tuple[int, int, int], str]] = {}
 
     def resolve(self, reference: str) -> str:
         """Return what a reference leads to, without the white space around it.
@@ -130,20 +118,13 @@ class SecretReader:
 
     def _read_file(self, reference: str, path: Path) -> str:
         try:
-            stat = path.stat()
-            version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            known = self._file_cache.get(reference)
-            if known is not None and known[0] == version:
-                return known[1]
-            if stat.st_size > _MAX_SECRET_BYTES:
+            if path.stat().st_size > _MAX_SECRET_BYTES:
                 raise SecretMissing(reference=reference, reason="the file is too large")
-            text = path.read_text()
+            return path.read_text()
         except OSError as error:
             raise SecretMissing(reference=reference, reason=error.strerror) from None
         except ValueError:
             raise SecretMissing(reference=reference, reason="the file holds no text") from None
-        self._file_cache[reference] = (version, text)
-        return text
 
 
 _CLOCK = SystemClock()
@@ -346,11 +327,10 @@ class RequestFactory:
         if method == "POST":
             automatic = self._plan.function.compression is RequestCompression.AUTO
             least = _MIN_COMPRESSED_BYTES if automatic else 1
-            if encoding is not None and len(batch.body or b"") >= least:
+            body = batch.body or b""
+            if encoding is not None and len(body) >= least:
                 own["content-encoding"] = encoding
-                body = addressed_request.encode_body(encoding)
-            else:
-                body = addressed_request.encode_body(None)
+                body = compression.compress(body, encoding)
             length = len(body)
         if self._authenticator.is_needed:
             own |= await self._authenticator.make_headers(method, addressed_request.url, body)

@@ -24,13 +24,13 @@ import pyarrow.compute as pc
 from snowmelt.functions.caller.arrow_types import (
     MIN_COLUMNAR_ROWS,
     floor_to_fraction_digits,
-    make_row_numbers,
     make_row_prefixes,
     parse_time_zone,
     to_arrow_type,
 )
 from snowmelt.functions.errors import BatchInvalid
 from snowmelt.functions.signature import FunctionArgument
+from snowmelt.functions.wire.messages import make_row_numbers
 from snowmelt.functions.wire.values import BinaryForm
 from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType

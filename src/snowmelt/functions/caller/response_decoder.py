@@ -25,14 +25,13 @@ import pyarrow.compute as pc
 from snowmelt.functions.caller.arrow_types import (
     MIN_COLUMNAR_ROWS,
     floor_to_fraction_digits,
-    make_row_numbers,
     make_row_prefixes,
     parse_time_zone,
     to_arrow_type,
 )
 from snowmelt.functions.errors import ResponseInvalid
 from snowmelt.functions.signature import SqlType
-from snowmelt.functions.wire.messages import ResponseReader, RowFailure
+from snowmelt.functions.wire.messages import ResponseReader, RowFailure, make_row_numbers
 from snowmelt.functions.wire.values import BinaryForm, Formats
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 

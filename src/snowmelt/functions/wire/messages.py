@@ -65,7 +65,8 @@ def needs_conversion(sql_type: SqlType) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _make_row_numbers(count: int) -> list[int]:
+def make_row_numbers(count: int) -> list[int]:
+    """Return 0, 1, 2 … below a count; not to be changed."""
     return list(range(count))
 
 
@@ -121,7 +122,7 @@ class RequestReader:
             count = len(rows)
             # Column by column: zip(*rows) makes an object for each row, and costs a third more.
             numbers, *columns = ([*map(get, rows)] for get in self._item_getters)
-            if numbers != _make_row_numbers(count):
+            if numbers != make_row_numbers(count):
                 raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
             for at, convert in self._converters:
                 columns[at] = self._convert_column(columns[at], convert, at)
@@ -275,7 +276,7 @@ class ResponseWriter:
             TypeError: A VARIANT holds something that JSON cannot say.
             ValueError: Likewise.
         """
-        numbers = _make_row_numbers(len(values))
+        numbers = make_row_numbers(len(values))
         reply: dict[str, object] = {"data": list(zip(numbers, values, strict=True))}
         if failures:
             reply["errors"] = [(at, each.code, each.message) for at, each in failures.items()]

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from snowmelt.functions.caller.arrow_types import make_row_numbers, make_row_prefixes
+from snowmelt.functions.caller.arrow_types import make_row_prefixes
+from snowmelt.functions.wire.messages import make_row_numbers
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 64, 65, 1000])
