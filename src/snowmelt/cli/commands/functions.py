@@ -311,14 +311,14 @@ def _record_calls(options: argparse.Namespace) -> int:
     output = CommandOutput("--out", options.out, appends=True)
     check_outputs([output], reserved=load_settings(options).list_reserved_paths())
     recorder = TrafficRecorder(options.url, options.out, host=options.host, port=options.port)
-    return _run_server(recorder.server, f"Recording {options.url} into {options.out}")
+    return _run_server(recorder, f"Recording {options.url} into {options.out}")
 
 
 def _serve_recorded_calls(options: argparse.Namespace) -> int:
     from snowmelt.functions.proxy.relay import TrafficReplayer
 
     replayer = TrafficReplayer(options.file, host=options.host, port=options.port)
-    return _run_server(replayer.server, f"Replaying {options.file}")
+    return _run_server(replayer, f"Replaying {options.file}")
 
 
 def _inject_faults(options: argparse.Namespace) -> int:
@@ -326,7 +326,7 @@ def _inject_faults(options: argparse.Namespace) -> int:
 
     faults = [parse_fault(text) for text in options.fault]
     proxy = FaultProxy(options.url, faults, host=options.host, port=options.port)
-    return _run_server(proxy.server, f"Disturbing {options.url}")
+    return _run_server(proxy, f"Disturbing {options.url}")
 
 
 def _run_server(server: LoopbackHttpServer, activity: str) -> int:

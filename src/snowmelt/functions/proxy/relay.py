@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from snowmelt.errors import UserError
@@ -89,7 +89,7 @@ class LoopbackHttpServer:
             self._thread.join()
             self._loop.close()
 
-    def __enter__(self) -> LoopbackHttpServer:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -146,7 +146,7 @@ class UpstreamService:
         return reply or _BAD_GATEWAY_RESPONSE
 
 
-class FaultProxy:
+class FaultProxy(LoopbackHttpServer):
     """Passes requests on, and has faults happen to them, each by its own rule."""
 
     def __init__(
@@ -155,21 +155,9 @@ class FaultProxy:
         self.faults = list(faults)
         self.requests: list[HttpMessage] = []
         self._upstream = UpstreamService(url)
-        self.server = LoopbackHttpServer(self._handle_request, host=host, port=port)
+        super().__init__(self._answer, host=host, port=port)
 
-    @property
-    def url(self) -> str:
-        """Where the proxy listens."""
-        return self.server.url
-
-    def __enter__(self) -> FaultProxy:
-        self.server.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.server.close()
-
-    async def _handle_request(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
         self.requests.append(request)
         striking = [fault for fault in list(self.faults) if fault.should_apply(request)]
         kinds = {fault.kind: fault for fault in striking}
@@ -212,7 +200,7 @@ _NOT_RECORDED_RESPONSE = HttpMessage(
 )
 
 
-class TrafficRecorder:
+class TrafficRecorder(LoopbackHttpServer):
     """Passes requests on, and appends each with its reply to a file. Secrets are left out."""
 
     def __init__(
@@ -221,9 +209,9 @@ class TrafficRecorder:
         self._path = Path(path)
         self._lock = threading.Lock()
         self._upstream = UpstreamService(url)
-        self.server = LoopbackHttpServer(self._handle_request, host=host, port=port)
+        super().__init__(self._answer, host=host, port=port)
 
-    async def _handle_request(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
         reply = await self._upstream.forward_request(request)
         line = json.dumps(
             {"request": _message_to_json(request), "reply": _message_to_json(reply)},
@@ -235,7 +223,7 @@ class TrafficRecorder:
         return True
 
 
-class TrafficReplayer:
+class TrafficReplayer(LoopbackHttpServer):
     """Answers from a recording, in the recorded order; the last reply is repeated.
 
     A batch is recognised by path and body, so another query with the same rows is answered alike;
@@ -250,7 +238,7 @@ class TrafficReplayer:
         with Path(path).open() as lines:
             for number, line in enumerate(lines, 1):
                 self._add_recorded_line(line, f"{path}, line {number}")
-        self.server = LoopbackHttpServer(self._handle_request, host=host, port=port)
+        super().__init__(self._answer, host=host, port=port)
 
     def _add_recorded_line(self, line: str, location: str) -> None:
         try:
@@ -266,7 +254,7 @@ class TrafficReplayer:
             self._recorded_batch_ids.setdefault((request.target, body), batch)
         self._responses[request.method, request.target, said].append(reply)
 
-    async def _handle_request(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
+    async def _answer(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
         batch = request.headers.get(names.BATCH_ID, "")
         body = _decompress_body(request)
         said: object = self._replayed_batch_ids.get(batch, batch)

@@ -24,6 +24,7 @@ from snowmelt.schema.conversion.arrow_to_python import (
     parse_arrow_zone,
     to_int64_and_nulls,
     to_python_values,
+    type_checks,
     unwrap_encoding,
 )
 from snowmelt.schema.conversion.column_converter import ColumnConverter, convert_by_halving
@@ -33,6 +34,8 @@ from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType, python_type_name
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY_MS = 86_400_000
 _arrow_types = pa.types
+_TEXT_CHECKS = type_checks("string large_string string_view integer boolean")
+_BINARY_CHECKS = type_checks("binary large_binary binary_view fixed_size_binary")
 
 
 def convert_arrow_array(
@@ -148,28 +151,15 @@ def _convert_booleans(converter: ColumnConverter, array: pa.Array) -> pa.Array |
 
 
 def _convert_strings(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
-    kind = array.type
-    if (
-        _arrow_types.is_string(kind)
-        or _arrow_types.is_large_string(kind)
-        or _arrow_types.is_string_view(kind)
-        or _arrow_types.is_integer(kind)
-        or _arrow_types.is_boolean(kind)
-    ):
-        return converter.check_string_lengths(_copy_array(array.cast(converter.type)))
-    return None
+    if not any(check(array.type) for check in _TEXT_CHECKS):
+        return None
+    return converter.check_string_lengths(_copy_array(array.cast(converter.type)))
 
 
 def _convert_binary(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
-    kind = array.type
-    if (
-        _arrow_types.is_binary(kind)
-        or _arrow_types.is_large_binary(kind)
-        or _arrow_types.is_binary_view(kind)
-        or _arrow_types.is_fixed_size_binary(kind)
-    ):
-        return converter.check_binary_lengths(_copy_array(array.cast(converter.type)))
-    return None
+    if not any(check(array.type) for check in _BINARY_CHECKS):
+        return None
+    return converter.check_binary_lengths(_copy_array(array.cast(converter.type)))
 
 
 def _convert_dates(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:

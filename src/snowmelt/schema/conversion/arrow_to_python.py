@@ -287,26 +287,15 @@ def _to_struct_dicts(array: Any) -> list[Any]:
     return [row if here else None for row, here in zip(rows, valid, strict=True)]
 
 
-_LIST_CHECKS = (
-    _arrow_types.is_list,
-    _arrow_types.is_large_list,
-    _arrow_types.is_fixed_size_list,
-    _arrow_types.is_list_view,
-    _arrow_types.is_large_list_view,
-)
-_EXACT_CHECKS = (
-    _arrow_types.is_null,
-    _arrow_types.is_boolean,
-    _arrow_types.is_integer,
-    _arrow_types.is_float64,
-    _arrow_types.is_decimal,
-    _arrow_types.is_string,
-    _arrow_types.is_large_string,
-    _arrow_types.is_string_view,
-    _arrow_types.is_binary,
-    _arrow_types.is_large_binary,
-    _arrow_types.is_binary_view,
-    _arrow_types.is_fixed_size_binary,
+def type_checks(names: str) -> list[Callable[[pa.DataType], bool]]:
+    """Return the tests of `pyarrow.types` for these names of types."""
+    return [getattr(pa.types, f"is_{name}") for name in names.split()]
+
+
+_LIST_CHECKS = type_checks("list large_list fixed_size_list list_view large_list_view")
+_EXACT_CHECKS = type_checks(
+    "null boolean integer float64 decimal string large_string string_view binary large_binary "
+    "binary_view fixed_size_binary"
 )
 _VALUE_CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], list[Any]]], ...] = (
     *((check, pa.Array.to_pylist) for check in _EXACT_CHECKS),

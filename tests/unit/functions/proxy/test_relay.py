@@ -143,7 +143,7 @@ def test_a_service_that_is_away_is_502():
 def test_what_was_recorded_is_replayed_to_another_query(service, tmp_path):
     kept = tmp_path / "calls.jsonl"
     recorder = TrafficRecorder(service, kept)
-    with recorder.server as server:
+    with recorder as server:
         first = post(server, "q1:1", authorization="Bearer secret")
         assert post(server, "q1:2", path="/later", rows=1).status_code == 202
         # Straight from the service, so that what is recorded is one answer that is there.
@@ -154,7 +154,7 @@ def test_what_was_recorded_is_replayed_to_another_query(service, tmp_path):
             done = client.get("/later", headers={kit.BATCH: "q1:2"})
         assert done.status_code == 200
     assert "secret" not in kept.read_text()
-    with TrafficReplayer(kept).server as server:
+    with TrafficReplayer(kept) as server:
         assert post(server, "q2:1").json() == first.json()
         assert post(server, "q2:2", path="/later", rows=1).status_code == 202
         with kit.client(server.url) as client:
