@@ -8,11 +8,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from snowmelt.catalog.jobs.migration_history import (
+from snowmelt.catalog.jobs.run_history import (
     MigrationStateTotals,
+    RunState,
     TableBacklog,
 )
-from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.ingest.metrics import RequestMetrics
 from snowmelt.schema.types import TableName
 from snowmelt.server.logs import CONTEXT_FIELDS

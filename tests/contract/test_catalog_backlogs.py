@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import snowmelt
 from snowmelt.catalog.db.database import open_and_upgrade_database
-from snowmelt.catalog.jobs.migration_history import (
+from snowmelt.catalog.jobs.run_history import (
     find_table_ids_over_backlog,
     list_table_backlogs,
     sum_migrations_by_state,

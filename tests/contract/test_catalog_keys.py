@@ -5,7 +5,7 @@ import pytest
 from fixtures.catalog import KEYRING, NAME, START
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security.encryption_keys import KeyRing
-from snowmelt.catalog.streaming import unregistered_blobs
+from snowmelt.catalog.streaming import registration
 from snowmelt.errors import ConfigurationError
 from snowmelt.schema.types import TableName
 
@@ -58,31 +58,25 @@ def test_another_master_key_opens_nothing(world):
 
 def test_a_prefix_is_issued_once_and_belongs_to_a_user(database):
     with database.writing() as connection:
-        prefixes = {
-            unregistered_blobs.issue_client_prefix(connection, "U", START) for _ in range(50)
-        }
+        prefixes = {registration.issue_client_prefix(connection, "U", START) for _ in range(50)}
         assert len(prefixes) == 50
         assert all(len(prefix) == 16 and "_" not in prefix for prefix in prefixes)
-        assert {
-            unregistered_blobs.find_prefix_owner(connection, prefix) for prefix in prefixes
-        } == {"U"}
-        assert unregistered_blobs.find_prefix_owner(connection, "unheard") is None
+        assert {registration.find_prefix_owner(connection, prefix) for prefix in prefixes} == {"U"}
+        assert registration.find_prefix_owner(connection, "unheard") is None
 
 
 def test_the_first_sighting_of_a_blob_counts(world):
-    blob = unregistered_blobs.StagedBlob("p", "2026/1/1/0/0/a_p_1_0.bdec")
+    blob = registration.StagedBlob("p", "2026/1/1/0/0/a_p_1_0.bdec")
     with world.database.writing() as connection:
-        unregistered_blobs.record_blob_sightings(connection, [blob, blob], world.now)
-        unregistered_blobs.record_blob_sightings(connection, [], world.now)
+        registration.record_blob_sightings(connection, [blob, blob], world.now)
+        registration.record_blob_sightings(connection, [], world.now)
         world.clock.advance(100)
-        unregistered_blobs.record_blob_sightings(connection, [blob], world.now)
+        registration.record_blob_sightings(connection, [blob], world.now)
         seen = [
-            unregistered_blobs.tombstone_unregistered_blobs(
-                connection, seen_before=START, now=world.now
-            )
+            registration.tombstone_unregistered_blobs(connection, seen_before=START, now=world.now)
         ]
         seen.append(
-            unregistered_blobs.tombstone_unregistered_blobs(
+            registration.tombstone_unregistered_blobs(
                 connection, seen_before=world.now, now=world.now
             )
         )

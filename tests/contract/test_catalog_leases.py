@@ -6,9 +6,8 @@ import threading
 import pytest
 
 from fixtures.catalog import START
-from snowmelt.catalog.jobs import leases, migration_history
-from snowmelt.catalog.jobs.migration_history import MigrationRecord, MigrationTotals
-from snowmelt.catalog.jobs.run_history import RunState
+from snowmelt.catalog.jobs import leases, run_history
+from snowmelt.catalog.jobs.run_history import MigrationRecord, MigrationTotals, RunState
 from snowmelt.errors import NotFound
 
 
@@ -105,34 +104,30 @@ def test_of_many_that_try_at_once_one_gets_it(open_catalog):
 
 def test_a_migration_is_written_down_and_closed(writing):
     record = MigrationRecord("run-1", 7, 3, 0, 10, RunState.RUNNING, START)
-    migration_history.start_migration(writing, record)
-    assert migration_history.list_running_migrations(writing, 7) == [record]
+    run_history.start_migration(writing, record)
+    assert run_history.list_running_migrations(writing, 7) == [record]
     written = MigrationTotals(rows=100, files=2, bytes=5000, snapshot_id=2**62)
-    migration_history.finish_migration(
-        writing, "run-1", RunState.COMMITTED, now=_at(5), totals=written
-    )
-    closed = migration_history.find_migration(writing, "run-1")
+    run_history.finish_migration(writing, "run-1", RunState.COMMITTED, now=_at(5), totals=written)
+    closed = run_history.find_migration(writing, "run-1")
     assert closed is not None
     assert (closed.state, closed.rows, closed.snapshot_id) == ("committed", 100, 2**62)
     assert closed.ended_at == _at(5)
-    assert migration_history.list_running_migrations(writing, 7) == []
+    assert run_history.list_running_migrations(writing, 7) == []
     assert (
-        migration_history.list_migrations(writing)
-        == migration_history.list_migrations(writing, 7)
-        == [closed]
+        run_history.list_migrations(writing) == run_history.list_migrations(writing, 7) == [closed]
     )
-    assert migration_history.find_migration(writing, "run-2") is None
+    assert run_history.find_migration(writing, "run-2") is None
     with pytest.raises(NotFound):
-        migration_history.finish_migration(writing, "run-2", RunState.FAILED, now=START)
+        run_history.finish_migration(writing, "run-2", RunState.FAILED, now=START)
 
 
 def test_what_was_migrated_at_an_instant_counts_commits_only(writing):
     for number, state in enumerate((RunState.COMMITTED, RunState.LOST), start=1):
         run = MigrationRecord(f"run-{number}", 7, 1, 0, number * 10, RunState.RUNNING, START)
-        migration_history.start_migration(writing, run)
-        migration_history.finish_migration(writing, run.run_id, state, now=_at(5))
-    assert migration_history.find_migrated_seq(writing, 7, _at(4)) == 0
-    assert migration_history.find_migrated_seq(writing, 7, _at(5)) == 10
+        run_history.start_migration(writing, run)
+        run_history.finish_migration(writing, run.run_id, state, now=_at(5))
+    assert run_history.find_migrated_seq(writing, 7, _at(4)) == 0
+    assert run_history.find_migrated_seq(writing, 7, _at(5)) == 10
 
 
 def test_a_deployment_has_a_number(writing):

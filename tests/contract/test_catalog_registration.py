@@ -11,7 +11,7 @@ from fixtures.catalog import COLUMNS, NAME, START, advance, advances
 from snowmelt.catalog import model
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.security import access_control
-from snowmelt.catalog.streaming import channels, chunks, registration, unregistered_blobs
+from snowmelt.catalog.streaming import channels, chunks, registration
 from snowmelt.catalog.streaming.registration import ChannelAdvance
 from snowmelt.errors import SnowmeltError, TransactionConflict
 from snowmelt.schema.types import Column, LogicalType, TableName
@@ -364,24 +364,22 @@ def test_a_blob_counts_for_an_hour_from_its_first_sight(world, client):
 def test_a_tombstone_and_a_registration_exclude_each_other(world, client):
     blob, other = client.offer(advance("C", 0, 1)), client.offer(advance("D", 0, 1))
     with world.database.writing() as connection:
-        staged = [
-            unregistered_blobs.StagedBlob(offer.prefix, offer.path) for offer in (blob, other)
-        ]
-        unregistered_blobs.record_blob_sightings(connection, staged, world.now)
+        staged = [registration.StagedBlob(offer.prefix, offer.path) for offer in (blob, other)]
+        registration.record_blob_sightings(connection, staged, world.now)
     assert world.codes(other) == [[0]]
     world.clock.advance(60)
     with world.database.writing() as connection:
-        doomed = unregistered_blobs.tombstone_unregistered_blobs(
+        doomed = registration.tombstone_unregistered_blobs(
             connection, seen_before=world.now, now=world.now
         )
-        assert doomed == [unregistered_blobs.StagedBlob(blob.prefix, blob.path)]
+        assert doomed == [registration.StagedBlob(blob.prefix, blob.path)]
         assert (
-            unregistered_blobs.tombstone_unregistered_blobs(
+            registration.tombstone_unregistered_blobs(
                 connection, seen_before=world.now, now=world.now
             )
             == []
         )
-        assert unregistered_blobs.filter_tombstoned_paths(connection, [blob.path, other.path]) == {
+        assert registration.filter_tombstoned_paths(connection, [blob.path, other.path]) == {
             blob.path
         }
     assert world.codes(blob) == [[38]]
@@ -390,17 +388,15 @@ def test_a_tombstone_and_a_registration_exclude_each_other(world, client):
 def test_a_tombstone_waits_for_a_registration_that_has_not_committed(world, open_catalog, client):
     offer = client.offer(advance("C", 0, 1))
     with world.database.writing() as connection:
-        unregistered_blobs.record_blob_sightings(
-            connection, [unregistered_blobs.StagedBlob(offer.prefix, offer.path)], world.now
+        registration.record_blob_sightings(
+            connection, [registration.StagedBlob(offer.prefix, offer.path)], world.now
         )
     later, doomed = world.now + dt.timedelta(minutes=1), []
 
     def clean_up(database) -> None:
         with database.writing() as connection:
             doomed.append(
-                unregistered_blobs.tombstone_unregistered_blobs(
-                    connection, seen_before=later, now=later
-                )
+                registration.tombstone_unregistered_blobs(connection, seen_before=later, now=later)
             )
 
     thread = threading.Thread(target=clean_up, args=(open_catalog(),))
@@ -498,5 +494,5 @@ def test_a_late_chunk_of_a_forgotten_blob_is_refused_and_a_repetition_is_not(wor
     assert world.codes(first) == [[0]]
     with world.database.writing() as connection:
         later = world.now + dt.timedelta(days=7)
-        assert unregistered_blobs.delete_blob_tombstones(connection, world.now) == 0
-        assert unregistered_blobs.delete_blob_tombstones(connection, later) == 1
+        assert registration.delete_blob_tombstones(connection, world.now) == 0
+        assert registration.delete_blob_tombstones(connection, later) == 1

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from fixtures.chunks import NUMBERS, Lakehouse
-from snowmelt.catalog.jobs import migration_history
+from snowmelt.catalog.jobs import run_history
 from snowmelt.clock import ManualClock
 from snowmelt.errors import CommitLost, LeaseLost
 from snowmelt.table.migration import (
@@ -71,7 +71,7 @@ def test_a_stale_migrator_loses_on_each_database(house):
         commit_migration(house.database, first, files, clock=house.clock)
     assert house.read_numbers() == list(range(20))
     with house.database.reading() as connection:
-        runs = migration_history.list_migrations(connection, house.table().table_id)
+        runs = run_history.list_migrations(connection, house.table().table_id)
     assert sorted(run.state for run in runs) == ["committed", "lost"]
 
 

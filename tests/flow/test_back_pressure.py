@@ -11,7 +11,7 @@ import pytest
 import snowmelt
 from fixtures.service import prepare_loading
 from snowmelt.catalog.db.database import open_and_upgrade_database
-from snowmelt.catalog.jobs.migration_history import find_table_ids_over_backlog
+from snowmelt.catalog.jobs.run_history import find_table_ids_over_backlog
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store

@@ -23,7 +23,7 @@ from snowmelt.catalog.objects.tables import find_current_name
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.access_control import resolve_effective_role
 from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
-from snowmelt.catalog.streaming import channels, unregistered_blobs
+from snowmelt.catalog.streaming import channels, registration
 from snowmelt.clock import Clock
 from snowmelt.errors import (
     ChannelFenced,
@@ -100,12 +100,12 @@ class ChannelService:
             resolve_effective_role(connection, requester.user, _parse_role(request.role))
             deployment_id = leases.read_deployment_id(connection)
             if request.client_prefix is None:
-                prefix = unregistered_blobs.issue_client_prefix(
+                prefix = registration.issue_client_prefix(
                     connection, requester.user, self.clock.now()
                 )
             else:
                 prefix = request.client_prefix.removesuffix(f"_{deployment_id}")
-                if unregistered_blobs.find_prefix_owner(connection, prefix) != requester.user:
+                if registration.find_prefix_owner(connection, prefix) != requester.user:
                     raise RequestMalformed(
                         reason=f"client prefix {prefix[:100]!r} was not given to this user"
                     )

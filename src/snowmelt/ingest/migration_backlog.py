@@ -7,7 +7,7 @@ soft: rows that arrive between two polls are accepted, and accepted rows are nev
 from __future__ import annotations
 
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs.migration_history import find_table_ids_over_backlog
+from snowmelt.catalog.jobs.run_history import find_table_ids_over_backlog
 from snowmelt.clock import Clock
 from snowmelt.ingest.registration_structure_check import RequestRejection
 from snowmelt.wire.streaming import ResponseCode

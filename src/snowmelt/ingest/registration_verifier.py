@@ -24,7 +24,7 @@ from snowmelt.blob import encryption
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security.encryption_keys import KeyRing
-from snowmelt.catalog.streaming import unregistered_blobs
+from snowmelt.catalog.streaming import registration
 from snowmelt.catalog.streaming.registration import ChannelAdvance, ChunkOffer
 from snowmelt.errors import BlobInvalid, ObjectMissing, StageUnavailable
 from snowmelt.ingest.blob_decoder import BlobDecodeJob, ChunkDecodeJob, ChunkDecodeResult
@@ -86,7 +86,7 @@ class CatalogCache:
         owner = self._owners.get(prefix)
         if owner is None:
             with self._database.reading() as connection:
-                owner = unregistered_blobs.find_prefix_owner(connection, prefix)
+                owner = registration.find_prefix_owner(connection, prefix)
             if owner is not None:
                 self._put_in_cache(self._owners, prefix, owner)
         return owner

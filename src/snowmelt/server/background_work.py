@@ -37,7 +37,7 @@ from snowmelt.catalog.jobs.leases import (
     renewing_lease,
 )
 from snowmelt.catalog.objects import tables
-from snowmelt.catalog.streaming import channels, row_request_state, unregistered_blobs
+from snowmelt.catalog.streaming import channels, registration, row_request_state
 from snowmelt.errors import ServiceBusy, SnowmeltError
 from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
 from snowmelt.storage.store_factory import open_store
@@ -385,7 +385,7 @@ class Housekeeping:
         for forget, before in (
             (channels.prune_channel_history, now - kept),
             (row_request_state.delete_request_ids, now - _REQUEST_ID_RETENTION),
-            (unregistered_blobs.delete_blob_tombstones, now - _TOMBSTONE_RETENTION),
+            (registration.delete_blob_tombstones, now - _TOMBSTONE_RETENTION),
         ):
             removed = _DELETE_BATCH_ROWS
             while removed == _DELETE_BATCH_ROWS:

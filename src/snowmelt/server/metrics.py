@@ -22,7 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs.migration_history import (
+from snowmelt.catalog.jobs.run_history import (
     MigrationStateTotals,
     TableBacklog,
     list_table_backlogs,

@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable
 
 import sqlalchemy as sa
 
-from snowmelt.catalog.jobs import load_history, migration_history, run_history
+from snowmelt.catalog.jobs import load_history, run_history
 from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.errors import NotFound
 from snowmelt.storage.store import ObjectInfo
@@ -54,7 +54,7 @@ def _is_active_run(connection: sa.Connection, run_id: str, *, is_young: bool) ->
     try:
         return load_history.find_load(connection, run_id).state is RunState.RUNNING
     except NotFound:
-        known = migration_history.find_migration(
+        known = run_history.find_migration(connection, run_id) or run_history.find_maintenance_run(
             connection, run_id
-        ) or run_history.find_maintenance_run(connection, run_id)
+        )
         return is_young and known is None

@@ -31,7 +31,7 @@ import sqlalchemy as sa
 from snowmelt import failpoints
 from snowmelt.blob.encryption import parse_blob_path
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs import leases, load_history, migration_history, run_history
+from snowmelt.catalog.jobs import leases, load_history, run_history
 from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import namespaces
@@ -42,8 +42,8 @@ from snowmelt.catalog.objects.tables import (
     list_tables,
 )
 from snowmelt.catalog.streaming import channels, chunks
-from snowmelt.catalog.streaming import unregistered_blobs as stages
-from snowmelt.catalog.streaming.unregistered_blobs import StagedBlob
+from snowmelt.catalog.streaming import registration as stages
+from snowmelt.catalog.streaming.registration import StagedBlob
 from snowmelt.clock import Clock
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.failpoints import Failpoint
@@ -194,7 +194,7 @@ def _retire_chunks(
     with database.reading() as connection:
         last = table.last_seq
         if table.dropped_at is None:
-            last = migration_history.find_migrated_seq(connection, table.table_id, before)
+            last = run_history.find_migrated_seq(connection, table.table_id, before)
             mark = load_history.find_lowest_position(connection, table.incarnation, clock.now())
             last = last if mark is None else min(last, mark)
         waiting = chunks.list_chunks(connection, table.table_id, 0, last, limit=1)
@@ -292,7 +292,7 @@ def _delete_native_files(
             table = find_table_by_id(connection, table.table_id)
         except TableNotFound:
             return 0
-        if migration_history.list_running_migrations(connection, table.table_id):
+        if run_history.list_running_migrations(connection, table.table_id):
             return 0
         at_work = _list_running_start_times(connection, table.table_id)
         committed = _map_run_commit_times(connection, table.table_id)
@@ -333,7 +333,7 @@ def _list_running_start_times(connection: sa.Connection, table_id: int) -> list[
 def _try_abort_orphaned_migrations(database: Database, table: TableRecord, clock: Clock) -> None:
     """Close runs whose migrator is gone; taking the lease makes sure that they never commit."""
     with database.reading() as connection:
-        if not migration_history.list_running_migrations(connection, table.table_id):
+        if not run_history.list_running_migrations(connection, table.table_id):
             return
     with database.writing() as connection:
         lease = leases.acquire_lease(
@@ -352,7 +352,7 @@ def _map_run_commit_times(connection: sa.Connection, table_id: int) -> dict[str,
     """Return when each run committed to a table: migration, load or maintenance."""
     runs = {
         run.run_id: run.ended_at
-        for run in migration_history.list_migrations(connection, table_id)
+        for run in run_history.list_migrations(connection, table_id)
         if run.state is RunState.COMMITTED and run.ended_at is not None
     }
     others = load_history.find_load_commit_times(
@@ -405,7 +405,7 @@ def _delete_dropped_table(
 ) -> int:
     _abort_orphaned_work(database, table, clock)
     with database.reading() as connection:
-        if migration_history.list_running_migrations(connection, table.table_id):
+        if run_history.list_running_migrations(connection, table.table_id):
             return 0
         if _list_running_start_times(connection, table.table_id):
             return 0

@@ -27,10 +27,9 @@ import sqlalchemy as sa
 
 from snowmelt import failpoints, tracing
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs import leases, migration_history
+from snowmelt.catalog.jobs import leases, run_history
 from snowmelt.catalog.jobs.leases import Lease, new_lease_owner, renewing_lease
-from snowmelt.catalog.jobs.migration_history import MigrationRecord, MigrationTotals
-from snowmelt.catalog.jobs.run_history import RunState
+from snowmelt.catalog.jobs.run_history import MigrationRecord, MigrationTotals, RunState
 from snowmelt.catalog.model.records import MetadataPointer, TableRecord
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_metadata_pointer
 from snowmelt.catalog.security.encryption_keys import KeyRing
@@ -203,9 +202,9 @@ def abort_migration(
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
         leases.release_lease(connection, plan.lease)
-        run = migration_history.find_migration(connection, plan.run_id)
+        run = run_history.find_migration(connection, plan.run_id)
         if run is not None and run.state is RunState.RUNNING:
-            migration_history.finish_migration(
+            run_history.finish_migration(
                 connection, plan.run_id, RunState.FAILED, now=now, message=reason
             )
 
@@ -275,7 +274,7 @@ def _start_migration(
                 table=name, reason=f"chunks are missing between {table.migrated_seq} and {last}"
             )
         run_id = str(uuid.uuid4())
-        migration_history.start_migration(
+        run_history.start_migration(
             connection,
             MigrationRecord(
                 run_id=run_id,
@@ -292,8 +291,8 @@ def _start_migration(
 
 def abort_orphaned_migrations(connection: sa.Connection, table_id: int, clock: Clock) -> None:
     """Close the table's open runs. The caller has acquired the lease: they can never commit."""
-    for run in migration_history.list_running_migrations(connection, table_id):
-        migration_history.finish_migration(
+    for run in run_history.list_running_migrations(connection, table_id):
+        run_history.finish_migration(
             connection,
             run.run_id,
             RunState.LOST,
@@ -414,7 +413,7 @@ def _make_pointer_swap(
             )
             if not leases.holds_lease(connection, plan.lease):
                 raise LeaseLost(name=plan.lease.name)
-            migration_history.finish_migration(
+            run_history.finish_migration(
                 connection,
                 plan.run_id,
                 RunState.COMMITTED,
@@ -431,6 +430,6 @@ def _make_pointer_swap(
 
 def _is_committed(database: Database, plan: MigrationPlan) -> bool:
     with contextlib.suppress(Exception), database.reading() as connection:
-        run = migration_history.find_migration(connection, plan.run_id)
+        run = run_history.find_migration(connection, plan.run_id)
         return run is not None and run.state is RunState.COMMITTED
     return False

@@ -11,8 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from snowmelt.schema.column_metadata import column_from_fields, column_to_fields
-from snowmelt.schema.types import Column
+from snowmelt.schema.types import Column, column_from_fields, column_to_fields
 
 Sequencer = Annotated[int, msgspec.Meta(ge=0)]
 

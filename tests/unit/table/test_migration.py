@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.chunks import NUMBERS, Lakehouse, numbers
 from snowmelt import failpoints
-from snowmelt.catalog.jobs import leases, migration_history
+from snowmelt.catalog.jobs import leases, run_history
 from snowmelt.catalog.streaming.chunks import discard_quarantined_chunks, list_quarantined_chunks
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
@@ -92,7 +92,7 @@ def test_history_says_what_a_run_did(numbers_table):
     house.put_numbers(0, 10)
     run_id = house.migrate().run_id
     with house.database.reading() as connection:
-        [run] = migration_history.list_migrations(connection, house.table().table_id)
+        [run] = run_history.list_migrations(connection, house.table().table_id)
     assert (run.run_id, run.state, run.rows, run.files) == (run_id, "committed", 10, 1)
     assert run.snapshot_id == snapshot(house).native.metadata.current_snapshot_id
 
@@ -139,7 +139,7 @@ def test_two_stale_migrators_never_double(numbers_table):
         commit_migration(house.database, first, files)
     assert house.read_numbers() == list(range(10))
     with house.database.reading() as connection:
-        runs = migration_history.list_migrations(connection, house.table().table_id)
+        runs = run_history.list_migrations(connection, house.table().table_id)
     assert {run.run_id: run.state for run in runs} == {
         first.run_id: "lost",
         second.run_id: "committed",

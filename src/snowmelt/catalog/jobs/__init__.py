@@ -1,7 +1,6 @@
 """Leases, histories of background jobs, and running services.
 
 `leases`: mutual exclusion between processes, with fencing by epoch; running services.
-`run_history`: the runs of any kind of job; compaction and snapshot expiry.
+`run_history`: the runs of any kind of job; compaction, snapshot expiry, migrations, backlog.
 `load_history`: history of loads, their files, stream offsets, and readers' positions.
-`migration_history`: history of migrations, and the backlog of unmigrated chunks.
 """

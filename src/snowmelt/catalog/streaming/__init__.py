@@ -1,9 +1,8 @@
 """Streaming ingestion: channels, chunks and the commit protocol.
 
 `channels`: open, find, drop and expire channels.
-`unregistered_blobs`: client prefixes, sightings and tombstones of unregistered blobs.
 `commit_rules`: commit decisions on offered chunks; pure.
-`registration`: registration of chunks in one transaction.
+`registration`: registration of chunks in one transaction; client prefixes, unregistered blobs.
 `row_request_state`: channel state of the row API.
 `chunks`: registered chunks, backlog, quarantine and retirement.
 """

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.streaming.unregistered_blobs import StagedBlob, write_blob_tombstones
+from snowmelt.catalog.streaming.registration import StagedBlob, write_blob_tombstones
 from snowmelt.errors import TableInconsistent
 
 _CHUNKS = model.chunks

@@ -19,7 +19,7 @@ from snowmelt.catalog.objects.tables import resolve_pipe_table
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
 from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_pipe_copy
-from snowmelt.catalog.streaming import row_request_state, unregistered_blobs
+from snowmelt.catalog.streaming import registration, row_request_state
 from snowmelt.clock import Clock
 from snowmelt.errors import PipeNotFound, UserError
 from snowmelt.schema.types import LogicalType, TableName, to_internal_name
@@ -186,9 +186,7 @@ class TargetResolver:
             prefix = self._prefixes.get(user)
             if prefix is None:
                 with self._database.writing() as connection:
-                    prefix = unregistered_blobs.issue_client_prefix(
-                        connection, user, self._clock.now()
-                    )
+                    prefix = registration.issue_client_prefix(connection, user, self._clock.now())
                 self._prefixes[user] = prefix
         return prefix
 

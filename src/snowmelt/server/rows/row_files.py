@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.streaming import unregistered_blobs
+from snowmelt.catalog.streaming import registration
 from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import (
     BodyTooLarge,
@@ -98,7 +98,7 @@ class RowFileService:
         """
         where = self._parse_stage_path(fragment)
         with self.database.reading() as connection:
-            owner = unregistered_blobs.find_prefix_owner(connection, where.partition("/")[0])
+            owner = registration.find_prefix_owner(connection, where.partition("/")[0])
         if owner != sender.user:
             raise RequestMalformed(
                 reason=f"{fragment.file_path[:200]} is no place that you were given"
@@ -135,7 +135,7 @@ class RowFileService:
     ) -> RowStageLocation:
         now = self.clock.now()
         with self.database.writing() as connection:
-            prefix = unregistered_blobs.issue_client_prefix(connection, user, now)
+            prefix = registration.issue_client_prefix(connection, user, now)
         # Each place has a prefix of its own: the SDK counts its files from nought.
         given = self.stage_locator.issue_grant(
             StageRequester(user, host, renews_by_prefix=True), prefix

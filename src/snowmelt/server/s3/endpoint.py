@@ -19,7 +19,7 @@ from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects.s3_buckets import BucketPrivileges
 from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
-from snowmelt.catalog.streaming import unregistered_blobs
+from snowmelt.catalog.streaming import registration
 from snowmelt.errors import BlobInvalid
 from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
 from snowmelt.ingest.stage_locations import STAGE_BUCKET
@@ -428,5 +428,5 @@ def _find_issued_prefix(
             return prefix
         if not credentials.any_prefix:
             return None
-        owner = unregistered_blobs.find_prefix_owner(connection, prefix)
+        owner = registration.find_prefix_owner(connection, prefix)
     return prefix if owner == credentials.user else None

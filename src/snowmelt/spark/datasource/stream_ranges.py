@@ -14,9 +14,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from snowmelt.catalog.jobs import migration_history, run_history
-from snowmelt.catalog.jobs.migration_history import MigrationRecord
-from snowmelt.catalog.jobs.run_history import RunState
+from snowmelt.catalog.jobs import run_history
+from snowmelt.catalog.jobs.run_history import MigrationRecord, RunState
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.tables import find_table, list_table_schema_versions
 from snowmelt.catalog.streaming.chunks import (
@@ -307,7 +306,7 @@ _MAX_LISTED_RUNS = 1_000_000
 def _list_committed_migrations(
     connection: sa.Connection, table: TableRecord
 ) -> list[MigrationRecord]:
-    found = migration_history.list_migrations(connection, table.table_id, limit=_MAX_LISTED_RUNS)
+    found = run_history.list_migrations(connection, table.table_id, limit=_MAX_LISTED_RUNS)
     return [run for run in found if run.state is RunState.COMMITTED]
 
 

@@ -13,8 +13,7 @@ from sqlalchemy import Connection
 
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.load_history import list_file_history, list_loads
-from snowmelt.catalog.jobs.migration_history import list_migrations
-from snowmelt.catalog.jobs.run_history import list_maintenance_runs
+from snowmelt.catalog.jobs.run_history import list_maintenance_runs, list_migrations
 from snowmelt.catalog.model.records import DatabaseRecord, TableRecord
 from snowmelt.catalog.objects.namespaces import list_databases, list_schemas
 from snowmelt.catalog.objects.tables import (

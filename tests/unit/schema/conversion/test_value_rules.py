@@ -23,12 +23,17 @@ import pytest
 
 from snowmelt.errors import InvalidRow, Unsupported
 from snowmelt.schema.chunk_types import estimate_fixed_value_bytes, estimate_value_bytes
-from snowmelt.schema.column_metadata import column_from_fields
 from snowmelt.schema.conversion import column_converter
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.statistics import collect_statistics
-from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
+from snowmelt.schema.types import (
+    Column,
+    Compatibility,
+    LogicalType,
+    TableSchema,
+    column_from_fields,
+)
 from snowmelt.wire.column_statistics import statistics_to_message
 
 DATA = Path(__file__).parents[3] / "data"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from snowmelt.errors import Unsupported
-from snowmelt.schema.column_metadata import column_from_fields, column_to_fields
-from snowmelt.schema.types import Column, LogicalType
+from snowmelt.schema.types import Column, LogicalType, column_from_fields, column_to_fields
 
 COLUMNS = [
     Column("ID", LogicalType.FIXED, 1, nullable=False, precision=38, scale=0),
