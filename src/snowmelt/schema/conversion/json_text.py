@@ -401,7 +401,12 @@ def _format_utc_offset(value: time | datetime) -> str:
 def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
-    text = _ESCAPE_PATTERN.sub(_unescape_match, text)
+    text = _ESCAPE_PATTERN.sub(
+        lambda found: (
+            chr(int(found[1], 16)) if found[1] else _SHORT_ESCAPES.get(found[2], found[2])
+        ),
+        text,
+    )
     if _SURROGATE_PATTERN.search(text) is None:
         return text
     # Escaped pairs are joined.
@@ -411,12 +416,6 @@ def _unescape(text: str) -> str:
 def _replace_lone_surrogates(text: str) -> str:
     # What stays half a pair becomes `?`, as on the wire.
     return text if text.isascii() else _SURROGATE_PATTERN.sub("?", text)
-
-
-def _unescape_match(found: re.Match[str]) -> str:
-    if found[1]:
-        return chr(int(found[1], 16))
-    return _SHORT_ESCAPES.get(found[2], found[2])
 
 
 def _add_unique_key(keys: set[str], key: str) -> None:

@@ -240,7 +240,7 @@ def format_java_float(value: float | np.floating) -> str:
     if isinstance(value, float):
         if _is_shortest_text_java(value, _MIN_SHORTEST, _SHORTEST_END):
             return float.__repr__(value)
-        return _format_scientific(value, _split_float64(abs(value)))
+        return _format_scientific(value, _split_float(abs(value), (">d", ">Q"), 52, 1023))
     return _format_numpy_float(value)
 
 
@@ -249,7 +249,7 @@ def _format_numpy_float(value: object) -> str:
         plain = float(value)
         if _is_shortest_text_java(plain, _MIN_SHORTEST_32, _SHORTEST_END_32):
             return str(value)
-        return _format_scientific(plain, _split_float32(abs(plain)))
+        return _format_scientific(plain, _split_float(abs(plain), (">f", ">I"), 23, 127))
     return str(value)
 
 
@@ -276,23 +276,12 @@ def _format_scientific(value: float, parts: _BinaryFloat) -> str:
     return f"{sign}{digits[0]}.{digits[1:] or '0'}E{point - 1}"
 
 
-def _split_float64(magnitude: float) -> _BinaryFloat:
-    (bits,) = struct.unpack(">Q", struct.pack(">d", magnitude))
-    return _make_binary_float(bits >> 52, bits & (1 << 52) - 1, 52, 1023)
-
-
-def _split_float32(magnitude: float) -> _BinaryFloat:
-    (bits,) = struct.unpack(">I", struct.pack(">f", magnitude))
-    return _make_binary_float(bits >> 23, bits & (1 << 23) - 1, 23, 127)
-
-
-def _make_binary_float(exponent: int, fraction: int, width: int, bias: int) -> _BinaryFloat:
+def _split_float(magnitude: float, formats: tuple[str, str], width: int, bias: int) -> _BinaryFloat:
+    (bits,) = struct.unpack(formats[1], struct.pack(formats[0], magnitude))
+    exponent, fraction = bits >> width, bits & (1 << width) - 1
     if exponent:
-        return _BinaryFloat(
-            (fraction | 1 << width) << (_DOUBLE_FRACTION_BITS - 1 - width),
-            exponent - bias,
-            width + 1,
-        )
+        fraction = (fraction | 1 << width) << (_DOUBLE_FRACTION_BITS - 1 - width)
+        return _BinaryFloat(fraction, exponent - bias, width + 1)
     significant = fraction.bit_length()
     return _BinaryFloat(
         fraction << (_DOUBLE_FRACTION_BITS - significant), significant - width - bias, significant

@@ -190,7 +190,17 @@ class RowConverter:
         table = pa.Table.from_arrays(arrays, schema=self.arrow_schema)
         if not rejected:
             return RowConversion(table, len(rows), int(total) + 1, [])
-        return self._exclude_rejected(table, rows, sorted(rejected), stop_at_first=stop_at_first)
+        # Leave refused rows out and find the first reason of each.
+        places = sorted(rejected)
+        if stop_at_first:
+            error = self._find_row_error(rows[places[0]], places[0])
+            return RowConversion(self.arrow_schema.empty_table(), 0, 0, [error])
+        errors = [self._find_row_error(rows[index], index) for index in places]
+        good = np.ones(len(rows), dtype=np.bool_)
+        good[places] = False
+        table = table.filter(pa.array(good)).combine_chunks()
+        size = sum(map(estimate_array_bytes, table.columns, self._widths))
+        return RowConversion(table, table.num_rows, int(size) + 1 if table.num_rows else 0, errors)
 
     def convert_row(self, row: Row, row_index: int = 0) -> tuple[StoredValue, ...]:
         """Convert one row check by check; return its stored values in ordinal order.
@@ -354,20 +364,6 @@ class RowConverter:
             place = self._find_position(key)
             if place is not None and value is not None:
                 self._rules[place](value, row_index)
-
-    def _exclude_rejected(
-        self, table: pa.Table, rows: Sequence[Row], rejected: list[int], *, stop_at_first: bool
-    ) -> RowConversion:
-        """Leave refused rows out and find the first reason of each."""
-        if stop_at_first:
-            error = self._find_row_error(rows[rejected[0]], rejected[0])
-            return RowConversion(self.arrow_schema.empty_table(), 0, 0, [error])
-        errors = [self._find_row_error(rows[index], index) for index in rejected]
-        good = np.ones(len(rows), dtype=np.bool_)
-        good[rejected] = False
-        table = table.filter(pa.array(good)).combine_chunks()
-        size = sum(map(estimate_array_bytes, table.columns, self._widths))
-        return RowConversion(table, table.num_rows, int(size) + 1 if table.num_rows else 0, errors)
 
     def _find_row_error(self, row: Row, row_index: int) -> RowError:
         try:
