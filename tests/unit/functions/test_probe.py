@@ -14,7 +14,8 @@ import pytest
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.functions.errors import CallFailed
 from snowmelt.functions.probe import ServiceProbe
-from snowmelt.functions.proxy.relay import FaultProxy, parse_fault
+from snowmelt.functions.proxy.faults import parse_fault
+from snowmelt.functions.proxy.relay import FaultProxy
 from snowmelt.functions.service import RemoteService, ServiceOptions
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from support import functions_service as kit

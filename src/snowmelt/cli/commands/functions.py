@@ -322,7 +322,8 @@ def _serve_recorded_calls(options: argparse.Namespace) -> int:
 
 
 def _inject_faults(options: argparse.Namespace) -> int:
-    from snowmelt.functions.proxy.relay import FaultProxy, parse_fault
+    from snowmelt.functions.proxy.faults import parse_fault
+    from snowmelt.functions.proxy.relay import FaultProxy
 
     faults = [parse_fault(text) for text in options.fault]
     proxy = FaultProxy(options.url, faults, host=options.host, port=options.port)

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from snowmelt.cli.main import main
-from snowmelt.functions.proxy.relay import FAULT_KINDS
+from snowmelt.functions.proxy.faults import FAULT_KINDS
 
 GEO = """
 from snowmelt.functions.service import RemoteService

@@ -28,7 +28,8 @@ from snowmelt.functions.definition import (
 )
 from snowmelt.functions.errors import CallFailed, PayloadTooLarge
 from snowmelt.functions.proxy import http1
-from snowmelt.functions.proxy.relay import FaultProxy, parse_fault
+from snowmelt.functions.proxy.faults import parse_fault
+from snowmelt.functions.proxy.relay import FaultProxy
 from snowmelt.functions.service import RemoteService, ServiceOptions
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from snowmelt.functions.wire import compression as coding

@@ -20,8 +20,9 @@ from snowmelt.functions.definition import (
     Volatility,
 )
 from snowmelt.functions.errors import BudgetExceeded, CallFailed, CircuitOpen, UrlRefused
+from snowmelt.functions.proxy.faults import parse_fault
 from snowmelt.functions.proxy.http1 import HttpMessage, encode_message
-from snowmelt.functions.proxy.relay import FaultProxy, LoopbackHttpServer, parse_fault
+from snowmelt.functions.proxy.relay import FaultProxy, LoopbackHttpServer
 from snowmelt.functions.service import RemoteService
 from support import call_plans, function_calls
 from support import functions_service as kit

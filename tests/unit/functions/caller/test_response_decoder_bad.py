@@ -15,7 +15,8 @@ import pytest
 from snowmelt.functions.caller.plan import BatchStatus
 from snowmelt.functions.definition import FailureAction
 from snowmelt.functions.errors import CallFailed
-from snowmelt.functions.proxy.relay import FaultProxy, LoopbackHttpServer, parse_fault
+from snowmelt.functions.proxy.faults import parse_fault
+from snowmelt.functions.proxy.relay import FaultProxy, LoopbackHttpServer
 from snowmelt.functions.service import RemoteService
 from snowmelt.functions.wire import compression
 from support import function_calls

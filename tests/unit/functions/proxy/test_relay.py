@@ -10,7 +10,8 @@ import pytest
 
 from snowmelt.errors import UserError
 from snowmelt.functions.errors import ResponseInvalid
-from snowmelt.functions.proxy.relay import FaultProxy, TrafficRecorder, TrafficReplayer, parse_fault
+from snowmelt.functions.proxy.faults import parse_fault
+from snowmelt.functions.proxy.relay import FaultProxy, TrafficRecorder, TrafficReplayer
 from snowmelt.functions.service import RemoteService
 from snowmelt.functions.signature import parse_sql_type_text
 from snowmelt.functions.wire.compression import is_content_md5_valid
