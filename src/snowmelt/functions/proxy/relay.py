@@ -154,9 +154,9 @@ class FaultProxy(LoopbackHttpServer):
         self.faults = list(faults)
         self.requests: list[HttpMessage] = []
         self._upstream = UpstreamService(url)
-        super().__init__(self._answer, host=host, port=port)
+        super().__init__(self._respond, host=host, port=port)
 
-    async def _answer(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
+    async def _respond(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
         self.requests.append(request)
         striking = [fault for fault in list(self.faults) if fault.should_apply(request)]
         kinds = {fault.kind: fault for fault in striking}
@@ -208,9 +208,9 @@ class TrafficRecorder(LoopbackHttpServer):
         self._path = Path(path)
         self._lock = threading.Lock()
         self._upstream = UpstreamService(url)
-        super().__init__(self._answer, host=host, port=port)
+        super().__init__(self._respond, host=host, port=port)
 
-    async def _answer(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
+    async def _respond(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
         reply = await self._upstream.forward_request(request)
         line = json.dumps(
             {"request": _message_to_json(request), "reply": _message_to_json(reply)},
@@ -237,7 +237,7 @@ class TrafficReplayer(LoopbackHttpServer):
         with Path(path).open() as lines:
             for number, line in enumerate(lines, 1):
                 self._add_recorded_line(line, f"{path}, line {number}")
-        super().__init__(self._answer, host=host, port=port)
+        super().__init__(self._respond, host=host, port=port)
 
     def _add_recorded_line(self, line: str, location: str) -> None:
         try:
@@ -253,7 +253,7 @@ class TrafficReplayer(LoopbackHttpServer):
             self._recorded_batch_ids.setdefault((request.target, body), batch)
         self._responses[request.method, request.target, said].append(reply)
 
-    async def _answer(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
+    async def _respond(self, request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
         batch = request.headers.get(names.BATCH_ID, "")
         body = _decompress_body(request)
         said: object = self._replayed_batch_ids.get(batch, batch)

@@ -23,13 +23,13 @@ def clock():
 @pytest.fixture
 def made(clock, tmp_path):
     """Return what makes breakers of one URL, as each worker process has its own."""
-    return lambda **options: CircuitBreaker(clock, SharedFile(tmp_path / "breaker"), **options)
+    return lambda: CircuitBreaker(clock, SharedFile(tmp_path / "breaker"))
 
 
 @pytest.fixture
 def opened(clock, made):
-    breaker = made(failure_threshold=3, open_duration_s=30.0)
-    for _ in range(3):
+    breaker = made()
+    for _ in range(5):
         breaker.check_call_allowed("f")
         breaker.record_failure("status 503")
         clock.advance(1.0)
@@ -40,24 +40,26 @@ def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(opened):
     with pytest.raises(CircuitOpen) as refusal:
         opened.check_call_allowed("f")
     text = str(refusal.value)
-    assert "since 2026-01-01 00:00:02" in text
-    assert "3 batches" in text
+    assert "since 2026-01-01 00:00:04" in text
+    assert "5 batches" in text
     assert "status 503" in text
     assert not refusal.value.retryable
 
 
 def test_a_good_batch_in_between_starts_the_count_anew(made):
-    breaker = made(failure_threshold=3)
+    breaker = made()
     for _ in range(5):
         breaker.record_failure("a")
         breaker.record_failure("b")
+        breaker.record_failure("c")
+        breaker.record_failure("d")
         breaker.record_success()
         breaker.check_call_allowed("f")
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_batches_that_a_service_does_not_take_say_nothing_about_the_service(made, status):
-    breaker = made(failure_threshold=3)
+    breaker = made()
     for _ in range(10):
         breaker.record_failure("refused", status)
         breaker.check_call_allowed("f")
@@ -77,7 +79,7 @@ def test_a_probe_that_fails_keeps_it_open_since_the_beginning(opened, clock):
     clock.advance(30.0)
     opened.check_call_allowed("f")
     opened.record_failure("still down")
-    with pytest.raises(CircuitOpen, match=r"00:00:02.*4 batches.*still down"):
+    with pytest.raises(CircuitOpen, match=r"00:00:04.*6 batches.*still down"):
         opened.check_call_allowed("f")
 
 
@@ -89,11 +91,11 @@ def test_a_probe_that_never_ends_keeps_nobody_out_for_ever(opened, clock):
 
 
 def test_processes_of_a_machine_share_one(made, clock):
-    first, second = made(failure_threshold=3), made(failure_threshold=3)
-    for each in (first, second, first):
+    first, second = made(), made()
+    for each in (first, second, first, second, first):
         each.record_failure("status 503")
-    for each in (first, second, made(failure_threshold=3)):
-        with pytest.raises(CircuitOpen, match="3 batches"):
+    for each in (first, second, made()):
+        with pytest.raises(CircuitOpen, match="5 batches"):
             each.check_call_allowed("f")
     clock.advance(30.0)
     second.check_call_allowed("f")
