@@ -11,11 +11,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support import (
-    cli_page,
     copy_functions_page,
-    http_api_page,
+    copy_reference,
+    error_reference,
     sdk_values_page,
+    select_reference,
     settings_page,
+    system_views_page,
     ways_in,
 )
 
@@ -23,12 +25,14 @@ _DOCS = Path(__file__).parents[2] / "docs"
 _BEGIN, _END = "<!-- made by tests/support/generated_pages.py -->\n", "<!-- end -->\n"
 
 PARTS = {
-    "reference/cli.md": cli_page.table,
-    "reference/http-api.md": http_api_page.table,
-    "reference/copy-functions.md": copy_functions_page.table,
-    "reference/settings.md": settings_page.table,
-    "reference/value-conversion.md": sdk_values_page.table,
-    "reference/values-by-interface.md": ways_in.table,
+    "copy-functions.md": copy_functions_page.table,
+    "settings.md": settings_page.table,
+    "sdk-values.md": sdk_values_page.table,
+    "ways-in.md": ways_in.table,
+    "reference/copy.md": copy_reference.table,
+    "reference/errors.md": error_reference.table,
+    "reference/select.md": select_reference.table,
+    "reference/sql/system-views.md": system_views_page.table,
 }
 
 

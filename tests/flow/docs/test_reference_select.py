@@ -1,0 +1,52 @@
+"""The reference of S3 Select and of errors: what is written by hand fits the code."""
+
+from __future__ import annotations
+
+import re
+
+from snowmelt.config import Settings
+from snowmelt.select import errors
+from snowmelt.select.dialect_support import FeatureTopic, list_features
+from snowmelt.select.sql import binder, expression_parser, lexer, parser
+from support import error_reference, select_reference
+from support.reference_pages import REFERENCE
+
+
+def test_every_function_has_its_syntax():
+    assert list(select_reference.FUNCTIONS) == [
+        each.name for each in list_features(FeatureTopic.FUNCTION)
+    ]
+    arities = expression_parser.FUNCTION_ARITIES
+    for name, (least, most) in arities.items():
+        if name in select_reference.FUNCTIONS and "FROM" not in select_reference.FUNCTIONS[name][0]:
+            syntax = select_reference.FUNCTIONS[name][0]
+            required, _, optional = syntax.partition("[")
+            given = re.findall(r"\w+", required.partition("(")[2])
+            assert len(given) == least, syntax
+            if "…" not in syntax:
+                assert len(given) + len(re.findall(r"\w+", optional)) == most, syntax
+
+
+def test_the_limits_are_those_of_the_code():
+    text = (REFERENCE / "select.md").read_text("utf-8").partition("## Limits")[2]
+    for limit, value in (
+        ("statement", f"{lexer.MAX_STATEMENT_BYTES >> 10} KiB"),
+        ("nesting of brackets", f"{expression_parser.MAX_NESTING_DEPTH} levels"),
+        ("height of an expression", f"{expression_parser.MAX_TREE_HEIGHT} levels"),
+        ("selected values", f"{parser._MAX_PROJECTIONS:,}"),
+        ("rows that `ceph-2020` drops for their errors", f"{errors.MAX_ROW_ERRORS - 1}; the {errors.MAX_ROW_ERRORS}th ends the query"),
+    ):  # fmt: skip
+        assert f"| {limit} | {value} | |" in text
+    assert binder.MAX_TREE_HEIGHT == expression_parser.MAX_TREE_HEIGHT
+    defaults = Settings()
+    for value, setting in re.findall(r"\| ([\w ]+) \| `(\w+)` \|", text):
+        count, _, unit = value.partition(" ")
+        assert getattr(defaults, setting) == int(count) << {"": 0, "MiB": 20}[unit], setting
+
+
+def test_every_error_of_the_tree_is_on_the_page():
+    text = (REFERENCE / "errors.md").read_text("utf-8")
+    for module in error_reference._MODULES:
+        for found in vars(__import__(module, fromlist=["errors"])).values():
+            if isinstance(found, type) and issubclass(found, error_reference.SnowmeltError):
+                assert f"`{found.code}`" in text or found is error_reference.SnowmeltError, found

@@ -1,0 +1,45 @@
+"""The made part of docs/reference/sql/system-views.md: the views with their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from snowmelt.spark.functions import call_log
+from snowmelt.spark.sql import system_views
+
+# Of each view one line: what a row is.
+PURPOSES = {
+    "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY": "One row for each migration of streamed rows into native files.",
+    "SNOWPIPE_STREAMING_CHANNEL_HISTORY": "One row for each opening, closing, drop or expiry of a channel.",
+    "LOAD_HISTORY": "One row for each COPY, INSERT or write of a DataFrame.",
+    "COPY_HISTORY": "One row for each file of a COPY.",
+    "MAINTENANCE_HISTORY": "One row for each compaction or expiry of snapshots.",
+    "EXTERNAL_FUNCTION_CALLS": "One row for each batch that an external function sent.",
+    "DATABASES": "The database, if the role can see it.",
+    "SCHEMATA": "One row for each schema.",
+    "TABLES": "One row for each table. ROW_COUNT and BYTES include streamed rows that are not migrated.",
+    "COLUMNS": "One row for each column.",
+}  # fmt: skip
+_TYPES = {"long": "BIGINT", "double": "DOUBLE", "int32": "INT", "int64": "BIGINT"}
+
+
+def table() -> str:
+    """Return the made part of the page."""
+    parts: list[str] = []
+    for name, columns in list_views():
+        parts += [f"## {name}", "", PURPOSES[name], "", "| Column | Type |", "| --- | --- |"]
+        parts += [f"| {column} | {_TYPES.get(kind, kind.upper())} |" for column, kind in columns]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def list_views() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Return the views, each with the names and types of its columns."""
+    for views in (system_views._HISTORY_VIEWS, system_views._INFORMATION_SCHEMA_VIEWS):
+        for name, (columns, _) in views.items():
+            lines = [line.split() for line in columns.splitlines() if line]
+            yield name, [(column, kind) for column, kind, _ in lines]
+        if views is system_views._HISTORY_VIEWS:
+            types = [(field.name, str(field.type)) for field in call_log._COLUMNS]
+            times = [(name, "timestamp" if name == "START_TIME" else kind) for name, kind in types]
+            yield system_views.CALL_LOG_VIEW, times
