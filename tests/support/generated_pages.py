@@ -12,10 +12,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support import (
     copy_functions_page,
-    copy_reference,
-    error_reference,
+    copy_reference_page,
+    error_reference_page,
     sdk_values_page,
-    select_reference,
+    select_reference_page,
     settings_page,
     system_views_page,
     ways_in,
@@ -29,9 +29,9 @@ PARTS = {
     "settings.md": settings_page.table,
     "sdk-values.md": sdk_values_page.table,
     "ways-in.md": ways_in.table,
-    "reference/copy.md": copy_reference.table,
-    "reference/errors.md": error_reference.table,
-    "reference/select.md": select_reference.table,
+    "reference/copy.md": copy_reference_page.table,
+    "reference/errors.md": error_reference_page.table,
+    "reference/select.md": select_reference_page.table,
     "reference/sql/system-views.md": system_views_page.table,
 }
 

@@ -11,7 +11,7 @@ from snowmelt.clock import SystemClock
 from snowmelt.load import copy_parser, filters, parsers, sources
 from snowmelt.loaders.copy_job import CopyContext, run_copy
 from snowmelt.loaders.load_task_execution import LocalTaskRunner
-from support import copy_reference
+from support import copy_reference_page
 from support.reference_pages import REFERENCE, split_statements
 
 FILES = {
@@ -50,7 +50,7 @@ def page():
 def test_every_source_filter_and_parser_has_its_section():
     for kind, package in (("source", sources), ("filter", filters), ("parser", parsers)):
         synonyms = set(getattr(package, "_SHORT_NAMES", ()))
-        assert set(copy_reference.PURPOSES[kind]) == set(package.NAMES) - synonyms
+        assert set(copy_reference_page.PURPOSES[kind]) == set(package.NAMES) - synonyms
         for synonym in synonyms:
             assert f"Synonym: `{synonym}`" in page()
 
@@ -62,7 +62,7 @@ def test_no_effect_is_described_of_what_is_no_parameter():
         for name in package.NAMES
         for parameter in package.definition(name).parameters
     }
-    assert copy_reference.effect_names() == there
+    assert copy_reference_page.effect_names() == there
 
 
 def test_every_option_of_the_statement_has_a_row():

@@ -8,18 +8,21 @@ from snowmelt.config import Settings
 from snowmelt.select import errors
 from snowmelt.select.dialect_support import FeatureTopic, list_features
 from snowmelt.select.sql import binder, expression_parser, lexer, parser
-from support import error_reference, select_reference
+from support import error_reference_page, select_reference_page
 from support.reference_pages import REFERENCE
 
 
 def test_every_function_has_its_syntax():
-    assert list(select_reference.FUNCTIONS) == [
+    assert list(select_reference_page.FUNCTIONS) == [
         each.name for each in list_features(FeatureTopic.FUNCTION)
     ]
     arities = expression_parser.FUNCTION_ARITIES
     for name, (least, most) in arities.items():
-        if name in select_reference.FUNCTIONS and "FROM" not in select_reference.FUNCTIONS[name][0]:
-            syntax = select_reference.FUNCTIONS[name][0]
+        if (
+            name in select_reference_page.FUNCTIONS
+            and "FROM" not in select_reference_page.FUNCTIONS[name][0]
+        ):
+            syntax = select_reference_page.FUNCTIONS[name][0]
             required, _, optional = syntax.partition("[")
             given = re.findall(r"\w+", required.partition("(")[2])
             assert len(given) == least, syntax
@@ -46,7 +49,9 @@ def test_the_limits_are_those_of_the_code():
 
 def test_every_error_of_the_tree_is_on_the_page():
     text = (REFERENCE / "errors.md").read_text("utf-8")
-    for module in error_reference._MODULES:
+    for module in error_reference_page._MODULES:
         for found in vars(__import__(module, fromlist=["errors"])).values():
-            if isinstance(found, type) and issubclass(found, error_reference.SnowmeltError):
-                assert f"`{found.code}`" in text or found is error_reference.SnowmeltError, found
+            if isinstance(found, type) and issubclass(found, error_reference_page.SnowmeltError):
+                assert f"`{found.code}`" in text or found is error_reference_page.SnowmeltError, (
+                    found
+                )

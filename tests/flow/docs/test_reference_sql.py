@@ -79,10 +79,6 @@ class Undo(Exception):
     """Ends a transaction whose changes must not stay."""
 
 
-def code_of(error):
-    return error.code
-
-
 def expected_names():
     """Return every statement that the catalog accepts, by the first words of its text."""
     names = set()
@@ -98,7 +94,7 @@ def expected_names():
 
 def test_every_statement_has_a_section_and_every_section_a_statement():
     pages = {path.stem for path in (REFERENCE / "sql").glob("*.md")}
-    assert pages == {*PREPARED, SPARK_PAGE, "index"}
+    assert pages == {*PREPARED, SPARK_PAGE, "index", "system-views"}
     found = [
         name for page in PREPARED for each in read_sections(f"sql/{page}.md") for name in each.names
     ]
@@ -127,12 +123,6 @@ def test_errors_of_every_statement_have_their_codes_and_statuses():
     assert [(code, int(status)) for code, status in found] == [
         (code, known[code]) for code, _ in found
     ]
-
-
-@pytest.fixture(scope="module", params=PREPARED)
-def page(request, tmp_path_factory):
-    """A catalog in which the examples of a page have run, with the section and state of each."""
-    return request.param
 
 
 @pytest.fixture
@@ -229,6 +219,7 @@ def check_privileges(database, section, line):
             assert isinstance(error, DENIED), f"{section.names}: {chosen[left_out]} is not needed"
 
 
+@pytest.mark.parametrize("page", PREPARED)
 def test_examples_run_and_privileges_errors_and_columns_hold(page, database, tmp_path):
     (tmp_path / "mine.py").write_text(LIBRARY)
 
