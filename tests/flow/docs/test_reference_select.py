@@ -55,3 +55,11 @@ def test_every_error_of_the_tree_is_on_the_page():
                 assert f"`{found.code}`" in text or found is error_reference_page.SnowmeltError, (
                     found
                 )
+
+
+def test_every_remedy_is_that_of_an_error():
+    error_reference_page.table()
+    known = {
+        each.code for each in error_reference_page.list_errors(error_reference_page.SnowmeltError)
+    }
+    assert set(error_reference_page.REMEDIES) <= known
