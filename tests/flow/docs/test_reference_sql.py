@@ -72,7 +72,7 @@ OBJECTS = {
     ("CREATE EXTERNAL FUNCTION", "the function"): "FUNCTION demo.public.place(VARCHAR, NUMBER)",
 }
 _FIRST_NAME = re.compile(
-    r"(?:DATABASE|SCHEMA|TABLE|PIPE|FUNCTION|TRUNCATE|INTEGRATION|BUCKET)\s+"
+    r"(?:DATABASE|SCHEMA|TABLE|PIPE|FUNCTION|INTEGRATION|BUCKET)\s+"
     r"(?:IF (?:NOT )?EXISTS\s+)?([\w.]+|'[^']+')"
 )
 
