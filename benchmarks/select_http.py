@@ -38,6 +38,10 @@ from select_engine import QUERIES, TEXTS
 
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, create_access_key, load_master_key
+from snowmelt.select.execution.engine import EngineSettings
+from snowmelt.select.local_query import open_local_select
+from snowmelt.select.request import CsvInput, HeaderMode, SelectRequest
+from snowmelt.select.xml_request_and_event_stream import END_FRAME, encode_records_events
 
 # Sends what comes by its input, and receives until the other side closes.
 _RECEIVER = """

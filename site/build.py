@@ -19,8 +19,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mmdr
-
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 
@@ -74,6 +72,8 @@ def _page_link(file: str, known: dict[str, str], match: re.Match[str]) -> str:
 
 
 def _drawn(page: str, source: Path, match: re.Match[str]) -> str:
+    import mmdr  # here, as its library reports objects that live until the exit
+
     title, diagram = match[1], match[2]
     name = f"{hashlib.sha256(diagram.encode()).hexdigest()[:16]}.svg"
     _write(source / "assets" / "diagrams" / name, mmdr.render(diagram).svg())

@@ -18,7 +18,7 @@ PURPOSES = {
         "File": "Reads files; `FROM '<path>'` is the usual form.",
         "Stdin": "Reads the standard input of the process that runs the statement; `FROM STDIN` is the usual form.",
         "Url": "Reads one URL.",
-        "KafkaSource": "Reads messages of Kafka partitions. The offsets are committed with the rows. [Kafka](../load.md#kafka)",
+        "KafkaSource": "Reads messages of Kafka partitions. The offsets are committed with the rows. [Kafka](../how-to/stream-from-kafka.md)",
     },
     "filter": {
         "GZip": "Decompresses gzip, with one or more members.",

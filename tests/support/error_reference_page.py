@@ -95,7 +95,7 @@ REMEDIES = {
     "object_changed": "Read the current ETag, and repeat the request with it.",
     "plan_expired": "Run the query again.",
     "transaction_conflict": "Run the statement again.",
-    "blob_corrupt": "Restore the blob from a backup, or discard its chunk ([operations](../operations.md)).",
+    "blob_corrupt": "Restore the blob from a backup, or discard its chunk ([Troubleshoot](../how-to/troubleshoot.md)).",
     "brokers_silent": "Check the broker addresses and the network, then run the load again.",
     "buffer_full": "Retry later, or raise `max_memory` of the client.",
     "call_failed": "Check the service and its log; raise MAX_BATCH_RETRIES or BATCH_TIMEOUT_SECS if it is slow.",

@@ -11,9 +11,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support import (
+    cli_page,
     copy_functions_page,
     copy_reference_page,
     error_reference_page,
+    http_api_page,
     sdk_values_page,
     select_reference_page,
     settings_page,
@@ -25,10 +27,12 @@ _DOCS = Path(__file__).parents[2] / "docs"
 _BEGIN, _END = "<!-- made by tests/support/generated_pages.py -->\n", "<!-- end -->\n"
 
 PARTS = {
-    "copy-functions.md": copy_functions_page.table,
-    "settings.md": settings_page.table,
-    "sdk-values.md": sdk_values_page.table,
-    "ways-in.md": ways_in.table,
+    "reference/cli.md": cli_page.table,
+    "reference/http-api.md": http_api_page.table,
+    "reference/copy-functions.md": copy_functions_page.table,
+    "reference/settings.md": settings_page.table,
+    "reference/value-conversion.md": sdk_values_page.table,
+    "reference/values-by-interface.md": ways_in.table,
     "reference/copy.md": copy_reference_page.table,
     "reference/errors.md": error_reference_page.table,
     "reference/select.md": select_reference_page.table,

@@ -77,7 +77,7 @@ from snowmelt.spark.sql.table_references import (
     replace_references,
 )
 from snowmelt.spark.tables.spark_column_mapping import list_visible_columns
-from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_task_slots
+from snowmelt.spark.tables.table_frame import TableFrameBuilder, count_task_slots, start_warm_up
 from snowmelt.spark.task_job import run_tasks
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.migration import MigrationResult, MigrationSettings, migrate_table

@@ -1,4 +1,4 @@
-"""Encryption keys: master key file, wrapped key per table, derived key per user; access keys.
+"""Keys: master key file, wrapped key per table, derived key per user, access keys for S3 requests.
 
 A user who may insert into a table gets only the key for the user's own rows. Key IDs are never
 reused, and belong to one incarnation of a table. All services of a catalog need the same master

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from snowmelt.functions.probe import ServiceProbe
     from snowmelt.functions.proxy.relay import LoopbackHttpServer
     from snowmelt.functions.service import RemoteService
-    from snowmelt.functions.service.request_response_types import AsgiApp
+    from snowmelt.functions.service.asgi import AsgiApp
 
 NAME = "functions"
 SUMMARY = "host, try, record and disturb services that SQL calls"

@@ -25,8 +25,8 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.errors import SnowmeltError
 from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
+from snowmelt.functions.service.asgi import AsgiApp
 from snowmelt.functions.service.request_response_types import (
-    AsgiApp,
     ServiceRequest,
     ServiceResponse,
     error_to_response,

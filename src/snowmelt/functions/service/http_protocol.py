@@ -59,7 +59,7 @@ class ServiceProtocol(HttpToolsProtocol):
                 length.isdecimal()
                 and int(length) <= _MAX_BODY_BYTES
                 and "upgrade" not in headers
-                and app.answers_immediately(path, headers)
+                and app.responds_immediately(path, headers)
             ):
                 self.cycle = _SmallRequest(self, app, path, headers)  # type: ignore[assignment]
                 return
@@ -69,7 +69,7 @@ class ServiceProtocol(HttpToolsProtocol):
         """Answer a small request, which is complete; others have begun already."""
         cycle: object = self.cycle
         if isinstance(cycle, _SmallRequest):
-            cycle.answer()
+            cycle.respond()
         else:
             super().on_message_complete()
 
@@ -96,7 +96,7 @@ class _SmallRequest:
         self.disconnected = self.response_complete = False
         self.keep_alive = protocol.parser.should_keep_alive()
 
-    def answer(self) -> None:
+    def respond(self) -> None:
         """Answer, without ever giving the event loop back."""
         protocol = self._protocol
         # A connection keeps its last request until the next one comes: without its body, then.

@@ -1,4 +1,4 @@
-"""Requests, their context for functions, and responses, whatever the server; the ASGI application.
+"""Requests, their context for functions, and responses, whatever the server.
 
 Errors become responses only here: this module decides which part of an error a caller may read.
 """
@@ -6,12 +6,11 @@ Errors become responses only here: this module decides which part of an error a 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from snowmelt.errors import SnowmeltError
-from snowmelt.functions.errors import BatchTooLarge, Overloaded
+from snowmelt.functions.errors import Overloaded
 from snowmelt.functions.wire import headers as names
 from snowmelt.json import exact
 
@@ -121,78 +120,3 @@ def make_error_response(
     """Return an error as JSON."""
     body = exact.serialize_json({"error": {"code": code, "message": message}})
     return BatchResponseBody(status, body, retry_after_s)
-
-
-_AsgiMessage = MutableMapping[str, Any]
-
-
-class AsgiApp:
-    """Answers HTTP, and the start and end of a server."""
-
-    def __init__(
-        self,
-        handle_request: Callable[[ServiceRequest], Awaitable[ServiceResponse]],
-        *,
-        max_body_bytes: int,
-    ) -> None:
-        self._handle_request = handle_request
-        self._max_body_bytes = max_body_bytes
-
-    async def __call__(
-        self,
-        scope: _AsgiMessage,
-        receive: Callable[[], Awaitable[_AsgiMessage]],
-        send: Callable[[_AsgiMessage], Awaitable[None]],
-    ) -> None:
-        """Answer one request, or the lifespan."""
-        if scope["type"] == "lifespan":
-            await _run_lifespan(receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        body = await _read_body(receive, self._max_body_bytes)
-        if body is None:
-            refused = error_to_response(BatchTooLarge(what="request", limit=self._max_body_bytes))
-            response = ServiceResponse(refused.status, refused.body, {"connection": "close"})
-        else:
-            query = scope.get("query_string", b"").decode("latin-1")
-            response = await self._handle_request(
-                ServiceRequest(scope["method"], scope["path"], headers, body, query)
-            )
-        sent = [
-            (name.encode(), value.encode("latin-1")) for name, value in response.headers.items()
-        ]
-        sent.append((b"content-length", str(len(response.body)).encode()))
-        await send({"type": "http.response.start", "status": response.status, "headers": sent})
-        await send({"type": "http.response.body", "body": response.body})
-
-
-async def _read_body(
-    receive: Callable[[], Awaitable[_AsgiMessage]], max_body_bytes: int
-) -> bytes | None:
-    """Return the body; None when it is larger than the limit, in bytes."""
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        return body if len(body) <= max_body_bytes else None
-    pieces, size = [body], len(body)
-    while message.get("more_body", False):
-        message = await receive()
-        pieces.append(message.get("body", b""))
-        size += len(pieces[-1])
-        if size > max_body_bytes:
-            return None
-    return b"".join(pieces)
-
-
-async def _run_lifespan(
-    receive: Callable[[], Awaitable[_AsgiMessage]], send: Callable[[_AsgiMessage], Awaitable[None]]
-) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return

@@ -49,8 +49,8 @@ from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES
 
 if TYPE_CHECKING:
+    from snowmelt.functions.service.asgi import AsgiApp
     from snowmelt.functions.service.deduplicator import BatchStore
-    from snowmelt.functions.service.request_response_types import AsgiApp
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Duration = str | float | dt.timedelta
@@ -289,15 +289,15 @@ class RemoteService:
 
     def asgi(self) -> AsgiApp:
         """Return the service for any ASGI server."""
-        from snowmelt.functions.service.request_response_types import AsgiApp
+        from snowmelt.functions.service.asgi import AsgiApp
 
         return AsgiApp(
             self.handle_request,
             max_body_bytes=self.options.limits.request_bytes,
-            answers_immediately=self._answers_immediately,
+            responds_immediately=self._responds_immediately,
         )
 
-    def _answers_immediately(self, path: str, headers: Mapping[str, str]) -> bool:
+    def _responds_immediately(self, path: str, headers: Mapping[str, str]) -> bool:
         function = self._find_function(path, headers)
         return function is not None and function.runs_inline and not self.store.blocking
 

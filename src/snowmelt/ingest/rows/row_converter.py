@@ -34,8 +34,8 @@ from snowmelt.ingest.rows.field_names import (
 from snowmelt.ingest.rows.pipe_evaluator import PipeEvaluator
 from snowmelt.ingest.rows.pipe_vector_evaluator import VectorPipeEvaluator
 from snowmelt.ingest.rows.schema_evolution import MissingColumns, infer_missing_columns
-from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter, RowError
-from snowmelt.schema.error_table import to_error_row
+from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter
+from snowmelt.schema.error_table import ErrorRow, to_error_row
 from snowmelt.schema.types import (
     Column,
     Compatibility,
