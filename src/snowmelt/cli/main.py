@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
+from importlib.metadata import requires
 from typing import Any, Protocol, TextIO, cast
 
 import snowmelt
@@ -42,9 +44,11 @@ _COMMANDS = (
     "demo",
     "version",
 )
-_DESCRIPTION = "Rows in within a second, exactly once, into open tables on Spark."
+_DESCRIPTION = (
+    "Stream rows into Apache Iceberg tables, exactly once, and query them a second later."
+)
 _INTERRUPTED_EXIT_CODE = 130  # what shells give for SIGINT
-# Which extra a command's packages come with; that of all other commands is `server`.
+# The extra that a command needs for all of its work; that of all other commands is `server`.
 _EXTRAS_BY_COMMAND = {
     "copy": "load",
     "demo": "demo",
@@ -55,8 +59,13 @@ _EXTRAS_BY_COMMAND = {
     "select": "select",
     "warm": "select",
 }
-# Packages that a command needs for some of its work only.
-_EXTRAS_BY_PACKAGE = {"psycopg": "postgres", "pyspark": "spark", "quickjs": "functions"}
+# Modules whose distribution has another name, or comes with the one named here.
+_DISTRIBUTIONS_BY_MODULE = {
+    "botocore": "boto3",
+    "llvmlite": "numba",
+    "opentelemetry": "opentelemetry-sdk",
+    "py4j": "pyspark",
+}
 
 
 class Command(Protocol):
@@ -107,14 +116,41 @@ def _format_error(error: Exception, command: Command) -> str:
     if isinstance(error, ModuleNotFoundError) and (
         (error.name or "").partition(".")[0] != "snowmelt"
     ):
-        package = (error.name or "").partition(".")[0]
-        extra = _EXTRAS_BY_PACKAGE.get(package) or _EXTRAS_BY_COMMAND.get(command.NAME, "server")
-        return str(MissingExtra(what=f"`snowmelt {command.NAME}`", package=package, extra=extra))
+        module = (error.name or "").partition(".")[0]
+        extra = find_extra(module, command.NAME)
+        return str(MissingExtra(what=f"`snowmelt {command.NAME}`", package=module, extra=extra))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror or error}."
     first_line = str(error).partition("\n")[0]
     return f"Unexpected {type(error).__name__}: {first_line} (--debug shows where it came from)"
+
+
+def find_extra(module: str, command: str) -> str:
+    """Return the extra that brings a module: the command's own if it does, else the smallest."""
+    distribution = _DISTRIBUTIONS_BY_MODULE.get(module, module.replace("_", "-"))
+    extras = list_extras()
+    wanted = _EXTRAS_BY_COMMAND.get(command, "server")
+    if distribution in extras.get(wanted, ()):
+        return wanted
+    bringing = [name for name in extras if distribution in extras[name]]
+    return min(bringing, key=lambda name: len(extras[name]), default=wanted)
+
+
+def list_extras() -> dict[str, set[str]]:
+    """Return the distributions that each extra of the installed package brings."""
+    extras: dict[str, set[str]] = {}
+    included: dict[str, set[str]] = {}
+    for requirement in requires("snowmelt") or ():
+        found = re.match(r"([\w.-]+)(?:\[([^]]*)\])?.*extra == .(\w+)", requirement)
+        if found:
+            distribution, others, extra = found.groups()
+            extras.setdefault(extra, set()).add(distribution)
+            included.setdefault(extra, set()).update(re.findall(r"\w+", others or ""))
+    for _ in extras:  # the longest chain of extras that include others is shorter than their number
+        for extra, others in included.items():
+            extras[extra].update(*(extras.get(other, ()) for other in others))
+    return extras
 
 
 class _SuggestingParser(argparse.ArgumentParser):
@@ -155,13 +191,16 @@ def _list_option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _format_suggestion(text: str, candidates: Iterable[str]) -> str:
-    close = difflib.get_close_matches(text.partition("=")[0], sorted(set(candidates)), n=3)
+    word = text.partition("=")[0].lower()
+    close = difflib.get_close_matches(word, sorted(set(candidates)), n=3)
     return f" Did you mean {' or '.join(close)}?" if close else ""
 
 
 def _build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
     parser = _SuggestingParser(prog="snowmelt", description=_DESCRIPTION)
-    parser.add_argument("--version", action="version", version=f"snowmelt {snowmelt.__version__}")
+    parser.add_argument(
+        "-V", "--version", action="version", version=f"snowmelt {snowmelt.__version__}"
+    )
     add_global_options(parser, is_top_level=True)
     subparsers = parser.add_subparsers(metavar="command", required=True)
     for command in commands:

