@@ -9,9 +9,9 @@ from itertools import product
 import pytest
 
 from snowmelt.catalog.db.database import open_and_upgrade_database
-from snowmelt.catalog.model.privilege_kinds import PRIVILEGES
+from snowmelt.catalog.model.records import PRIVILEGES
 from snowmelt.catalog.objects import namespaces, tables
-from snowmelt.catalog.statements import parser
+from snowmelt.catalog.statements import executor
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import NothingDone, StatementSession
 from snowmelt.clock import SystemClock
@@ -84,13 +84,13 @@ class Undo(Exception):
 def expected_names():
     """Return every statement that the catalog accepts, by the first words of its text."""
     names = set()
-    for words, kind in parser._KINDS.items():
+    for words, kind in executor._KINDS.items():
         for verb in ("create", "alter", "drop", "describe"):
             if getattr(kind, verb) is not None:
                 names.add(f"{verb.upper()} {words}")
-    names |= {f"SHOW {words}" for words in parser.LISTINGS}
+    names |= {f"SHOW {words}" for words in executor.LISTINGS}
     names |= {"SHOW GRANTS", "SHOW FUTURE GRANTS", "TRUNCATE TABLE"}
-    others = set(parser._STATEMENT_PARSERS) - {"CREATE", "ALTER", "DROP", "DESCRIBE", "DESC"}
+    others = set(executor._STATEMENT_PARSERS) - {"CREATE", "ALTER", "DROP", "DESCRIBE", "DESC"}
     return names | others - {"SHOW", "TRUNCATE"}
 
 
@@ -137,7 +137,7 @@ def database(tmp_path):
 def run_as(connection, role, statement):
     session = StatementSession(connection, None, role, None, None, SystemClock().now())
     try:
-        return parser.parse_statement(statement).execute(session)
+        return executor.parse_statement(statement).execute(session)
     except NothingDone:
         return None
 

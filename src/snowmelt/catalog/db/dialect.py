@@ -7,6 +7,7 @@ planned anew for each size of a group, but built once. SQLite inserts and update
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any, Self, TypeVar
@@ -115,7 +116,7 @@ def insert_rows(
     column_names: tuple[str, ...],
     rows: list[tuple[Any, ...]],
 ) -> None:
-    """Insert rows of stored values: instants as microseconds, JSON bytes as they are."""
+    """Insert rows of stored values: instants as microseconds, bytes as they are."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(_render_sqlite_insert(table, column_names), rows)
     else:
@@ -124,7 +125,7 @@ def insert_rows(
             encode_rows(
                 column_names,
                 [
-                    [each.decode() if isinstance(each, bytes) else each for each in row]
+                    [b64encode(each).decode() if isinstance(each, bytes) else each for each in row]
                     for row in rows
                 ],
             ),
@@ -172,7 +173,7 @@ def _render_sqlite_update(table: sa.Table, column_names: tuple[str, ...]) -> str
 def _build_postgres_insert(table: sa.Table, column_names: tuple[str, ...]) -> sa.Insert:
     given = _make_postgres_source(table, column_names)
     values = (
-        sa.func.convert_to(given.c[name], sa.literal_column("'UTF8'"))
+        sa.func.decode(given.c[name], sa.literal_column("'base64'"))
         if isinstance(table.c[name].type, sa.LargeBinary)
         else given.c[name]
         for name in column_names
