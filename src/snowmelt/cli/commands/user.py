@@ -1,4 +1,4 @@
-"""`snowmelt user`: add users with a key pair, and create access keys."""
+"""`snowmelt user`: add, list and drop users, replace their keys, and create access keys."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ import argparse
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from snowmelt.cli.command_context import add_action, load_settings, opening_catalog, run_action
+from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.errors import AlreadyExists
 from snowmelt.schema.types import to_display_name, to_internal_name
 
+if TYPE_CHECKING:
+    from snowmelt.catalog.db.database import Database
+
 NAME = "user"
-SUMMARY = "add users, and give them access keys for the S3 endpoint"
+SUMMARY = "add, list and drop users, replace their keys, and create access keys"
 EXAMPLES = """examples:
   snowmelt user add loader --role ACCOUNTADMIN
   snowmelt user add loader --role loading --key-out /etc/loader/key.pem
+  snowmelt user list
+  snowmelt user rotate loader --key-out new.pem
+  snowmelt user drop loader
 
 The role must exist: snowmelt sql "CREATE ROLE loading". It becomes the user's default.
 """
@@ -45,6 +53,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ROLE",
         help="grant this role, and make it the default (default: PUBLIC alone)",
     )
+    listing = add_action(actions, "list", _list_users, help="list users with their public keys")
+    add_format_option(listing)
+    dropping = add_action(
+        actions,
+        "drop",
+        _drop_user,
+        help="drop a user with all keys",
+        description="Drop a user with all keys. Its committed rows stay; its requests are rejected "
+        "within five seconds.",
+    )
+    dropping.add_argument("name", help="the user, as in SQL")
+    rotating = add_action(
+        actions,
+        "rotate",
+        _rotate_key,
+        help="give a user a new key pair",
+        description="Give a user a new key pair. The former key stays valid until the next rotation, "
+        "or with --revoke until now.",
+    )
+    rotating.add_argument("name", help="the user, as in SQL")
+    rotating.add_argument(
+        "--key-out",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="where the new private key goes; must not exist",
+    )
+    rotating.add_argument(
+        "--revoke", action="store_true", help="reject the former key within five seconds"
+    )
     help_ = "give a user an access key for the S3 endpoint and the row API"
     giving = add_action(
         actions, "access-key", _create_access_key, help=help_, epilog=_ACCESS_KEY_EXAMPLES
@@ -58,6 +96,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 run = run_action
+
+
+def _list_users(options: argparse.Namespace) -> None:
+    from snowmelt.catalog.statements.executor import execute_statement
+
+    with opening_catalog(load_settings(options)) as database:
+        shown = execute_statement(database, "SHOW USERS")
+    print_rows(shown.columns, shown.rows, options.format)
+
+
+def _drop_user(options: argparse.Namespace) -> None:
+    from snowmelt.catalog.security.access_control import drop_user
+
+    name = to_internal_name(options.name)
+    with opening_catalog(load_settings(options)) as database, database.writing() as connection:
+        drop_user(connection, name)
+    print(f"User {to_display_name(name)} dropped.")
+
+
+def _rotate_key(options: argparse.Namespace) -> None:
+    """Put a new public key into the first slot, and the former one into the second."""
+    from snowmelt.catalog.security import access_control, encryption_keys
+
+    name = to_internal_name(options.name)
+    private, public = encryption_keys.generate_key_pair()
+    with (
+        _creating_key_file(options, options.key_out, private) as database,
+        database.writing() as connection,
+    ):
+        former = access_control.find_user(connection, name).public_keys[:1]
+        kept = None if options.revoke else next(iter(former), None)
+        access_control.set_public_key(connection, name, kept, slot=2)
+        access_control.set_public_key(connection, name, public.decode())
+        user = access_control.find_user(connection, name)
+    print(f"User {to_display_name(name)} has a new key.")
+    print(f"Private key: {options.key_out} (keep it; it is nowhere else)")
+    print(f"Public key:  {user.fingerprints[0]}")
+    if kept is not None:
+        print(f"Still valid: {user.fingerprints[1]} (until the next rotation)")
 
 
 def _create_access_key(options: argparse.Namespace) -> int:
@@ -85,17 +162,13 @@ def _add_user(options: argparse.Namespace) -> int:
     """Make the key pair, and the user with the public half."""
     from snowmelt.catalog.security import access_control, encryption_keys
     from snowmelt.clock import SystemClock
-    from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 
     name = to_internal_name(options.name)
     role = None if options.role is None else to_internal_name(options.role)
     path = options.key_out or Path(f"{options.name.lower()}.pem")
-    settings = load_settings(options)
-    check_output_outside_deployment("--key-out", str(path), reserved=settings.list_reserved_paths())
     private, public = encryption_keys.generate_key_pair()
     with (
-        _creating_private_file(path, private),
-        opening_catalog(settings) as database,
+        _creating_key_file(options, path, private) as database,
         database.writing() as connection,
     ):
         user = access_control.create_user(
@@ -115,22 +188,28 @@ def _add_user(options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _creating_private_file(path: Path, content: bytes) -> Iterator[None]:
-    """Write a file that only its owner may read; when the block raises, it goes again.
+def _creating_key_file(
+    options: argparse.Namespace, path: Path, content: bytes
+) -> Iterator[Database]:
+    """Write a file that only its owner may read, and open the catalog; undo it if the block raises.
 
     It is written first: a user whose key could not be saved would be of no use.
 
     Raises:
-        AlreadyExists: There is such a file.
+        AlreadyExists: If the file exists.
     """
     from snowmelt.storage.local_store import create_durable_file
+    from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 
+    settings = load_settings(options)
+    check_output_outside_deployment("--key-out", str(path), reserved=settings.list_reserved_paths())
     try:
         create_durable_file(path, content)
     except FileExistsError:
         raise AlreadyExists(kind="File", name=path) from None
     try:
-        yield
+        with opening_catalog(settings) as database:
+            yield database
     except BaseException:
         path.unlink(missing_ok=True)
         raise

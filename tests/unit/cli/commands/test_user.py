@@ -1,4 +1,4 @@
-"""`snowmelt user add`."""
+"""`snowmelt user`."""
 
 from __future__ import annotations
 
@@ -41,3 +41,41 @@ def test_what_fails_leaves_neither_user_nor_key(snowmelt, tmp_path):
     assert refused.stderr == "snowmelt: Role MISSING does not exist.\n"
     assert not list(tmp_path.glob("*.pem"))
     assert snowmelt("sql", "SHOW USERS", "--format", "json").stdout == "[]\n"
+
+
+@pytest.mark.slow
+def test_users_are_listed_and_dropped(snowmelt):
+    assert snowmelt("sql", "CREATE ROLE loading").returncode == 0
+    assert snowmelt("user", "add", "loader", "--role", "loading").returncode == 0
+    shown = json.loads(snowmelt("user", "list", "--format", "json").stdout)
+    assert [(user["name"], user["default_role"]) for user in shown] == [("LOADER", "LOADING")]
+    assert snowmelt("user", "drop", "loader").stdout == "User LOADER dropped.\n"
+    assert snowmelt("user", "list", "--format", "json").stdout == "[]\n"
+    again = snowmelt("user", "drop", "loader")
+    assert (again.returncode, again.stderr) == (1, "snowmelt: User LOADER does not exist.\n")
+
+
+@pytest.mark.slow
+def test_a_rotation_keeps_the_former_key_valid_until_the_next(snowmelt, tmp_path):
+    from snowmelt.client.auth import compute_key_fingerprint, load_private_key
+
+    def fingerprints():
+        (user,) = json.loads(snowmelt("user", "list", "--format", "json").stdout)
+        return user["fingerprints"].split(", ")
+
+    assert snowmelt("sql", "CREATE ROLE loading").returncode == 0
+    for number, arguments in enumerate(
+        (("add",), ("rotate",), ("rotate",), ("rotate", "--revoke"))
+    ):
+        done = snowmelt(
+            "user", arguments[0], "loader", "--key-out", f"{number}.pem", *arguments[1:]
+        )
+        assert done.returncode == 0, done.stderr
+    keys = [compute_key_fingerprint(load_private_key(tmp_path / f"{n}.pem")) for n in range(4)]
+    assert len(set(keys)) == 4
+    assert fingerprints() == [keys[3]]
+    assert snowmelt("user", "rotate", "loader", "--key-out", "4.pem").returncode == 0
+    assert fingerprints()[1:] == [keys[3]]
+    missing = snowmelt("user", "rotate", "other", "--key-out", "5.pem")
+    assert (missing.returncode, missing.stderr) == (1, "snowmelt: User OTHER does not exist.\n")
+    assert not (tmp_path / "5.pem").exists()
