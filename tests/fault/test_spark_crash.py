@@ -32,7 +32,7 @@ from snowmelt import failpoints as faults
 from snowmelt.clock import SystemClock
 from snowmelt.spark.task_job import run_tasks
 from snowmelt.spark.session import local_session
-from snowmelt.table.migration import MigrationSettings
+from snowmelt.table.migration import MigrationSettings, migrate_table
 
 folder, chunks, rows, *steps = sys.argv[1:]
 chunks, rows = int(chunks), int(rows)
