@@ -61,7 +61,8 @@ def add_action(
         options["formatter_class"] = argparse.RawDescriptionHelpFormatter
     parser = actions.add_parser(name, **options)
     add_global_options(parser)
-    parser.set_defaults(action=run)
+    # Suggestions for a misspelled option are those of the action.
+    parser.set_defaults(action=run, command_parser=parser)
     return parser
 
 

@@ -182,12 +182,7 @@ _SUBPARSERS_ACTION = argparse._SubParsersAction  # noqa: SLF001 - argparse names
 
 def _list_option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
     for action in parser._actions:  # noqa: SLF001 - there is no public way
-        if isinstance(action, _SUBPARSERS_ACTION):
-            if parser.prog.count(" "):
-                for inner in action.choices.values():
-                    yield from _list_option_strings(inner)
-        else:
-            yield from action.option_strings
+        yield from action.option_strings
 
 
 def _format_suggestion(text: str, candidates: Iterable[str]) -> str:
