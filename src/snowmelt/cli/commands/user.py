@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "rotate",
         _rotate_key,
         help="give a user a new key pair",
-        description="Give a user a new key pair. The former key stays valid until the next rotation, "
-        "or with --revoke until now.",
+        description="Give a user a new key pair. The former key stays valid until the next rotation. "
+        "With --revoke the service rejects it within five seconds.",
     )
     rotating.add_argument("name", help="the user, as in SQL")
     rotating.add_argument(

@@ -203,13 +203,27 @@ class _ChildProcess:
         Raises:
             TranslatorError: The process had to be stopped, or ended.
         """
+        # A process that does not read stops the sending, which waits without end.
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            self._process.kill()
+
+        watchdog = threading.Timer(max_wall_s, stop)
+        watchdog.daemon = True
+        watchdog.start()
         try:
             self._connection.send_bytes(msgspec.msgpack.encode(job))
             if not self._connection.poll(max_wall_s):
                 raise TranslatorError(f"it took longer than {max_wall_s:g} s")
             answer = self._connection.recv_bytes()
         except (OSError, EOFError):
+            if late.is_set():
+                raise TranslatorError(f"it took longer than {max_wall_s:g} s") from None
             raise TranslatorError(_describe_exit(self._process, job)) from None
+        finally:
+            watchdog.cancel()
         result: _JobOutcome = msgspec.msgpack.decode(answer, type=_JobOutcome)
         return result
 

@@ -356,6 +356,27 @@ def test_a_translator_in_python_is_stopped_and_harms_nothing_else(source, reason
         process(b"1", b"{}")
 
 
+def test_a_translator_whose_process_reads_nothing_more_is_stopped():
+    # It answers, then holds the process: what is sent next fills the socket and waits.
+    holding = python(
+        "import os, signal, threading\n"
+        "def handler(event):\n"
+        "  threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGSTOP)).start()\n"
+        "  return {'body': 1}"
+    )
+    process = TranslatorProcess(holding, max_cpu_s=60, max_wall_s=2)
+    large = b'"' + b"x" * (16 << 20) + b'"'
+
+    def send_until_it_holds():
+        while True:
+            process(large, b"{}")
+
+    with contextlib.closing(process):
+        assert process(b"1", b"{}").body == b"1"
+        with pytest.raises(TranslatorError, match=r"it took longer than 2 s"):
+            send_until_it_holds()
+
+
 def test_a_translator_in_python_keeps_nothing_for_another_task():
     counting = python(
         "seen = []\ndef handler(e):\n  seen.append(e['body'])\n  return {'body': seen}"
