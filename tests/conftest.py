@@ -24,6 +24,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Spark workers must run this interpreter, and everything stays on loopback.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+# A configuration file of whoever runs the tests has nothing to do with them.
+os.environ["SNOWMELT_CONFIG"] = ""
 # Clients sign as in an environment of their own: where awscrt is installed, botocore would sign with it.
 os.environ.setdefault("BOTO_DISABLE_CRT", "true")
 # Each Java lives for minutes at most: it had better not compile for hours of work.

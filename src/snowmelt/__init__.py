@@ -1,7 +1,7 @@
 """Snowmelt: exactly-once streaming ingestion, within a second, into open tables on Spark.
 
 `errors`: the public error tree.
-`clock`, `config`, `backoff`: time, settings, retry delays.
+`clock`, `config`, `config_file`, `backoff`: time, settings, `snowmelt.toml`, retry delays.
 `sigv4`, `http_heads`: AWS signatures, heads of HTTP/1.1 messages.
 `failpoints`, `tracing`, `jit`: test interruption points, OpenTelemetry spans, compiled kernels.
 `json`: the exact reader of JSON and its compiled scanner.
@@ -35,7 +35,9 @@ __all__ = [
     "OnError",
     "RowError",
     "SnowmeltError",
+    "StatementClient",
     "__version__",
+    "connect",
     "embedded",
     "errors",
     "stream",
@@ -49,6 +51,8 @@ _EXPORT_MODULES = {
     "OnError": "snowmelt.client.channel",
     "RowError": "snowmelt.schema.conversion.row_converter",
     "SnowmeltError": "snowmelt.errors",
+    "StatementClient": "snowmelt.client.statements",
+    "connect": "snowmelt.client.client",
     "embedded": "snowmelt.embedded",
     "stream": "snowmelt.client.source_streaming",
 }

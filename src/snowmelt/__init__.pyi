@@ -4,7 +4,9 @@ from snowmelt.client.channel import Channel as Channel
 from snowmelt.client.channel import InsertResult as InsertResult
 from snowmelt.client.channel import OnError as OnError
 from snowmelt.client.client import Client as Client
+from snowmelt.client.client import connect as connect
 from snowmelt.client.source_streaming import stream as stream
+from snowmelt.client.statements import StatementClient as StatementClient
 from snowmelt.embedded import embedded as embedded
 from snowmelt.errors import SnowmeltError as SnowmeltError
 from snowmelt.schema.conversion.row_converter import RowError as RowError
@@ -19,7 +21,9 @@ __all__ = [
     "OnError",
     "RowError",
     "SnowmeltError",
+    "StatementClient",
     "__version__",
+    "connect",
     "embedded",
     "errors",
     "stream",

@@ -1,17 +1,31 @@
-"""Settings from defaults, environment variables (`SNOWMELT_…`) and arguments, in this order."""
+"""Settings, from defaults, the configuration file, the environment and arguments.
+
+A later source in this list overrides an earlier one.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import UnionType
 from typing import TypeVar
 
-from snowmelt.errors import ConfigurationError
+from snowmelt.config_file import (
+    CONFIG_FILE_NAME,
+    CONFIG_FILE_VARIABLE,
+    PROFILE_KEYS,
+    PROFILE_VARIABLE,
+    ConfigFile,
+    check_keys,
+    load_config_file,
+)
+from snowmelt.errors import ConfigurationError, InvalidConfigFile
 
 _VARIABLE_PREFIX = "SNOWMELT_"
 _BOOLEANS = {
@@ -23,12 +37,13 @@ _ALLOWED_VALUES = {
     "log_level": ("debug", "info", "warning", "error"),
     "log_format": ("text", "json"),
 }
-# With 0 of these nothing would ever be done, or something over and over.
+# Zero would stop the work that these settings pace or limit, or repeat it without pause.
 _POSITIVE_SETTINGS = (
     *("select_queries", "stage_credentials_s", "group_limit", "lease_s", "cleanup_interval_s"),
     *("migrate_interval_s", "migrate_max_chunks"),
     *("compact_interval_s", "compact_target_bytes", "compact_memory_bytes"),
 )
+_SIMILARITY_CUTOFF = 0.85
 _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -41,188 +56,220 @@ def _setting(default: _ValueT, description: str) -> _ValueT:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that can be set; empty URLs and folders mean the one inside `data_dir`.
+    """All settings of an installation.
 
-    Every field can be set by an environment variable: `SNOWMELT_` and its name in capitals.
+    An empty URL or folder means the default location inside `data_dir`. Each setting can be given
+    in the table `[settings]` of `snowmelt.toml`, and in the environment as `SNOWMELT_` and its
+    name in capitals.
     """
 
     data_dir: Path = field(
         default=Path("snowmelt-data"),
-        metadata={"about": "Folder of catalog, stage, warehouse and keys"},
+        metadata={"about": "Folder of the catalog, stage, warehouse and keys"},
     )
     host: str = _setting("127.0.0.1", "Address to listen on")
-    port: int = _setting(8080, "Port to listen on; 0 takes a free one")
+    port: int = _setting(8080, "Port of the service; 0: any free port")
     public_hosts: str = _setting(
-        "", "Names by which a proxy on this machine is reached; commas between"
+        "", "Host names of a proxy in front of a service on loopback, separated by commas"
     )
-    tls_cert: str = _setting("", "File with the certificate of both ports; they speak HTTPS then")
-    tls_key: str = _setting("", "File with the certificate's key")
-    s3_port: int = _setting(9000, "Port of the S3 endpoint; 0 leaves it out")
-    s3_region: str = _setting(
-        "us-east-1", "Region that requests to the S3 endpoint are signed for; empty takes any"
-    )
+    tls_cert: str = _setting("", "Certificate file of both ports; with it they serve HTTPS")
+    tls_key: str = _setting("", "Key file of the certificate")
+    s3_port: int = _setting(9000, "Port of the S3 endpoint; 0: no S3 endpoint")
+    s3_region: str = _setting("us-east-1", "Region in signatures of S3 requests; empty: any region")
     s3_domains: str = _setting(
-        "localhost", "Names that a bucket's may stand before in the Host header; commas between"
+        "localhost", "Domains of virtual-hosted bucket addresses, separated by commas"
     )
     s3_backend: str = _setting(
-        "", "Places that buckets stand in front of: URLs or folders, [name=]url; commas between"
+        "", "Locations served as buckets, as [NAME=]URL or folder, separated by commas"
     )
-    select_dialect: str = _setting("aws", "SQL of a select that names none: aws, ceph or ceph-2020")
-    select_queries: int = _setting(64, "Selects that run at a time; more are asked to try again")
-    select_threads: int = _setting(0, "Threads that all selects share; 0: one for each processor")
-    select_record_bytes: int = _setting(16 * 1024 * 1024, "Longest record of a select, bytes")
+    select_dialect: str = _setting(
+        "aws", "Dialect of a SELECT that names none: aws, ceph or ceph-2020"
+    )
+    select_queries: int = _setting(64, "Concurrent SELECTs; the service answers more with SlowDown")
+    select_threads: int = _setting(0, "Threads shared by all SELECTs; 0: one per processor")
+    select_record_bytes: int = _setting(16 * 1024 * 1024, "Largest record of a SELECT, bytes")
     select_group_memory_bytes: int = _setting(
-        128 * 1024 * 1024, "Memory of one GROUP BY or DISTINCT"
+        128 * 1024 * 1024, "Memory of one GROUP BY or DISTINCT, bytes"
     )
     select_sort_memory_bytes: int = _setting(128 * 1024 * 1024, "Memory of one ORDER BY, bytes")
-    select_document_bytes: int = _setting(64 * 1024 * 1024, "Largest JSON value outside lines")
-    select_row_group_bytes: int = _setting(256 * 1024 * 1024, "Largest Parquet row group, bytes")
-    catalog_url: str = _setting("", "Catalog database: sqlite:///… or postgresql+psycopg://…")
-    stage_url: str = _setting("", "Where clients put blobs: a folder or an s3://, gs://, az:// URL")
+    select_document_bytes: int = _setting(
+        64 * 1024 * 1024, "Largest JSON document outside JSON lines, bytes"
+    )
+    select_row_group_bytes: int = _setting(
+        256 * 1024 * 1024, "Largest Parquet row group of a SELECT, bytes"
+    )
+    catalog_url: str = _setting("", "Catalog database: sqlite:///PATH or postgresql://HOST/NAME")
+    stage_url: str = _setting(
+        "", "Location of uploaded blobs: a folder, or an s3://, gs:// or az:// URL"
+    )
     stage_endpoint: str = _setting(
-        "", "Address of the S3 endpoint as clients reach it, where it is not port and name of ours"
+        "", "Address of the S3 endpoint for clients; empty: host of the request and s3_port"
     )
     stage_credentials_s: float = _setting(
-        3600.0, "How long credentials for the stage are good, s; the official client asks hourly"
+        3600.0, "Lifetime of upload credentials, s; official clients renew them hourly"
     )
     stage_role: str = _setting(
-        "", "ARN of a role that our clients upload to an S3 stage with, narrowed to their prefix"
+        "",
+        "ARN of the AWS role for direct uploads to an S3 stage; empty: upload through the S3 endpoint",
     )
-    warehouse_url: str = _setting("", "Where native files lie")
+    warehouse_url: str = _setting(
+        "", "Location of native files: a folder, or an s3://, gs:// or az:// URL"
+    )
     keys_dir: Path = field(
         default=Path(),
-        metadata={"about": "Folder of the master key, outside the stage; or the key's file"},
+        metadata={"about": "Folder of the master key, outside the stage; or the file of the key"},
     )
     objects_dir: Path = field(
         default=Path(),
-        metadata={"about": "Folder of the S3 endpoint's own objects; one for all services"},
+        metadata={
+            "about": "Folder of objects in buckets of the S3 endpoint, the same for all services"
+        },
     )
     secrets_dir: Path = field(
         default=Path(),
         metadata={"about": "Folder of the files that secrets of integrations name with file:"},
     )
     verify: str = _setting(
-        "full", "How a chunk is checked before it counts: full, footer, or (to measure only) off"
+        "full", "Verification of a chunk before it commits: full, footer, or off for measurements"
     )
     unverified_users: str = _setting(
-        "", "Users whose chunks are checked by their footer alone, with commas between them"
+        "", "Users whose chunks are verified by their footer only, separated by commas"
     )
-    dev: bool = _setting(False, "Accept requests without a token as ACCOUNTADMIN; loopback only")
-    group_pause_ms: int = _setting(2, "Least time between two registration transactions, ms")
-    group_limit: int = _setting(512, "Most requests in one registration transaction")
-    queue_limit: int = _setting(20_000, "Most registrations waiting; more are asked to try again")
-    verify_threads: int = _setting(2, "Threads that hand blobs to the processes that verify them")
+    dev: bool = _setting(False, "Accept requests without a token as ACCOUNTADMIN; on loopback only")
+    group_pause_ms: int = _setting(2, "Minimum time between two registration transactions, ms")
+    group_limit: int = _setting(512, "Maximum number of requests in one registration transaction")
+    queue_limit: int = _setting(
+        20_000, "Maximum number of waiting registrations; clients retry beyond it"
+    )
+    verify_threads: int = _setting(2, "Threads that pass blobs to the verifying processes")
     verify_processes: int = _setting(1, "Processes that decode blobs before they are registered")
     max_body_bytes: int = _setting(64 * 1024 * 1024, "Largest request body, bytes")
     rows_timezone: str = _setting(
-        "UTC", "Row API: zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values that name none"
+        "UTC", "Row API: time zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values without one"
     )
-    rows_max_body_bytes: int = _setting(
-        32 * 1024 * 1024, "Row API: largest request as it is sent, bytes"
-    )
+    rows_max_body_bytes: int = _setting(32 * 1024 * 1024, "Row API: largest request as sent, bytes")
     rows_max_bytes: int = _setting(
-        256 * 1024 * 1024, "Row API: largest request without its compression, bytes"
+        256 * 1024 * 1024, "Row API: largest request after decompression, bytes"
     )
     rows_max_file_bytes: int = _setting(
-        256 * 1024 * 1024, "Row API: largest file of rows as it is stored, bytes"
+        256 * 1024 * 1024, "Row API: largest file of rows as stored, bytes"
     )
     rows_held_bytes: int = _setting(
-        1024 * 1024 * 1024, "Row API: memory of all rows on their way, bytes; others wait"
+        1024 * 1024 * 1024, "Row API: memory of all uncommitted rows, bytes; further requests wait"
     )
     rows_requests_per_s: int = _setting(
-        0, "Row API: most requests of a channel in a second; 0: any number"
+        0, "Row API: maximum requests per channel and second; 0: no limit"
     )
     rows_flush_ms: int = _setting(
-        0, "Row API: how long the official SDK gathers rows, ms; 0: as long as it likes"
+        0, "Row API: time for which the official SDK gathers rows, ms; 0: the SDK decides"
     )
-    migrate: bool = _setting(True, "Migrate in the background while serving")
-    migrate_interval_s: float = _setting(30.0, "Time between two looks for chunks to migrate, s")
-    migrate_min_bytes: int = _setting(16 * 1024 * 1024, "Backlog that is migrated, bytes of chunks")
-    migrate_max_chunks: int = _setting(500, "Backlog that is migrated, in chunks")
-    migrate_max_age_s: float = _setting(60.0, "Age of the oldest chunk that is migrated, s")
-    compact: bool = _setting(True, "Join small native files in the migrator's process")
-    compact_interval_s: float = _setting(300.0, "Time between two looks for small files, s")
-    compact_target_bytes: int = _setting(128 * 1024 * 1024, "Size of a native file aimed at, bytes")
-    compact_min_files: int = _setting(8, "Small files of about a size that are joined")
+    migrate: bool = _setting(True, "Migrate chunks to native files in the background")
+    migrate_interval_s: float = _setting(30.0, "Time between two checks for chunks to migrate, s")
+    migrate_min_bytes: int = _setting(
+        16 * 1024 * 1024, "Backlog of a table that starts a migration, bytes"
+    )
+    migrate_max_chunks: int = _setting(500, "Backlog of a table that starts a migration, chunks")
+    migrate_max_age_s: float = _setting(60.0, "Age of the oldest chunk that starts a migration, s")
+    compact: bool = _setting(True, "Compact small native files in the background")
+    compact_interval_s: float = _setting(300.0, "Time between two checks for small files, s")
+    compact_target_bytes: int = _setting(128 * 1024 * 1024, "Target size of a native file, bytes")
+    compact_min_files: int = _setting(
+        8, "Number of small files of similar size that starts a compaction"
+    )
     compact_memory_bytes: int = _setting(
-        256 * 1024 * 1024, "Rows that are held while files are joined, bytes"
+        256 * 1024 * 1024, "Memory for rows during a compaction, bytes"
     )
-    lease_s: float = _setting(60.0, "How long a migrator that died keeps others waiting, s")
+    lease_s: float = _setting(
+        60.0,
+        "Lifetime of a migrator's lease, s; another migrator waits this long for a crashed one",
+    )
     retention_s: float = _setting(
-        3600.0, "How long migrated blobs and old snapshots are kept, s; more than 3000"
+        3600.0, "Retention of migrated blobs and old snapshots, s; more than 3000"
     )
     channel_idle_s: float = _setting(
-        30 * 86_400.0, "After how long without rows a channel expires with its token, s; 0: never"
+        30 * 86_400.0, "Idle time after which a channel and its offset token expire, s; 0: never"
     )
-    history_retention_s: float = _setting(
-        30 * 86_400.0, "How long it is kept who opened and dropped which channel, s"
-    )
+    history_retention_s: float = _setting(30 * 86_400.0, "Retention of the channel history, s")
     cleanup_interval_s: float = _setting(60.0, "Time between two clean-ups, s")
     backlog_max_chunks: int = _setting(
-        0, "Chunks waiting in a table from which on it asks clients to wait; 0: any number"
+        0, "Backlog of a table beyond which its clients must wait, chunks; 0: no limit"
     )
     backlog_max_bytes: int = _setting(
-        0, "Bytes waiting in a table from which on it asks clients to wait; 0: any number"
+        0, "Backlog of a table beyond which its clients must wait, bytes; 0: no limit"
     )
     metrics_token_file: str = _setting(
-        "", "File with the token that readers of /metrics present; empty: everybody may read"
+        "", "File with the bearer token of /metrics; empty: no token needed"
     )
-    drain_s: float = _setting(10.0, "How long a stopping service waits for open requests, s")
+    drain_s: float = _setting(10.0, "Time that a stopping service waits for open requests, s")
     user_code_memory_bytes: int = _setting(
-        4 * 1024 * 1024 * 1024, "COPY: memory of the process that runs code of users, bytes"
+        4 * 1024 * 1024 * 1024, "COPY: memory of the process that runs user code, bytes"
     )
     user_code_output_bytes: int = _setting(
         1024 * 1024 * 1024,
-        "COPY: most that a user's filter emits beyond 1,000 times its input, bytes",
+        "COPY: output limit of a user's filter beyond 1,000 times its input, bytes",
     )
-    user_code_call_s: float = _setting(
-        600.0, "COPY: longest time that code of users runs without returning, s"
-    )
-    log_level: str = _setting("info", "debug, info, warning or error")
-    log_format: str = _setting("text", "How the log is written: text, or json (an object a line)")
+    user_code_call_s: float = _setting(600.0, "COPY: longest call of user code, s")
+    log_level: str = _setting("info", "Log level: debug, info, warning or error")
+    log_format: str = _setting("text", "Log format: text, or json (one object per line)")
 
     @classmethod
-    def load(cls, data_dir: str | os.PathLike[str] | None = None, **overrides: object) -> Settings:
-        """Settle every setting; `overrides` that are None count as not given.
+    def load(
+        cls,
+        data_dir: str | os.PathLike[str] | None = None,
+        *,
+        config_file: str | os.PathLike[str] | None = None,
+        **overrides: object,
+    ) -> Settings:
+        """Return the settings of this process.
+
+        Args:
+            data_dir: Overrides the setting of this name.
+            config_file: Configuration file. None: the one that `find_config_file` returns.
+            overrides: Settings by name. None: not given.
 
         Raises:
-            ConfigurationError: An unknown name, or a value that does not fit.
+            ConfigurationError: If a name is unknown or a value is invalid.
+            InvalidConfigFile: If the configuration file is invalid.
         """
-        return cls.from_environment(os.environ, data_dir=data_dir, **overrides)
+        file = load_config_file(config_file)
+        return cls.from_environment(os.environ, file=file, data_dir=data_dir, **overrides)
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str], **overrides: object) -> Settings:
-        """Like `load`, from the mapping given instead of the process's environment.
+    def from_environment(
+        cls, environment: Mapping[str, str], *, file: ConfigFile | None = None, **overrides: object
+    ) -> Settings:
+        """Return settings from these variables and this configuration file only.
 
         Raises:
-            ConfigurationError: An unknown name, or a value that does not fit.
+            ConfigurationError: If a name is unknown or a value is invalid.
+            InvalidConfigFile: If the configuration file is invalid.
         """
         fields = {each.name: each for each in dataclasses.fields(cls)}
-        values: dict[str, object] = {}
+        values = {} if file is None else _read_file_values(file, fields)
         for name, each in fields.items():
             text = environment.get(variable_for_setting(name))
             if text is not None:
                 values[name] = _parse_value(name, text, each.default)
         for name, value in overrides.items():
             if name not in fields:
-                raise ConfigurationError(setting=name, reason="there is no such setting")
+                raise ConfigurationError(setting=name, reason="unknown setting")
             if value is not None:
                 values[name] = _parse_value(name, value, fields[name].default)
         return _validate_settings(cls(**_fill_path_defaults(values)))  # type: ignore[arg-type]
 
     @property
     def public_host_names(self) -> frozenset[str]:
-        """The names of `public_hosts`, in lower case."""
+        """The host names of `public_hosts`, in lower case."""
         names = (each.strip().rstrip(".").lower() for each in self.public_hosts.split(","))
         return frozenset(name for name in names if name)
 
     @property
     def listens_on_loopback(self) -> bool:
-        """Whether only this machine can reach the service."""
+        """True if only this machine can reach the service."""
         return self.host in _LOOPBACK_HOSTS or self.host.startswith("127.")
 
     def list_reserved_paths(self) -> tuple[str, ...]:
-        """Return the files and folders of the deployment, in which no output may lie."""
+        """Return the files and folders of the installation, where commands must not write."""
         catalog = self.catalog_url.partition("?")[0]
         files = [catalog.removeprefix("sqlite:///")] if catalog.startswith("sqlite:///") else []
         places = [str(self.data_dir), self.stage_url, self.warehouse_url]
@@ -231,8 +278,9 @@ class Settings:
         return tuple(dict.fromkeys(places))
 
     def to_environment(self) -> dict[str, str]:
-        """Return the variables with which a child process gets the same settings."""
-        texts: dict[str, str] = {}
+        """Return the environment variables that give a child process the same settings."""
+        # The values are those of the configuration file already.
+        texts = {CONFIG_FILE_VARIABLE: ""}
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
             texts[variable_for_setting(each.name)] = (
@@ -241,26 +289,28 @@ class Settings:
         return texts
 
 
-# Set for children of a service: their standard input is a pipe that closes with the service.
+# Set for child processes of a service. Their standard input is a pipe that closes with the service.
 PARENT_PIPE_VARIABLE = "SNOWMELT_PARENT_PIPE"
 
 
 def has_parent_pipe() -> bool:
-    """Tell whether a service started this process and holds the other end of standard input."""
+    """Return True if a service started this process and holds the other end of its input."""
     return PARENT_PIPE_VARIABLE in os.environ
 
 
 def copy_environment() -> dict[str, str]:
-    """Return a copy of this process's environment, to start a child with."""
+    """Return a copy of the environment of this process, for a child process."""
     return dict(os.environ)
 
 
-# Settings of tests and of single parts, which are read where they are used.
-_NON_SETTING_VARIABLES = frozenset({PARENT_PIPE_VARIABLE, "SNOWMELT_FAULT"})
+# Variables that are read where they are used.
+_NON_SETTING_VARIABLES = frozenset(
+    {PARENT_PIPE_VARIABLE, CONFIG_FILE_VARIABLE, PROFILE_VARIABLE, "SNOWMELT_FAULT"}
+)
 
 
 def find_unknown_variables() -> list[str]:
-    """Return the variables of the environment that look like settings and are none, sorted."""
+    """Return the variables with the prefix of settings that are no settings, sorted."""
     known = {variable_for_setting(each.name) for each in dataclasses.fields(Settings)}
     return sorted(
         name
@@ -269,13 +319,23 @@ def find_unknown_variables() -> list[str]:
     )
 
 
+def describe_unknown_variables() -> Iterator[str]:
+    """Yield a warning for each variable that looks like a setting and is none."""
+    known = [variable_for_setting(each.name) for each in dataclasses.fields(Settings)]
+    for name in find_unknown_variables():
+        # The names share a prefix, so only near matches say something.
+        close = difflib.get_close_matches(name, known, n=1, cutoff=_SIMILARITY_CUTOFF)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        yield f"Unknown setting {name} in the environment, ignored.{hint}"
+
+
 def variable_for_setting(setting: str) -> str:
-    """Return the environment variable that a setting is given in."""
+    """Return the environment variable of a setting."""
     return _VARIABLE_PREFIX + setting.upper()
 
 
 def read_environment_variable(name: str) -> str | None:
-    """Return a variable that somebody refers to by its name, None where it is not set."""
+    """Return an environment variable, None if it is not set."""
     return os.environ.get(name)
 
 
@@ -283,9 +343,9 @@ _NUMBA_CACHE_VARIABLE = "NUMBA_CACHE_DIR"
 
 
 def set_numba_cache_dir(folder: Path, *, package: Path = Path(__file__).parent / "kernels") -> None:
-    """Let compiled queries be kept in a folder where they cannot lie beside the package.
+    """Store compiled kernels in `folder` if the folder of the package is read-only.
 
-    To be called before numba is first imported; where `NUMBA_CACHE_DIR` is set, that stands.
+    Call it before numba is imported. It does nothing if `NUMBA_CACHE_DIR` is set.
     """
     if _NUMBA_CACHE_VARIABLE in os.environ:
         return
@@ -297,8 +357,80 @@ def set_numba_cache_dir(folder: Path, *, package: Path = Path(__file__).parent /
         os.environ[_NUMBA_CACHE_VARIABLE] = str(folder)
 
 
+# Settings with a path or a URL, which in the configuration file start at its folder.
+_PATH_SETTINGS = (
+    *("data_dir", "keys_dir", "objects_dir", "secrets_dir", "stage_url", "warehouse_url"),
+    *("tls_cert", "tls_key", "metrics_token_file"),
+)
+_TOML_TYPES: dict[type, tuple[type | UnionType, str]] = {
+    bool: (bool, "true or false"),
+    int: (int, "an integer"),
+    float: (int | float, "a number"),
+}
+
+
+def get_toml_type(default: object) -> tuple[type | UnionType, str]:
+    """Return the type that a setting has in the configuration file, and its name."""
+    return _TOML_TYPES.get(type(default), (str, "a string"))
+
+
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number"}
+
+
+def make_config_file_schema() -> dict[str, object]:
+    """Return the JSON schema of `snowmelt.toml`."""
+    settings = {
+        each.name: {
+            "type": _JSON_TYPES.get(type(each.default), "string"),
+            "description": each.metadata["about"],
+        }
+        | ({"enum": list(_ALLOWED_VALUES[each.name])} if each.name in _ALLOWED_VALUES else {})
+        for each in dataclasses.fields(Settings)
+    }
+    profile = {
+        name: {"type": "string", "description": about} for name, about in PROFILE_KEYS.items()
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": CONFIG_FILE_NAME,
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "settings": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": settings,
+            },
+            "profiles": {
+                "type": "object",
+                "additionalProperties": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": profile,
+                },
+            },
+        },
+    }
+
+
+def _read_file_values(
+    file: ConfigFile, fields: Mapping[str, dataclasses.Field[object]]
+) -> dict[str, object]:
+    check_keys(file.path, "setting", file.settings, fields)
+    values = dict(file.settings)
+    for name, value in values.items():
+        wanted, meaning = get_toml_type(fields[name].default)
+        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+            reason = f"setting {name} must be {meaning}, not {value!r}"
+            raise InvalidConfigFile(path=file.locate(name), reason=reason)
+        if name in _PATH_SETTINGS:
+            values[name] = file.resolve_path(str(value))
+        values[name] = _parse_value(name, values[name], fields[name].default)
+    return values
+
+
 def _fill_path_defaults(values: dict[str, object]) -> dict[str, object]:
-    """Fill the places that depend on the data folder; all of them absolute."""
+    """Return the values with default locations inside the data folder, as absolute paths."""
     data_dir = Path(str(values.get("data_dir", "snowmelt-data"))).expanduser().absolute()
 
     def placed(name: str, default: str) -> Path:
@@ -320,33 +452,33 @@ def _fill_path_defaults(values: dict[str, object]) -> dict[str, object]:
 
 def _validate_settings(settings: Settings) -> Settings:
     if settings.verify not in {"footer", "full", "off"}:
-        raise ConfigurationError(setting="verify", reason="it is either full or footer")
+        raise ConfigurationError(setting="verify", reason="expected full or footer")
     if settings.verify == "off" and not settings.listens_on_loopback:
         raise ConfigurationError(
-            setting="verify", reason="off is for measurements, on loopback only"
+            setting="verify", reason="off is allowed on loopback only, for measurements"
         )
     for setting, port in (("port", settings.port), ("s3_port", settings.s3_port)):
         if not 0 <= port < 65536:
-            raise ConfigurationError(setting=setting, reason="it lies between 0 and 65535")
+            raise ConfigurationError(setting=setting, reason="expected a port from 0 to 65535")
     for setting, choices in _ALLOWED_VALUES.items():
         if getattr(settings, setting) not in choices:
-            reason = f"it is {', '.join(choices[:-1])} or {choices[-1]}"
+            reason = f"expected {', '.join(choices[:-1])} or {choices[-1]}"
             raise ConfigurationError(setting=setting, reason=reason)
     for name in Settings.__dataclass_fields__:
         value = getattr(settings, name)
         if not isinstance(value, int | float):
             continue
         if not math.isfinite(value):
-            raise ConfigurationError(setting=name, reason=f"{value} is not a number")
+            raise ConfigurationError(setting=name, reason=f"expected a finite number, got {value}")
         if value < 0:
-            raise ConfigurationError(setting=name, reason="it cannot be negative")
+            raise ConfigurationError(setting=name, reason="expected 0 or more")
         if name in _POSITIVE_SETTINGS and not value:
-            raise ConfigurationError(setting=name, reason="it must be more than 0")
+            raise ConfigurationError(setting=name, reason="expected more than 0")
     return settings
 
 
 def _parse_value(name: str, value: object, default: object) -> object:
-    """Return `value` (often text) in the type of the default."""
+    """Return `value`, usually text, in the type of the default."""
     try:
         match default:
             case bool():
@@ -361,4 +493,5 @@ def _parse_value(name: str, value: object, default: object) -> object:
                 return str(value)
     except (KeyError, ValueError):
         wanted = "yes or no" if isinstance(default, bool) else "a number"
-        raise ConfigurationError(setting=name, reason=f"{value!r} is not {wanted}") from None
+        reason = f"expected {wanted}, got {value!r}"
+        raise ConfigurationError(setting=name, reason=reason) from None

@@ -7,7 +7,7 @@ import os
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from cryptography.hazmat.primitives import serialization
 
@@ -51,7 +51,7 @@ class EmbeddedService:
             ConfigurationError: Settings that do not go together.
         """
         # The port is free unless given; nothing outside needs to know it.
-        chosen = {
+        chosen: dict[str, Any] = {
             "port": 0,
             "s3_port": 0,
             "migrate": False,

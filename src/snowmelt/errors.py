@@ -198,6 +198,14 @@ class ConfigurationError(UserError, code="configuration"):
     """Setting {setting}: {reason}."""
 
 
+class InvalidConfigFile(ConfigurationError, code="config_file_invalid"):
+    """Invalid configuration file {path}: {reason}."""
+
+
+class ProfileNotFound(ConfigurationError, code="profile_not_found"):
+    """Profile {name} not found in {path}. Profiles: {names}."""
+
+
 # Rows, values and statements.
 
 
@@ -219,6 +227,10 @@ class RowTooLarge(InvalidRow, sdk_code="0031"):
 
 class StatementError(UserError):
     """{reason} (line {line}, column {column})."""
+
+
+class StatementFailed(UserError):
+    """Statement failed: {reason}."""
 
 
 class Unsupported(UserError, response_code=6):

@@ -8,14 +8,14 @@ from snowmelt.config import Settings, variable_for_setting
 
 # Headings, each with the first setting beneath it.
 HEADINGS = {
-    "data_dir": "Where everything is, and where it listens",
+    "data_dir": "Locations and ports",
     "s3_port": "The S3 endpoint",
     "select_dialect": "S3 Select",
     "catalog_url": "Catalog, stage, warehouse, keys",
-    "verify": "What is taken in",
+    "verify": "Verification and registration",
     "rows_timezone": "The row API",
     "migrate": "Migration and maintenance",
-    "retention_s": "What is kept, and how much may wait",
+    "retention_s": "Retention and back-pressure",
     "metrics_token_file": "Operation",
 }
 # What follows from the data folder where nothing is given.

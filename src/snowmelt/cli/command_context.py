@@ -10,14 +10,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from snowmelt.config import Settings
+from snowmelt.config import Settings, read_environment_variable
+from snowmelt.config_file import PROFILE_VARIABLE, Profile, find_profile
+from snowmelt.errors import UserError
 from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.client.client import Client
+    from snowmelt.client.statements import StatementClient
     from snowmelt.loaders.copy_job import CopyContext
 
 
@@ -28,6 +31,14 @@ def add_global_options(parser: argparse.ArgumentParser, *, is_top_level: bool = 
     """
     absent = None if is_top_level else argparse.SUPPRESS
     group = parser.add_argument_group("everywhere")
+    group.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        default=absent,
+        help="configuration file (default: SNOWMELT_CONFIG; snowmelt.toml in the current folder, "
+        "~/.config/snowmelt or /etc/snowmelt)",
+    )
     group.add_argument(
         "--data-dir",
         metavar="FOLDER",
@@ -72,12 +83,14 @@ def run_action(options: argparse.Namespace) -> int:
 
 
 def load_settings(options: argparse.Namespace, **overrides: object) -> Settings:
-    """Settle the settings of a command; `overrides` are its own options, None for not given.
+    """Return the settings of a command; `overrides` are its own options. None: not given.
 
     Raises:
-        ConfigurationError: A value does not fit.
+        ConfigurationError: If a value is invalid.
     """
-    return Settings.load(options.data_dir, catalog_url=options.catalog, **overrides)
+    return Settings.load(
+        options.data_dir, config_file=options.config, catalog_url=options.catalog, **overrides
+    )
 
 
 @contextlib.contextmanager
@@ -115,41 +128,170 @@ def may_have_catalog(settings: Settings) -> bool:
 
 
 def add_statement_options(parser: argparse.ArgumentParser) -> None:
-    """Describe as whom a statement runs, and where its names are."""
-    parser.add_argument("--role", help="run as this role (default: ACCOUNTADMIN)")
-    parser.add_argument("--database", help="where names without a database are")
-    parser.add_argument("--schema", help="where names without a schema are (default: PUBLIC)")
+    """Add the options for the role of a statement and for names in short."""
+    parser.add_argument(
+        "--role",
+        help="role of the statements (default: ACCOUNTADMIN; with --url or --profile, the role of "
+        "the profile or the default role of the user)",
+    )
+    parser.add_argument("--database", help="database of names without one")
+    parser.add_argument("--schema", help="schema of names without one (default: PUBLIC)")
 
 
-def add_service_options(group: argparse._ArgumentGroup) -> None:
-    """Describe where the service is, and as whom it is written to."""
+_DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+def add_service_options(group: argparse._ArgumentGroup, *, is_optional: bool = False) -> None:
+    """Add the options for the address of the service and the credentials of the user.
+
+    With `is_optional` the command works on the catalog unless --url or --profile is given.
+    """
+    default = "none: open the catalog" if is_optional else _DEFAULT_URL
+    group.add_argument("--url", help=f"address of the service (default: {default})")
     group.add_argument(
-        "--url", default="http://127.0.0.1:8080", help="its streaming API (default: %(default)s)"
+        "--profile",
+        help="profile in the configuration file with address, user, key and role (default: "
+        "SNOWMELT_PROFILE" + (")" if is_optional else ", else the profile `default`)"),
     )
-    group.add_argument("--user", help="needed unless it was started with --dev")
+    group.add_argument("--user", help="user; required unless the service runs with --dev")
     group.add_argument(
-        "--private-key", type=Path, metavar="FILE", help="the user's, as `snowmelt user add` writes"
+        "--private-key",
+        type=Path,
+        metavar="FILE",
+        help="private key of the user, as written by `snowmelt user add`",
     )
     group.add_argument(
-        "--ca-file", type=Path, metavar="FILE", help="authority of its certificate, if not known"
+        "--ca-file",
+        type=Path,
+        metavar="FILE",
+        help="certificate authority of the service (default: those of the system)",
+    )
+
+
+class _ServiceArguments(NamedTuple):
+    url: str
+    user: str | None
+    private_key: Path | None
+    role: str | None
+    ca_file: str | None
+
+
+def _resolve_service(options: argparse.Namespace) -> _ServiceArguments:
+    """Join options and profile.
+
+    An address on the command line does not get the credentials of a profile that is not named
+    there.
+    """
+    profile = None
+    if options.profile is not None or options.url is None:
+        profile = find_profile(options.profile, options.config)
+    found = profile or Profile(name="")
+    key = options.private_key or found.private_key
+    return _ServiceArguments(
+        options.url or found.url or _DEFAULT_URL,
+        options.user or found.user,
+        None if key is None else Path(key),
+        vars(options).get("role") or found.role,
+        None if (ca := options.ca_file or found.ca_file) is None else str(ca),
     )
 
 
 def create_client(options: argparse.Namespace) -> Client:
-    """Return a client by these options and `--role`.
+    """Return a client by the options of `add_service_options` and `--role`.
 
     Raises:
-        ConfigurationError: The URL, the key or the file of certificates is none.
+        ConfigurationError: If address, key, certificates or profile are invalid.
     """
     from snowmelt.client.client import Client
 
-    return Client(
-        options.url,
-        user=options.user,
-        private_key=options.private_key,
-        role=options.role,
-        ca_file=options.ca_file,
+    url, user, key, role, ca_file = _resolve_service(options)
+    return Client(url, user=user, private_key=key, role=role, ca_file=ca_file)
+
+
+class StatementOutput(NamedTuple):
+    """Columns and rows of a statement, or its message and no columns."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    message: str
+
+
+StatementRunner = Callable[[str], StatementOutput]
+
+
+def is_remote(options: argparse.Namespace) -> bool:
+    """Return True if a statement command works on a service, not on the catalog.
+
+    Raises:
+        UserError: If options of both are given.
+    """
+    remote = options.url is not None or options.profile is not None
+    if not remote:
+        remote = bool(read_environment_variable(PROFILE_VARIABLE))
+    elif options.catalog is not None or options.data_dir is not None:
+        raise UserError("--url and --profile exclude --catalog and --data-dir. Give one of them.")
+    return remote
+
+
+@contextlib.contextmanager
+def opening_statement_runner(
+    options: argparse.Namespace, *, creates_catalog: bool = False
+) -> Iterator[StatementRunner]:
+    """Open what runs the statements of a command: the catalog, or the service of `--url`.
+
+    Raises:
+        ConfigurationError: If there is no catalog and `creates_catalog` is false, or address, key
+            or profile are invalid.
+    """
+    names = vars(options)
+    role, database, schema = (names.get(name) for name in ("role", "database", "schema"))
+    if is_remote(options):
+        with opening_statement_client(options) as client:
+            yield lambda text: _execute_remotely(client, text)
+        return
+    from snowmelt.catalog.statements.executor import execute_statement
+
+    with opening_catalog(load_settings(options), create=creates_catalog) as catalog:
+
+        def execute(text: str) -> StatementOutput:
+            result = execute_statement(
+                catalog,
+                text,
+                role=None if role is None else to_internal_name(role),
+                default_database=database,
+                default_schema=schema,
+            )
+            return StatementOutput(result.columns, result.rows, result.message)
+
+        yield execute
+
+
+def opening_statement_client(options: argparse.Namespace) -> StatementClient:
+    """Return the client of the statement API by the options of a command; it is a context manager.
+
+    Raises:
+        ConfigurationError: If address, key, certificates or profile are invalid.
+    """
+    from snowmelt.client.statements import StatementClient
+
+    url, user, key, role, ca_file = _resolve_service(options)
+    names = vars(options)
+    return StatementClient(
+        url,
+        user=user,
+        private_key=key,
+        role=role,
+        database=names.get("database"),
+        schema=names.get("schema"),
+        ca_file=ca_file,
     )
+
+
+def _execute_remotely(client: StatementClient, text: str) -> StatementOutput:
+    columns, rows = client.execute(text)
+    if columns == ("status",) and len(rows) == 1:
+        return StatementOutput((), (), str(rows[0][0]))
+    return StatementOutput(columns, rows, "")
 
 
 @contextlib.contextmanager

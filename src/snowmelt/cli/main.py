@@ -22,6 +22,7 @@ from snowmelt.cli.command_context import add_global_options
 from snowmelt.errors import MissingExtra, SnowmeltError
 
 _COMMANDS = (
+    "init",
     "serve",
     "sql",
     "copy",
@@ -42,6 +43,7 @@ _COMMANDS = (
     "doctor",
     "warm",
     "demo",
+    "completion",
     "version",
 )
 _DESCRIPTION = (
@@ -208,7 +210,7 @@ def _build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
         )
         command.add_arguments(subparser)
         add_global_options(subparser)
-        subparser.set_defaults(command=command, command_parser=subparser)
+        subparser.set_defaults(command=command, command_parser=subparser, main_parser=parser)
     return parser
 
 

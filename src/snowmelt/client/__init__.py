@@ -3,6 +3,7 @@
 `client`: public `Client`, which opens channels and commits their rows in the background.
 `settings`: options of a client, their defaults and validation.
 `auth`: OAuth and key-pair tokens for the service.
+`connection`: from the arguments of a client to its transport.
 `transport`: HTTP requests to the service with kept-alive connections, tokens and retries.
 `service_requests`: configure, open, status, evolve and drop requests.
 `channel`: public `Channel`, which validates and converts inserted rows.
@@ -17,5 +18,6 @@
 `registrar`: registration of staged chunks, retries and rejections.
 `counters_and_metrics`: status of channels and clients, and OpenTelemetry metrics.
 `source_streaming`: sources with positions into a channel, each row exactly once.
+`statements`: public `StatementClient`, which runs SQL statements over HTTP.
 `line_source`: files of lines as a source for `source_streaming`.
 """

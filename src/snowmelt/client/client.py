@@ -13,14 +13,7 @@ from types import TracebackType
 from typing import Self, Unpack
 from zoneinfo import ZoneInfo
 
-from snowmelt.client.auth import (
-    CallbackTokenProvider,
-    KeyPairTokenProvider,
-    OAuth,
-    RefreshTokenProvider,
-    TokenProvider,
-    load_private_key,
-)
+from snowmelt.client.auth import OAuth
 from snowmelt.client.blob_builder import BlobStager
 from snowmelt.client.channel import Channel, ClientComponents, OnError
 from snowmelt.client.channel_state import (
@@ -30,6 +23,7 @@ from snowmelt.client.channel_state import (
     check_offset_token,
     split_table_name,
 )
+from snowmelt.client.connection import make_transport
 from snowmelt.client.counters_and_metrics import ClientStatus, publish_client_metrics
 from snowmelt.client.error_table_writer import ErrorTableWriter
 from snowmelt.client.flush_scheduling import FlushScheduler
@@ -39,8 +33,9 @@ from snowmelt.client.schema_refresh import SchemaRefresher, failure_from_status
 from snowmelt.client.service_requests import ApiClient, ChannelName
 from snowmelt.client.settings import ClientOptions, ClientSettings, parse_compatibility
 from snowmelt.client.stage import open_stage
-from snowmelt.client.transport import ServiceAddress, Transport, make_ssl_context, parse_service_url
-from snowmelt.errors import ClientClosed, ConfigurationError, SnowmeltError
+from snowmelt.client.transport import Transport
+from snowmelt.config_file import find_profile
+from snowmelt.errors import ClientClosed, ConfigurationError, ProfileNotFound, SnowmeltError
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Compatibility, TableName, to_internal_name
 from snowmelt.wire.streaming import ResponseCode
@@ -86,17 +81,13 @@ class Client:
         self._settings = settings = ClientSettings(**options)
         self._process_id = os.getpid()
         self._closed = False
-        service = parse_service_url(url)
-        tokens = (
-            _make_key_pair_provider(service, user, private_key, settings)
-            if oauth is None
-            else _make_oauth_provider(
-                service, oauth, settings, is_exclusive=user is None is private_key
-            )
-        )
-        timeout_s = max(settings.request_timeout.total_seconds(), 1)
-        transport = Transport(
-            service, tokens, settings.clock, timeout_s=timeout_s, ca_file=settings.ca_file
+        transport = make_transport(
+            url,
+            settings,
+            user=user,
+            private_key=private_key,
+            oauth=oauth,
+            timeout_s=max(settings.request_timeout.total_seconds(), 1),
         )
         try:
             self._connect(transport, role)
@@ -347,41 +338,6 @@ class Client:
             raise ClientClosed("This process was forked from the client's; make one of its own.")
 
 
-def _make_key_pair_provider(
-    service: ServiceAddress,
-    user: str | None,
-    private_key: str | bytes | Path | None,
-    settings: ClientSettings,
-) -> TokenProvider | None:
-    if user is None and private_key is None:
-        return None
-    if user is None or private_key is None:
-        missing = "user" if user is None else "private_key"
-        raise ConfigurationError(setting=missing, reason="user and private_key go together")
-    account = settings.account or service.account
-    return KeyPairTokenProvider(account, user, load_private_key(private_key), settings.clock)
-
-
-def _make_oauth_provider(
-    service: ServiceAddress,
-    oauth: OAuth | str | Callable[[], str],
-    settings: ClientSettings,
-    *,
-    is_exclusive: bool,
-) -> TokenProvider:
-    if not is_exclusive:
-        raise ConfigurationError(
-            setting="oauth",
-            reason="it takes the place of user and private_key; give one of the two",
-        )
-    if not isinstance(oauth, OAuth):
-        return CallbackTokenProvider(oauth)
-    endpoint = oauth.token_endpoint or f"{service.url}/oauth/token-request"
-    return RefreshTokenProvider(
-        oauth, endpoint, settings.clock, ssl_context=make_ssl_context(settings.ca_file)
-    )
-
-
 def _parse_on_error(mode: OnError | str) -> OnError:
     try:
         return OnError(mode)
@@ -398,3 +354,41 @@ def _parse_time_zone(zone: str | ZoneInfo) -> ZoneInfo:
     except (ValueError, OSError, LookupError) as error:
         reason = f"{zone!r} is not a time zone such as Europe/Berlin"
         raise ConfigurationError(setting="default_timezone", reason=reason) from error
+
+
+def connect(
+    profile: str | None = None,
+    *,
+    config_file: str | os.PathLike[str] | None = None,
+    **options: Unpack[ClientOptions],
+) -> Client:
+    """Return a client with the address and credentials of a profile.
+
+    Args:
+        profile: Name in the configuration file. None: the one that `SNOWMELT_PROFILE` names, else
+            `default`.
+        config_file: Path of the file. None: `SNOWMELT_CONFIG`, else `snowmelt.toml` in the current
+            folder, the user's configuration folder or `/etc/snowmelt`.
+        options: As for `Client`; they override the profile.
+
+    Raises:
+        ProfileNotFound: If there is no such profile.
+        InvalidConfigFile: If the file is invalid.
+        ConfigurationError: If the profile has no `url`, or a value of it is invalid.
+        SnowmeltError: As for `Client`.
+    """
+    found = find_profile(profile, config_file)
+    if found is None:
+        raise ProfileNotFound(
+            "Profile not found: name one, or add [profiles.default] to snowmelt.toml.", name=None
+        )
+    if found.url is None:
+        raise ConfigurationError(setting=f"profiles.{found.name}.url", reason="it is missing")
+    options.setdefault("ca_file", found.ca_file)
+    return Client(
+        found.url,
+        user=found.user,
+        private_key=None if found.private_key is None else Path(found.private_key),
+        role=found.role,
+        **options,
+    )

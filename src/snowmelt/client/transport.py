@@ -166,6 +166,17 @@ class Transport:
                 raise refusal
             self.wait_before_retry(backoff, self.make_unavailable_error(str(refusal)))
 
+    def post_once(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Send a request that must not arrive twice; return HTTP status and body of the answer.
+
+        Raises:
+            ServiceUnavailable: If no answer came; its cause says why.
+        """
+        # On a kept-alive connection a lost answer could not be told from a stale connection.
+        self._close_pooled_connections()
+        reply = self._post_with_token(path, body)
+        return reply.status, reply.body
+
     def wait_before_retry(self, backoff: Backoff, failure: ServiceUnavailable) -> None:
         """Wait before the next attempt.
 

@@ -8,6 +8,7 @@
 `middleware`: checks of every request and dispatch to the fast routes.
 `auth`: authentication by key-pair JWT, OAuth token or access key.
 `streaming_routes`: the streaming v1 API and schema evolution.
+`statement_routes`: the statement API, SQL over HTTP.
 `rows`: the row API (streaming v2).
 `s3`: the S3 endpoint.
 `error_responses`: errors as HTTP status and JSON.

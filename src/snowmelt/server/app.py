@@ -42,6 +42,7 @@ from snowmelt.server.rows.components import RowApiComponents, SharedComponents, 
 from snowmelt.server.rows.in_flight_appends import InFlightAppends
 from snowmelt.server.rows.routes import make_row_routes
 from snowmelt.server.settings_validation import check_settings, has_remote_clients
+from snowmelt.server.statement_routes import StatementRoutes
 from snowmelt.server.streaming_routes import StreamingRoutes
 from snowmelt.server.sts_stage_locator import choose_tls_upload_locator, make_sts_stage_locator
 from snowmelt.storage.local_store import LocalStore
@@ -231,6 +232,7 @@ def _make_upload_locator(settings: Settings, keyring: KeyRing, clock: Clock) -> 
 def create_app(service: ServiceComponents) -> ServiceMiddleware:
     """Return the ASGI application of a service."""
     streaming = StreamingRoutes(service.channel_service, service.registrar, service.threads)
+    statements = StatementRoutes(service.database, service.settings, service.clock, service.threads)
     checks = RequestChecks(
         authenticator=service.authenticator,
         threads=service.threads,
@@ -249,7 +251,7 @@ def create_app(service: ServiceComponents) -> ServiceMiddleware:
     )
     front = ServiceMiddleware(
         app,
-        post_routes=streaming.make_post_routes(),
+        post_routes=streaming.make_post_routes() | statements.make_post_routes(),
         checks=checks,
         find_app_handler=taking.find_immediate_append,
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from snowmelt.clock import Clock
-from snowmelt.config import Settings, find_unknown_variables
+from snowmelt.config import Settings, describe_unknown_variables
 from snowmelt.errors import ConfigurationError, DataFolderBusy
 from snowmelt.server.app import ServiceComponents, build_service, create_app
 from snowmelt.server.background_work import BackgroundWorkers, use_system_memory_pool
@@ -114,8 +114,8 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     """
     configure_logging(settings)
     use_system_memory_pool()
-    for name in find_unknown_variables():
-        _log.warning("%s is no setting (perhaps misspelt), and is not used", name)
+    for warning in describe_unknown_variables():
+        _log.warning("%s", warning)
     running = RunningService(settings)
     _tune_garbage_collection()
 

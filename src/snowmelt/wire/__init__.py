@@ -2,5 +2,6 @@
 
 `streaming`: requests, responses and status codes of streaming v1.
 `column_statistics`: statistics of chunks to and from their messages.
+`statements`: messages of the statement API.
 `row_api`: messages of the row API.
 """

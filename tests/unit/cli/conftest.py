@@ -32,6 +32,7 @@ def snowmelt(tmp_path: Path, monkeypatch, capfd) -> Callable[..., Finished]:
             patch.chdir(tmp_path)
             for name in [name for name in os.environ if name.startswith("SNOWMELT_")]:
                 patch.delenv(name)
+            patch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-config"))
             for name, value in settings.items():
                 patch.setenv(f"SNOWMELT_{name.upper()}", value)
             patch.setattr(sys, "stdin", io.StringIO(given))
@@ -54,6 +55,7 @@ def snowmelt(tmp_path: Path, monkeypatch, capfd) -> Callable[..., Finished]:
 def snowmelt_process(tmp_path: Path) -> Callable[..., Finished]:
     """Run `python -m snowmelt` with these arguments, otherwise as `snowmelt`."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SNOWMELT_")}
+    environment["XDG_CONFIG_HOME"] = str(tmp_path / "no-config")
 
     def run(*arguments: str, given: str | None = None, **settings: str) -> Finished:
         return subprocess.run(

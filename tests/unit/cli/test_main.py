@@ -79,7 +79,7 @@ def test_what_would_be_passed_over_is_said(snowmelt, snowmelt_process):
     assert (ended.returncode, "--s3-port 0 leaves out" in ended.stderr) == (1, True)
     ended = snowmelt_process("serve", leese_s="5", stage_url="nowhere://x", s3_port="0")
     assert ended.returncode == 1
-    assert "SNOWMELT_LEESE_S is no setting" in ended.stderr
+    assert "Unknown setting SNOWMELT_LEESE_S in the environment" in ended.stderr
 
 
 def test_a_file_that_is_not_there_is_named(snowmelt):
@@ -164,7 +164,10 @@ def test_the_version_is_an_option_too(snowmelt):
         (["user", "ad", "x"], "unknown action 'ad'. Did you mean add?"),
         (["sql", "--formt=json", "x"], "unknown argument '--formt=json'. Did you mean --format?"),
         (["sql", "--format", "jsn", "x"], "unknown value 'jsn'. Did you mean json?"),
-        (["user", "add", "x", "--rle", "y"], "unknown argument '--rle'. Did you mean --role?"),
+        (
+            ["user", "add", "x", "--key-uot", "y"],
+            "unknown argument '--key-uot'. Did you mean --key-out?",
+        ),
         (["sql", "--format", "xml", "x"], "unknown value 'xml'. Valid: table, json, csv."),
     ],
 )

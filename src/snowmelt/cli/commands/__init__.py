@@ -1,5 +1,6 @@
 """The subcommands of `snowmelt`, one module per command.
 
+`init`: set up an installation.
 `serve`: run the service.
 `user`: add users, create access keys.
 `cert`: make a certificate authority and a server certificate.
@@ -19,8 +20,9 @@
 `metadata`: print the Iceberg metadata location of tables.
 `doctor`: check an installation.
 `demo`: run the demo.
+`warm`: compile the kernels ahead.
+`completion`: print the completion script of a shell.
 `version`: print the version.
-`warm`: kernels compiled ahead.
 
 Each module has NAME, SUMMARY, EXAMPLES, `add_arguments(parser)` and `run(options)`.
 """

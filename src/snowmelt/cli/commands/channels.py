@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from snowmelt.cli.command_context import add_action, load_settings, opening_catalog, run_action
+from snowmelt.cli.command_context import (
+    add_action,
+    add_service_options,
+    create_client,
+    is_remote,
+    load_settings,
+    opening_catalog,
+    opening_statement_runner,
+    run_action,
+)
 from snowmelt.cli.output import add_format_option, print_rows
 
 NAME = "channels"
@@ -12,40 +21,53 @@ SUMMARY = "list channels, or drop one that is no longer needed"
 EXAMPLES = """examples:
   snowmelt channels list
   snowmelt channels list --table demo.public.flights --format json
+  snowmelt channels list --url https://ingest.example.com:8080 --user loader --private-key loader.pem
   snowmelt channels drop EWR --table demo.public.flights
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="action", required=True)
-    listing = add_action(actions, "list", _list_channels, help="list channels and where they stand")
-    listing.add_argument("--table", metavar="NAME", help="those of one table only")
+    listing = add_action(
+        actions, "list", _list_channels, help="list channels and their offset tokens"
+    )
+    listing.add_argument("--table", metavar="NAME", help="list the channels of this table only")
     add_format_option(listing)
     dropping = add_action(
         actions,
         "drop",
         _drop_channel,
         help="drop a channel and forget its offset token",
-        description="Drop a channel and forget its offset token. Committed rows stay; what its "
-        "client has not committed is refused from now on.",
+        description="Drop a channel and forget its offset token. Committed rows stay. The service "
+        "rejects rows that its client has not committed.",
     )
-    dropping.add_argument("channel", help="its name, exactly as it was opened")
+    dropping.add_argument(
+        "channel", help="name of the channel, in the case that SHOW CHANNELS shows"
+    )
     dropping.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
+    for action in (listing, dropping):
+        action.add_argument("--role", help="role to act as (default: as for `snowmelt sql`)")
+        service = action.add_argument_group("a service elsewhere")
+        add_service_options(service, is_optional=True)
 
 
 run = run_action
 
 
 def _list_channels(options: argparse.Namespace) -> None:
-    from snowmelt.catalog.statements.executor import execute_statement
-
     scope = f" IN TABLE {options.table}" if options.table is not None else ""
-    with opening_catalog(load_settings(options)) as database:
-        shown = execute_statement(database, f"SHOW CHANNELS{scope}")
+    with opening_statement_runner(options) as execute:
+        shown = execute(f"SHOW CHANNELS{scope}")
     print_rows(shown.columns, shown.rows, options.format)
 
 
 def _drop_channel(options: argparse.Namespace) -> None:
+    if is_remote(options):
+        with create_client(options) as client:
+            name = options.channel.replace('"', '""')
+            client.drop_channel(f'"{name}"', table=options.table)
+        print(f"Channel {options.channel} of {options.table} dropped.")
+        return
     from snowmelt.catalog.model.records import ACCOUNTADMIN
     from snowmelt.catalog.objects.tables import find_table
     from snowmelt.catalog.sql.cursor import parse_table_name

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.command_context import (
+    add_service_options,
     add_statement_options,
+    is_remote,
     load_settings,
     make_copy_context,
     opening_catalog,
+    opening_statement_runner,
 )
 from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
@@ -28,9 +31,11 @@ EXAMPLES = """examples:
   snowmelt copy "COPY demo.public.t FROM '/data/*.csv.gz' DELIMITER ',' SKIP 1"
   snowmelt copy "COPY demo.public.t FROM STDIN PARSER fjsonparser()" < rows.json
   snowmelt copy -f load.sql --spark
+  snowmelt copy --profile production "COPY demo.public.t FROM 's3://bucket/day/*.parquet' PARQUET"
 
-The load runs in this process; with --spark it runs as a Spark job. Everything is loaded or
-nothing is. Files that the table has already are skipped, unless the statement says FORCE.
+The load runs in this process; with --spark as a Spark job; with --url or --profile on the service,
+for role ACCOUNTADMIN only. It loads all files or nothing. It skips files that the table has already,
+unless the statement says FORCE.
 """
 
 
@@ -41,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spark", action="store_true", help="run the load as a Spark job")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     add_statement_options(parser)
+    service = parser.add_argument_group("a service elsewhere, which runs the load on its machine")
+    add_service_options(service, is_optional=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,6 +57,9 @@ def run(options: argparse.Namespace) -> int:
     if (options.text is None) == (options.file is None):
         raise UserError("Give one COPY statement, or a file with -f.")
     text = options.file.read_text(encoding="utf-8") if options.text is None else options.text
+    if is_remote(options):
+        _run_remotely(options, text)
+        return 0
     settings = load_settings(options)
     with contextlib.ExitStack() as opened:
         database = opened.enter_context(opening_catalog(settings))
@@ -61,6 +71,18 @@ def run(options: argparse.Namespace) -> int:
             copied = run_copy(context, text, runner, on_progress=progress)
     print_copy_result(copied, options.format)
     return 0
+
+
+def _run_remotely(options: argparse.Namespace, text: str) -> None:
+    if options.spark:
+        raise UserError("--spark excludes --url and --profile: the service runs the load.")
+    with opening_statement_runner(options) as execute:
+        result = execute(text)
+    if options.format != "table":
+        print_rows(result.columns, result.rows, options.format)
+        return
+    for name, value in zip(result.columns, result.rows[0], strict=True):
+        print(f"{name + ':':<14} {'' if value is None else value}")
 
 
 def print_copy_result(result: CopyResult, output_format: str) -> None:

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import dataclasses
 import datetime as dt
-import difflib
 import json
 import os
 import resource
@@ -33,7 +32,7 @@ import msgspec
 
 from snowmelt.cli.command_context import load_settings, may_have_catalog, opening_catalog
 from snowmelt.clock import Clock, SystemClock
-from snowmelt.config import Settings, find_unknown_variables, variable_for_setting
+from snowmelt.config import Settings, describe_unknown_variables
 from snowmelt.errors import ConfigurationError, SnowmeltError, StageUnavailable
 from snowmelt.storage.store import Store
 
@@ -52,7 +51,6 @@ Exit code 1 if anything is wrong; what is only missing for a part of Snowmelt, o
 note. A small object is written to stage and warehouse and deleted; nothing else is changed.
 """
 _HEALTH_TIMEOUT_S = 2.0
-_SIMILARITY_CUTOFF = 0.85
 _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - asked, not bound
 
 
@@ -568,12 +566,8 @@ def check_server_settings(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _check_variables() -> Iterator[CheckResult]:
-    names = [variable_for_setting(field.name) for field in dataclasses.fields(Settings)]
-    for name in find_unknown_variables():
-        # All begin alike, which says nothing.
-        near = difflib.get_close_matches(name, names, n=1, cutoff=_SIMILARITY_CUTOFF)
-        hint = f"; {near[0]} is meant?" if near else ""
-        yield note("settings", f"{name} is set, and there is no such setting{hint}")
+    for warning in describe_unknown_variables():
+        yield note("settings", warning)
 
 
 def _check_service(settings: Settings) -> CheckResult:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snowmelt.catalog.sql.lexer import ScriptStatement
 from snowmelt.cli.command_context import (
+    StatementOutput,
+    add_service_options,
     add_statement_options,
+    is_remote,
     load_settings,
     make_copy_context,
     opening_catalog,
+    opening_statement_runner,
 )
 from snowmelt.cli.commands.copy import print_copy_result
 from snowmelt.cli.output import MAX_TABLE_ROWS, add_format_option, print_message, print_rows
@@ -30,17 +35,18 @@ _DEFAULT_ROLE = "ACCOUNTADMIN"
 _CATALOG_CREATING_STATEMENTS = (["CREATE", "DATABASE"], ["CREATE", "ROLE"], ["CREATE", "USER"])
 
 NAME = "sql"
-SUMMARY = "run SQL statements: DDL on the catalog, COPY here, queries on Spark"
+SUMMARY = "run SQL statements: definitions, COPY, and queries on Spark"
 EXAMPLES = """examples:
   snowmelt sql "CREATE DATABASE demo; CREATE TABLE demo.public.t (id NUMBER NOT NULL)"
   snowmelt sql "SHOW CHANNELS IN TABLE demo.public.t" --format json
   snowmelt sql "SELECT origin, count(*) FROM demo.public.flights GROUP BY origin"
   snowmelt sql -f tables.sql --database demo
+  snowmelt sql --profile production "SHOW TABLES IN DATABASE demo"
   echo "SHOW TABLES" | snowmelt sql
 
-Statements are separated by semicolons and run one after the other; the first that fails ends it.
-Spark starts with the first query, not for anything else.
-CREATE DATABASE, CREATE ROLE and CREATE USER create a catalog where there is none.
+Statements are separated by semicolons and run in order, up to the first that fails.
+The first query starts Spark. CREATE DATABASE, CREATE ROLE and CREATE USER create a missing catalog.
+With --url or --profile a service runs the statements with the privileges of the user.
 """
 
 
@@ -50,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("-f", "--file", type=Path, help="read the statements from this file")
     add_format_option(parser)
     add_statement_options(parser)
+    service = parser.add_argument_group("a service elsewhere, which runs all but queries")
+    add_service_options(service, is_optional=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,15 +67,30 @@ def run(options: argparse.Namespace) -> int:
     pieces = split_script(_read_script(options))
     if not pieces:
         raise UserError("There is no statement to run.")
-    settings = load_settings(options)
     with contextlib.ExitStack() as opened:
-        runner = _ScriptRunner(options, settings, opened)
+        runner = _make_script_runner(options, opened)
         for piece in pieces:
             try:
-                runner.run_statement(piece)
+                runner(piece)
             except StatementError as error:
                 raise _locate_in_script(error, piece) from None
     return 0
+
+
+def _make_script_runner(
+    options: argparse.Namespace, opened: contextlib.ExitStack
+) -> Callable[[ScriptStatement], None]:
+    if not is_remote(options):
+        return _ScriptRunner(options, load_settings(options), opened).run_statement
+    execute = opened.enter_context(opening_statement_runner(options))
+    return lambda statement: _print_result(execute(statement.text), options.format)
+
+
+def _print_result(result: StatementOutput, output_format: str) -> None:
+    if result.columns:
+        print_rows(result.columns, result.rows, output_format)
+    else:
+        print_message(result.message, output_format)
 
 
 class _ScriptRunner:
@@ -108,10 +131,9 @@ class _ScriptRunner:
             default_database=self._options.database,
             default_schema=self._options.schema,
         )
-        if result.columns:
-            print_rows(result.columns, result.rows, self._options.format)
-        else:
-            print_message(result.message, self._options.format)
+        _print_result(
+            StatementOutput(result.columns, result.rows, result.message), self._options.format
+        )
 
     def _open_catalog_database(self, statement: str = "") -> Database:
         """Open the catalog; only a statement that could be a catalog's first creates a new one.

@@ -6,15 +6,18 @@ import argparse
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from snowmelt.cli.command_context import add_action, load_settings, opening_catalog, run_action
+from snowmelt.cli.command_context import (
+    add_action,
+    add_service_options,
+    load_settings,
+    opening_catalog,
+    opening_statement_runner,
+    run_action,
+)
 from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.errors import AlreadyExists
 from snowmelt.schema.types import to_display_name, to_internal_name
-
-if TYPE_CHECKING:
-    from snowmelt.catalog.db.database import Database
 
 NAME = "user"
 SUMMARY = "add, list and drop users, replace their keys, and create access keys"
@@ -50,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     adding.add_argument(
         "--role",
+        dest="granted_role",
         metavar="ROLE",
         help="grant this role, and make it the default (default: PUBLIC alone)",
     )
@@ -93,48 +97,79 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print it as one word, a programmatic access token for the row API",
     )
+    for action in (adding, listing, dropping):
+        service = action.add_argument_group("a service elsewhere")
+        add_service_options(service, is_optional=True)
 
 
 run = run_action
 
 
 def _list_users(options: argparse.Namespace) -> None:
-    from snowmelt.catalog.statements.executor import execute_statement
-
-    with opening_catalog(load_settings(options)) as database:
-        shown = execute_statement(database, "SHOW USERS")
+    with opening_statement_runner(options) as execute:
+        shown = execute("SHOW USERS")
     print_rows(shown.columns, shown.rows, options.format)
 
 
 def _drop_user(options: argparse.Namespace) -> None:
-    from snowmelt.catalog.security.access_control import drop_user
+    with opening_statement_runner(options) as execute:
+        execute(f"DROP USER {_quote(options.name)}")
+    print(f"User {_quote(options.name)} dropped.")
 
-    name = to_internal_name(options.name)
-    with opening_catalog(load_settings(options)) as database, database.writing() as connection:
-        drop_user(connection, name)
-    print(f"User {to_display_name(name)} dropped.")
+
+def _add_user(options: argparse.Namespace) -> None:
+    """Create a key pair, and the user with the public key."""
+    path = options.key_out or Path(f"{options.name.lower()}.pem")
+    name = _quote(options.name)
+    with _creating_key_file(options, path) as public, opening_statement_runner(options) as execute:
+        default = (
+            ""
+            if options.granted_role is None
+            else f" DEFAULT_ROLE = {_quote(options.granted_role)}"
+        )
+        execute(f"CREATE USER {name} RSA_PUBLIC_KEY = '{public}'{default}")
+        if options.granted_role is not None:
+            try:
+                execute(f"GRANT ROLE {_quote(options.granted_role)} TO USER {name}")
+            except BaseException:
+                execute(f"DROP USER {name}")
+                raise
+    granted = "" if options.granted_role is None else f" with role {_quote(options.granted_role)}"
+    print(f"User {_quote(options.name)}{granted} created.")
+    _print_key(path)
 
 
 def _rotate_key(options: argparse.Namespace) -> None:
     """Put a new public key into the first slot, and the former one into the second."""
-    from snowmelt.catalog.security import access_control, encryption_keys
+    from snowmelt.catalog.security import access_control
 
     name = to_internal_name(options.name)
-    private, public = encryption_keys.generate_key_pair()
     with (
-        _creating_key_file(options, options.key_out, private) as database,
+        _creating_key_file(options, options.key_out) as public,
+        opening_catalog(load_settings(options)) as database,
         database.writing() as connection,
     ):
         former = access_control.find_user(connection, name).public_keys[:1]
         kept = None if options.revoke else next(iter(former), None)
         access_control.set_public_key(connection, name, kept, slot=2)
-        access_control.set_public_key(connection, name, public.decode())
+        access_control.set_public_key(connection, name, public)
         user = access_control.find_user(connection, name)
     print(f"User {to_display_name(name)} has a new key.")
-    print(f"Private key: {options.key_out} (keep it; it is nowhere else)")
-    print(f"Public key:  {user.fingerprints[0]}")
+    _print_key(options.key_out)
     if kept is not None:
         print(f"Still valid: {user.fingerprints[1]} (until the next rotation)")
+
+
+def _print_key(path: Path) -> None:
+    from snowmelt.client.auth import compute_key_fingerprint, load_private_key
+
+    print(f"Private key: {path} (keep it; there is no copy)")
+    print(f"Public key:  {compute_key_fingerprint(load_private_key(path))}")
+
+
+def _quote(name: str) -> str:
+    """Return a name as SQL must write it."""
+    return to_display_name(to_internal_name(name))
 
 
 def _create_access_key(options: argparse.Namespace) -> int:
@@ -158,58 +193,34 @@ def _create_access_key(options: argparse.Namespace) -> int:
     return 0
 
 
-def _add_user(options: argparse.Namespace) -> int:
-    """Make the key pair, and the user with the public half."""
-    from snowmelt.catalog.security import access_control, encryption_keys
-    from snowmelt.clock import SystemClock
-
-    name = to_internal_name(options.name)
-    role = None if options.role is None else to_internal_name(options.role)
-    path = options.key_out or Path(f"{options.name.lower()}.pem")
-    private, public = encryption_keys.generate_key_pair()
-    with (
-        _creating_key_file(options, path, private) as database,
-        database.writing() as connection,
-    ):
-        user = access_control.create_user(
-            connection,
-            name,
-            public_key=public.decode(),
-            default_role=role,
-            now=SystemClock().now(),
-        )
-        if role is not None:
-            access_control.grant_role(connection, role, name)
-    granted = "" if role is None else f" with role {to_display_name(role)}"
-    print(f"User {to_display_name(name)}{granted} created.")
-    print(f"Private key: {path} (keep it; it is nowhere else)")
-    print(f"Public key:  {user.fingerprints[0]}")
-    return 0
-
-
 @contextlib.contextmanager
-def _creating_key_file(
-    options: argparse.Namespace, path: Path, content: bytes
-) -> Iterator[Database]:
-    """Write a file that only its owner may read, and open the catalog; undo it if the block raises.
+def _creating_key_file(options: argparse.Namespace, path: Path) -> Iterator[str]:
+    """Create a key pair: write the private key to a file, yield the public key as PEM.
 
-    It is written first: a user whose key could not be saved would be of no use.
+    The file comes first: without its private key a user is useless. If the block raises, the file
+    is deleted.
 
     Raises:
         AlreadyExists: If the file exists.
     """
+    from snowmelt.catalog.security.encryption_keys import generate_key_pair
     from snowmelt.storage.local_store import create_durable_file
     from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 
-    settings = load_settings(options)
-    check_output_outside_deployment("--key-out", str(path), reserved=settings.list_reserved_paths())
+    reserved = load_settings(options).list_reserved_paths()
+    check_output_outside_deployment("--key-out", str(path), reserved=reserved)
+    private, public = generate_key_pair()
     try:
-        create_durable_file(path, content)
+        create_durable_file(path, private)
     except FileExistsError:
-        raise AlreadyExists(kind="File", name=path) from None
+        raise AlreadyExists(
+            f"File {path} already exists. Name another with --key-out, or give user {options.name} "
+            f"a new key: snowmelt user rotate {options.name} --key-out FILE.",
+            kind="File",
+            name=path,
+        ) from None
     try:
-        with opening_catalog(settings) as database:
-            yield database
+        yield public.decode()
     except BaseException:
         path.unlink(missing_ok=True)
         raise

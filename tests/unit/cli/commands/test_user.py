@@ -29,7 +29,10 @@ def test_a_key_is_never_overwritten(snowmelt, tmp_path):
     refused = snowmelt("user", "add", "loader")
     assert (refused.returncode, refused.stderr) == (
         1,
-        "snowmelt: File loader.pem exists already.\n",
+        (
+            "snowmelt: File loader.pem already exists. Name another with --key-out, or give user "
+            "loader a new key: snowmelt user rotate loader --key-out FILE.\n"
+        ),
     )
     assert (tmp_path / "loader.pem").read_text() == "precious"
 

@@ -1,0 +1,69 @@
+"""From the arguments of a client to its transport: address, credentials, certificates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from snowmelt.client.auth import (
+    CallbackTokenProvider,
+    KeyPairTokenProvider,
+    OAuth,
+    RefreshTokenProvider,
+    TokenProvider,
+    load_private_key,
+)
+from snowmelt.client.settings import ClientSettings
+from snowmelt.client.transport import ServiceAddress, Transport, make_ssl_context, parse_service_url
+from snowmelt.errors import ConfigurationError
+
+
+def make_transport(
+    url: str,
+    settings: ClientSettings,
+    *,
+    user: str | None,
+    private_key: str | bytes | Path | None,
+    oauth: OAuth | str | Callable[[], str] | None,
+    timeout_s: float,
+) -> Transport:
+    """Return the transport of a client; nothing is sent yet.
+
+    Raises:
+        ConfigurationError: If an argument is invalid, or `oauth` is combined with user and key.
+    """
+    address = parse_service_url(url)
+    if oauth is None:
+        tokens = _make_key_pair_provider(address, user, private_key, settings)
+    elif user is None and private_key is None:
+        tokens = _make_oauth_provider(address, oauth, settings)
+    else:
+        reason = "it replaces user and private_key. Give one of the two"
+        raise ConfigurationError(setting="oauth", reason=reason)
+    return Transport(address, tokens, settings.clock, timeout_s=timeout_s, ca_file=settings.ca_file)
+
+
+def _make_key_pair_provider(
+    address: ServiceAddress,
+    user: str | None,
+    private_key: str | bytes | Path | None,
+    settings: ClientSettings,
+) -> TokenProvider | None:
+    if user is None and private_key is None:
+        return None
+    if user is None or private_key is None:
+        missing = "user" if user is None else "private_key"
+        raise ConfigurationError(setting=missing, reason="user and private_key go together")
+    account = settings.account or address.account
+    return KeyPairTokenProvider(account, user, load_private_key(private_key), settings.clock)
+
+
+def _make_oauth_provider(
+    address: ServiceAddress, oauth: OAuth | str | Callable[[], str], settings: ClientSettings
+) -> TokenProvider:
+    if not isinstance(oauth, OAuth):
+        return CallbackTokenProvider(oauth)
+    endpoint = oauth.token_endpoint or f"{address.url}/oauth/token-request"
+    return RefreshTokenProvider(
+        oauth, endpoint, settings.clock, ssl_context=make_ssl_context(settings.ca_file)
+    )

@@ -1,0 +1,160 @@
+"""SQL statements over HTTP, run by the service as a user of the catalog."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import msgspec
+
+from snowmelt.client.auth import OAuth
+from snowmelt.client.connection import make_transport
+from snowmelt.client.settings import ClientSettings
+from snowmelt.errors import (
+    AuthenticationFailed,
+    ServiceUnavailable,
+    StatementError,
+    StatementFailed,
+    UnknownOutcome,
+)
+from snowmelt.wire.statements import (
+    STATEMENTS_PATH,
+    StatementFailure,
+    StatementRequest,
+    StatementResponse,
+    decode_rows,
+)
+
+# The longest wait for a result: a COPY may take minutes.
+_TIMEOUT_S = 3600.0
+# The connection was not made, so the service has not seen the statement.
+_NOT_SENT_ERRORS = (ConnectionRefusedError, socket.gaierror)
+
+
+class StatementRows(NamedTuple):
+    """The result of a statement; one without rows has the one column `status`."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[object, ...]]
+
+
+class StatementClient:
+    """Runs SQL statements on a service, one at a time; thread-safe.
+
+    Queries of table rows are not accepted: query engines read the tables.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        user: str | None = None,
+        private_key: str | bytes | Path | None = None,
+        oauth: OAuth | str | Callable[[], str] | None = None,
+        role: str | None = None,
+        database: str | None = None,
+        schema: str | None = None,
+        ca_file: str | None = None,
+    ) -> None:
+        """Prepare requests; nothing is sent yet.
+
+        Args:
+            url: The service, such as `http://127.0.0.1:8080`.
+            user: The user whose public key the service has.
+            private_key: RSA key: PEM text, base64 PKCS#8, or the path of a file. Without user
+                and key no token is sent, which only a service with `--dev` accepts.
+            oauth: Instead of user and key, as for `Client`.
+            role: Role to act as. None: the user's default role.
+            database: Database of names without one.
+            schema: Schema of names without one. None: PUBLIC.
+            ca_file: Certificates to trust. None: those of the system.
+
+        Raises:
+            ConfigurationError: If an argument is invalid.
+        """
+        self._role, self._database, self._schema = role, database, schema
+        self._transport = make_transport(
+            url,
+            ClientSettings(ca_file=ca_file),
+            user=user,
+            private_key=private_key,
+            oauth=oauth,
+            timeout_s=_TIMEOUT_S,
+        )
+
+    def execute(self, statement: str) -> StatementRows:
+        """Run one statement and return its result.
+
+        Raises:
+            StatementError: If the statement cannot be parsed.
+            StatementFailed: If the service rejects the statement, with the reason.
+            AuthenticationFailed: If the service does not accept the token.
+            ServiceUnavailable: If the service cannot be reached; the statement did not run.
+            UnknownOutcome: If the connection broke before the answer; the statement may have run.
+        """
+        request = StatementRequest(statement, self._database, self._schema, self._role)
+        url = self._transport.address.url
+        try:
+            status, body = self._transport.post_once(STATEMENTS_PATH, msgspec.json.encode(request))
+        except ServiceUnavailable as error:
+            if isinstance(error.__cause__, _NOT_SENT_ERRORS):
+                raise
+            raise _unknown_outcome(url, str(error.fields["reason"])) from error
+        if status == HTTPStatus.OK:
+            try:
+                return StatementRows(
+                    *decode_rows(msgspec.json.decode(body, type=StatementResponse))
+                )
+            except (msgspec.DecodeError, ValueError) as error:
+                raise _unknown_outcome(url, f"its answer cannot be read ({error})") from error
+        raise _make_error(url, status, body)
+
+    def close(self) -> None:
+        """Close connections."""
+        self._transport.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _make_error(url: str, status: int, body: bytes) -> Exception:
+    try:
+        failure = msgspec.json.decode(body, type=StatementFailure)
+    except msgspec.DecodeError:
+        said = _find_message(body)
+        if status == HTTPStatus.UNAUTHORIZED:
+            return AuthenticationFailed(said or None, reason=f"HTTP {status}")
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return _unknown_outcome(url, f"HTTP {status} {said}".rstrip())
+        return StatementFailed(reason=said or f"HTTP {status} from {url}", code="http_error")
+    if failure.line is not None and failure.column is not None:
+        return StatementError(reason=failure.reason, line=failure.line, column=failure.column)
+    return StatementFailed(failure.message, reason=failure.message, code=failure.error)
+
+
+def _find_message(body: bytes) -> str:
+    try:
+        document = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return ""
+    return str(document.get("message") or "") if isinstance(document, dict) else ""
+
+
+def _unknown_outcome(url: str, reason: str) -> UnknownOutcome:
+    return UnknownOutcome(
+        f"The outcome of the statement is unknown: {url} did not answer ({reason.rstrip('.')}). "
+        "Check with SHOW before you repeat it.",
+        reason=reason,
+    )

@@ -1,0 +1,194 @@
+"""The statement API: `POST /api/v2/statements`, a subset of Snowflake's SQL API.
+
+A statement runs as the user of the token, with the role that the request names. COPY runs in a
+process of its own, with the rights of the service: only ACCOUNTADMIN may run it here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import tempfile
+import uuid
+from concurrent.futures import Executor
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+
+import msgspec
+
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.model.records import ACCOUNTADMIN
+from snowmelt.catalog.security.access_control import resolve_effective_role
+from snowmelt.catalog.statements.executor import execute_statement, is_query
+from snowmelt.catalog.statements.statement_context import StatementResult
+from snowmelt.clock import Clock, to_epoch_ms
+from snowmelt.config import Settings, copy_environment
+from snowmelt.errors import (
+    InternalError,
+    LoadFailed,
+    PrivilegeMissing,
+    RequestMalformed,
+    SnowmeltError,
+    StatementError,
+    Unsupported,
+)
+from snowmelt.load.copy_ast import StandardInput, is_copy_statement
+from snowmelt.load.copy_parser import parse_copy
+from snowmelt.schema.types import to_display_name
+from snowmelt.server.error_responses import ServerResponse
+from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
+from snowmelt.wire.statements import (
+    STATEMENTS_PATH,
+    StatementFailure,
+    StatementRequest,
+    StatementResponse,
+    encode_rows,
+)
+
+_log = logging.getLogger("snowmelt.server")
+# Codes of Snowflake's SQL API: of a compilation error, and of any other.
+_COMPILATION_ERROR = ("001003", "42000")
+_EXECUTION_ERROR = ("000603", "XX000")
+_encoder = msgspec.json.Encoder()
+
+
+class StatementRoutes:
+    """The handler of the statement API; statements run in threads, COPY in processes."""
+
+    def __init__(
+        self, database: Database, settings: Settings, clock: Clock, threads: Executor
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._clock = clock
+        self._threads = threads
+
+    def make_post_routes(self) -> dict[str, PostRoute]:
+        """Return the routes by path, without trailing slash."""
+        return {STATEMENTS_PATH: PostRoute(self.execute)}
+
+    async def execute(self, call: AuthenticatedRequest) -> ServerResponse:
+        """Run the statement of a request.
+
+        Raises:
+            RequestMalformed: If the body is not a request of the API.
+        """
+        request = _decode_request(call.body)
+        handle = str(uuid.uuid4())
+        try:
+            result = await self._run(request, call)
+        except Exception as error:  # noqa: BLE001 - any failure has the form of the SQL API
+            return _make_failure(error, handle, user=call.user)
+        columns = result.columns or ("status",)
+        rows = result.rows if result.columns else ((result.message,),)
+        metadata, data = encode_rows(columns, rows)
+        response = StatementResponse(metadata, data, handle, to_epoch_ms(self._clock.now()))
+        return ServerResponse(HTTPStatus.OK, _encoder.encode(response))
+
+    async def _run(self, request: StatementRequest, call: AuthenticatedRequest) -> StatementResult:
+        role = call.resolve_role(request.role)
+        loop = asyncio.get_running_loop()
+        if is_query(request.statement):
+            raise Unsupported(
+                what="A query over the statement API",
+                instead="query tables with Spark or `snowmelt sql` where the catalog is reachable",
+            )
+        if is_copy_statement(request.statement):
+            script = await loop.run_in_executor(
+                self._threads, partial(self._write_copy_script, request.statement, call.user, role)
+            )
+            try:
+                return await self._run_copy(script, request)
+            finally:
+                script.unlink()
+        run = partial(
+            execute_statement,
+            self._database,
+            request.statement,
+            user=call.user,
+            role=role,
+            default_database=request.database,
+            default_schema=request.schema,
+            clock=self._clock,
+        )
+        return await loop.run_in_executor(self._threads, run)
+
+    def _write_copy_script(self, statement: str, user: str, role: str | None) -> Path:
+        """Check a COPY, and write it to a file: arguments of processes are public."""
+        with self._database.reading() as connection:
+            effective = resolve_effective_role(connection, user, role)
+        if effective != ACCOUNTADMIN:
+            raise PrivilegeMissing(
+                "COPY over the statement API reads files with the rights of the service: only "
+                f"role ACCOUNTADMIN may run it, not {to_display_name(effective)}.",
+                privilege="ACCOUNTADMIN",
+            )
+        parsed = parse_copy(statement)
+        if parsed.local or isinstance(parsed.inputs, StandardInput):
+            raise Unsupported(
+                what="COPY of the client's files over the statement API",
+                instead="send rows with `snowmelt tail`, or name files that the service can read",
+            )
+        descriptor, name = tempfile.mkstemp(prefix="snowmelt-copy-", suffix=".sql")
+        os.close(descriptor)
+        script = Path(name)
+        script.write_text(statement, encoding="utf-8")
+        return script
+
+    async def _run_copy(self, script: Path, request: StatementRequest) -> StatementResult:
+        command = ["-m", "snowmelt", "copy", "--file", str(script), "--format", "json", "--quiet"]
+        for option, value in (("--database", request.database), ("--schema", request.schema)):
+            command += [] if value is None else [option, value]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=copy_environment() | self._settings.to_environment(),
+        )
+        try:
+            output, errors = await process.communicate()
+        except asyncio.CancelledError:
+            process.terminate()
+            raise
+        if process.returncode:
+            text = errors.decode("utf-8", "replace").strip()
+            raise LoadFailed(text.removeprefix("snowmelt: ") or "COPY failed.", where="", reason="")
+        [row] = json.loads(output)
+        return StatementResult(columns=tuple(row), rows=(tuple(row.values()),))
+
+
+def _decode_request(body: bytes) -> StatementRequest:
+    try:
+        request = msgspec.json.decode(body, type=StatementRequest)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise RequestMalformed(reason=str(error)) from None
+    if request.bindings:
+        raise RequestMalformed(reason="bindings are not supported. Write values into the statement")
+    return request
+
+
+def _make_failure(error: Exception, handle: str, *, user: str) -> ServerResponse:
+    if not isinstance(error, SnowmeltError):
+        _log.error("statement %s of user %s failed", handle, user, exc_info=error)
+        error = InternalError("The service failed on this statement. Its log has the reason.")
+    is_syntax = isinstance(error, StatementError)
+    code, sql_state = _COMPILATION_ERROR if is_syntax else _EXECUTION_ERROR
+    failure = StatementFailure(code, str(error), sql_state, handle, error.code)
+    if is_syntax:
+        failure.reason = str(error.fields.get("reason"))
+        line, column = error.fields.get("line"), error.fields.get("column")
+        failure.line = line if isinstance(line, int) else None
+        failure.column = column if isinstance(column, int) else None
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    if error.retryable:
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+    elif isinstance(error, InternalError):
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+    _log.info("statement %s of user %s failed: %s", handle, user, error)
+    return ServerResponse(status, _encoder.encode(failure))
