@@ -15,6 +15,7 @@
 `client`: the Python SDK.
 `ingest`, `server`: the streaming service and its HTTP endpoints.
 `spark`: tables in a Spark session.
+`query`: plain queries without Spark.
 `cli`, `embedded`, `testing`: the command line, a service in this process, public test support.
 
 The names exported here are the SDK's. Each is imported at first use, so `import snowmelt` is fast

@@ -29,13 +29,14 @@ from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
+    from snowmelt.query.duckdb_engine import DuckDBEngine
     from snowmelt.spark.snowmelt_session import Snowmelt
 
 _DEFAULT_ROLE = "ACCOUNTADMIN"
 _CATALOG_CREATING_STATEMENTS = (["CREATE", "DATABASE"], ["CREATE", "ROLE"], ["CREATE", "USER"])
 
 NAME = "sql"
-SUMMARY = "run SQL statements: definitions, COPY, and queries on Spark"
+SUMMARY = "run SQL statements: definitions, COPY, and queries"
 EXAMPLES = """examples:
   snowmelt sql "CREATE DATABASE demo; CREATE TABLE demo.public.t (id NUMBER NOT NULL)"
   snowmelt sql "SHOW CHANNELS IN TABLE demo.public.t" --format json
@@ -45,7 +46,8 @@ EXAMPLES = """examples:
   echo "SHOW TABLES" | snowmelt sql
 
 Statements are separated by semicolons and run in order, up to the first that fails.
-The first query starts Spark. CREATE DATABASE, CREATE ROLE and CREATE USER create a missing catalog.
+DuckDB answers plain queries of one table; the first other query starts Spark.
+CREATE DATABASE, CREATE ROLE and CREATE USER create a missing catalog.
 With --url or --profile a service runs the statements with the privileges of the user.
 """
 
@@ -55,6 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("text", nargs="?", help="statements; standard input when not given")
     source.add_argument("-f", "--file", type=Path, help="read the statements from this file")
     add_format_option(parser)
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "duckdb", "spark"),
+        default="auto",
+        help="engine of queries; auto: DuckDB for plain queries of one table, else Spark "
+        "(default: %(default)s)",
+    )
     add_statement_options(parser)
     service = parser.add_argument_group("a service elsewhere, which runs all but queries")
     add_service_options(service, is_optional=True)
@@ -147,9 +156,44 @@ class _ScriptRunner:
         return self._database
 
     def _run_query(self, text: str) -> None:
+        # Before Spark starts, which takes seconds.
+        self._open_catalog_database()
+        if self._options.engine == "spark" or not self._run_plain_query(text):
+            self._run_spark_query(text)
+
+    def _run_plain_query(self, text: str) -> bool:
+        """Run a query by DuckDB; return False if Spark has to."""
+        from snowmelt.query.plain_query import QueryNotPlain
+
+        try:
+            with self._make_duckdb_engine().running(text) as result:
+                print_rows(result.columns, result.rows, self._options.format)
+        except QueryNotPlain:
+            if self._options.engine == "duckdb":
+                raise
+            return False
+        return True
+
+    def _make_duckdb_engine(self) -> DuckDBEngine:
+        from snowmelt.catalog.db.database import open_catalog_clock
+        from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
+        from snowmelt.query.duckdb_engine import DuckDBEngine
+
+        database = self._open_catalog_database()
+        names = self._options.database, self._options.schema or "PUBLIC"
+        return DuckDBEngine(
+            database,
+            open_or_create_keyring(database, self._settings.keys_dir),
+            self._settings.stage_url,
+            role=self._role,
+            clock=open_catalog_clock(database),
+            namespace=() if names[0] is None else tuple(map(to_internal_name, names)),
+        )
+
+    def _run_spark_query(self, text: str) -> None:
         if self._lake is None:
-            # Before Spark starts, which takes seconds.
-            self._open_catalog_database()
+            if sys.stderr.isatty():
+                print("Starting Spark …", file=sys.stderr)
             lake = opening_lake(self._settings, role=self._role, quiet=not self._options.debug)
             self._lake = self._exit_stack.enter_context(lake)
         with translating_spark_errors():

@@ -1,0 +1,465 @@
+"""Plain queries: those that mean the same in Spark and DuckDB, and their form for DuckDB.
+
+A plain query selects columns or aggregates (count, min, max, sum) of one table, with a condition of
+comparisons, grouping, order and limit. Everything else, and every column type for which the engines
+differ, raises `QueryNotPlain`: Spark runs such a query. The text for DuckDB is written from the
+tree node by node, so an unknown node cannot pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from snowmelt.errors import UserError
+from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
+
+# Spark's dialect in sqlglot, with the additions that Spark 4 has.
+_DIALECT = "databricks"
+_FULL_NAME_PARTS = 3
+# Names that the Spark interface gives to views of the catalog.
+_VIEW_SCHEMAS = frozenset({"INFORMATION_SCHEMA", "ACCOUNT_USAGE"})
+_SPARK_CATALOG = "SPARK_CATALOG"
+_MAX_NUMBER_DIGITS = 18
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?")
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+_MICROSECOND_DIGITS = 6
+
+_COMPARISONS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+}
+_AGGREGATES: dict[type[exp.Expr], str] = {
+    exp.Count: "count",
+    exp.Min: "min",
+    exp.Max: "max",
+    exp.Sum: "sum",
+}
+_TIMESTAMP_KINDS = (LogicalType.TIMESTAMP_NTZ, LogicalType.TIMESTAMP_LTZ)
+_PLAIN_KINDS = frozenset(
+    {
+        LogicalType.FIXED,
+        LogicalType.REAL,
+        LogicalType.BOOLEAN,
+        LogicalType.TEXT,
+        LogicalType.BINARY,
+        LogicalType.DATE,
+        *_TIMESTAMP_KINDS,
+    }
+)
+
+
+class QueryNotPlain(UserError):
+    """The query is not plain: {reason}. Run it with Spark (--engine spark)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainQuery:
+    """A plain query on `ROWS`, a relation with the columns `columns`, for DuckDB.
+
+    `output_names` are what Spark would call the columns of the result.
+    """
+
+    sql: str
+    columns: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedQuery:
+    """A parsed SELECT on one table; `analyze` checks the rest once its columns are known."""
+
+    select: exp.Select
+    table: TableName
+    alias: str
+
+    def analyze(self, schema: TableSchema) -> PlainQuery:
+        """Return the query for DuckDB.
+
+        Raises:
+            QueryNotPlain: If the query is not plain.
+        """
+        return _Analysis(self, schema).run()
+
+
+def parse_plain_query(text: str, namespace: Sequence[str] = ()) -> ParsedQuery:
+    """Parse a SELECT on one table of the catalog.
+
+    Args:
+        text: The query, in Spark's dialect.
+        namespace: Database and schema of names without them, as internal names.
+
+    Raises:
+        QueryNotPlain: If the text is not a SELECT on one table.
+    """
+    try:
+        trees = [tree for tree in sqlglot.parse(text, dialect=_DIALECT) if tree is not None]
+    except (SqlglotError, RecursionError):
+        trees = []
+    if len(trees) != 1 or not isinstance(trees[0], exp.Select):
+        raise QueryNotPlain(reason="it is not a single SELECT")
+    select = trees[0]
+    _check_args(select, "expressions", "from_", "where", "group", "order", "limit", "distinct")
+    source = select.args.get("from_")
+    if source is None or not isinstance(source.this, exp.Table):
+        raise QueryNotPlain(reason="it does not read a table")
+    table = source.this
+    _check_args(source, "this")
+    _check_args(table, "this", "db", "catalog", "alias")
+    alias = table.args.get("alias")
+    if alias is not None:
+        _check_args(alias, "this")
+    parts = tuple(
+        part.name if part.quoted else part.name.upper()
+        for part in table.parts
+        if isinstance(part, exp.Identifier)
+    )
+    missing = _FULL_NAME_PARTS - len(parts)
+    parts = (*namespace[:missing], *parts)
+    if len(parts) != _FULL_NAME_PARTS or len(table.parts) > _FULL_NAME_PARTS:
+        raise QueryNotPlain(reason="the table is not named as database.schema.table")
+    if parts[1] in _VIEW_SCHEMAS or parts[0] == _SPARK_CATALOG:
+        raise QueryNotPlain(reason="it reads a view")
+    return ParsedQuery(select, TableName(*parts), table.alias or parts[-1])
+
+
+class _Analysis:
+    def __init__(self, query: ParsedQuery, schema: TableSchema) -> None:
+        self._query = query
+        self._schema = schema
+        self._by_name: dict[str, Column] = {}
+        for column in schema.columns:
+            if column.name.lower() in self._by_name:
+                raise QueryNotPlain(reason=f"two columns are called {column.name}")
+            self._by_name[column.name.lower()] = column
+        self._used: dict[str, None] = {}
+        # Names of the outputs and of their aliases, both in lower case, with positions from 1.
+        self._aliases: dict[str, int] = {}
+        self._outputs: list[tuple[str, str]] = []
+        self._plain_outputs: dict[str, int] = {}
+        self._has_aggregate = False
+
+    def run(self) -> PlainQuery:
+        select = self._query.select
+        for projection in select.expressions:
+            self._add_output(projection)
+        group = self._render_group(select.args.get("group"))
+        distinct = select.args.get("distinct")
+        if distinct is not None:
+            _check_args(distinct)
+            for name in self._plain_outputs:
+                self._require_groupable(self._by_name[name])
+        where = select.args.get("where")
+        parts = [
+            "SELECT" if distinct is None else "SELECT DISTINCT",
+            ", ".join(sql for sql, _ in self._outputs),
+            'FROM "ROWS"',
+        ]
+        if where is not None:
+            parts.append(f"WHERE {self._render_condition(where.this)}")
+        if group:
+            parts.append(f"GROUP BY {group}")
+        order = select.args.get("order")
+        if order is not None:
+            _check_args(order, "expressions")
+            is_restricted = bool(group) or self._has_aggregate or distinct is not None
+            terms = (self._render_order(each, is_restricted) for each in order.expressions)
+            parts.append(f"ORDER BY {', '.join(terms)}")
+        limit = select.args.get("limit")
+        if limit is not None:
+            _check_args(limit, "expression")
+            parts.append(f"LIMIT {_read_integer(limit.expression)}")
+        # Rows without any column would not be counted.
+        columns = tuple(self._used) or (self._schema.columns[0].name,)
+        names = tuple(name for _, name in self._outputs)
+        return PlainQuery(" ".join(parts), columns, names)
+
+    def _add_output(self, node: exp.Expr) -> None:
+        if isinstance(node, exp.Star):
+            _check_args(node)
+            self._add_star()
+            return
+        if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+            self._check_qualifier(node)
+            self._add_star()
+            return
+        alias = None
+        if isinstance(node, exp.Alias):
+            _check_args(node, "this", "alias")
+            alias, node = node.alias, node.this
+        sql, name = self._render_output(node)
+        self._outputs.append((sql, name if alias is None else alias))
+        position = len(self._outputs)
+        if isinstance(node, exp.Column):
+            self._plain_outputs.setdefault(self._find_column(node).name.lower(), position)
+        if alias is not None:
+            same = isinstance(node, exp.Column) and node.name.lower() == alias.lower()
+            if (alias.lower() in self._by_name and not same) or alias.lower() in self._aliases:
+                raise QueryNotPlain(reason=f"alias {alias} has two meanings")
+            if not same:
+                self._aliases[alias.lower()] = position
+
+    def _add_star(self) -> None:
+        for column in self._schema.columns:
+            self._outputs.append((self._render_name(column), column.name))
+            self._plain_outputs.setdefault(column.name.lower(), len(self._outputs))
+
+    def _render_output(self, node: exp.Expr) -> tuple[str, str]:
+        if isinstance(node, exp.Column):
+            return self._render_column(node), node.name
+        function = _AGGREGATES.get(type(node))
+        if function is None:
+            raise QueryNotPlain(reason=f"it selects {_describe(node)}")
+        self._has_aggregate = True
+        _check_args(node, "this", "big_int")
+        argument, distinct = node.this, ""
+        if isinstance(argument, exp.Star) and function == "count":
+            _check_args(argument)
+            return "count(*)", "count(1)"
+        if isinstance(argument, exp.Distinct) and function == "count":
+            _check_args(argument, "expressions")
+            if len(argument.expressions) != 1:
+                raise QueryNotPlain(reason="it counts distinct combinations")
+            argument, distinct = argument.expressions[0], "DISTINCT "
+        if not isinstance(argument, exp.Column):
+            raise QueryNotPlain(reason=f"it aggregates {_describe(argument)}")
+        column = self._find_column(argument)
+        if function == "sum" and column.kind is not LogicalType.FIXED:
+            raise QueryNotPlain(reason=f"it sums {column.kind} column {column.name}")
+        if function in {"min", "max"} or distinct:
+            self._require_groupable(column)
+        return (
+            f"{function}({distinct}{self._render_name(column)})",
+            f"{function}({distinct}{argument.name})",
+        )
+
+    def _render_group(self, group: exp.Expr | None) -> str:
+        grouped: set[int] = set()
+        terms = []
+        if group is not None:
+            _check_args(group, "expressions")
+            for node in group.expressions:
+                column = self._resolve_group_term(node)
+                self._require_groupable(column)
+                terms.append(self._render_name(column))
+                grouped.add(self._plain_outputs.get(column.name.lower(), 0))
+        if group is not None or self._has_aggregate:
+            loose = [
+                name for name, position in self._plain_outputs.items() if position not in grouped
+            ]
+            if loose:
+                raise QueryNotPlain(reason=f"column {loose[0]} is neither grouped nor aggregated")
+        return ", ".join(terms)
+
+    def _resolve_group_term(self, node: exp.Expr) -> Column:
+        if isinstance(node, exp.Literal):
+            position = _read_integer(node)
+            names = [name for name, at in self._plain_outputs.items() if at == position]
+            if not names:
+                raise QueryNotPlain(reason="it groups by a position that is no column")
+            return self._by_name[names[0]]
+        if not isinstance(node, exp.Column) or node.name.lower() in self._aliases:
+            raise QueryNotPlain(reason=f"it groups by {_describe(node)}")
+        return self._find_column(node)
+
+    def _render_order(self, node: exp.Expr, is_restricted: bool) -> str:
+        if not isinstance(node, exp.Ordered):
+            raise QueryNotPlain(reason=f"it orders by {_describe(node)}")
+        _check_args(node, "this", "desc", "nulls_first")
+        key = node.this
+        position: int | None = None
+        if isinstance(key, exp.Literal):
+            position = _read_integer(key)
+            if not 1 <= position <= len(self._outputs):
+                raise QueryNotPlain(reason="it orders by a position that does not exist")
+        elif not isinstance(key, exp.Column):
+            raise QueryNotPlain(reason=f"it orders by {_describe(key)}")
+        elif key.name.lower() in self._aliases and not key.table:
+            position = self._aliases[key.name.lower()]
+        elif is_restricted:
+            position = self._plain_outputs.get(self._find_column(key).name.lower())
+            if position is None:
+                raise QueryNotPlain(reason=f"it orders by {key.name}, which is not selected")
+        term = self._render_column(key) if position is None else str(position)
+        direction = "DESC" if node.args.get("desc") else "ASC"
+        nulls = "FIRST" if node.args.get("nulls_first") else "LAST"
+        return f"{term} {direction} NULLS {nulls}"
+
+    def _render_condition(self, node: exp.Expr) -> str:
+        renderers: dict[type[exp.Expr], Callable[[Any], str]] = {
+            exp.Paren: lambda node: self._render_condition(node.this),
+            exp.And: self._render_junction,
+            exp.Or: self._render_junction,
+            exp.Not: lambda node: f"(NOT {self._render_condition(node.this)})",
+            exp.Is: self._render_is,
+            exp.In: self._render_in,
+            exp.Between: self._render_between,
+            exp.Like: self._render_like,
+            exp.Column: self._render_boolean,
+        }
+        render = renderers.get(type(node))
+        if render is not None:
+            return render(node)
+        operator = _COMPARISONS.get(type(node))
+        if operator is None:
+            raise QueryNotPlain(reason=f"its condition has {_describe(node)}")
+        return self._render_comparison(node, operator)
+
+    def _render_junction(self, node: exp.Expr) -> str:
+        _check_args(node, "this", "expression")
+        word = "AND" if isinstance(node, exp.And) else "OR"
+        left, right = map(self._render_condition, (node.this, node.args["expression"]))
+        return f"({left} {word} {right})"
+
+    def _render_boolean(self, node: exp.Column) -> str:
+        column = self._find_column(node)
+        if column.kind is not LogicalType.BOOLEAN:
+            raise QueryNotPlain(reason=f"column {column.name} is no condition")
+        return self._render_name(column)
+
+    def _render_is(self, node: exp.Is) -> str:
+        _check_args(node, "this", "expression")
+        if not isinstance(node.this, exp.Column) or not isinstance(node.expression, exp.Null):
+            raise QueryNotPlain(reason=f"its condition has {_describe(node)}")
+        return f"({self._render_column(node.this)} IS NULL)"
+
+    def _render_in(self, node: exp.In) -> str:
+        _check_args(node, "this", "expressions")
+        column = self._find_operand(node.this)
+        values = ", ".join(self._render_literal(each, column) for each in node.expressions)
+        return f"({self._render_name(column)} IN ({values}))"
+
+    def _render_between(self, node: exp.Between) -> str:
+        _check_args(node, "this", "low", "high")
+        column = self._find_operand(node.this)
+        low, high = (self._render_literal(node.args[each], column) for each in ("low", "high"))
+        return f"({self._render_name(column)} BETWEEN {low} AND {high})"
+
+    def _render_like(self, node: exp.Like) -> str:
+        _check_args(node, "this", "expression")
+        column, pattern = self._find_operand(node.this), node.expression
+        if column.kind is not LogicalType.TEXT or not isinstance(pattern, exp.Literal):
+            raise QueryNotPlain(reason="LIKE needs a text column and a literal")
+        # Spark takes a backslash as escape, DuckDB has none.
+        if not pattern.is_string or "\\" in pattern.this:
+            raise QueryNotPlain(reason="a LIKE pattern has a backslash")
+        return f"({self._render_name(column)} LIKE {_quote_text(pattern.this)})"
+
+    def _render_comparison(self, node: exp.Expr, operator: str) -> str:
+        _check_args(node, "this", "expression")
+        left, right = node.this, node.args["expression"]
+        if isinstance(left, exp.Column) and isinstance(right, exp.Column):
+            first, second = self._find_operand(left), self._find_operand(right)
+            if first.kind is not second.kind:
+                raise QueryNotPlain(reason=f"it compares {first.kind} with {second.kind}")
+            if first.kind is LogicalType.FIXED and (first.scale or 0) != (second.scale or 0):
+                raise QueryNotPlain(reason="it compares numbers of two scales")
+            return f"({self._render_name(first)} {operator} {self._render_name(second)})"
+        if isinstance(left, exp.Column):
+            column = self._find_operand(left)
+            return f"({self._render_name(column)} {operator} {self._render_literal(right, column)})"
+        column = self._find_operand(right)
+        return f"({self._render_literal(left, column)} {operator} {self._render_name(column)})"
+
+    def _find_operand(self, node: exp.Expr) -> Column:
+        if not isinstance(node, exp.Column):
+            raise QueryNotPlain(reason=f"its condition has {_describe(node)}")
+        return self._find_column(node)
+
+    def _render_literal(self, node: exp.Expr, column: Column) -> str:
+        """Return a literal of the type of `column`."""
+        if column.kind in {LogicalType.FIXED, LogicalType.REAL}:
+            return _render_number(node)
+        if column.kind is LogicalType.TEXT and isinstance(node, exp.Literal) and node.is_string:
+            return _quote_text(node.this)
+        if column.kind is LogicalType.BOOLEAN and isinstance(node, exp.Boolean):
+            return "TRUE" if node.this else "FALSE"
+        if column.kind is LogicalType.DATE:
+            return f"DATE {_quote_text(_read_typed_text(node, {exp.DType.DATE}, _DATE))}"
+        if column.kind in _TIMESTAMP_KINDS:
+            types = {exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ}
+            return f"TIMESTAMP {_quote_text(_read_typed_text(node, types, _TIMESTAMP))}"
+        raise QueryNotPlain(reason=f"it compares {column.kind} with {_describe(node)}")
+
+    def _render_column(self, node: exp.Column) -> str:
+        return self._render_name(self._find_column(node))
+
+    def _find_column(self, node: exp.Column) -> Column:
+        self._check_qualifier(node)
+        column = self._by_name.get(node.name.lower())
+        if column is None:
+            raise QueryNotPlain(reason=f"the table has no column {node.name}")
+        return column
+
+    def _check_qualifier(self, node: exp.Column) -> None:
+        _check_args(node, "this", "table")
+        if node.table and node.table.lower() != self._query.alias.lower():
+            raise QueryNotPlain(reason=f"there is no table {node.table}")
+
+    def _render_name(self, column: Column) -> str:
+        if column.kind not in _PLAIN_KINDS:
+            raise QueryNotPlain(reason=f"column {column.name} is {column.kind}")
+        if column.kind in _TIMESTAMP_KINDS and (column.scale or 0) > _MICROSECOND_DIGITS:
+            raise QueryNotPlain(reason=f"column {column.name} has nanoseconds")
+        self._used[column.name] = None
+        return '"' + column.name.replace('"', '""') + '"'
+
+    def _require_groupable(self, column: Column) -> None:
+        # The engines may choose another one of 0.0 and -0.0.
+        if column.kind is LogicalType.REAL:
+            raise QueryNotPlain(reason=f"it groups by column {column.name}, which is FLOAT")
+
+
+def _check_args(node: exp.Expr, *known: str) -> None:
+    """Check that a node has no parts but these."""
+    for name, value in node.args.items():
+        if value and name not in known:
+            raise QueryNotPlain(reason=f"it has {name.rstrip('_').upper().replace('_', ' ')}")
+
+
+def _describe(node: exp.Expr) -> str:
+    return str(node.sql(dialect=_DIALECT))[:80]
+
+
+def _read_integer(node: exp.Expr) -> int:
+    if isinstance(node, exp.Literal) and not node.is_string and node.this.isdecimal():
+        return int(node.this)
+    raise QueryNotPlain(reason=f"{_describe(node)} is not an integer")
+
+
+def _render_number(node: exp.Expr) -> str:
+    sign = ""
+    if isinstance(node, exp.Neg):
+        sign, node = "-", node.this
+    if (
+        not isinstance(node, exp.Literal)
+        or node.is_string
+        or not _NUMBER.fullmatch(node.this)
+        or len(node.this) > _MAX_NUMBER_DIGITS
+    ):
+        raise QueryNotPlain(reason=f"it compares a number with {_describe(node)}")
+    return sign + str(node.this)
+
+
+def _read_typed_text(node: exp.Expr, types: set[exp.DType], pattern: re.Pattern[str]) -> str:
+    """Return the text of `DATE '…'` or `TIMESTAMP '…'`."""
+    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
+        text: str = node.this.this
+        if node.to.this in types and pattern.fullmatch(text):
+            return text
+    raise QueryNotPlain(reason=f"it compares a date or time with {_describe(node)}")
+
+
+def _quote_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
