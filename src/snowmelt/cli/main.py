@@ -40,11 +40,12 @@ _COMMANDS = (
     "user",
     "cert",
     "settings",
+    "status",
     "doctor",
+    "upgrade",
     "warm",
     "demo",
     "completion",
-    "version",
 )
 _DESCRIPTION = (
     "Stream rows into Apache Iceberg tables, exactly once, and query them a second later."

@@ -1,4 +1,4 @@
-"""Rows on standard output, as a table for people, or as JSON or CSV for programs."""
+"""Rows on standard output: a table for people, JSON or CSV for programs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import datetime as dt
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, localcontext
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("table", "json", "csv")
-# A table is laid out only once all its rows are known, so there must not be too many.
+# The layout of a table needs all its rows in memory.
 MAX_TABLE_ROWS = 1000
 _UNLIMITED_WIDTH = 100_000
 _VARIANT_PRECISION = 60
@@ -30,19 +31,19 @@ def add_format_option(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=FORMATS,
         default="table",
-        help=f"form of the rows (default: %(default)s, which shows {MAX_TABLE_ROWS} at most)",
+        help=f"format of rows (default: %(default)s, up to {MAX_TABLE_ROWS} rows)",
     )
 
 
 def print_rows(
     columns: Sequence[str], rows: Iterable[Sequence[object]], output_format: str
 ) -> None:
-    """Print rows in one of FORMATS; JSON and CSV are written as the rows come."""
+    """Print rows in one of FORMATS; JSON and CSV stream."""
     {"table": _print_table, "json": _print_json, "csv": _print_csv}[output_format](columns, rows)
 
 
 def print_message(message: str, output_format: str) -> None:
-    """Print what a statement without rows did; other programs get it as a row `status`."""
+    """Print the message of a statement without rows; in JSON and CSV as the column `status`."""
     if output_format == "table":
         print(message, flush=True)
     else:
@@ -50,7 +51,7 @@ def print_message(message: str, output_format: str) -> None:
 
 
 def format_cell(value: object) -> str:
-    """Return a value as one reads it: ISO 8601, hexadecimal bytes, plain decimals."""
+    """Return a value as text: ISO 8601, hexadecimal bytes, plain decimals."""
     for kind, text in _CELL_FORMATTERS:
         if isinstance(value, kind):
             return text(value)
@@ -58,7 +59,7 @@ def format_cell(value: object) -> str:
 
 
 def to_json_text(value: object) -> str:
-    """Return a value as JSON; decimals keep every digit, a VARIANT is its own JSON."""
+    """Return a value as JSON; decimals keep every digit, a VARIANT is its JSON."""
     for kind, text in _JSON_FORMATTERS:
         if isinstance(value, kind):
             return text(value)
@@ -68,7 +69,7 @@ def to_json_text(value: object) -> str:
 
 
 def _format_variant(value: object) -> str:
-    # PySpark makes decimals by arithmetic, which rounds to the context's digits: 28 by default.
+    # PySpark computes decimals in the current context, which rounds to 28 digits by default.
     with localcontext(prec=_VARIANT_PRECISION):
         return str(value)
 
@@ -118,10 +119,47 @@ _JSON_FORMATTERS: tuple[tuple[type | UnionType, Callable[[Any], str]], ...] = (
 )
 
 
+def format_age(at: dt.datetime, now: dt.datetime) -> str:
+    """Return how long ago an instant was: `3 s ago`, `5 min ago`, `2 h ago`, `4 d ago`."""
+    seconds = max(0, int((now - at).total_seconds()))
+    for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds // unit} {name} ago"
+    return f"{seconds // 86_400} d ago"
+
+
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     rest = iter(rows)
     shown = list(islice(rest, MAX_TABLE_ROWS))
-    # Where nobody looks, nothing is folded to a screen's width.
+    if sys.stdout.isatty() and _measure_width(columns, shown) > shutil.get_terminal_size().columns:
+        _print_records(columns, shown)
+    else:
+        _print_grid(columns, shown)
+    more = next(rest, None) is not None
+    count = f"{len(shown):,} row{'' if len(shown) == 1 else 's'}"
+    print(f"first {count}; --format csv or json gives all" if more else count, flush=True)
+
+
+def _measure_width(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> int:
+    widths = [len(column) for column in columns]
+    for row in rows:
+        for index, value in enumerate(row):
+            widths[index] = max(widths[index], 4 if value is None else len(format_cell(value)))
+    return sum(widths) + 3 * len(widths)
+
+
+def _print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print each row as a block, a line per column: folded cells of a wide grid are unreadable."""
+    width = max(map(len, columns), default=0)
+    for number, row in enumerate(rows, start=1):
+        print(f"── row {number} " + "─" * 20)
+        for column, value in zip(columns, row, strict=True):
+            text = "NULL" if value is None else _escape_unprintable(format_cell(value))
+            print(f"{_escape_unprintable(column):<{width}}  {text}")
+
+
+def _print_grid(columns: Sequence[str], shown: Sequence[Sequence[object]]) -> None:
+    # Redirected output is not folded.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -145,13 +183,10 @@ def _print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> No
     with console.capture() as capture:
         console.print(table)
     print("\n".join(line.rstrip() for line in capture.get().strip("\n").split("\n")))
-    more = next(rest, None) is not None
-    count = f"{len(shown):,} row{'' if len(shown) == 1 else 's'}"
-    print(f"first {count}; --format csv or json gives all" if more else count, flush=True)
 
 
 def _escape_unprintable(text: str) -> str:
-    """Escape what would move a terminal's cursor or worse."""
+    """Escape control characters, which would move the cursor of a terminal."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)

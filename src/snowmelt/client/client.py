@@ -81,6 +81,7 @@ class Client:
         self._settings = settings = ClientSettings(**options)
         self._process_id = os.getpid()
         self._closed = False
+        self._user = user
         transport = make_transport(
             url,
             settings,
@@ -135,6 +136,17 @@ class Client:
         for part in (transport, encoder, self._registration_sender):
             part.on_trouble = settings.report_problem
         publish_client_metrics(weakref.WeakMethod(self.status), settings.name)
+
+    def __repr__(self) -> str:
+        """Return address, user, number of open channels and uncommitted bytes."""
+        if self._closed:
+            return f"<Client {self._transport.address.url}, closed>"
+        status = self.status()
+        user = "" if self._user is None else f" as {self._user}"
+        return (
+            f"<Client {self._transport.address.url}{user}: {len(status.channels)} open channels, "
+            f"{status.waiting_bytes:,} bytes uncommitted>"
+        )
 
     @property
     def name(self) -> str:

@@ -135,6 +135,8 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     say(f"Streaming API on {running.url}")
     if running.s3 is not None:
         say(f"S3 endpoint on {running.s3.url}")
+    if not (settings.listens_on_loopback or settings.tls_cert):
+        say("Without TLS: others on the network can read tokens and rows (tls_cert, tls_key)")
     running.run()
     say("Snowmelt has stopped.")
 

@@ -21,8 +21,10 @@ COMMANDS = (
     "user",
     "doctor",
     "demo",
-    "version",
+    "init",
     "settings",
+    "status",
+    "upgrade",
 )
 
 

@@ -8,7 +8,14 @@ from decimal import Decimal
 
 import pytest
 
-from snowmelt.cli.output import MAX_TABLE_ROWS, format_cell, print_message, print_rows, to_json_text
+from snowmelt.cli.output import (
+    MAX_TABLE_ROWS,
+    format_age,
+    format_cell,
+    print_message,
+    print_rows,
+    to_json_text,
+)
 
 DAY = dt.datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC)
 
@@ -81,3 +88,30 @@ def test_messages_are_rows_for_programs(capsys):
     print_message("Done.", "table")
     print_message("Done.", "json")
     assert capsys.readouterr().out == 'Done.\n[\n {"status": "Done."}\n]\n'
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0 s ago"),
+        (3, "3 s ago"),
+        (90, "1 min ago"),
+        (7200, "2 h ago"),
+        (90 * 86_400, "90 d ago"),
+    ],
+)
+def test_an_age_has_one_unit(seconds, text):
+    assert format_age(DAY - dt.timedelta(seconds=seconds), DAY) == text
+
+
+def test_a_table_that_is_wider_than_the_terminal_is_printed_by_row(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    columns = [f"column_{number}" for number in range(8)]
+    print_rows(columns, [("a\x1b[2J", None, *range(6))], "table")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("── row 1 ")
+    assert lines[1:4] == ["column_0  a\\x1b[2J", "column_1  NULL", "column_2  0"]
+    assert lines[-1] == "1 row"
+    print_rows(columns[:2], [("a", 1)], "table")
+    assert "── row" not in capsys.readouterr().out

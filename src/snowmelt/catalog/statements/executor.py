@@ -267,9 +267,22 @@ def _parse_show(cursor: TokenCursor) -> Statement:
             return parse_show_objects(cursor, listing, terse=terse)
     if not terse and cursor.accept("GRANTS"):
         return grants.parse_show_grants(cursor)
+    view = _HISTORY_VIEWS.get(cursor.current.text)
+    if view is not None:
+        raise cursor.make_error(
+            f"SHOW {cursor.current.text} is not supported: query the view {view}"
+        )
     listed = tuple(words for words in LISTINGS if " " not in words)
     raise cursor.make_alternatives_error(listed if terse else (*listed, "GRANTS"))
 
+
+# What people expect of SHOW, and the system view that has it.
+_HISTORY_VIEWS = {
+    "LOADS": "LOAD_HISTORY",
+    "COPIES": "COPY_HISTORY",
+    "MIGRATIONS": "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY",
+    "MAINTENANCE": "MAINTENANCE_HISTORY",
+}
 
 _STATEMENT_PARSERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "CREATE": _parse_create,

@@ -18,11 +18,12 @@
 `channels`: list and drop channels.
 `chunks`: list and discard quarantined chunks.
 `metadata`: print the Iceberg metadata location of tables.
+`status`: service, catalog, backlog and last commit in a few lines.
 `doctor`: check an installation.
+`upgrade`: upgrade the catalog.
 `demo`: run the demo.
 `warm`: compile the kernels ahead.
 `completion`: print the completion script of a shell.
-`version`: print the version.
 
 Each module has NAME, SUMMARY, EXAMPLES, `add_arguments(parser)` and `run(options)`.
 """

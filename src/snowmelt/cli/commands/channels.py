@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
+import sys
 
 from snowmelt.cli.command_context import (
+    StatementOutput,
     add_action,
     add_service_options,
     create_client,
@@ -14,7 +17,8 @@ from snowmelt.cli.command_context import (
     opening_statement_runner,
     run_action,
 )
-from snowmelt.cli.output import add_format_option, print_rows
+from snowmelt.cli.output import add_format_option, format_age, print_rows
+from snowmelt.clock import SystemClock
 
 NAME = "channels"
 SUMMARY = "list channels, or drop one that is no longer needed"
@@ -58,7 +62,23 @@ def _list_channels(options: argparse.Namespace) -> None:
     scope = f" IN TABLE {options.table}" if options.table is not None else ""
     with opening_statement_runner(options) as execute:
         shown = execute(f"SHOW CHANNELS{scope}")
-    print_rows(shown.columns, shown.rows, options.format)
+    if options.format == "table" and sys.stdout.isatty():
+        _print_short(shown)
+    else:
+        print_rows(shown.columns, shown.rows, options.format)
+
+
+def _print_short(shown: StatementOutput) -> None:
+    """Print what fits a terminal; the other formats have all columns."""
+    now = SystemClock().now()
+    rows = []
+    for row in shown.rows:
+        values = dict(zip(shown.columns, row, strict=True))
+        table = ".".join(str(values[f"{part}_name"]) for part in ("database", "schema", "table"))
+        at = values["last_commit_on"]
+        commit = format_age(at, now) if isinstance(at, dt.datetime) else None
+        rows.append((values["name"], table, values["offset_token"], values["rows"], commit))
+    print_rows(("channel", "table", "offset_token", "rows", "last_commit"), rows, "table")
 
 
 def _drop_channel(options: argparse.Namespace) -> None:
@@ -72,7 +92,6 @@ def _drop_channel(options: argparse.Namespace) -> None:
     from snowmelt.catalog.objects.tables import find_table
     from snowmelt.catalog.sql.cursor import parse_table_name
     from snowmelt.catalog.streaming.channels import drop_channel
-    from snowmelt.clock import SystemClock
 
     name = parse_table_name(options.table)
     with opening_catalog(load_settings(options)) as database, database.writing() as connection:

@@ -86,7 +86,7 @@ def _run_checks(options: argparse.Namespace) -> Iterator[CheckResult]:
     yield from check_server_settings(settings)
     yield from check_storage_locations(settings, clock)
     yield from check_catalog(settings, clock)
-    yield _check_service(settings)
+    yield check_service(settings)
 
 
 class CheckStatus(StrEnum):
@@ -570,7 +570,8 @@ def _check_variables() -> Iterator[CheckResult]:
         yield note("settings", warning)
 
 
-def _check_service(settings: Settings) -> CheckResult:
+def check_service(settings: Settings) -> CheckResult:
+    """Check that the service of these settings answers."""
     import httpx
 
     scheme = "https" if settings.tls_cert else "http"

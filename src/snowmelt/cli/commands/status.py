@@ -1,0 +1,111 @@
+"""`snowmelt status`: service, catalog, backlog and last commit in a few lines."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+
+from snowmelt.cli.command_context import load_settings, opening_catalog
+from snowmelt.cli.commands import doctor
+from snowmelt.cli.output import format_age
+
+NAME = "status"
+SUMMARY = "show service, catalog, backlog and last commit in five lines"
+EXAMPLES = """examples:
+  snowmelt status
+  snowmelt status --format json
+
+Exit code 1 if the service does not answer, or a chunk is quarantined. `snowmelt doctor` checks more.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="json: one object"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the status; return 1 if something needs attention."""
+    from snowmelt.catalog.db.database import open_catalog_clock, read_catalog_version
+    from snowmelt.catalog.objects.tables import list_tables
+    from snowmelt.catalog.streaming.channels import list_channels
+    from snowmelt.catalog.streaming.chunks import (
+        list_backlogged_table_ids,
+        list_quarantined_chunks,
+        measure_backlog,
+    )
+
+    settings = load_settings(options)
+    service = doctor.check_service(settings)
+    with opening_catalog(settings) as database:
+        now = open_catalog_clock(database).now()
+        with database.reading() as connection:
+            tables = {table.table_id: table for table in list_tables(connection)}
+            channels = list_channels(connection)
+            backlogs = [
+                measure_backlog(connection, table_id)
+                for table_id in list_backlogged_table_ids(connection)
+            ]
+            quarantined = [
+                chunk for chunk in list_quarantined_chunks(connection) if chunk.table_id in tables
+            ]
+        dialect = database.dialect
+    commits = [(each.last_commit_at, each) for each in channels if each.last_commit_at is not None]
+    last = max(commits, key=lambda commit: commit[0], default=None)
+    oldest = min(
+        (each.oldest_registered_at for each in backlogs if each.oldest_registered_at is not None),
+        default=None,
+    )
+    answers = service.finding is doctor.CheckStatus.FINE
+    version = read_catalog_version(settings.catalog_url).current
+    chunks, rows, size = (
+        sum(getattr(each, name) for each in backlogs) for name in ("chunks", "rows", "bytes")
+    )
+    if options.format == "json":
+        found = {
+            "service": {"answers": answers, "detail": service.detail},
+            "catalog": {
+                "database": dialect,
+                "version": version,
+                "tables": len(tables),
+                "channels": len(channels),
+            },
+            "backlog": {
+                "tables": len(backlogs),
+                "chunks": chunks,
+                "rows": rows,
+                "bytes": size,
+                "oldest": _to_text(oldest),
+            },
+            "last_commit": None
+            if last is None
+            else {
+                "at": _to_text(last[0]),
+                "channel": last[1].name,
+                "offset_token": last[1].offset_token,
+            },
+            "quarantined_chunks": len(quarantined),
+        }
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        age = "" if oldest is None else f", oldest {format_age(oldest, now)}"
+        commit = "none" if last is None else f"{format_age(last[0], now)}, channel {last[1].name}"
+        hint = " (see `snowmelt chunks list`)" if quarantined else ""
+        print(f"service      {service.detail}")
+        print(
+            f"catalog      {dialect}, version {version}, {len(tables):,} tables, "
+            f"{len(channels):,} channels"
+        )
+        print(
+            f"backlog      {chunks:,} chunks, {rows:,} rows, {size:,} bytes in "
+            f"{len(backlogs):,} tables{age}"
+        )
+        print(f"last commit  {commit}")
+        print(f"quarantine   {len(quarantined):,} chunks{hint}")
+    return int(bool(quarantined) or not answers)
+
+
+def _to_text(at: dt.datetime | None) -> str | None:
+    return None if at is None else at.isoformat()

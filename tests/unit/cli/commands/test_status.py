@@ -1,0 +1,53 @@
+"""`snowmelt status`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.ports import free_port
+
+pytestmark = pytest.mark.slow
+
+
+def test_without_a_service_the_status_says_so_with_exit_code_1(snowmelt):
+    snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (id NUMBER)")
+    ended = snowmelt("status", port=str(free_port()))
+    assert ended.returncode == 1
+    lines = ended.stdout.splitlines()
+    assert [line.split("  ")[0] for line in lines] == [
+        *("service", "catalog", "backlog", "last commit", "quarantine")
+    ]
+    assert "1 tables, 0 channels" in lines[1]
+    assert lines[2:] == [
+        "backlog      0 chunks, 0 rows, 0 bytes in 0 tables",
+        "last commit  none",
+        "quarantine   0 chunks",
+    ]
+
+
+def test_backlog_and_last_commit_are_those_of_the_catalog(snowmelt, loading_service, key_pair):
+    import snowmelt as sdk
+
+    with sdk.Client(loading_service.url, user="loader", private_key=key_pair.private_pem) as client:
+        channel = client.open_channel("C1", table="demo.public.t")
+        assert repr(client) == (
+            f"<Client {loading_service.url} as loader: 1 open channels, 0 bytes uncommitted>"
+        )
+        channel.insert_row({"id": 1}, offset_token="7")
+        channel.wait_for_commit("7")
+    assert repr(client) == f"<Client {loading_service.url}, closed>"
+    settings = {"port": str(loading_service.port), "data_dir": str(loading_service.data_dir)}
+    ended = snowmelt("status", "--format", "json", **settings)
+    found = json.loads(ended.stdout)
+    assert ended.returncode == 0, ended.stdout
+    assert found["service"]["answers"] is True
+    assert (found["backlog"]["chunks"], found["backlog"]["rows"]) == (1, 1)
+    assert found["last_commit"]["offset_token"] == "7"
+    assert " ago, channel C1" in snowmelt("status", **settings).stdout
+
+
+def test_a_catalog_that_is_missing_is_an_error(snowmelt):
+    ended = snowmelt("status")
+    assert (ended.returncode, "there is no catalog" in ended.stderr) == (1, True)
