@@ -1,15 +1,13 @@
 """Execution of one portion of a load through source, filters, parser and expressions.
 
-Each step pulls from the one before it, so memory is bounded by what one slice needs. An error of a
-step is located: it names file, portion, step, byte and record. A cancelled load ends every step.
+Each step pulls from the previous one, so one slice per step bounds the memory. Errors name the file,
+portion, step, byte and record. Cancelling a load ends every step.
 
-`Prefetcher` runs a step on its own thread ahead of its consumer, such as decompression beside
-parsing. It is only for steps that release the interpreter's lock, since others would just take
-turns.
+`Prefetcher` runs a step on a thread ahead of its consumer, such as decompression beside parsing. It
+helps only steps that release the interpreter lock.
 
-`check_step_chain` decides which step may follow which. A source of records starts the record
-boundaries, and filters that work on records keep them, or end them by writing the boundaries into
-the bytes. A filter of bytes ends them, too: the next step sees one stream.
+`check_step_chain` verifies the order of steps. A record source provides record boundaries. Record
+filters preserve them or write them into the bytes. A byte filter drops them.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from snowmelt.errors import (
     PhaseFailed,
     SnowmeltError,
 )
-from snowmelt.load.copy_ast import InputCompression
 from snowmelt.load.phase_protocols import (
     ByteReader,
     Filter,
@@ -52,12 +49,12 @@ from snowmelt.load.udx import shared_progress_page
 from snowmelt.schema.types import to_display_name
 
 _MAX_PREFETCHED = 2
-# A source that waits for the network hears of its end by the load's cancel.
+# A source that waits for the network ends when the load is cancelled, not by this join.
 _JOIN_TIMEOUT_S = 5.0
 
 
 class Prefetcher:
-    """What an iterable yields, a few pieces early; to be iterated once."""
+    """A single-use iterator that reads up to two slices ahead on a thread."""
 
     def __init__(self, slices: Iterable[bytes]) -> None:
         self._slices = slices
@@ -69,13 +66,13 @@ class Prefetcher:
         self._thread = threading.Thread(target=self._prefetch, name="snowmelt-ahead", daemon=True)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the pieces; what their making raised is raised behind those before it."""
+        """Yield the slices, then raise the error of the iterable, if any."""
         self._thread.start()
         while (piece := self._pop()) is not None:
             yield piece
 
     def close(self) -> None:
-        """Make no more of them and wait for the one that is being made; again is harmless."""
+        """Stop reading ahead and wait up to 5 s for the thread. Idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -97,7 +94,7 @@ class Prefetcher:
             for piece in self._slices:
                 if not self._push(piece):
                     return
-        except BaseException as error:  # noqa: BLE001  whoever takes the pieces raises it
+        except BaseException as error:  # noqa: BLE001 - `_pop` raises it
             self._error = error
         finally:
             with self._changed:
@@ -127,42 +124,42 @@ def check_step_chain(
     filters: Sequence[Filter | RecordFilter],
     parser: Parser | RecordParser,
 ) -> None:
-    """Check that each step can read what the one before it hands on.
+    """Verify that each step can read the output of the previous one.
 
     Raises:
-        LoadRefused: One cannot; says what to put between them.
+        LoadRefused: If one cannot.
     """
     before = plan.source
     records = isinstance(source, RecordSource)
     for step, each in zip(plan.filters, filters, strict=True):
         if not consumes_records(each, has_record_input=records) and not isinstance(each, Filter):
-            raise LoadRefused(
-                what=str(step),
-                reason=f"Input is not from Kafka source: it works on records, and {before} hands "
-                "on bytes without the ends of records",
-            )
+            raise _make_record_input_error(step, before)
         records = emits_records(each, has_record_input=records)
         before = step
     if records and not isinstance(parser, RecordParser):
         raise LoadRefused(
             what=str(plan.parser),
-            reason=f"it reads one stream of bytes, and {before} hands on records whose ends are "
-            "not in the bytes: put FILTER KafkaInsertDelimiters(delimiter = E'\\n') before it, or "
-            "use a parser of messages such as KafkaJSONParser",
+            reason=f"expected a byte stream, got records from {before}. Add FILTER "
+            "KafkaInsertDelimiters(delimiter = E'\\n'), or use a message parser such as "
+            "KafkaJSONParser",
         )
     if not records and not isinstance(parser, Parser):
-        raise LoadRefused(
-            what=str(plan.parser),
-            reason=f"Input is not from Kafka source: it parses records, and {before} hands on "
-            "bytes without the ends of records",
-        )
+        raise _make_record_input_error(plan.parser, before)
+
+
+def _make_record_input_error(step: LoadStep, before: LoadStep) -> LoadRefused:
+    return LoadRefused(
+        what=str(step),
+        reason=f"Input is not from Kafka source: expected records, got bytes without record "
+        f"boundaries from {before}",
+    )
 
 
 def check_column_options(plan: StackPlan, parser: Parser | RecordParser) -> None:
-    """Check that a parser built in knows the marks that columns have for themselves.
+    """Verify that a built-in parser supports the options of single columns.
 
     Raises:
-        LoadRefused: If it would ignore one.
+        LoadRefused: If the parser would ignore one.
     """
     known: frozenset[str] = getattr(parser, "column_marks", frozenset())
     for name, options in plan.target.options.items():
@@ -170,24 +167,24 @@ def check_column_options(plan: StackPlan, parser: Parser | RecordParser) -> None
             if getattr(options, mark) is not None and mark not in known:
                 raise LoadRefused(
                     what=f"{written} of column {to_display_name(name)}",
-                    reason=f"{plan.parser} has no such option for a column. Leave it out",
+                    reason=f"{plan.parser} does not support this option for a column. Remove it",
                 )
 
 
 def consumes_records(phase: object, *, has_record_input: bool) -> bool:
-    """Tell whether a filter or parser works on records when it is given some."""
+    """Return True if a filter or parser reads its input as records."""
     return has_record_input and isinstance(phase, RecordFilter | RecordParser)
 
 
 def emits_records(phase: object, *, has_record_input: bool) -> bool:
-    """Tell whether there are records behind a filter."""
+    """Return True if a filter's output is records."""
     return has_record_input and isinstance(phase, RecordFilter) and not phase.ends_records
 
 
 class FailureLocator:
-    """Knows the portion that is loaded, and keeps the first failure of it.
+    """Locator of errors in one portion. It keeps the first failure.
 
-    A step that swallows what its input raises does not make the failure unseen.
+    The run reports that failure even if a later step suppresses the exception.
     """
 
     def __init__(self, portion: Portion) -> None:
@@ -196,21 +193,20 @@ class FailureLocator:
         self.cancelled = False
 
     def raise_if_cancelled(self) -> None:
-        """Do nothing, unless the load was cancelled.
-
-        Raises:
-            LoadCancelled: It was.
-        """
+        """Raise LoadCancelled if the load was cancelled."""
         if self.cancelled:
             raise LoadCancelled
 
     def make_failure(
         self, step: LoadStep, error: Exception, bytes_read: int, *, is_file_offset: bool
     ) -> LoadFailed:
-        """Return the error that says what a step raised, and where; the caller raises it.
+        """Return the located error for an exception of a step.
 
-        `bytes_read` counts the bytes that the step was given (a source: that it gave) before;
-        `is_file_offset` says that these are the bytes of the file as they are.
+        Args:
+            step: The step that failed.
+            error: What it raised.
+            bytes_read: Bytes that the step had read before (a source: that it had emitted).
+            is_file_offset: `bytes_read` counts unfiltered bytes of the file.
         """
         portion = self._portion
         where = portion.file.path
@@ -232,7 +228,7 @@ class FailureLocator:
         where += "the file" if is_file_offset else "its input"
         if fields.get("record") is not None:
             where += f", record {fields['record']:,}"
-        # A source's own error begins with the path, too.
+        # Errors of sources also begin with the path.
         reason = reason.removeprefix(f"{portion.file.path}: ")
         failure = LoadFailed(where=where, reason=reason, file=portion.file.path, step=str(step))
         self.failure = self.failure or failure
@@ -245,7 +241,10 @@ _END_OF_ITEMS = object()
 
 
 class StepOutput(Generic[Item]):
-    """The items of one step; `handed` counts the bytes in them, `ended` tells that all came."""
+    """The items that one step yields.
+
+    `handed` counts their bytes. `ended` is True after the last item.
+    """
 
     def __init__(
         self,
@@ -256,7 +255,7 @@ class StepOutput(Generic[Item]):
         *,
         is_user_code: bool = False,
     ) -> None:
-        """Take what a step yields; `upstream` is what it reads, None for a source."""
+        """Wrap the items of a step. `upstream` is its input, None for a source."""
         self.handed = 0
         self.is_source_output = upstream is None
         self.ended = False
@@ -276,14 +275,14 @@ class StepOutput(Generic[Item]):
         """Yield the items.
 
         Raises:
-            LoadFailed: The step failed, or one before it.
-            LoadCancelled: The load was cancelled.
+            LoadFailed: If this step or a previous one failed.
+            LoadCancelled: If the load was cancelled.
         """
         return self._checked_items
 
     def close(self) -> None:
-        """Close the step; again is harmless."""
-        # A thread of Arrow may still be inside; it finds the load cancelled.
+        """Close the step. Idempotent."""
+        # An Arrow thread may still run the generator. It ends because the load is cancelled.
         with suppress(ValueError):
             self._checked_items.close()
 
@@ -311,7 +310,7 @@ class StepOutput(Generic[Item]):
         try:
             return next(items, _END_OF_ITEMS)
         except (GeneratorExit, KeyboardInterrupt, SystemExit) as error:
-            # In a process of their own they come from user code, not from Ctrl-C.
+            # In a worker process, user code raised them, not Ctrl-C.
             if not shared_progress_page.is_isolated():
                 raise
             self._locator.raise_if_cancelled()
@@ -346,7 +345,7 @@ def count_record_bytes(records: Records) -> int:
 
 
 def iter_record_bytes(records: Iterator[Records]) -> Iterator[bytes]:
-    """Yield the bytes of records without their ends."""
+    """Yield the bytes of records without their boundaries."""
     for batch in records:
         if size := count_record_bytes(batch):
             offsets = np.frombuffer(batch.buffers()[1], dtype=np.int32)
@@ -359,22 +358,22 @@ def _count_item_bytes(item: object) -> int:
         return len(item)
     if isinstance(item, pa.BinaryArray):
         if item.null_count:
-            raise TypeError("a record is null; a record without bytes is empty")
+            raise TypeError("a record is null; expected empty bytes")
         return count_record_bytes(item)
     if hasattr(item, "rows"):
         return 0
-    raise TypeError(f"it hands on {type(item).__name__}; bytes or records are expected")
+    raise TypeError(f"expected bytes or records, got {type(item).__name__}")
 
 
 class LoadStack:
-    """The steps of a load, made once and used for one portion after the other."""
+    """The steps of a load, reused for one portion at a time."""
 
     def __init__(self, plan: StackPlan, functions: LoadFunctions) -> None:
-        """Make the steps.
+        """Build the steps.
 
         Raises:
-            LoadRefused: A step is unknown, its parameters are refused, or it cannot follow the
-                one before it.
+            LoadRefused: If a step is unknown, its parameters are invalid, or it cannot read the
+                output of the previous step.
         """
         self._projector = ColumnProjector(plan)
         self.source = functions.make_phase(plan.source)
@@ -383,47 +382,43 @@ class LoadStack:
         self._user_code_flags = tuple(
             functions.is_user_function(step) for step in (plan.source, *plan.filters, plan.parser)
         )
-        self._decompressors: dict[InputCompression, Filter | RecordFilter] = {}
         check_step_chain(plan, self.source, self.filters, self.parser)
         if not self._user_code_flags[-1]:
             check_column_options(plan, self.parser)
 
     @property
     def splittable(self) -> bool:
-        """Whether a file that is not compressed can be cut into portions."""
+        """True if an uncompressed file can be split into portions."""
         bytewise = not self.filters and not isinstance(self.source, RecordSource)
         return bytewise and bool(getattr(self.parser, "splittable", False))
 
     def make_run(self, task: LoadTask) -> PortionRun:
-        """Return the run of one portion; one at a time for each stack."""
+        """Return the run of one portion. Only one run of a stack may be active."""
         filters = self.filters
         of_user = self._user_code_flags
-        compression = task.compression
-        if compression is not None:
-            if compression not in self._decompressors:
-                step = LoadStep("filter", compression.value)
-                # Not what a user may have registered under this name.
-                self._decompressors[compression] = LoadFunctions().make_phase(step)
-            filters = [self._decompressors[compression], *filters]
+        if task.compression is not None:
+            # Always the built-in filter: a user's filter may have the same name.
+            step = LoadStep("filter", task.compression.value)
+            filters = [LoadFunctions().make_phase(step), *filters]
             of_user = (of_user[0], False, *of_user[1:])
         return PortionRun(task, (self.source, *filters, self.parser), self._projector, of_user)
 
 
 def run_portion(task: LoadTask, functions: LoadFunctions | None = None) -> PortionRun:
-    """Make the steps of a task and return the run of its portion, to be iterated once.
+    """Build the steps of a task and return its single-use run.
 
     Raises:
-        LoadRefused: A step is unknown, its parameters are refused, or it cannot follow the one
-            before it.
+        LoadRefused: If a step is unknown, its parameters are invalid, or it cannot read the output
+            of the previous step.
     """
     return LoadStack(task.plan, functions or LoadFunctions()).make_run(task)
 
 
 class PortionRun:
-    """One portion on its way through the steps; yields what it holds, as rows of the table.
+    """Single-use execution of one portion. Iterating yields blocks of rows of the table.
 
-    `counts` is complete after the last item. Leaving early, or `cancel` from any thread, closes
-    all steps, the source last.
+    `counts` is complete after the last block. Leaving the iteration early, or `cancel`, closes all
+    steps, the source last. Only `cancel` is thread-safe.
     """
 
     def __init__(
@@ -442,13 +437,13 @@ class PortionRun:
         self._prefetchers: list[Prefetcher] = []
 
     def __iter__(self) -> Iterator[ParsedBatch]:
-        """Yield blocks of consecutive records: rows in native form of the table, and rejects.
+        """Yield blocks of consecutive records: rows in the table's native form, and rejects.
 
-        After the limit of rejects nothing more comes, and `counts.limited` is set.
+        Ends early and sets `counts.reject_limit_reached` if the limit of rejects is reached.
 
         Raises:
-            LoadFailed: A step failed; says which, and where.
-            LoadCancelled: `cancel` was called.
+            LoadFailed: If a step failed.
+            LoadCancelled: If `cancel` was called.
         """
         flows, task = self._connect_steps(), self._task
         try:
@@ -475,11 +470,11 @@ class PortionRun:
 
     @property
     def source(self) -> Any:
-        """The source, which may know more of what it read than its bytes."""
+        """The source. A Kafka source also reports offsets."""
         return self._steps[0]
 
     def cancel(self) -> None:
-        """Make the run end with LoadCancelled soon; from any thread, again is harmless."""
+        """End the run soon with LoadCancelled. Thread-safe and idempotent."""
         if not self._locator.cancelled:
             self._locator.cancelled = True
             for step in self._steps:
@@ -488,7 +483,6 @@ class PortionRun:
                     cancel()
 
     def _connect_steps(self) -> list[StepOutput[Any]]:
-        """Let each step read from the one before it."""
         task, placer = self._task, self._locator
         source, *filters, parser = self._steps
         records = isinstance(source, RecordSource)
@@ -519,7 +513,7 @@ class PortionRun:
     def _make_reader(
         self, output: StepOutput[Any], phase: object, *, has_record_output: bool
     ) -> ByteReader:
-        """Return what reads the bytes that a step hands on; some are made before they are read."""
+        """Return a reader of a step's output, with prefetching if the step profits from it."""
         if has_record_output:
             return ByteReader(iter_record_bytes(iter(output)))
         if not getattr(phase, "overlaps", False) or (os.cpu_count() or 1) < 2:
@@ -543,7 +537,7 @@ class PortionRun:
         self.counts.bytes_parsed = outputs[-2].handed
 
     def _check_completeness(self, outputs: Sequence[StepOutput[Any]]) -> None:
-        """Nothing was swallowed on the way, and the file is as long as it was."""
+        """Raise LoadFailed if a step suppressed an error, or the file changed its size."""
         self._update_byte_counts(outputs)
         placer, portion = self._locator, self._task.portion
         placer.raise_if_cancelled()
@@ -553,5 +547,5 @@ class PortionRun:
         if portion.is_whole and outputs[0].ended and size not in {None, outputs[0].handed}:
             raise LoadFailed(
                 where=f"{portion.file.path}, {self._task.plan.source}",
-                reason=f"it had {size:,} bytes when it was listed and has {outputs[0].handed:,} now",
+                reason=f"expected {size:,} bytes as listed, read {outputs[0].handed:,} bytes",
             )

@@ -258,7 +258,7 @@ def test_steps_that_cannot_follow_one_another_are_refused(
     ]
     with pytest.raises(LoadRefused, match=reason):
         LoadStack(plan(*steps), functions())
-    with pytest.raises(LoadRefused, match="put FILTER KafkaInsertDelimiters"):
+    with pytest.raises(LoadRefused, match="Add FILTER KafkaInsertDelimiters"):
         LoadStack(plan(source=LoadStep("source", "Messages")), functions())
 
 

@@ -1,12 +1,12 @@
 """One user-defined object: creation, setup, calls on its own thread, destruction and reuse.
 
-`UdxThread` makes the calls, so no call can block the host forever.
+`UdxThread` runs the calls, so that no call blocks the host forever.
 
-Methods of user code are called by the names of their parameters, because documentation and existing
-code disagree on order and number of arguments. A parameter whose name indicates its role is given
-that argument. The others are given the remaining arguments in the usual order.
+`bind_method` matches arguments to parameter names, because documentation and existing code disagree
+on order and number of arguments. A parameter whose name indicates its role receives that argument.
+The other parameters receive the remaining arguments in the usual order.
 
-`CallLoop` acts on a returned state: more input, more output space, waiting, the end, or an error.
+`CallLoop` handles a returned state: more input, more output space, waiting, the end, or an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CANCEL_SIGNAL = object()
 
 
 class UdxTimeout(Exception):
-    """A call did not return for as long as the host waits."""
+    """A call did not return within `call_timeout_s`."""
 
 
 class UdxCancelled(Exception):
@@ -48,7 +48,7 @@ class UdxCancelled(Exception):
 
 
 class UdxExitRequested(Exception):
-    """User code raised what Python itself ends by: KeyboardInterrupt, SystemExit, GeneratorExit."""
+    """User code raised KeyboardInterrupt, SystemExit or GeneratorExit."""
 
     def __init__(self, raised: BaseException) -> None:
         super().__init__(str(raised))
@@ -56,11 +56,10 @@ class UdxExitRequested(Exception):
 
 
 class UdxThread:
-    """One thread that makes calls, one after the other; for the use of one other thread.
+    """A daemon thread that runs calls for one other thread, one at a time.
 
-    A call that lasts longer than `patience` seconds, or that goes on after `cancel`, is told to stop
-    by `on_stop`, which may run while the call does; a second later it is left alone. Its
-    thread does not hold up the process's end.
+    If a call exceeds `call_timeout_s` or is cancelled, `on_stop` runs concurrently with it. If the
+    call has not returned 1 s later, its thread is abandoned.
     """
 
     def __init__(self, call_timeout_s: float, on_stop: Callable[[], object]) -> None:
@@ -78,11 +77,11 @@ class UdxThread:
         self._thread.start()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function and return what it returns, or raise what it raises.
+        """Call a function on the thread; return its result or raise its error.
 
         Raises:
-            UdxTimeout: It did not return in time.
-            UdxCancelled: `cancel` was called.
+            UdxTimeout: If the call exceeds `call_timeout_s`.
+            UdxCancelled: If `cancel` was called.
         """
         if self._is_cancelled:
             raise UdxCancelled
@@ -90,7 +89,7 @@ class UdxThread:
         self._calls.put((function, arguments))
         left, answer = self._call_timeout_s, None
         while answer is None:
-            # In slices: a signal that comes just before the wait begins is seen only after it.
+            # Wait in slices: Python handles a signal that precedes a wait only after it.
             wait = min(left, _WAIT_SLICE_S)
             try:
                 answer = self._results.get(timeout=wait)
@@ -109,10 +108,10 @@ class UdxThread:
         return result
 
     def stop_running_call(self) -> bool:
-        """Ask a running call to stop; tell whether it did so in time."""
+        """Ask a running call to stop. Return True if it stopped within 1 s."""
         if not self.busy or self._abandoned:
             return not self.busy
-        # It is user code, too: it may block, and what it raises helps nobody.
+        # `on_stop` is user code, too: it may block.
         threading.Thread(target=self._call_on_stop, name="snowmelt-cancel", daemon=True).start()
         grace_s = min(_STOP_GRACE_S, self._call_timeout_s)
         with contextlib.suppress(queue.Empty):
@@ -123,12 +122,12 @@ class UdxThread:
         return not self.busy
 
     def cancel(self) -> None:
-        """Make the call that runs, or else the next one, end as cancelled; from any thread."""
+        """Cancel the running call, or else the next one. Thread-safe."""
         self._is_cancelled = True
         self._results.put(_CANCEL_SIGNAL)
 
     def close(self) -> None:
-        """End the thread as soon as no call runs."""
+        """End the thread after the running call."""
         self._calls.put(_STOP_CALL)
 
     def _call_on_stop(self) -> None:
@@ -143,11 +142,11 @@ class UdxThread:
             answer: tuple[Any, BaseException | None]
             try:
                 answer = (function(*arguments), None)
-            except Exception as error:  # noqa: BLE001 - it is raised where the call was made
+            except Exception as error:  # noqa: BLE001 - `call` raises it
                 answer = (None, error)
             except BaseException as error:  # noqa: BLE001
                 answer = (None, UdxExitRequested(error))
-            # What a call was given must not stay alive until the next one.
+            # Release the arguments before waiting for the next call.
             del function, arguments
             self._results.put(answer)
             del answer
@@ -170,7 +169,7 @@ PARSER_PREPARE_ROLES = ("server", "columns", "plan", "returns")
 RETURN_TYPE_ROLES = ("server", "columns", "plan", "arguments", "returns")
 PARAMETER_TYPE_ROLES = ("server", "parameters")
 
-# A role is taken if all words of one of its lists are in the name; the first role that fits.
+# A name has the first role whose words it contains.
 _ROLE_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("output_lengths", ("out", "len")),
     ("input_lengths", ("len",)),
@@ -192,22 +191,20 @@ _ROLE_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def bind_method(user_object: object, method_name: str, roles: Sequence[str]) -> Callable[..., Any]:
-    """Return a method as a function of one argument for each role, in the order of `roles`.
+    """Return a method as a function of one argument per role, in the order of `roles`.
 
     Raises:
-        LoadRefused: The method does not exist, lacks `self`, or wants more than there is.
+        LoadRefused: If the method does not exist, lacks `self`, or requires more arguments.
     """
     method = getattr(user_object, method_name, None)
     what = f"{type(user_object).__name__}.{method_name}"
     if not callable(method):
-        raise LoadRefused(what=what, reason="there is no such method")
+        raise LoadRefused(what=what, reason="method not found")
     function = inspect.getattr_static(user_object, method_name, None)
     if inspect.isfunction(function) and method_name not in vars(user_object):
         first = next(iter(inspect.signature(function).parameters), None)
         if first is not None and _find_role(first, ("server",)) is not None:
-            raise LoadRefused(
-                what=what, reason=f"its first parameter is {first}; `self` is missing"
-            )
+            raise LoadRefused(what=what, reason=f"expected first parameter `self`, got {first}")
     places = _match_arguments_to_roles(method, roles, what)
     if places == list(range(len(roles))):
         return method  # type: ignore[no-any-return]
@@ -220,7 +217,7 @@ def _match_arguments_to_roles(
     everything = list(range(len(roles)))
     try:
         parameters = list(inspect.signature(method).parameters.values())
-    except (TypeError, ValueError):  # written in another language, which does not tell
+    except (TypeError, ValueError):  # an extension method without a signature
         return everything
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return everything
@@ -231,8 +228,8 @@ def _match_arguments_to_roles(
         names = ", ".join(parameter.name for parameter in required)
         raise LoadRefused(
             what=label,
-            reason=f"it takes {len(required)} arguments ({names}), "
-            f"but is given {len(roles)} ({', '.join(roles)})",
+            reason=f"it requires {len(required)} arguments ({names}), "
+            f"expected at most {len(roles)} ({', '.join(roles)})",
         )
     found = [_find_role(parameter.name, roles) for parameter in taken[: len(roles)]]
     named = [role for role in found if role is not None]
@@ -250,18 +247,17 @@ def _find_role(name: str, roles: Sequence[str]) -> str | None:
     return None
 
 
+# Prefix of the names of modules with user code.
 LIBRARY_MODULE_PREFIX = "snowmelt_library_"
-"""How names of modules begin that hold code of users."""
-
 _HOST_MODULE_PREFIX = "snowmelt.load."
 _FINAL_CALL_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class UdxHost:
-    """What user code is given, and how long it may take.
+    """Context and limits of one user-defined phase.
 
-    Errors carry `name`, the phase with its parameters; the text names it where a load places it.
+    `name` is the phase with its parameters, for the `phase` field of errors.
     """
 
     name: str
@@ -270,12 +266,12 @@ class UdxHost:
     clock: Clock = field(default_factory=SystemClock)
 
     def make_error(self, reason: str, *, offset: int | None = None) -> PhaseFailed:
-        """Return an error with the byte of the phase's input, if that is known."""
+        """Return an error of this phase; `offset` is a byte of its input."""
         return PhaseFailed(reason=reason, offset=offset, phase=self.name)
 
 
 class UdxInstance:
-    """An object of user code. It is made when it is first needed, and again after a failure."""
+    """An object of user code, created on first use and again after a failure."""
 
     def __init__(self, host: UdxHost, make: Callable[[], object]) -> None:
         self.host = host
@@ -288,19 +284,19 @@ class UdxInstance:
 
     @property
     def user_object(self) -> object:
-        """The object, which is made if there is none."""
+        """The object. It is created if there is none."""
         if self._user_object is None:
             self._user_object = self._call_translating_errors("prepare()", self._make, ())
         return self._user_object
 
     def cancel(self) -> None:
-        """End the stream, from any thread, and every later one as it begins."""
+        """Cancel the running stream and all later ones. Thread-safe."""
         with self._lock:
             self.is_cancelled = True
             caller = self._thread
         if caller is not None:
             caller.cancel()
-            # It may block, and whoever cancels should not.
+            # The user's `cancel` may block; this method must not.
             threading.Thread(
                 target=self._request_cancel, name="snowmelt-cancel", daemon=True
             ).start()
@@ -309,9 +305,9 @@ class UdxInstance:
     def running_stream(
         self, destroy_roles: Sequence[str], setup_roles: Sequence[str] = SETUP_ROLES, *more: object
     ) -> Iterator[None]:
-        """Set the object up for one stream, and destroy it at the end, however that comes.
+        """Set the object up for one stream, and destroy it when the stream ends or fails.
 
-        `more` are arguments behind the server's.
+        `more` are arguments after the server interface.
         """
         with self._lock:
             caller = self._thread = UdxThread(self.host.limits.call_timeout_s, self._request_cancel)
@@ -322,7 +318,7 @@ class UdxInstance:
             try:
                 yield
             except BaseException:
-                # What went wrong first is what matters.
+                # Errors of `destroy` must not replace the first error.
                 if caller.stop_running_call():
                     self._destroy_quietly(destroy_roles, *end)
                 raise
@@ -339,7 +335,7 @@ class UdxInstance:
     def bind_state_method(
         self, method_name: str, roles: Sequence[str]
     ) -> Callable[..., ReturnedState]:
-        """Return a method that answers with a state, to be called by role."""
+        """Return a method that returns a state, with its arguments bound by role."""
         method = bind_method(self.user_object, method_name, roles)
 
         def call(*arguments: object) -> ReturnedState:
@@ -347,14 +343,14 @@ class UdxInstance:
             answer = parse_returned_state(value)
             if answer is None:
                 raise self.host.make_error(
-                    f"{method_name}() returned {value!r}, which is no StreamState"
+                    f"{method_name}() returned {value!r}, expected a StreamState"
                 )
             return answer
 
         return call
 
     def call_if_defined(self, method_name: str, roles: Sequence[str], *arguments: object) -> Any:
-        """Call a method that answers a question; None where there is no such method."""
+        """Call a method and return its result, or None if it does not exist."""
         method = getattr(self.user_object, method_name, None)
         if not callable(method):
             return None
@@ -389,7 +385,7 @@ class UdxInstance:
             raise host.make_error(text) from error
 
     def _destroy_quietly(self, roles: Sequence[str], *arguments: object) -> None:
-        """Destroy after an error, also a cancel, for which nobody waits long."""
+        """Destroy the object after an error, waiting at most 1 s."""
         made = self._user_object
         if made is None or not callable(getattr(made, "destroy", None)):
             return
@@ -409,12 +405,12 @@ class UdxInstance:
         if mark is not None:
             mark()
         if callable(getattr(self._user_object, "cancel", None)):
-            with contextlib.suppress(Exception):  # what it raises helps nobody
+            with contextlib.suppress(Exception):
                 bind_method(self._user_object, "cancel", SETUP_ROLES)(self.host.server)
 
 
 def describe_user_code_line(error: BaseException) -> str:
-    """Return where in user code it was raised, or else the last place that is not the host's."""
+    """Return the last location in user code, or else the last one outside the host."""
     frames = list(traceback.walk_tb(error.__traceback__))
     modules = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
     for begins in (True, False):
@@ -431,7 +427,7 @@ _MAX_WAIT_S = 0.05
 
 
 class CallLoop:
-    """Acts on the states that one stream's calls return."""
+    """Handler of the states that the calls of one stream return."""
 
     def __init__(
         self, instance: UdxInstance, window: InputWindow | None, output: OutputBuffer | None
@@ -444,15 +440,15 @@ class CallLoop:
         self._idle_since: float | None = None
 
     def fetch_first(self) -> None:
-        """Fetch the first input."""
+        """Fetch the input of the first call."""
         if self._window is not None:
             self._fetch(self._window.fetch_first)
 
     def handle_state(self, code: PhaseStateCode, *, has_read: bool, has_written: bool) -> bool:
-        """Do what a state asks for; tell whether the stream has ended.
+        """Handle a state. Return True if the stream has ended.
 
         Raises:
-            PhaseFailed: The state is not allowed here, or nothing will ever come of it.
+            PhaseFailed: If the state is not allowed here, or allows no further progress.
         """
         if code is PhaseStateCode.DONE:
             return True
@@ -464,28 +460,28 @@ class CallLoop:
         if code is PhaseStateCode.OUTPUT_NEEDED:
             if output is not None and not output.renew_space(larger=not progress):
                 raise self._host.make_error(
-                    f"it asks for more room than {output.size} bytes, and neither reads nor writes"
+                    f"it requested more output space than {output.size} bytes without reading or writing"
                 )
         elif code is PhaseStateCode.INPUT_NEEDED and window is not None:
             if window.reported_state is not InputState.END_OF_FILE:
                 self._fetch(lambda: window.fetch_more(made_progress=has_read))
             elif not progress:
                 raise self._host.make_error(
-                    f"it asked for input after the end of its input, "
-                    f"of which it has left {window.buffer.remaining} bytes"
+                    f"it requested input after the end of its input, "
+                    f"with {window.buffer.remaining} bytes unread"
                 )
         elif code is not PhaseStateCode.KEEP_GOING:
-            raise self._host.make_error(f"it returned {code.name}, which is not for it to return")
+            raise self._host.make_error(f"it returned {code.name}, which is not allowed here")
         return False
 
     def _wait_for_progress(self) -> None:
-        clock, patience = self._host.clock, self._host.limits.call_timeout_s
+        clock, timeout_s = self._host.clock, self._host.limits.call_timeout_s
         now = clock.monotonic()
         if self._idle_since is None:
             self._idle_since = now
-        elif now - self._idle_since > patience:
+        elif now - self._idle_since > timeout_s:
             raise self._host.make_error(
-                f"it has returned KEEP_GOING for {patience:g} seconds without reading or writing"
+                f"it has returned KEEP_GOING for {timeout_s:g} seconds without reading or writing"
             )
         if self._instance.is_cancelled:
             raise self._host.make_error("it was cancelled")

@@ -229,7 +229,7 @@ def test_destroy_is_called_when_nobody_wants_more_and_after_a_failure():
 
 
 ANSWERS = {
-    "asked for input after the end": "return StreamState.INPUT_NEEDED",
+    "requested input after the end": "return StreamState.INPUT_NEEDED",
     "more room than": "return StreamState.OUTPUT_NEEDED",
     "KEEP_GOING for 0.2 seconds": "return StreamState.KEEP_GOING",
     "no StreamState": "return None",

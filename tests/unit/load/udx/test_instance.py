@@ -75,7 +75,7 @@ def test_a_missing_self_is_said_clearly():
         def setup(srvInterface, returnType):  # noqa: N803, N805
             pass
 
-    with pytest.raises(LoadRefused, match=r"C.setup: its first parameter is srvInterface; `self`"):
+    with pytest.raises(LoadRefused, match=r"C.setup: expected first parameter `self`, got srvInterface"):
         bind_method(C(), "setup", PARSER_SETUP_ROLES)
 
 

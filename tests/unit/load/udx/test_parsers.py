@@ -167,7 +167,7 @@ REFUSED = {
     "within a row": "writer.setInt(0, 1); return StreamState.DONE",
     "there is no column 2; there are 2": "writer.setInt(2, 1)",
     "there is no column -1": "writer.setInt(-1, 1)",
-    "asked for input after the end": "return StreamState.INPUT_NEEDED",
+    "requested input after the end": "return StreamState.INPUT_NEEDED",
     "rejects again without reading": "return StreamState.REJECT(vertica_sdk.RejectedRecord('no'))",
 }
 
