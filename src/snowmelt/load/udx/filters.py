@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def iter_written(
     instance: UdxInstance, method_name: str, roles: Sequence[str], window: InputWindow | None = None
 ) -> Generator[tuple[bytes, NDArray[np.uint32]]]:
-    """Call a method until its stream ends; yield bytes and lengths of records as it writes them."""
+    """Call a method until its stream ends; yield the bytes and record lengths it writes."""
     host = instance.host
     with instance.running_stream(DESTROY_ROLES):
         output, lengths = OutputBuffer(host.limits.window_bytes), LengthBuffer()
@@ -62,11 +62,10 @@ def iter_written(
 
 
 class UdxFilter:
-    """A filter with `setup`, `process` and `destroy`; the same object filters stream after stream.
+    """A filter with `setup`, `process` and `destroy`. One object filters successive streams.
 
-    `process` may say INPUT_NEEDED with unread input in front, write without reading and the other
-    way round. The rules are the SDK's; where they leave something open, a small input comes as a
-    whole with the first call.
+    `process` may return INPUT_NEEDED with unread input, write without reading, and read without
+    writing. The first call receives a small input as a whole, which the SDK leaves open.
     """
 
     def __init__(self, host: UdxHost, make: Callable[[], object]) -> None:
@@ -76,7 +75,7 @@ class UdxFilter:
         """Yield the filtered bytes of one stream.
 
         Raises:
-            PhaseFailed: User code raised an error, broke a rule, or does not come to an end.
+            PhaseFailed: If user code raises an error, violates the protocol, or stops progressing.
         """
         window = ByteWindow(reader, self.instance.host.limits)
         stream = iter_written(self.instance, "process", PROCESS_ROLES, window)
@@ -85,15 +84,14 @@ class UdxFilter:
                 yield data
 
     def cancel(self) -> None:
-        """End what runs as cancelled, from any thread; user code is told once."""
+        """Cancel the running stream and call the user's `cancel` once. Thread-safe."""
         self.instance.cancel()
 
 
 class UdxRecordFilter:
     """A filter with `useSideChannel` and `processWithMetadata`.
 
-    What it writes are records with their lengths, unless it has `endsSideChannel`, which returns
-    true: then it writes plain bytes.
+    It writes records with their lengths, or plain bytes if `endsSideChannel` returns true.
     """
 
     def __init__(self, byte_filter: UdxFilter) -> None:
@@ -106,8 +104,8 @@ class UdxRecordFilter:
         """Yield filtered records, or bytes if `ends_records`.
 
         Raises:
-            PhaseFailed: User code raised an error, broke a rule, or wrote lengths whose sum is not
-                the number of bytes that it wrote.
+            PhaseFailed: If user code raises an error, violates the protocol, or writes lengths
+                whose sum is not the number of bytes.
         """
         instance = self._byte_filter.instance
         window = RecordWindow(records, instance.host.limits)
@@ -120,26 +118,26 @@ class UdxRecordFilter:
         for data, lengths in written:
             if len(lengths):
                 raise self._byte_filter.instance.host.make_error(
-                    "it wrote lengths of records, and its endsSideChannel() is true"
+                    "it wrote record lengths, but its endsSideChannel() returns true"
                 )
             yield data
 
 
 class UdxDualFilter(UdxRecordFilter):
-    """One that has `process`, too: where there is no side channel, it filters bytes."""
+    """A record filter that also has `process`, for input without record boundaries."""
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield the filtered bytes of one stream, as `UdxFilter`."""
+        """Yield the filtered bytes of one stream; raises as `UdxFilter.run`."""
         return self._byte_filter.run(reader)
 
 
 def assemble_records(
     host: UdxHost, written: Iterator[tuple[bytes, NDArray[np.uint32]]]
 ) -> Iterator[Records]:
-    """Yield records from bytes and lengths, of which either may come first.
+    """Yield records from bytes and lengths, in whatever order these arrive.
 
     Raises:
-        PhaseFailed: The sum of the lengths is not the number of bytes.
+        PhaseFailed: If the sum of the lengths is not the number of bytes.
     """
     data, lengths = b"", np.zeros(0, dtype=np.uint32)
     total = 0
@@ -158,14 +156,12 @@ def assemble_records(
             data, lengths = data[end:], lengths[whole:]
     if len(lengths) or data:
         claimed = total - len(data) + int(lengths.sum())
-        hint = "" if len(lengths) else "; endsSideChannel() would say that it writes no lengths"
-        raise host.make_error(
-            f"it wrote {total} bytes in records of {claimed} bytes together{hint}"
-        )
+        hint = "" if len(lengths) else ". To write no lengths, return true from endsSideChannel()"
+        raise host.make_error(f"it wrote {total} bytes, but record lengths of {claimed}{hint}")
 
 
 class GeneratorFilter:
-    """A filter with `run(reader)`, a generator; what it raises is placed."""
+    """A filter with a generator `run(reader)`. Its errors carry the input offset."""
 
     def __init__(
         self, host: UdxHost, run: Callable[[ByteReader], Iterator[bytes]], owner: object
@@ -179,7 +175,7 @@ class GeneratorFilter:
         """Yield the filtered bytes of one stream.
 
         Raises:
-            PhaseFailed: User code raised an error, or yielded something else than bytes.
+            PhaseFailed: If user code raises an error, or yields anything but bytes.
         """
         with closing(reader):
             for piece in iter_checked_bytes(self._host, iter(self._run(reader)), reader):
@@ -188,7 +184,7 @@ class GeneratorFilter:
                     raise self._host.make_error("it was cancelled")
 
     def cancel(self) -> None:
-        """End what runs as cancelled at its next piece; tell the filter, if it wants to know."""
+        """Cancel at the next slice, and call the filter's `cancel` if it has one."""
         self._cancelled = True
         cancel = getattr(self._owner, "cancel", None)
         if callable(cancel):
@@ -201,7 +197,8 @@ def iter_checked_bytes(
     """Yield pieces as bytes.
 
     Raises:
-        PhaseFailed: User code raised an error, after what it read of `reader`; or yields other things.
+        PhaseFailed: If user code raises an error, or yields anything but bytes. The error carries
+            the offset of `reader`.
     """
     try:
         while True:
@@ -231,8 +228,8 @@ def iter_checked_bytes(
 def make_generator_filter(host: UdxHost, user_object: Any) -> GeneratorFilter | None:
     """Return a filter for a generator function, an object with `run`, or a function of bytes.
 
-    A function of bytes is given the whole input, since what it makes of a part is not known to be
-    a part of what it makes of the whole; unless `whole_input` is false.
+    A function of bytes receives the whole input unless `whole_input` is false, because its result
+    for a part may differ.
     """
     if callable(getattr(user_object, "run", None)):
         return GeneratorFilter(host, user_object.run, user_object)
@@ -248,9 +245,7 @@ def make_generator_filter(host: UdxHost, user_object: Any) -> GeneratorFilter | 
         limit = host.limits.window_bytes
         data = reader.read(limit + 1)
         if len(data) > limit:
-            raise host.make_error(
-                f"its input is longer than {limit} bytes, which is the most that is given as a whole"
-            )
+            raise host.make_error(f"its input exceeds {limit} bytes, the limit of `whole_input`")
         yield user_object(data)
 
     return GeneratorFilter(host, run, user_object)

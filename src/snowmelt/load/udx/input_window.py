@@ -1,4 +1,4 @@
-"""Input windows: how much input a user-defined phase is given per call, and with which state."""
+"""Input windows: the input and the state that a user-defined phase receives per call."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 
 
 class InputLimitExceeded(Exception):
-    """The phase cannot be given what it asks for; the text says why."""
+    """A phase requires more input per call than `window_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
 class UdxLimits:
-    """Sizes in bytes and waits in seconds of calls into user code.
+    """Limits of calls into user code.
 
-    A call is given `chunk_bytes` or all that there is. Where it takes nothing it is given twice
-    as much, up to `window_bytes`. With `whole_input` the first call is given everything, up to
-    the same. A call may last `call_timeout_s`.
+    Attributes:
+        chunk_bytes: Input of a call, unless the stream ends before. It doubles after each call that
+            reads nothing.
+        window_bytes: Maximum input of a call.
+        call_timeout_s: Maximum duration of a call, in seconds.
+        whole_input: Pass the whole input to the first call, up to `window_bytes`.
     """
 
     chunk_bytes: int = 1024 * 1024
@@ -37,10 +40,9 @@ class UdxLimits:
 
 
 class InputWindow:
-    """The input buffer of one stream; those that derive from it fill it.
+    """The input buffer of one stream, filled by subclasses.
 
-    With `within`, the stream begins in the middle of a file: calls are told START_OF_PORTION until
-    one of them has taken something.
+    With `starts_inside_file`, calls receive START_OF_PORTION until one of them reads something.
     """
 
     def __init__(self, limits: UdxLimits, *, starts_inside_file: bool = False) -> None:
@@ -49,18 +51,18 @@ class InputWindow:
         self._limits = limits
         self._starting = starts_inside_file
         self._state = InputState.OK
-        # What the last call was told.
+        # State of the last call.
         self.reported_state = InputState.OK
 
     def report_state(self) -> InputState:
-        """Return what the next call is told."""
+        """Return the state for the next call."""
         self._starting = self._starting and not self.buffer.consumed
         self.reported_state = InputState.START_OF_PORTION if self._starting else self._state
         return self.reported_state
 
     @property
     def consumed(self) -> int:
-        """How much was taken so far; it grows with whatever a call takes."""
+        """Amount of input read so far. Only changes of it are meaningful."""
         return self.buffer.consumed
 
     def fetch_first(self) -> None:
@@ -69,30 +71,33 @@ class InputWindow:
             self._fetch_input(self._limits.window_bytes + 1)
             if self._state is not InputState.END_OF_FILE:
                 raise InputLimitExceeded(
-                    f"its input is longer than {self._limits.window_bytes} bytes, which is the "
-                    f"most that is given as a whole"
+                    f"its input exceeds {self._limits.window_bytes} bytes, the limit of "
+                    "`whole_input`"
                 )
             return
         self._fetch_input(self._limits.chunk_bytes)
 
     def fetch_more(self, *, made_progress: bool) -> None:
-        """Fetch more, after INPUT_NEEDED. `made_progress` tells whether the call took anything.
+        """Fetch more input after INPUT_NEEDED.
+
+        Args:
+            made_progress: The last call read something.
 
         Raises:
-            InputRefused: It took nothing of a window that may not grow further.
+            InputLimitExceeded: If the last call read nothing of a window of `window_bytes`.
         """
         if self._state is not InputState.OK and self.reported_state is not self._state:
-            self._starting = False  # the end is told before what lies behind it is given
+            self._starting = False  # report the end of the portion before the bytes after it
             return
         left, chunk = self.buffer.remaining, self._limits.chunk_bytes
         if made_progress and left >= chunk:
-            return  # or a phase that takes little at a time would pile up its input
+            return  # else the buffer of a phase that reads little per call would grow
         if left >= self._limits.window_bytes:
-            raise InputLimitExceeded(f"it asks for more input and takes nothing of {left} bytes")
+            raise InputLimitExceeded(f"it requested more input without reading any of {left} bytes")
         self._fetch_input(chunk if made_progress else max(chunk, left))
 
     def _fetch_input(self, min_size: int) -> None:
-        """Put at least so many bytes behind what is left, or all that there is."""
+        """Append at least `min_size` bytes, or the rest of the input."""
         raise NotImplementedError
 
     def _append_to_buffer(self, slices: list[bytes]) -> None:
@@ -102,10 +107,10 @@ class InputWindow:
 
 
 class ByteWindow(InputWindow):
-    """Filled from a stream of bytes.
+    """A window filled from a stream of bytes.
 
-    With `end`, the number of bytes of the portion, the states of portions are told: what lies
-    behind the end comes only after everything up to it was given with END_OF_PORTION.
+    With `portion_bytes`, a call receives the end of the portion with END_OF_PORTION, and later
+    calls the bytes after it.
     """
 
     def __init__(
@@ -151,7 +156,7 @@ class ByteWindow(InputWindow):
 
 
 class RecordWindow(InputWindow):
-    """Filled from batches of records, with their lengths beside it; records come whole."""
+    """A window filled from batches of whole records, with their lengths in `lengths`."""
 
     def __init__(self, records: Iterator[Records], limits: UdxLimits) -> None:
         super().__init__(limits)
@@ -159,7 +164,7 @@ class RecordWindow(InputWindow):
 
     @property
     def consumed(self) -> int:
-        """How much was taken so far: bytes, and records, which may be empty."""
+        """Bytes plus records read so far; records may be empty."""
         return self.buffer.consumed + self.lengths.used
 
     def _fetch_input(self, min_size: int) -> None:

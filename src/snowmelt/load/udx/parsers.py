@@ -1,6 +1,6 @@
 """User-defined parsers with `process` and a row writer, their chunkers, and the rows they write.
 
-A chunker is user code that finds record ends, so that the parser is given whole records only.
+A chunker is user code that finds record ends, so that the parser receives only whole records.
 `UdxRowBuilder` converts written rows to columns of the load and collects rejects.
 """
 
@@ -50,10 +50,10 @@ _ALIGNED_STATES = (PhaseStateCode.CHUNK_ALIGNED, PhaseStateCode.DONE)
 
 
 class ChunkerWindow(InputWindow):
-    """The input of a parser in blocks of whole records, each told with END_OF_CHUNK.
+    """Parser input in blocks of whole records, each with state END_OF_CHUNK.
 
-    The portion's borders are the chunker's: `alignPortion` finds the first end of a record, once
-    where the portion begins within a file, and once behind its end.
+    `alignPortion` of the chunker finds the first record end: once at the start of a portion within
+    a file, and once after the portion's end.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ChunkerWindow(InputWindow):
         """End the chunker's stream."""
         self._blocks.close()
 
-    def _fetch_input(self, min_size: int) -> None:  # noqa: ARG002 - a block is as long as it is
+    def _fetch_input(self, min_size: int) -> None:  # noqa: ARG002 - the chunker sets the size
         block = next(self._blocks, None)
         self._state = InputState.END_OF_FILE if block is None else InputState.END_OF_CHUNK
         self._append_to_buffer([] if block is None else [block])
@@ -111,7 +111,7 @@ class ChunkerWindow(InputWindow):
                 if state in {InputState.END_OF_FILE, InputState.END_OF_PORTION}:
                     break
                 flow.handle_state(code, has_read=False, has_written=False)
-            # What is left has no end of a record: it is in the next portion, or was forgotten.
+            # The last record ends in the next portion, or lacks its end.
             rest = (
                 self._read_to_first_record_end(flow)
                 if feed.reported_state is InputState.END_OF_PORTION
@@ -121,7 +121,7 @@ class ChunkerWindow(InputWindow):
                 yield bytes(rest)  # type: ignore[arg-type]
 
     def _read_to_first_record_end(self, call_loop: CallLoop) -> bytes | None:
-        """Return what is there up to the first end of a record; None if the portion has none."""
+        """Return the input up to the first record end, or None if the portion has none."""
         instance, feed = self._instance, self._input
         align = instance.bind_state_method("alignPortion", CHUNK_ROLES)
         server, source = instance.host.server, feed.buffer
@@ -146,20 +146,20 @@ _ZONE = ZoneInfo(DEFAULT_ZONE)
 
 
 class UdxRowBuilder:
-    """Collects rows and rejects of one stream, in the order in which they come."""
+    """Collector of the rows and rejects of one stream, in order."""
 
     def __init__(self, target: ParseTarget, types: SizedColumnTypes, host: UdxHost) -> None:
         """Prepare for a stream.
 
         Raises:
-            PhaseFailed: The parser declares another number of columns than the load has.
+            PhaseFailed: If the parser declares a different number of columns than the load has.
         """
         columns = target.schema.columns
         if types.getColumnCount() != len(columns):
             raise PhaseFailed(
-                reason=f"it declares {types.getColumnCount()} columns; the load has {len(columns)}"
+                reason=f"it declares {types.getColumnCount()} columns, expected {len(columns)}"
             )
-        # Spelt so that each is the very column, whatever the case of its name.
+        # Display names identify columns exactly, including their case.
         self._names = [column.display_name for column in columns]
         self.writer = StreamWriter(types)
         self._host = host
@@ -171,34 +171,34 @@ class UdxRowBuilder:
         self._truncations = _make_truncations(target)
         self._records = 0
         self._rejects: list[tuple[int, ParseReject]] = []
-        # Rows that waited when a call began, and where in the input it began.
+        # Pending rows and input offset at the start of each call.
         self.call_offsets: list[tuple[int, int]] = []
 
     @property
     def pending_records(self) -> int:
-        """How many rows and rejects were not taken yet."""
+        """Number of rows and rejects that `pop_batch` has not returned."""
         return self.writer.pending_rows + len(self._rejects)
 
     def add_reject(self, record: object, source: InputBuffer, offset: int) -> None:
-        """Take a rejected record, which was read since the input's `offset`.
+        """Add a rejected record that was read after the input's `offset`.
 
         Raises:
-            PhaseFailed: There is none.
+            PhaseFailed: If `record` is not a rejected record.
         """
         data, reason = _call_getter(record, "getData"), _call_getter(record, "getReason")
         if not isinstance(data, (bytes, bytearray, str)) or not isinstance(reason, str):
             raise self._host.make_error(
-                f"it returned REJECT with {record!r}, which is no RejectedRecord", offset=offset
+                f"it returned REJECT with {record!r}, expected a RejectedRecord", offset=offset
             )
         raw = data.encode() if isinstance(data, str) else bytes(data)
-        # What was set of its row is not the next row's.
+        # Columns that were set before the reject must not become part of the next row.
         self.writer.discard_open_row()
         number = self._records + self.pending_records + 1
         rejected = ParseReject(number, source.find_read_data_offset(data, offset), raw, reason)
         self._rejects.append((self.writer.pending_rows, rejected))
 
     def pop_batch(self) -> ParsedBatch:
-        """Return what came since it was called last."""
+        """Return the rows and rejects since the last call."""
         rows = self.writer.pending_rows
         columns = self.writer.pop_rows()
         table, refused = self._convert_columns(columns), []
@@ -225,20 +225,20 @@ class UdxRowBuilder:
             raise self._host.make_error(str(error)) from error
 
     def _convert_columns(self, columns: list[list[object]]) -> pa.Table | None:
-        """Return rows in chunk form, whole columns at once; None if any of them is refused."""
+        """Convert whole columns to chunk form. Return None if any value is rejected."""
         arrays = []
         for converter, values in zip(self._columns, columns, strict=True):
             array, refused = converter.convert(values)
             if refused:
                 return None
             arrays.append(array)
-        # Only all of them together can tell at once that no row is too large.
+        # If all rows together are below the limit, no single row exceeds it.
         if sum(array.nbytes for array in arrays) > MAX_ROW_BYTES:
             return None
         return pa.Table.from_arrays(arrays, schema=chunk_arrow_schema(self._schema))
 
     def _truncate_row(self, row: dict[str, object]) -> bool:
-        """Cut what is too long in a row that was refused; tell whether there is any."""
+        """Truncate the too long values of a rejected row. Return True if there are any."""
         changed = False
         for name, truncate in self._truncations.items():
             shorter = truncate(row[name])
@@ -251,7 +251,7 @@ class UdxRowBuilder:
         before = sum(1 for waiting, _ in self._rejects if waiting <= index)
         offset = max((each for each in self.call_offsets if each[0] <= index), default=(0, 0))[1]
         column = error.error.fields.get("column")
-        # The number of the row is the block's, which nobody knows.
+        # The row index counts within a block, which users do not see.
         text = str(error.error).replace(f", rowIndex:{index}", "")
         return ParseReject(
             record=self._records + index + before + 1,
@@ -276,7 +276,7 @@ def _call_getter(record: object, name: str) -> object:
 
 
 def _make_truncations(target: ParseTarget) -> Mapping[str, Callable[[object], object]]:
-    """Return how values that are too long are cut, where the load does not reject them."""
+    """Return a truncation by column, for columns without ENFORCELENGTH."""
     cuts: dict[str, Callable[[object], object]] = {}
     for column in target.schema.columns:
         enforced = target.options.get(column.name, _NO_OPTIONS).enforce_length
@@ -306,13 +306,13 @@ def _truncate_bytes(byte_length: int | None, value: object) -> object:
     return value[:byte_length]
 
 
-# A block is handed on after so many bytes or rows.
+# A block ends after this many bytes of input or rows.
 _BLOCK_BYTES = 4 * 1024 * 1024
 _BLOCK_ROWS = 65_536
 
 
 class _UdxParserBase:
-    """What parsers of bytes and of records have in common."""
+    """Common base of byte parsers and record parsers."""
 
     def __init__(self, host: UdxHost, prepare: Prepare) -> None:
         self._host = host
@@ -323,7 +323,7 @@ class _UdxParserBase:
         self._cancelled = False
 
     def cancel(self) -> None:
-        """End what runs as cancelled, from any thread; user code is told once."""
+        """Cancel the running stream and call the user's `cancel` once. Thread-safe."""
         self._cancelled = True
         if self._instance is not None:
             self._instance.cancel()
@@ -334,7 +334,7 @@ class _UdxParserBase:
         return made
 
     def _prepare_for(self, target: ParseTarget) -> UdxInstance:
-        """Return the object that parses into a target, with the types that it declares."""
+        """Return the instance that parses into a target."""
         if self._instance is None or self._target != target:
             self._target, self._types = target, SizedColumnTypes.from_schema(target.schema)
             self._instance = UdxInstance(self._host, self._prepare_object)
@@ -365,7 +365,7 @@ class _UdxParserBase:
                 if answer.code is PhaseStateCode.REJECT:
                     if window.consumed == rejected_at:
                         raise self._host.make_error(
-                            "it rejects again without reading", offset=offset
+                            "it returned REJECT again without reading", offset=offset
                         )
                     rejected_at = window.consumed
                     record = answer.rejected
@@ -391,11 +391,10 @@ class _UdxParserBase:
 
 
 class UdxParser(_UdxParserBase):
-    """A parser with `setup`, `process` and `destroy`; the same object parses stream after stream.
+    """A parser with `setup`, `process` and `destroy`. One object parses successive streams.
 
-    Rows are checked against the table's columns as all rows are, and rejected one by one. Where a
-    portion begins in the middle of a file, the states of portions tell so; or a chunker
-    finds its records.
+    Rows that the table's columns reject become rejects. If a portion starts within a file, the
+    input states report it, or a chunker finds its records.
     """
 
     splittable: bool
@@ -403,17 +402,17 @@ class UdxParser(_UdxParserBase):
     def __init__(self, host: UdxHost, prepare: Prepare, *, splittable: bool = False) -> None:
         super().__init__(host, prepare)
         self.splittable = splittable
-        # Makes the chunkers that find the records, if any do.
+        # Creates chunkers. None: the parser finds its records.
         self.prepare_chunker: PrepareChunker | None = None
         self._chunker_instance: UdxInstance | None = None
 
     def parse(
         self, reader: ByteReader, target: ParseTarget, portion: Portion
     ) -> Iterator[ParsedBatch]:
-        """Yield what a portion holds.
+        """Yield the rows and rejects of a portion.
 
         Raises:
-            PhaseFailed: User code raised an error, broke a rule, or does not come to an end.
+            PhaseFailed: If user code raises an error, violates the protocol, or stops progressing.
         """
         window = self._make_window(reader, target, portion)
         try:
@@ -423,7 +422,7 @@ class UdxParser(_UdxParserBase):
                 window.close()
 
     def cancel(self) -> None:
-        """End what runs as cancelled, from any thread; user code is told once."""
+        """Cancel the running stream and call the user's `cancel` once. Thread-safe."""
         super().cancel()
         if self._chunker_instance is not None:
             self._chunker_instance.cancel()
@@ -433,7 +432,7 @@ class UdxParser(_UdxParserBase):
     ) -> InputWindow:
         if self.prepare_chunker is not None:
             prepare, made = self.prepare_chunker, self._prepare_for(target).user_object
-            types = self._types  # which making the object has told
+            types = self._types  # set when the object was created
             instance = self._chunker_instance = UdxInstance(
                 self._host, lambda: prepare(target, types)
             )
@@ -445,19 +444,19 @@ class UdxParser(_UdxParserBase):
 
 
 class UdxRecordParser(_UdxParserBase):
-    """A parser with `useSideChannel` and `processWithMetadata`: each record may be rejected."""
+    """A parser with `useSideChannel` and `processWithMetadata`."""
 
     def parse_records(
         self, records: Iterator[Records], target: ParseTarget
     ) -> Iterator[ParsedBatch]:
-        """Yield what records hold.
+        """Yield the rows and rejects of records.
 
         Raises:
-            PhaseFailed: As `UdxParser`.
+            PhaseFailed: If user code raises an error, violates the protocol, or stops progressing.
         """
         window = RecordWindow(records, self._host.limits)
         return self._run_stream(window, target, "processWithMetadata", PARSE_RECORDS_ROLES)
 
 
 class UdxDualParser(UdxParser, UdxRecordParser):
-    """One that has `process`, too: where there is no side channel, it parses bytes."""
+    """A record parser that also has `process`, for input without record boundaries."""

@@ -1,7 +1,7 @@
 """Definitions of user-defined phases, made from SDK factories, classes or functions.
 
-Of a factory, `getParameterType`, `plan` and `prepare` are called. Classes and functions in Snowmelt's
-own style take their parameters from their signature.
+A factory declares its parameters with `getParameterType`. Classes and functions in Snowmelt's style
+declare them with their signature.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from snowmelt.schema.types import TableSchema
 
 Phase = TypeVar("Phase")
 
+# Passes what `plan` wrote to the tasks.
 PLAN_PARAMETER = "$plan"
-"""The parameter by which tasks are handed what `plan` wrote."""
 
 _HOST_PARAMETERS = (
     PhaseParameter("whole_input", bool),
@@ -67,9 +67,8 @@ _HOST_PARAMETERS = (
     PhaseParameter("chunk_bytes", int),
 )
 _PARAMETER_TYPES: dict[object, type] = {
-    kind: kind for kind in (str, int, float, bool, dt.timedelta)
+    key: kind for kind in (str, int, float, bool, dt.timedelta) for key in (kind, kind.__name__)
 }
-_PARAMETER_TYPES |= {kind.__name__: kind for kind in (str, int, float, bool, dt.timedelta)}
 _PARAMETER_TYPES |= {"dt.timedelta": dt.timedelta, "datetime.timedelta": dt.timedelta}
 _EXPECTED_METHODS: Mapping[StepKind, str] = {
     "filter": "prepare, process or run",
@@ -81,13 +80,15 @@ _EXPECTED_METHODS: Mapping[StepKind, str] = {
 def make_filter_definition(
     display_name: str, user_object: Any
 ) -> PhaseDefinition[Filter | RecordFilter]:
-    """Return a filter as something that is built by name.
+    """Return the definition of a user's filter.
 
-    `user_object` is a factory with `prepare`; or a class of filters: with `process`, with `run`, or with
-    `run_records`; or a generator function of a reader; or a function of bytes.
+    Args:
+        display_name: Name of the filter in statements and messages.
+        user_object: A factory with `prepare`, a class with `process`, `run` or `run_records`, a
+            generator function of a reader, or a function of bytes.
 
     Raises:
-        LoadRefused: It is none of these.
+        LoadRefused: If `user_object` is none of these.
     """
     if not _is_defined(user_object, "prepare"):
         make_object = partial(_make_filter_from_object, display_name)
@@ -104,12 +105,12 @@ def make_filter_definition(
 def make_parser_definition(
     display_name: str, user_object: Any
 ) -> PhaseDefinition[Parser | RecordParser]:
-    """Return a parser as something that is built by name.
+    """Return the definition of a user's parser.
 
-    `user_object` is a factory with `prepare`; or a class of parsers, with `process` or with `parse`.
+    `user_object` is a factory with `prepare`, or a class with `process`, `parse` or `parse_records`.
 
     Raises:
-        LoadRefused: It is none of these.
+        LoadRefused: If `user_object` is none of these.
     """
     if not _is_defined(user_object, "prepare"):
         return _define_object("parser", display_name, user_object, _make_parser_from_object)
@@ -133,7 +134,7 @@ def make_parser_definition(
         splittable = _method_returns_true(factory, "canApportionParser")
         cuts = _method_returns_true(factory, "isChunkerApportionable")
         parser = _make_udx_parser(host, prepare, splittable=splittable or cuts)
-        # A parser that begins within a file by itself needs nobody to find its records.
+        # A parser that can start within a file finds its records without a chunker.
         chunked = not splittable and _is_defined(factory, "prepareChunker")
         if chunked and isinstance(parser, UdxParser):
             parser.prepare_chunker = prepare_chunker
@@ -145,13 +146,13 @@ def make_parser_definition(
 def make_source_definition(
     display_name: str, user_object: Any
 ) -> PhaseDefinition[Source | RecordSource]:
-    """Return a source as something that is built by name.
+    """Return the definition of a user's source.
 
-    `user_object` is a factory with `prepareUDSources`, `prepareUDSourcesExecutor` or `prepare`; or a
-    class of sources, with `files` and `read` or with `run`; or a generator function.
+    `user_object` is a factory with `prepareUDSources`, `prepareUDSourcesExecutor` or `prepare`, a
+    class with `process`, with `files` and `read`, or with `run`, or a generator function.
 
     Raises:
-        LoadRefused: It is none of these.
+        LoadRefused: If `user_object` is none of these.
     """
     names = ("prepareUDSourcesExecutor", "prepareUDSources", "prepare")
     method_name = next((name for name in names if _is_defined(user_object, name)), None)
@@ -204,7 +205,7 @@ def _make_parser_from_object(host: UdxHost, make: Callable[[], Any]) -> Parser |
     if _is_defined(made, "parse") or _is_defined(made, "parse_records"):
         return made  # type: ignore[no-any-return]
     if not _is_state_machine(made):
-        raise LoadRefused(what=host.name, reason="it has no method prepare, process or parse")
+        raise LoadRefused(what=host.name, reason="expected a method prepare, process or parse")
     return _make_udx_parser(
         host, lambda target: (make(), SizedColumnTypes.from_schema(target.schema))
     )
@@ -213,11 +214,11 @@ def _make_parser_from_object(host: UdxHost, make: Callable[[], Any]) -> Parser |
 def _make_udx_parser(
     host: UdxHost, prepare: Prepare, *, splittable: bool = False
 ) -> UdxParser | UdxRecordParser:
-    # What it is can only be seen once there is one; for the load itself it is prepared again.
+    # Only an object shows which methods it has. The load prepares another one.
     try:
         made, _ = prepare(ParseTarget(TableSchema(1, ())))
     except BaseException as error:
-        # A parser may refuse to parse no columns.
+        # A parser may reject a target without columns.
         if is_ctrl_c(error):
             raise
         made = None
@@ -278,7 +279,7 @@ def _is_state_machine(user_object: object) -> bool:
 
 
 def _instantiate_factory(display_name: str, user_object: Any) -> object:
-    # Of a class, one object: documentation calls its methods class methods, existing code does not.
+    # Documentation calls the methods of a factory class methods, but existing code uses `self`.
     if not inspect.isclass(user_object):
         return user_object
     try:
@@ -292,37 +293,35 @@ def _instantiate_factory(display_name: str, user_object: Any) -> object:
 def _make_unusable_error(kind: StepKind, display_name: str) -> LoadRefused:
     return LoadRefused(
         what=f"{kind} {display_name}",
-        reason=f"it has no method {_EXPECTED_METHODS[kind]}, and is no function either",
+        reason=f"expected a function, or a method {_EXPECTED_METHODS[kind]}",
     )
 
 
 @dataclass(frozen=True)
 class UdxDefinition(PhaseDefinition[Phase]):
-    """A factory of the SDK's kind; a parameter that it does not declare is ignored.
+    """Definition from an SDK factory. Undeclared parameters cause a warning and are ignored.
 
-    `planner` calls the `plan` of the factory with typed parameters, and returns what that wrote.
+    `planner` calls the factory's `plan` with typed parameters, and returns what it wrote.
     """
 
     planner: Callable[[Mapping[str, object]], Mapping[str, object]] = dict
 
     def build_phase(self, arguments: Mapping[str, object]) -> Phase:
-        """Make one, with what `compute_planned_values` returned among the parameters.
-
-        Without that, the factory's `plan` is called first.
+        """Build a phase; call the factory's `plan` if the arguments have no planned values.
 
         Raises:
-            LoadRefused: A parameter is of another type, or the factory's `plan` or `prepare` refuses.
+            LoadRefused: If a parameter has the wrong type, or `plan` or `prepare` raises an error.
         """
-        # Whoever planned was warned then, on the driver.
+        # The driver has already warned when it planned.
         return PhaseDefinition.build_phase(
             self, self._select_declared(arguments, warn=PLAN_PARAMETER not in arguments)
         )
 
     def compute_planned_values(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """Return what user code plans.
+        """Return what the factory's `plan` wrote.
 
         Raises:
-            LoadRefused: It refuses, or a parameter is of another type.
+            LoadRefused: If a parameter has the wrong type, or `plan` raises an error.
         """
         typed: PhaseDefinition[Mapping[str, object]]
         typed = PhaseDefinition(self.name, dict, self.parameters)
@@ -355,7 +354,7 @@ def _define_factory(
     factory: object,
     make: Callable[[UdxHost, PlanContext], Phase],
 ) -> PhaseDefinition[Phase]:
-    """Return a factory as something that is built by name; `make` calls its `prepare`."""
+    """Return the definition of an SDK factory; `make` calls its `prepare`."""
     label = f"{kind} {display_name}"
     types = SizedColumnTypes()
     if _is_defined(factory, "getParameterType"):
@@ -398,7 +397,7 @@ def _make_host(
     values: Mapping[str, Any],
     host_parameters: list[PhaseParameter],
 ) -> tuple[UdxHost, dict[str, object]]:
-    """Return the host for some parameters, and those that are user code's."""
+    """Return the host, and the parameters that user code declared."""
     ours = {parameter.name for parameter in host_parameters}
     given: dict[str, object] = {}
     limits: dict[str, Any] = {"call_timeout_s": get_user_code_limits().call_s}
@@ -414,10 +413,10 @@ def _make_host(
 
 
 def _call_before_load(host: UdxHost, call: Callable[[], Any]) -> Any:
-    """Return what user code returns that is called before anything is loaded.
+    """Call user code before the load starts.
 
     Raises:
-        LoadRefused: It raised an error.
+        LoadRefused: If it raises an error.
     """
     try:
         return call()
@@ -430,7 +429,7 @@ def _call_before_load(host: UdxHost, call: Callable[[], Any]) -> Any:
 
 
 def make_load_error(label: str, error: BaseException) -> LoadRefused:
-    """Return the error that says what user code raised before anything was loaded, and where."""
+    """Return the error for an exception of user code before the load starts."""
     if isinstance(error, PhaseFailed):
         return LoadRefused(what=label, reason=str(error).rstrip("."))
     return LoadRefused(
@@ -444,17 +443,17 @@ def _define_object(
     user_object: Any,
     make: Callable[[UdxHost, Callable[[], Any]], Phase],
 ) -> PhaseDefinition[Phase]:
-    """Return a class or function of ours as something that is built by name.
+    """Return the definition of a class or function in Snowmelt's style.
 
-    A class is called with its parameters; of a function that filters, those behind the first are.
-    `make` is given what returns an object of the class, a new one with each call, or the function.
+    The first parameter of a filter function is its input. `make` receives a callable that returns a
+    new object of the class, or the function.
     """
     if not callable(user_object):
         raise _make_unusable_error(kind, display_name)
     label, is_class = f"{kind} {display_name}", inspect.isclass(user_object)
     try:
         signature = list(inspect.signature(user_object).parameters.values())
-    except (TypeError, ValueError):  # built in, without a signature
+    except (TypeError, ValueError):  # some built-in functions have no signature
         signature = []
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     own = signature if is_class or kind == "source" else signature[1:]
@@ -483,8 +482,8 @@ def _make_parameter(parameter: inspect.Parameter, label: str) -> PhaseParameter:
         else:
             raise LoadRefused(
                 what=label,
-                reason=f"its parameter {parameter.name} is none of str, int, float, bool, "
-                "datetime.timedelta",
+                reason=f"invalid type of parameter {parameter.name}: expected str, int, float, "
+                "bool or datetime.timedelta",
             )
     return PhaseParameter(parameter.name, known, required)
 

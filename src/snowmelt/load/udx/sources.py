@@ -1,6 +1,6 @@
 """User-defined sources.
 
-The SDK for Python has none; the names are those of the SDKs for other languages.
+Vertica's SDK for Python has none. The names are those of its SDKs for other languages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from snowmelt.load.udx.instance import (
 
 
 class _UdxSourceBase:
-    """The objects that a factory prepared, each by what its input is called."""
+    """The objects that a factory prepared, by the names of their inputs."""
 
     def __init__(self, host: UdxHost, prepared: Mapping[str, object]) -> None:
         self._host = host
@@ -31,35 +31,35 @@ class _UdxSourceBase:
         }
 
     def files(self) -> Sequence[InputFile]:
-        """List the inputs; `getSize` is an estimate by the SDK's rules, so it says nothing.
+        """List the inputs, without sizes: `getSize` is only an estimate in the SDK.
 
         Raises:
-            PhaseFailed: There is none.
+            PhaseFailed: If there is none.
         """
         if not self._instances:
             raise PhaseFailed(reason="it has no inputs", phase=self._host.name)
         return [InputFile(name) for name in self._instances]
 
     def cancel(self) -> None:
-        """End what runs as cancelled, from any thread; user code is told once."""
+        """Cancel the running streams and call the user's `cancel` once. Thread-safe."""
         for instance in self._instances.values():
             instance.cancel()
 
     def _find_instance(self, portion: Portion) -> UdxInstance:
         instance = self._instances.get(portion.file.path)
         if instance is None:
-            raise self._host.make_error(f"it has no input {portion.file.path} any more")
+            raise self._host.make_error(f"input {portion.file.path} no longer exists")
         return instance
 
 
 class UdxSource(_UdxSourceBase):
-    """Sources with `setup`, `process` and `destroy`, which write to an output only."""
+    """Sources with `setup`, `process` and `destroy`."""
 
     def read(self, portion: Portion) -> Iterator[bytes]:
-        """Yield the bytes of one input, from the beginning.
+        """Yield the bytes of one input.
 
         Raises:
-            PhaseFailed: User code raised an error, broke a rule, or does not come to an end.
+            PhaseFailed: If user code raises an error, violates the protocol, or stops progressing.
         """
         instance = self._find_instance(portion)
         for data, _ in iter_written(instance, "process", SOURCE_PROCESS_ROLES):
@@ -67,13 +67,13 @@ class UdxSource(_UdxSourceBase):
 
 
 class UdxRecordSource(_UdxSourceBase):
-    """Sources with `useSideChannel` and `processWithMetadata`: they know where records end."""
+    """Sources with `useSideChannel` and `processWithMetadata`, which write record boundaries."""
 
     def read_records(self, portion: Portion) -> Iterator[Records]:
         """Yield the records of one input.
 
         Raises:
-            PhaseFailed: As `UdxSource`, or the sum of lengths is not the number of bytes.
+            PhaseFailed: As `UdxSource.read`, or if the lengths do not sum up to the bytes.
         """
         instance = self._find_instance(portion)
         written = iter_written(instance, "processWithMetadata", SOURCE_RECORDS_ROLES)
@@ -81,7 +81,7 @@ class UdxRecordSource(_UdxSourceBase):
 
 
 class GeneratorSource:
-    """A source that is one generator of bytes."""
+    """A source that reads one input, a generator of bytes."""
 
     def __init__(
         self, host: UdxHost, display_name: str, run: Callable[[], Iterator[bytes]]
@@ -91,14 +91,14 @@ class GeneratorSource:
         self._run = run
 
     def files(self) -> Sequence[InputFile]:
-        """Name the one input."""
+        """Return the one input."""
         return (InputFile(self._display_name),)
 
     def read(self, portion: Portion) -> Iterator[bytes]:  # noqa: ARG002 - there is one input
-        """Yield what user code yields.
+        """Yield the bytes of user code.
 
         Raises:
-            PhaseFailed: It raised an error, or yielded something else than bytes.
+            PhaseFailed: If user code raises an error, or yields anything but bytes.
         """
         return iter_checked_bytes(self._host, self._run(), None)
 
@@ -106,10 +106,10 @@ class GeneratorSource:
 def make_udx_source(
     host: UdxHost, display_name: str, sources: Sequence[Any]
 ) -> UdxSource | UdxRecordSource:
-    """Return the source that a factory's prepared objects are together.
+    """Return one source for all objects that a factory prepared.
 
     Raises:
-        PhaseFailed: One is a part of a file: where records begin in it only a parser could say.
+        PhaseFailed: If one reads only a part of a file.
     """
     prepared: dict[str, Any] = {}
     records = False
@@ -117,8 +117,8 @@ def make_udx_source(
         offset = getattr(_call_if_defined(source, "getPortion"), "offset", -1)
         if offset >= 0:
             raise host.make_error(
-                f"getPortion() returned bytes from {offset:,} on; a source of a part of a file is "
-                "not supported. Return None or a Portion of -1, and let each source be a whole file"
+                f"getPortion() returned offset {offset:,}, but parts of files are not supported. "
+                "Return None or a Portion of -1, and read a whole file with each source"
             )
         uri = str(_call_if_defined(source, "getUri") or "")
         prepared[uri if uri and uri not in prepared else f"{uri or display_name}#{number}"] = source

@@ -82,8 +82,8 @@ def test_leaving_early_closes_what_came_before():
 
 def test_what_is_no_filter_is_refused():
     for name, reason in (
-        ("constant", "no method prepare, process or run"),
-        ("strange", "parameter what is none of str, int"),
+        ("constant", "a method prepare, process or run"),
+        ("strange", "parameter what: expected str, int"),
         ("nobody", "has no nobody; it has Repeat, lines, backwards"),
     ):
         with pytest.raises(LoadRefused, match=reason):

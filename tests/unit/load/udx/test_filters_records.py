@@ -123,8 +123,8 @@ def test_lengths_may_come_before_and_after_their_bytes():
 @pytest.mark.parametrize(
     ("writes", "reason"),
     [
-        ("output.write(b'abc'); output_lengths.write(2)", "wrote 3 bytes in records of 2 bytes"),
-        ("output.write(b'ab'); output_lengths.write(3)", "wrote 2 bytes in records of 3 bytes"),
+        ("output.write(b'abc'); output_lengths.write(2)", "wrote 3 bytes, but record lengths of 2"),
+        ("output.write(b'ab'); output_lengths.write(3)", "wrote 2 bytes, but record lengths of 3"),
         ("output.write(b'ab')", "endsSideChannel"),
         ("output_lengths.offset = 1; output_lengths.offset = 0", "set from 1 to 0"),
     ],

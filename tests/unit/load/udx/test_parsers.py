@@ -163,12 +163,12 @@ def test_many_rows_come_in_blocks():
 
 
 REFUSED = {
-    "no RejectedRecord": "return StreamState.REJECT(None)",
+    "expected a RejectedRecord": "return StreamState.REJECT(None)",
     "within a row": "writer.setInt(0, 1); return StreamState.DONE",
     "there is no column 2; there are 2": "writer.setInt(2, 1)",
     "there is no column -1": "writer.setInt(-1, 1)",
     "requested input after the end": "return StreamState.INPUT_NEEDED",
-    "rejects again without reading": "return StreamState.REJECT(vertica_sdk.RejectedRecord('no'))",
+    "returned REJECT again without reading": "return StreamState.REJECT(vertica_sdk.RejectedRecord('no'))",
 }
 
 
@@ -234,9 +234,9 @@ def test_declared_columns_must_be_those_of_the_load():
         def prepare(self, srv, perColumn, planContext, returnType):
             return vertica_sdk.UDParser()
     """
-    with pytest.raises(PhaseFailed, match="declares 1 columns; the load has 2"):
+    with pytest.raises(PhaseFailed, match="declares 1 columns, expected 2"):
         parsed(library(code).parser("Factory").build_phase({}), [b""])
-    with pytest.raises(LoadRefused, match="no method prepare, process or parse"):
+    with pytest.raises(LoadRefused, match="a method prepare, process or parse"):
         library("class Nothing: pass").parser("Nothing").build_phase({})
 
 

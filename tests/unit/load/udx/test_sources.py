@@ -48,7 +48,7 @@ def test_each_prepared_source_is_an_input():
     read = [b"".join(source.read(Portion(each))) for each in files]
     assert read == [b"a....", b".", b"a"]
     assert b"".join(source.read(Portion(files[0]))) == b"a...."
-    with pytest.raises(PhaseFailed, match="no input gone"):
+    with pytest.raises(PhaseFailed, match="input gone no longer exists"):
         list(source.read(Portion(InputFile("gone"))))
 
 
@@ -130,5 +130,5 @@ def test_a_source_that_never_comes_to_anything_fails():
             return StreamState.INPUT_NEEDED
     """
     source = library(code).source("S").build_phase({})
-    with pytest.raises(PhaseFailed, match="INPUT_NEEDED, which is not for it"):
+    with pytest.raises(PhaseFailed, match="INPUT_NEEDED, which is not allowed here"):
         list(source.read(Portion(source.files()[0])))
