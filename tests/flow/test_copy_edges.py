@@ -98,7 +98,7 @@ def test_a_field_of_fixed_width_is_null_where_it_is_filled_with_the_null_charact
 @pytest.mark.parametrize("option", ["NULL 'x'", "DELIMITER ';'", "ENCLOSED BY '\"'", "NO ESCAPE"])
 def test_an_option_of_a_column_that_its_parser_would_ignore_is_refused(option, copying):
     path = copying.file("a.json", '{"n": 1, "word": "x"}\n')
-    with pytest.raises(UserError, match=r"of column WORD: parser .* has no such option"):
+    with pytest.raises(UserError, match=r"of column WORD: parser .* does not support this option"):
         copying.copy(f"COPY numbers (n, word {option}) FROM {path} PARSER fjsonparser()")
 
 

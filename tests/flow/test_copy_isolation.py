@@ -102,14 +102,14 @@ def wild(copying):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("ends", "its process ended with status 0 before it had returned"),
+        ("ends", "its process exited with status 0 before it returned"),
         ("stops", "its process was killed by signal 9 (SIGKILL)"),
         ("interrupts", "it raised KeyboardInterrupt: no (WILD/wild.py, line"),
         ("exits", "it raised SystemExit: 0 (WILD/wild.py, line"),
         ("generates", "it raised GeneratorExit:"),
         ("floods", "more than the limit of 4,194,304 (`user_code_output_bytes`)"),
         ("eats", "it raised MemoryError"),
-        ("hangs", "it has not returned for 2 s, the limit `user_code_call_s`"),
+        ("hangs", "it has not returned for 2 s (`user_code_call_s`)"),
     ],
 )
 def test_a_filter_that_harms_its_process_fails_the_load_and_is_named(name, told, wild):
@@ -126,7 +126,7 @@ def test_a_filter_that_harms_its_process_fails_the_load_and_is_named(name, told,
 def test_code_that_ends_while_a_load_is_planned_refuses_it(wild):
     path = wild.file("a.csv", "1|one\n")
     with pytest.raises(
-        UserCodeFailed, match=r"filter planned\(\): its process ended with status 0"
+        UserCodeFailed, match=r"filter planned\(\): its process exited with status 0"
     ):
         wild.copy(f"COPY numbers FROM {path} FILTER planned()")
     wild.sql(f"CREATE OR REPLACE LIBRARY wild AS '{wild.folder / 'wild.py'}' LANGUAGE 'Python'")
@@ -192,9 +192,9 @@ def test_a_parser_and_a_source_run_in_the_same_process(wild):
     wild.sql("CREATE PARSER words AS NAME 'WordsFactory' LIBRARY more")
     wild.sql("CREATE SOURCE numbers AS NAME 'numbers' LIBRARY more")
     path = wild.file("a.csv", "1|one\n")
-    with pytest.raises(LoadFailed, match=r"parser words\(\): its process ended with status 3"):
+    with pytest.raises(LoadFailed, match=r"parser words\(\): its process exited with status 3"):
         wild.copy(f"COPY numbers FROM {path} PARSER words()")
-    with pytest.raises(LoadFailed, match=r"source numbers\(\): its process ended with status 4"):
+    with pytest.raises(LoadFailed, match=r"source numbers\(\): its process exited with status 4"):
         wild.copy("COPY numbers SOURCE numbers()")
 
 
@@ -203,7 +203,7 @@ def test_a_library_that_ends_its_process_is_refused_by_name(wild):
     wild.sql(f"CREATE LIBRARY last AS '{wild.folder / 'last.py'}'")
     wild.sql("CREATE FILTER f AS NAME 'f' LIBRARY last")
     path = wild.file("a.csv", "1|one\n")
-    with pytest.raises(UserCodeFailed, match=r"filter f\(\): its process ended with status 0"):
+    with pytest.raises(UserCodeFailed, match=r"filter f\(\): its process exited with status 0"):
         wild.copy(f"COPY numbers FROM {path} FILTER f()")
 
 

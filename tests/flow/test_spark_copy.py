@@ -83,7 +83,7 @@ def test_code_of_users_that_ends_its_process_is_named(lake, copying):
     copying.sql("CREATE FILTER ends AS NAME 'ends' LIBRARY own")
     path = copying.file("a.csv", "1|one\n")
     with pytest.raises(
-        LoadFailed, match=r"a\.csv, filter ends\(\): its process ended with status 7"
+        LoadFailed, match=r"a\.csv, filter ends\(\): its process exited with status 7"
     ):
         lake.copy(f"COPY demo.public.numbers FROM {path} FILTER ends()")
     assert copying.house.read_numbers() == []

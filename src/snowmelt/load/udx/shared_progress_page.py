@@ -1,7 +1,7 @@
 """Shared memory page in which a worker process records the running step and its start time.
 
-The parent reads it while the worker runs, and after the worker has ended in the middle of a call.
-The limits of user code are defined here, too.
+The parent reads it while the worker runs, and after the worker has died during a call. This module
+also defines the limits of user code.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _clock = SystemClock()
 
 @dataclass(frozen=True, slots=True)
 class UserCodeLimits:
-    """What user code may use.
+    """Limits of user code.
 
     Attributes:
-        memory_bytes: Memory of the process that runs it, in bytes.
-        output_bytes: Most bytes that a filter emits for one file beyond 1,000 times its input.
-        call_s: Longest time in user code without a return or a read, in seconds.
+        memory_bytes: Maximum memory of its process.
+        output_bytes: Maximum output of a filter per file, in addition to 1,000 times its input.
+        call_s: Maximum time in user code without a return or a read, in seconds.
     """
 
     memory_bytes: int = 4 * 1024 * 1024 * 1024
@@ -41,7 +41,7 @@ class UserCodeLimits:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> UserCodeLimits:
-        """Return the limits that the settings say."""
+        """Return the limits of the settings `user_code_*`."""
         return cls(
             settings.user_code_memory_bytes,
             settings.user_code_output_bytes,
@@ -49,13 +49,13 @@ class UserCodeLimits:
         )
 
     def max_output_bytes(self, input_bytes: int) -> int:
-        """Return how many bytes a filter may have emitted after `input_bytes` bytes of input."""
+        """Return the maximum output of a filter after `input_bytes` bytes of input."""
         return self.output_bytes + self.OUTPUT_PER_INPUT * input_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class RunningStep:
-    """The step whose code runs, and the monotonic time since when."""
+    """The running step, and the monotonic time of its start."""
 
     label: str
     started_at_s: float
@@ -68,13 +68,13 @@ class ProgressPage:
         self._map = mmap.mmap(descriptor, _PAGE_BYTES)
 
     def write_step(self, label: bytes) -> None:
-        """Note that the code of a step runs from now on; an empty label: none does."""
+        """Record the running step and its start time. An empty label means none."""
         page = self._map
         page[_LABEL_HEADER.size : _LABEL_HEADER.size + len(label)] = label
         _LABEL_HEADER.pack_into(page, 0, _clock.monotonic(), len(label))
 
     def read_step(self) -> RunningStep | None:
-        """Return the step whose code runs, None if none does."""
+        """Return the running step, or None."""
         since, length = _LABEL_HEADER.unpack_from(self._map, 0)
         if not 0 < length <= _MAX_LABEL_BYTES:
             return None
@@ -89,7 +89,7 @@ class ProgressPage:
 class _WorkerState:
     page: ProgressPage | None = None
     limits = UserCodeLimits()
-    # A step may be read by another thread than the one that reads the steps behind it.
+    # By thread ID: a `Prefetcher` runs the steps before it on another thread.
     labels: dict[int, bytes]
     lock = threading.Lock()
 
@@ -98,22 +98,22 @@ _WorkerState.labels = {}
 
 
 def attach_page(page: ProgressPage) -> None:
-    """Make this process one that runs user code for a parent."""
+    """Mark this process as a worker that runs user code."""
     _WorkerState.page = page
 
 
 def set_user_code_limits(limits: UserCodeLimits) -> None:
-    """Set the limits of the user code that this process runs next."""
+    """Set the limits of user code in this process."""
     _WorkerState.limits = limits
 
 
 def is_isolated() -> bool:
-    """Return True in a process that runs user code for a parent."""
+    """Return True in a worker process."""
     return _WorkerState.page is not None
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Return True if an error may be the user's Ctrl-C, not what user code raised."""
+    """Return True if the error may be Ctrl-C: a KeyboardInterrupt outside a worker process."""
     return isinstance(error, KeyboardInterrupt) and not is_isolated()
 
 
@@ -128,10 +128,10 @@ def encode_label(name: str) -> bytes:
 
 
 def enter_step(label: bytes) -> bytes:
-    """Note which user code this thread runs now; return what it ran before.
+    """Record the user code that this thread runs; return the previous label.
 
     Args:
-        label: What `encode_label` returns; empty for code that is no user's.
+        label: Result of `encode_label`, or empty for code that is not a user's.
     """
     if _WorkerState.page is None:
         return b""
@@ -146,7 +146,7 @@ def enter_step(label: bytes) -> bytes:
 
 
 def leave_all_steps() -> None:
-    """Note that no user code runs."""
+    """Record that no user code runs."""
     with _WorkerState.lock:
         _WorkerState.labels.clear()
         if _WorkerState.page is not None:
@@ -154,14 +154,14 @@ def leave_all_steps() -> None:
 
 
 def describe_running_step() -> str:
-    """Return the step whose code runs, or "user code"."""
+    """Return the label of the running step, or "user code"."""
     running = None if _WorkerState.page is None else _WorkerState.page.read_step()
     return "user code" if running is None else running.label
 
 
 @contextlib.contextmanager
 def running_step(name: str) -> Iterator[None]:
-    """Note that the code of a step runs until the end of the block."""
+    """Record that a step's code runs until the end of the block."""
     before = enter_step(encode_label(name))
     try:
         yield

@@ -1,7 +1,7 @@
 """Worker processes for user code: start, limits, supervision, cancellation and crash reports.
 
-A call and its result cross the pipe as pickles. The process runs whole portions of a load, so no
-row crosses the pipe. It is reused only after a call that succeeded. `main` is its main program.
+Calls and results cross the pipe as pickles. A call runs whole portions of a load, so rows never
+cross it. A process is reused only after a call that succeeded. `main` is its main program.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ Result = TypeVar("Result")
 
 _PAGE_BYTES = 4096
 _POLL_INTERVAL_S = 0.25
-# A call that returns late is told to stop by its own process first, which says more.
+# The worker stops a late call first, because its error has more detail.
 _TIMEOUT_GRACE_S = 2.0
 _CANCEL_TIMEOUT_S = 3.0
-# The interpreter with Arrow, and memory that an allocation which failed has left behind.
+# The interpreter with Arrow, and memory that failed allocations have not released.
 _MEMORY_OVERHEAD_BYTES = 256 * 1024 * 1024
 _EXIT_TIMEOUT_S = 1.0
 _ENTRY_CODE = "from snowmelt.load.udx.worker_process import main; main({control}, {page})"
 _SYS_PATH_CODE = "import sys; sys.path[:] = {paths!r}; "
 
-# A parent that lives on, such as a notebook, gets the memory back.
+# An idle worker exits, so that a long-lived parent such as a notebook gets its memory back.
 _IDLE_TIMEOUT_S = 30.0
 _STATUS_PATH = "/proc/self/status"
 _MAX_LOG_CHARS = 10_000
@@ -61,21 +61,21 @@ def run_isolated(
     on_begin: Callable[[Callable[[], None]], None] | None = None,
     cancellable: bool = False,
 ) -> Result:
-    """Call a function of a module in a process for user code, and return what it returns.
+    """Call a module-level function in a worker process for user code.
 
-    Warnings and records of the log that it makes there are made here. What it prints goes to the
-    error output.
+    Warnings and log records of the call are repeated in this process. Its standard output becomes
+    error output of this process.
 
     Args:
-        function: The function; it, its arguments and its result are pickled.
+        function: The function. It, its arguments and its result must be picklable.
         arguments: Its arguments.
-        limits: What the process may use.
-        on_begin: Is given what cancels the call, from any thread.
-        cancellable: The function takes an `on_begin` of its own.
+        limits: Limits of the process.
+        on_begin: Receives a thread-safe callback that cancels the call.
+        cancellable: The function accepts an argument `on_begin`, too.
 
     Raises:
-        UserCodeFailed: If the process ended, or exceeded a limit; names the step that ran.
-        Exception: What the function raised.
+        UserCodeFailed: If the process ends early, or exceeds a limit. Names the running step.
+        Exception: If the function raises it.
     """
     if shared_progress_page.is_isolated():
         return function(*arguments)
@@ -95,12 +95,12 @@ def run_isolated(
         except BaseException:
             process.terminate()
             raise
-        # It had ended in the meantime, as an idle one does.
+        # The idle process had already exited. Try another one.
         process.terminate()
 
 
 def close_idle_process() -> None:
-    """End the idle process, if there is one."""
+    """Terminate the idle process, if there is one."""
     with _idle_lock:
         processes, _idle_processes[:] = list(_idle_processes), []
     for process in processes:
@@ -129,7 +129,7 @@ def _release_process(process: _WorkerProcess) -> None:
 
 
 class _WorkerProcess:
-    """One process for user code, in a session of its own; for one call at a time."""
+    """One process for user code, in its own session. It runs one call at a time."""
 
     def __init__(self) -> None:
         self.environment = _fingerprint_inherited_state()
@@ -143,10 +143,10 @@ class _WorkerProcess:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, "-P", "-c", code],
                 stdin=subprocess.DEVNULL,
-                # What user code prints must not come between our own output.
+                # Prints of user code must not mix with the output of this process.
                 stdout=_find_error_output(),
                 pass_fds=(theirs.fileno(), page.fileno()),
-                # Ctrl-C goes to the parent alone, and all children of user code end with it.
+                # Ctrl-C reaches only the parent. Killing the session ends all children.
                 start_new_session=True,
             )
         self._control: Connection[Any, Any] = ours
@@ -173,8 +173,8 @@ class _WorkerProcess:
         """Wait for the result.
 
         Raises:
-            UserCodeFailed: If the process ended, or exceeded a limit.
-            Exception: What the function raised.
+            UserCodeFailed: If the process ends early, or exceeds a limit.
+            Exception: If the function raises it.
         """
         cancelled_at: float | None = None
         checked_at = _clock.monotonic()
@@ -195,19 +195,19 @@ class _WorkerProcess:
             if self._cancelled:
                 cancelled_at = cancelled_at or now
                 if now - cancelled_at > _CANCEL_TIMEOUT_S:
-                    raise self._make_error("it did not stop when the load was cancelled")
+                    raise self._make_error("it did not stop after the load was cancelled")
             if now - checked_at >= _POLL_INTERVAL_S:
                 checked_at = now
                 self._check_limits(limits)
 
     def cancel(self) -> None:
-        """Cancel the call that runs, or else the next one; from any thread."""
+        """Cancel the running call, or else the next one. Thread-safe."""
         self._cancelled = True
         with self._send_lock, contextlib.suppress(OSError):
             self._control.send_bytes(b"")
 
     def terminate(self, *, graceful: bool = False) -> None:
-        """End the process and all that it started; `graceful` lets a call clean up first."""
+        """Kill the process and its children. `graceful` cancels the call and waits up to 3 s."""
         if graceful:
             self.cancel()
             with contextlib.suppress(OSError, EOFError):
@@ -230,13 +230,13 @@ class _WorkerProcess:
             and _clock.monotonic() - running.started_at_s > limits.call_s + _TIMEOUT_GRACE_S
         ):
             raise self._make_error(
-                f"it has not returned for {limits.call_s:g} s, the limit `user_code_call_s`"
+                f"it has not returned for {limits.call_s:g} s (`user_code_call_s`)"
             )
         used = _measure_memory_bytes(self._process.pid)
         if used > limits.memory_bytes + limits.memory_bytes // 4 + _MEMORY_OVERHEAD_BYTES:
             raise self._make_error(
-                f"its process uses {used:,} bytes, more than the limit `user_code_memory_bytes`, "
-                f"{limits.memory_bytes:,}"
+                f"its process uses {used:,} bytes, more than the limit of "
+                f"{limits.memory_bytes:,} (`user_code_memory_bytes`)"
             )
 
     def _make_exit_error(self) -> UserCodeFailed:
@@ -249,7 +249,7 @@ class _WorkerProcess:
             known = -status in set(signal.Signals)
             name = signal.Signals(-status).name if known else "unknown"
             return self._make_error(f"its process was killed by signal {-status} ({name})")
-        return self._make_error(f"its process ended with status {status} before it had returned")
+        return self._make_error(f"its process exited with status {status} before it returned")
 
     def _make_error(self, reason: str) -> UserCodeFailed:
         running = self._page.read_step()
@@ -257,7 +257,7 @@ class _WorkerProcess:
 
 
 def _fingerprint_inherited_state() -> tuple[int, str, dict[str, str], list[str]]:
-    """Return what a process inherits when it starts; one started with other things is of no use."""
+    """Return the state that workers inherit. A worker with a different state is not reused."""
     try:
         folder = str(Path.cwd())
     except OSError:
@@ -282,7 +282,7 @@ def _replay_message(kind: str, value: Any) -> None:
 
 
 def _measure_memory_bytes(pid: int) -> int:
-    """Return the memory in use by a process, 0 where the system does not tell."""
+    """Return the resident memory of a process, or 0 if the system does not report it."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1])
     except (OSError, ValueError, IndexError):
@@ -291,7 +291,7 @@ def _measure_memory_bytes(pid: int) -> int:
 
 
 def main(control_fd: int, page_fd: int) -> None:
-    """Serve the parent at descriptor `control_fd` until it is gone, or for 30 s without a call."""
+    """Serve the parent at descriptor `control_fd` until it exits, or for 30 s without a call."""
     shared_progress_page.attach_page(ProgressPage(page_fd))
     os.close(page_fd)
     os.set_inheritable(control_fd, False)
@@ -307,7 +307,7 @@ class _WorkerServer:
         self._cancelled = False
 
     def run(self) -> None:
-        """Run one call after the other."""
+        """Run calls, one at a time."""
         warnings.simplefilter("always")
         warnings.showwarning = self._send_warning
         logging.getLogger().addHandler(_LogForwarder(self))
@@ -345,7 +345,9 @@ class _WorkerServer:
         try:
             self.send_message(*answer)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
-            self.send_message("error", InternalError(f"The result cannot be sent: {error}."))
+            self.send_message(
+                "error", InternalError(f"Cannot send the result to the parent process: {error}.")
+            )
 
     def _set_cancel_callback(self, cancel_callback: Callable[[], None]) -> None:
         self._cancel = cancel_callback
@@ -357,7 +359,7 @@ class _WorkerServer:
             try:
                 data = self._connection.recv_bytes()
             except (EOFError, OSError):
-                # The parent is gone: nobody waits for what is under way.
+                # The parent has exited. Kill the running call and its children.
                 os.killpg(os.getpid(), signal.SIGKILL)
                 os._exit(1)
             if data:
@@ -374,14 +376,14 @@ class _WorkerServer:
 
 
 class _LogForwarder(logging.Handler):
-    """Sends records of the log to the parent."""
+    """Log handler that sends records to the parent."""
 
     def __init__(self, server: _WorkerServer) -> None:
         super().__init__()
         self._server = server
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send one record, as text."""
+        """Send one record with its message and traceback as text."""
         record.msg, record.args = record.getMessage()[:_MAX_LOG_CHARS], None
         if record.exc_info:
             record.msg += "\n" + "".join(traceback.format_exception(*record.exc_info))
@@ -391,7 +393,7 @@ class _LogForwarder(logging.Handler):
 
 
 def _limit_memory(limits: UserCodeLimits) -> None:
-    """Let allocations beyond the limit fail, which Python reports as MemoryError."""
+    """Make allocations beyond the limit fail with MemoryError."""
     try:
         with open(_STATUS_PATH) as lines:  # noqa: PTH123
             sizes = dict(line.split(":", 1) for line in lines if line.startswith("VmData"))
@@ -406,16 +408,16 @@ def _limit_memory(limits: UserCodeLimits) -> None:
 
 
 def _make_picklable(error: BaseException) -> BaseException:
-    """Return an error that can be pickled, and that says the same."""
+    """Return an equivalent error that can be pickled."""
     if not isinstance(error, Exception):
         reason = f"it raised {type(error).__name__}: {error}".rstrip(": ")
         return UserCodeFailed(what=shared_progress_page.describe_running_step(), reason=reason)
     try:
         again = pickle.loads(pickle.dumps(error))  # noqa: S301
-    except Exception:  # noqa: BLE001 - errors of other packages may fail in any way
+    except Exception:  # noqa: BLE001 - pickling foreign errors may raise anything
         again = None
     if type(again) is type(error):
         error.__traceback__ = None
         return error
     text = "".join(traceback.format_exception(error))
-    return InternalError(f"The process for user code failed: {text}")
+    return InternalError(f"Process for user code failed: {text}")

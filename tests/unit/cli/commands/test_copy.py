@@ -140,7 +140,7 @@ def test_a_filter_that_ends_its_process_is_no_success(snowmelt_process, snowmelt
     snowmelt("sql", "CREATE FILTER says AS NAME 'says' LIBRARY own")
     told = snowmelt_process("copy", f"{table} FILTER ends()")
     assert told.returncode == 1
-    assert "a.csv, filter ends(): its process ended with status 0" in told.stderr
+    assert "a.csv, filter ends(): its process exited with status 0" in told.stderr
     told = snowmelt_process("copy", f"{table} FILTER says()", "--format", "json")
     assert json.loads(told.stdout)[0]["rows_loaded"] == 2
     assert "between" in told.stderr
@@ -151,7 +151,7 @@ def test_a_check_of_a_filter_that_ends_its_process_is_no_success(snowmelt_proces
     (tmp_path / "own.py").write_text("import os\ndef ends(data):\n    os._exit(0)\n")
     told = snowmelt_process("load", "check", "own.py")
     assert told.returncode == 1
-    assert "own.py, its filter: its process ended with status 0" in told.stderr
+    assert "own.py, its filter: its process exited with status 0" in told.stderr
 
 
 @pytest.mark.slow

@@ -239,7 +239,7 @@ ANSWERS = {
     "offset was set from 1 to 0": "inp.advance(1); inp.offset = 0",
     "raised KeyError: 'gone'": "raise KeyError('gone')",
     "raised SystemExit": "raise SystemExit(3)",
-    "takes bytes or text, not int": "out.write(7)",
+    "expects bytes or str, got int": "out.write(7)",
     "has not returned for 0.2 seconds": "import threading; threading.Event().wait()",
 }
 

@@ -165,8 +165,8 @@ def test_many_rows_come_in_blocks():
 REFUSED = {
     "expected a RejectedRecord": "return StreamState.REJECT(None)",
     "within a row": "writer.setInt(0, 1); return StreamState.DONE",
-    "there is no column 2; there are 2": "writer.setInt(2, 1)",
-    "there is no column -1": "writer.setInt(-1, 1)",
+    "unknown column 2: the row has 2": "writer.setInt(2, 1)",
+    "unknown column -1": "writer.setInt(-1, 1)",
     "requested input after the end": "return StreamState.INPUT_NEEDED",
     "returned REJECT again without reading": "return StreamState.REJECT(vertica_sdk.RejectedRecord('no'))",
 }

@@ -1,7 +1,7 @@
 """Base classes of user code, and the states that it returns and receives.
 
-The base classes are optional: objects are recognized by their methods. Names of query functions
-exist so that a file that defines some beside its filters can be imported.
+The base classes are optional: objects are recognized by their methods. The classes of query
+functions only make files importable that define such functions beside their filters.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 class PhaseStateCode(IntEnum):
     """What `process` returns, with the numbers of Vertica's SDK.
 
-    INPUT_NEEDED: give more input; what was not read stays in front. OUTPUT_NEEDED: take what was
-    written and call again. DONE: the stream has ended, even if input remains. REJECT: what was
-    read last is one rejected record (parsers only). KEEP_GOING: nothing can be done now, call
-    again soon. CHUNK_ALIGNED: the input's offset is at the end of a record (chunkers only).
+    INPUT_NEEDED: provide more input after the unread input. OUTPUT_NEEDED: collect the output and
+    call again. DONE: the stream has ended, even if input remains. REJECT: the data read last is one
+    rejected record (parsers only). KEEP_GOING: no progress is possible now; call again later.
+    CHUNK_ALIGNED: the input's offset is at the end of a record (chunkers only).
     """
 
     INPUT_NEEDED = 0
@@ -28,7 +28,7 @@ class PhaseStateCode(IntEnum):
 
 
 class ReturnedState:
-    """What `process` returns: a state, with the rejected record where it is REJECT."""
+    """The result of `process`: a state, and the rejected record of REJECT."""
 
     __slots__ = ("code", "rejected")
 
@@ -37,7 +37,7 @@ class ReturnedState:
         self.rejected = rejected
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether both are the same state, however it is written."""
+        """Return True if both have the same code, as a ReturnedState or a PhaseStateCode."""
         if isinstance(other, ReturnedState):
             return self.code is other.code
         return isinstance(other, PhaseStateCode) and self.code is other
@@ -50,7 +50,7 @@ class ReturnedState:
 
 
 class StreamState:
-    """What `process` returns. REJECT is called with the rejected record."""
+    """Results of `process`. REJECT is called with the rejected record."""
 
     INPUT_NEEDED: ClassVar = ReturnedState(PhaseStateCode.INPUT_NEEDED)
     OUTPUT_NEEDED: ClassVar = ReturnedState(PhaseStateCode.OUTPUT_NEEDED)
@@ -60,35 +60,34 @@ class StreamState:
 
     @staticmethod
     def REJECT(rejected_record: object) -> ReturnedState:
-        """Say that what was read last is a record that becomes no row."""
+        """Reject the data read last, which is one record."""
         return ReturnedState(PhaseStateCode.REJECT, rejected_record)
 
 
 def parse_returned_state(value: object) -> ReturnedState | None:
-    """Return a state as user code may return it; None where it is none."""
+    """Convert a result of user code to a state, or return None if it is not one."""
     if isinstance(value, ReturnedState):
         return value
     if isinstance(value, PhaseStateCode):
         return ReturnedState(value)
-    # Without a record: the object is asked for it.
+    # Without a record: the host calls `getRejectedRecord`.
     return ReturnedState(PhaseStateCode.REJECT) if value is StreamState.REJECT else None
 
 
 class _NamedState(StrEnum):
-    """Text that is its own name: what user code compares with `==`."""
+    """A state whose value is its name, because user code compares it with `==`."""
 
     def __repr__(self) -> str:
         return self.name
 
 
 class InputState(_NamedState):
-    """What is known of the input that `process` is given.
+    """The state of the input that `process` receives.
 
-    OK: more may come. END_OF_FILE: the last byte of the input is the last of the stream; may be
-    said again, with nothing in it. END_OF_CHUNK: the input ends at the end of a record.
-    START_OF_PORTION: the input does not begin where the file does, so that a parser skips to the
-    first end of a record. END_OF_PORTION: the record that was begun is to be finished with the
-    bytes that follow, and then nothing more.
+    OK: more may follow. END_OF_FILE: the input ends with the stream's last byte; may repeat with
+    empty input. END_OF_CHUNK: the input ends at a record end. START_OF_PORTION: the input starts
+    within the file; a parser skips to the first record end. END_OF_PORTION: a parser completes the
+    open record with the bytes that follow, then stops.
     """
 
     OK = "OK"
@@ -99,7 +98,7 @@ class InputState(_NamedState):
 
 
 class UDXType(_NamedState):
-    """What a factory makes."""
+    """The kind of object that a factory creates."""
 
     AGGREGATE = "AGGREGATE"
     ANALYTIC = "ANALYTIC"
@@ -115,29 +114,29 @@ class UDXType(_NamedState):
 
 
 class UDXObject:
-    """An object that is set up, used, and set up again."""
+    """Base of objects that the host sets up for one stream at a time."""
 
     _canceled = False
 
     def setup(self, srvInterface: Any, *more: Any) -> None:
-        """Begin a stream; whatever an earlier one left must be gone after it."""
+        """Start a stream. Must reset the state of earlier streams."""
 
     def destroy(self, srvInterface: Any, *more: Any) -> None:
-        """End a stream; the object may be set up again."""
+        """End a stream. The host may call `setup` again."""
 
     def mark_canceled(self) -> None:
-        """Make `isCanceled` true, for the host: classes have a `cancel` of their own."""
+        """Make `isCanceled` true even if a class overrides `cancel`. For the host."""
         self._canceled = True
 
     def cancel(self, srvInterface: Any) -> None:
-        """Stop soon; it comes from another thread while another method runs."""
+        """Request a stop. The host calls it from another thread during other methods."""
         self._canceled = True
 
     def isCanceled(self) -> bool:
         return self._canceled
 
     def useSideChannel(self) -> bool:
-        """Tell whether `processWithMetadata` is called instead of `process`."""
+        """Return True to receive `processWithMetadata` instead of `process`."""
         return False
 
 
@@ -148,8 +147,8 @@ class UDFilter(UDXObject):
         self, srvInterface: Any, input: Any, input_lengths: Any, input_state: Any, output: Any,
         output_lengths: Any,
     ) -> Any:  # fmt: skip
-        """Filter records; by default their limits are lost."""
-        process: Any = getattr(self, "process")  # noqa: B009 - user code brings it
+        """Filter records. By default, discard record boundaries and call `process`."""
+        process: Any = getattr(self, "process")  # noqa: B009 - user code defines it
         input_lengths.read()
         return process(srvInterface, input, input_state, output)
 
@@ -158,34 +157,34 @@ class UDParser(UDXObject):
     """Bytes in, rows out."""
 
     def getRejectedRecord(self) -> Any:
-        """Return the record that REJECT speaks of, where it was returned without one."""
+        """Return the rejected record if REJECT was returned without one."""
         return None
 
 
 class UDChunker(UDXObject):
-    """Finds ends of records: moves the input's offset behind one."""
+    """Finder of record ends: moves the input's offset to one."""
 
 
 class UDSource(UDXObject):
     """Bytes out."""
 
     def getSize(self) -> int | None:
-        """Return the number of bytes, None where it is not known."""
+        """Return the size in bytes, or None if it is unknown."""
         return None
 
     def getUri(self) -> str:
-        """Return what messages call it."""
+        """Return the name of the input in messages."""
         return ""
 
 
 class UDXFactory:
-    """Makes objects; there is one of it, without a state."""
+    """Stateless creator of objects. The host uses one instance."""
 
     def getParameterType(self, serverInterface: Any, parameterTypes: Any) -> None:
         """Declare the parameters."""
 
     def getPerInstanceResources(self, serverInterface: Any, resources: Any) -> None:
-        """Say what an object needs; nobody asks."""
+        """Declare resources of an object. Loads do not call it."""
 
     def getPrototype(self, serverInterface: Any, argTypes: Any, returnType: Any) -> None:
         """Declare the arguments of a function."""
@@ -198,41 +197,41 @@ class UDXFactory:
 
 
 class FilterFactory(UDXFactory):
-    """Makes filters."""
+    """Creator of filters."""
 
     def plan(self, serverInterface: Any, planContext: Any) -> None:
-        """Check the parameters, once for a statement."""
+        """Check the parameters, once per statement."""
 
     def getUDXFactoryType(self) -> UDXType:
         return UDXType.LOAD_FILTER
 
 
 class ParserFactory(UDXFactory):
-    """Makes parsers."""
+    """Creator of parsers."""
 
     def plan(self, serverInterface: Any, perColumnParamReader: Any, planContext: Any) -> None:
-        """Check the parameters, once for a statement."""
+        """Check the parameters, once per statement."""
 
     def getParserReturnType(
         self, serverInterface: Any, perColumnParamReader: Any, planContext: Any, argTypes: Any,
         returnTypes: Any,
     ) -> None:  # fmt: skip
-        """Declare the columns that are parsed; by default those of the load."""
+        """Declare the parsed columns. The default is those of the load."""
         for place in range(argTypes.getColumnCount()):
             returnTypes.addColumn(argTypes.getColumnType(place), argTypes.getColumnName(place))
 
     def prepareChunker(
         self, serverInterface: Any, perColumnParamReader: Any, planContext: Any, returnType: Any
     ) -> Any:
-        """Make a chunker; by default there is none."""
+        """Return a chunker, or None."""
         return None
 
     def isChunkerApportionable(self) -> bool:
-        """Tell whether a chunker can begin in the middle of a file."""
+        """Return True if a chunker can start within a file."""
         return False
 
     def canApportionParser(self) -> bool:
-        """Tell whether a parser can begin in the middle of a file."""
+        """Return True if a parser can start within a file."""
         return False
 
     def getUDXFactoryType(self) -> UDXType:
@@ -240,17 +239,16 @@ class ParserFactory(UDXFactory):
 
 
 class SourceFactory(UDXFactory):
-    """Makes sources."""
+    """Creator of sources."""
 
     def plan(self, serverInterface: Any, planContext: Any) -> None:
-        """Check the parameters, once for a statement."""
+        """Check the parameters, once per statement."""
 
     def getUDXFactoryType(self) -> UDXType:
         return UDXType.LOAD_SOURCE
 
 
-# Names for functions of queries, so that a file which holds some beside its filters loads; a load
-# calls none of them.
+# Classes of query functions. Loads do not call them.
 
 
 class BlockReader:
@@ -274,7 +272,7 @@ class ScalarFunction(UDXObject):
 
 
 class ScalarFunctionFactory(UDXFactory):
-    """Makes scalar functions."""
+    """Creator of scalar functions."""
 
 
 class TransformFunction(UDXObject):
@@ -282,7 +280,7 @@ class TransformFunction(UDXObject):
 
 
 class TransformFunctionFactory(UDXFactory):
-    """Makes transform functions."""
+    """Creator of transform functions."""
 
 
 class TransformFunctionPhase:
@@ -290,4 +288,4 @@ class TransformFunctionPhase:
 
 
 class MultiPhaseTransformFunctionFactory(UDXFactory):
-    """Makes transform functions of several steps."""
+    """Creator of transform functions with several steps."""

@@ -1,7 +1,7 @@
 """Input, output and length buffers of user code; the rows and rejected records of its parsers.
 
-Methods in camel case are the SDK's. So are `buf`, `size` and `offset`, which the SDKs for other
-languages have. Names in snake case are for the host only.
+Methods in camel case belong to the SDK for Python; `buf`, `size` and `offset` to the SDKs for other
+languages. Names in snake case are for the host only.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MAX_PENDING_ROWS = 65_536
 
 
 class BufferMisused(Exception):
-    """User code broke a rule of a buffer; the text says which."""
+    """User code violated a rule of a buffer."""
 
 
 class InputUndecodable(Exception):
-    """The stream is not in the encoding that the phase asked for; `offset` counts its bytes."""
+    """The stream is not in the requested encoding. `offset` is the invalid byte."""
 
     def __init__(self, offset: int, encoding: str, reason: str) -> None:
         super().__init__(f"byte {offset} of its input is not {encoding}: {reason}")
@@ -40,10 +40,9 @@ class InputUndecodable(Exception):
 
 
 class InputBuffer:
-    """What a phase reads from; unread input stays in front of what comes later.
+    """The input of a phase. New input follows unread input.
 
-    Without an encoding it is bytes. With one it is what the encoding decodes to, and all lengths
-    and offsets count its elements (characters).
+    It contains bytes, or with `setEncoding` decoded text, whose lengths and offsets count characters.
     """
 
     def __init__(self, inputstate: InputState = InputState.OK) -> None:
@@ -56,16 +55,16 @@ class InputBuffer:
         self._decoded_bytes = 0
 
     def setEncoding(self, encoding: str | None) -> None:
-        """Decode the stream from here on; before anything was read, one encoding for a stream.
+        """Decode the stream. Call it before reading; a stream has one encoding.
 
         Raises:
-            BufferMisused: Something was read already, or there is another encoding.
-            Undecodable: The bytes that are here are not in this encoding.
+            BufferMisused: If something was read already, or another encoding is set.
+            InputUndecodable: If the buffered bytes are not in this encoding.
         """
         if encoding == self._encoding:
             return
         if self._encoding is not None or self.consumed:
-            raise BufferMisused("setEncoding() was called after the stream was begun")
+            raise BufferMisused("setEncoding() was called after the first read")
         self._decoder = codecs.getincrementaldecoder(str(encoding))()
         self._encoding = encoding
         raw, self._window = self._window, ""
@@ -73,7 +72,7 @@ class InputBuffer:
             self.append(raw, last=self.state is InputState.END_OF_FILE)
 
     def read(self, length: int | None = None) -> BufferData:
-        """Return what is there, at most `length`, and move the offset behind it."""
+        """Return the unread input, at most `length`, and advance the offset."""
         start = self._offset
         if length is None:
             data = self._window[start:] if start else self._window
@@ -85,14 +84,14 @@ class InputBuffer:
         return data
 
     def peek(self, length: int | None = None) -> BufferData:
-        """Return what is there, at most `length`, without reading it."""
+        """Return the unread input, at most `length`, without reading it."""
         start = self._offset
         if length is None:
             return self._window[start:] if start else self._window
         return self._window[start : start + max(length, 0)]
 
     def advance(self, length: int | None = None) -> int:
-        """Move the offset by `length`, or behind all that is there; return the new offset."""
+        """Advance the offset by `length`, or to the end; return the new offset."""
         if length is not None and length < 0:
             raise BufferMisused(f"advance({length}) would move the input's offset backwards")
         whole = len(self._window)
@@ -107,17 +106,15 @@ class InputBuffer:
 
     @property
     def buf(self) -> memoryview | str:
-        """What the buffer holds, read or not."""
         return memoryview(self._window) if isinstance(self._window, bytes) else self._window
 
     @property
     def size(self) -> int:
-        """As getSize()."""
         return len(self._window)
 
     @property
     def offset(self) -> int:
-        """As getOffset(); it may be set, forwards only."""
+        """The read position in the buffer. It can only be set forwards."""
         return self._offset
 
     @offset.setter
@@ -125,31 +122,31 @@ class InputBuffer:
         if not self._offset <= value <= len(self._window):
             raise BufferMisused(
                 f"the input's offset was set from {self._offset} to {value} "
-                f"with {len(self._window)} in the buffer"
+                f"in a buffer of {len(self._window)}"
             )
         self._offset = value
 
     @property
     def consumed(self) -> int:
-        """How much of the stream was read so far."""
+        """Amount of the stream read so far."""
         return self._dropped + self._offset
 
     @property
     def remaining(self) -> int:
-        """How much is there that was not read."""
+        """Amount of unread input."""
         return len(self._window) - self._offset
 
     def append(self, data: bytes, *, last: bool) -> None:
-        """Drop what was read, and put `data` behind what is left.
+        """Drop the read input and append `data`.
 
         Raises:
-            Undecodable: It is not in the encoding.
+            InputUndecodable: If `data` is not in the encoding.
         """
         more: BufferData = data if self._decoder is None else self._decode(data, last=last)
         left = self._window[self._offset :] if self._offset else self._window
         self._dropped += self._offset
         self._offset = 0
-        # Both are of one type: an encoding is set before anything is read.
+        # Both have one type, because `setEncoding` precedes reading.
         self._window = left + more if left else more  # type: ignore[operator]
 
     def find_read_data_offset(self, data: object, since_offset: int) -> int:
@@ -176,10 +173,10 @@ class InputBuffer:
 
 
 class OutputBuffer:
-    """What a phase writes to, by `write`, or through `buf` and `offset`.
+    """The output of a phase, by `write`, or through `buf` and `offset`.
 
-    `write` takes everything. Through `buf` there is room for `size` bytes; a phase that needs more
-    returns OUTPUT_NEEDED, and is given as much again, or twice as much where it wrote nothing.
+    `write` is limited only per call. `buf` has space for `size` bytes. OUTPUT_NEEDED renews the space,
+    and doubles it if the call neither read nor wrote.
     """
 
     def __init__(self, limit: int = 1 << 30) -> None:
@@ -197,16 +194,16 @@ class OutputBuffer:
         self._handed = 0
 
     def setEncoding(self, encoding: str | None) -> None:
-        """Encode texts that are written from here on; one encoding for a stream."""
+        """Encode strings passed to `write`. A stream has one encoding."""
         if encoding == self._encoding:
             return
         if self._encoding is not None:
-            raise BufferMisused("the output's encoding was changed in the middle of the stream")
+            raise BufferMisused("the output's encoding was changed within the stream")
         self._encoding = encoding
         self._encoder = codecs.getincrementalencoder(str(encoding))()
 
     def write(self, data: bytes | bytearray | memoryview | str) -> bytes | str:
-        """Take all of `data`; return what did not fit, which is nothing."""
+        """Write all of `data`; return the part that did not fit, which is empty."""
         piece = data if type(data) is bytes else self._encode_data(data)
         if self._offset > self._taken:
             self._collect_written_space()
@@ -218,19 +215,18 @@ class OutputBuffer:
 
     @property
     def buf(self) -> memoryview:
-        """Room for `size` bytes, the first `offset` of them written."""
+        """Space for `size` bytes, the first `offset` of them written."""
         if self._space is None:
             self._space = bytearray(self._size)
         return memoryview(self._space)
 
     @property
     def size(self) -> int:
-        """How much room there is in `buf`."""
         return self._size
 
     @property
     def offset(self) -> int:
-        """How much of `buf` was written; it is set forwards only."""
+        """Number of bytes written to `buf`. It can only be set forwards."""
         return self._offset
 
     @offset.setter
@@ -245,11 +241,11 @@ class OutputBuffer:
 
     @property
     def written(self) -> int:
-        """How much of the stream was written so far, for the host."""
+        """Number of bytes written to the stream so far."""
         return self._handed + self._pending + self._offset - self._taken
 
     def pop_written(self) -> bytes:
-        """Return what was written and not taken yet."""
+        """Return the bytes written since the last call."""
         if self._offset > self._taken:
             self._collect_written_space()
         pieces = self._pieces
@@ -261,10 +257,9 @@ class OutputBuffer:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def renew_space(self, *, larger: bool) -> bool:
-        """Give a new buffer, twice as large if asked; False where the limit is reached.
+        """Provide new space, doubled if `larger`. Return False at the limit.
 
-        Otherwise one that had grown is halved, so that only who asks again and again without
-        having read or written reaches the limit.
+        Otherwise halve grown space. Only repeated requests without progress reach the limit.
         """
         size = self._size * 2 if larger else max(self._size // 2, self._smallest)
         if size > self._limit:
@@ -276,7 +271,7 @@ class OutputBuffer:
         return True
 
     def close(self) -> None:
-        """Refuse whatever is written from here on."""
+        """Reject further writes."""
         self._closed = True
         self._limit = -1
 
@@ -295,23 +290,23 @@ class OutputBuffer:
         if not isinstance(data, str):
             if isinstance(data, (bytes, bytearray, memoryview)):
                 return bytes(data)
-            raise BufferMisused(f"write() takes bytes or text, not {type(data).__name__}")
+            raise BufferMisused(f"write() expects bytes or str, got {type(data).__name__}")
         if self._encoder is not None:
             encoded: bytes = self._encoder.encode(data)
             return encoded
         if not self._warned:
             self._warned = True
             warnings.warn(
-                "text was written without setEncoding(); UTF-8 is taken", UserWarning, stacklevel=3
+                "text was written without setEncoding(); using UTF-8", UserWarning, stacklevel=3
             )
         return data.encode()
 
 
 class LengthBuffer:
-    """Lengths of records, beside the bytes of a buffer; each is one entry of 32 bits.
+    """Record lengths beside the bytes of a buffer, as 32-bit entries.
 
-    As input it holds `size` entries, of which `offset` were used. As output it has room for
-    `size` entries, of which `offset` were written; `write` makes room.
+    As input it holds `size` entries, of which `offset` are used. As output it has space for `size`
+    entries, of which `offset` are written; `write` adds space.
     """
 
     def __init__(self, lengths: Iterable[int] | NDArray[np.uint32] | None = None) -> None:
@@ -324,12 +319,11 @@ class LengthBuffer:
 
     @property
     def size(self) -> int:
-        """The number of entries."""
         return len(self.buf)
 
     @property
     def offset(self) -> int:
-        """How many entries were used or written; it is set forwards only."""
+        """Number of used or written entries. It can only be set forwards."""
         return self._offset
 
     @offset.setter
@@ -342,21 +336,21 @@ class LengthBuffer:
 
     @property
     def used(self) -> int:
-        """How many entries of the stream were used so far, for the host."""
+        """Number of entries of the stream used so far."""
         return self._dropped + self._offset
 
     def getByteOffset(self) -> int:
         return _LENGTH_BYTES * self._offset
 
     def read(self, count: int | None = None) -> list[int]:
-        """Return the entries that were not used yet, at most `count`, as used from here on."""
+        """Return the unused entries, at most `count`, and mark them as used."""
         end = len(self.buf) if count is None else min(self._offset + count, len(self.buf))
         lengths: list[int] = self.buf[self._offset : end].tolist()
         self._offset = max(end, self._offset)
         return lengths
 
     def write(self, lengths: int | Iterable[int]) -> None:
-        """Add the length of a record, or several."""
+        """Add the length of one record, or of several."""
         more = np.atleast_1d(np.asarray(lengths, dtype=np.uint32))
         end = self._offset + len(more)
         if end > len(self.buf):
@@ -367,23 +361,23 @@ class LengthBuffer:
         self._offset = end
 
     def append(self, lengths: NDArray[np.uint32]) -> None:
-        """Drop the entries that were used, and put more behind those that are left."""
+        """Drop the used entries and append more."""
         self._dropped += self._offset
         self.buf = np.concatenate([self.buf[self._offset :], lengths])
         self._offset = 0
 
     def pop_written(self) -> NDArray[np.uint32]:
-        """Return the entries that were written, and begin anew."""
+        """Return the written entries and clear the buffer."""
         taken = self.buf[: self._offset].copy()
         self._offset = 0
         return taken
 
 
 class RejectedRecord:
-    """A record that becomes no row, and why.
+    """A rejected record and the reason.
 
-    Flavours of the SDK disagree on the order; here it is reason, data, terminator, and `length`
-    and `offset` may be given by name as the others have them.
+    SDKs disagree on the argument order. Here it is reason, data, terminator. `length` and `offset`
+    are keywords.
     """
 
     def __init__(
@@ -411,12 +405,12 @@ class RejectedRecord:
 
 
 class StreamWriter:
-    """Takes rows, column by column, counted from 0; a column that is not set is NULL."""
+    """Row writer. Columns count from 0; a column that is not set is NULL."""
 
     def __init__(self, types: SizedColumnTypes | None = None) -> None:
         self._types = types or SizedColumnTypes()
         self._width = self._types.getColumnCount()
-        # By number in a dictionary, so that one below zero is refused.
+        # A dictionary, so that negative numbers are rejected.
         self._columns: dict[int, list[object]] = {place: [] for place in range(self._width)}
         self._finished = 0
         self._total = 0
@@ -425,7 +419,7 @@ class StreamWriter:
         return self._width
 
     def getTotalRowCount(self) -> int:
-        """Return how many rows were finished in this stream."""
+        """Return the number of finished rows of the stream."""
         return self._total + self._finished
 
     def getTypeMetadata(self) -> SizedColumnTypes:
@@ -434,17 +428,17 @@ class StreamWriter:
     getTypeMetaData = getTypeMetadata
 
     def next(self) -> bool:
-        """Finish the row; tell whether there is space for another before OUTPUT_NEEDED."""
+        """Finish the row. Return False if the parser should return OUTPUT_NEEDED."""
         self._finished += 1
         return self._finished < _MAX_PENDING_ROWS
 
     def setInt(self, idx: int, value: object) -> None:
-        """Set a column of the row; all setters take what the column's type takes, and None."""
+        """Set a column of the row. All setters accept any value of the column's type, and None."""
         try:
             column = self._columns[idx]
         except KeyError:
             raise BufferMisused(
-                f"there is no column {idx}; there are {self._width}, counted from 0"
+                f"unknown column {idx}: the row has {self._width} columns, counted from 0"
             ) from None
         if len(column) == self._finished:
             column.append(value)
@@ -455,7 +449,7 @@ class StreamWriter:
     setNumeric = setString = setTime = setTimeTz = setTimestamp = setTimestampTz = setInt
 
     def setBinary(self, idx: int, value: object) -> None:
-        """Set a column of the row to bytes, which are copied if they may change."""
+        """Set a column of the row to bytes. Mutable buffers are copied."""
         if isinstance(value, (bytearray, memoryview)):
             value = bytes(value)
         self.setInt(idx, value)
@@ -464,17 +458,17 @@ class StreamWriter:
         self.setInt(idx, None)
 
     def _pad_column(self, column: list[object]) -> list[object]:
-        """Return a column with NULL for the finished rows that did not set it."""
+        """Append NULL for the finished rows that did not set this column."""
         column.extend([None] * (self._finished - len(column)))
         return column
 
     @property
     def pending_rows(self) -> int:
-        """How many rows were finished and not taken, for the host."""
+        """Number of finished rows that `pop_rows` has not returned."""
         return self._finished
 
     def pop_rows(self) -> list[list[object]]:
-        """Return the columns of the finished rows, for the host; a row that was begun stays."""
+        """Return the columns of the finished rows. The open row stays."""
         columns = [self._pad_column(column) for column in self._columns.values()]
         begun = [column[self._finished :] for column in columns]
         for column in columns:
@@ -485,7 +479,7 @@ class StreamWriter:
         return columns
 
     def discard_open_row(self) -> bool:
-        """Forget the row that was begun; tell whether there was one, for the host."""
+        """Discard the open row. Return True if there was one."""
         begun = False
         for column in self._columns.values():
             begun |= len(column) > self._finished

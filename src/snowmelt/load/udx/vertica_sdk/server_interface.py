@@ -14,7 +14,7 @@ _TRUE_WORDS = frozenset({"true", "t", "yes", "y", "on", "1"})
 
 
 class ParamReader:
-    """Values by name, in any case. A getter raises KeyError where there is no such parameter."""
+    """Parameters by case-insensitive name. Getters raise KeyError if the name is unknown."""
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         self._values: dict[str, object] = dict(values or {})
@@ -68,15 +68,15 @@ class ParamReader:
     def _get_value(self, name: str) -> Any:
         spelt = self._spelt.get(name.lower())
         if spelt is None:
-            raise KeyError(f"there is no parameter {name}")
+            raise KeyError(f"unknown parameter {name}")
         return self._values[spelt]
 
 
 class ParamWriter(ParamReader):
-    """Values that `plan` hands on to wherever the load runs."""
+    """Values that `plan` passes to the tasks of the load."""
 
     def setBool(self, name: str, value: object) -> None:
-        """Keep a value under a name; so do all setters, which do not change it."""
+        """Store a value. All setters store it unchanged."""
         self._spelt.setdefault(name.lower(), name)
         self._values[self._spelt[name.lower()]] = value
 
@@ -84,12 +84,12 @@ class ParamWriter(ParamReader):
     setString = setTime = setTimeTz = setTimestamp = setTimestampTz = setBool
 
     def values(self) -> dict[str, object]:
-        """Return all of them, for the host."""
+        """Return all values. For the host."""
         return dict(self._values)
 
 
 class PerColumnParamReader:
-    """Parameters that are given for one column each."""
+    """Parameters of single columns."""
 
     def __init__(self, columns: Mapping[str, Mapping[str, object]] | None = None) -> None:
         self._columns = {name: ParamReader(values) for name, values in (columns or {}).items()}
@@ -98,27 +98,27 @@ class PerColumnParamReader:
     def containsColumns(self, columnName: str) -> bool:
         return columnName.lower() in self._spelt
 
-    # Both spellings are found in documentation.
+    # Documentation uses both spellings.
     containsColumn = containsColumns
 
     def getColumnNames(self) -> list[str]:
-        """Return the columns for which something was given."""
+        """Return the columns with parameters."""
         return list(self._columns)
 
     def getColumnParamReader(self, columnName: str) -> ParamReader:
-        """Return what was given for the column, nothing where that is so."""
+        """Return the parameters of a column, which may be none."""
         spelt = self._spelt.get(columnName.lower())
         return ParamReader() if spelt is None else self._columns[spelt]
 
 
 class SessionParamWriterMap:
-    """Session parameters by library; they live as long as the phase."""
+    """Session parameters by library, which last as long as the phase."""
 
     def __init__(self) -> None:
         self._writers: dict[str, ParamWriter] = {}
 
     def getUDSessionParamWriter(self, library: str = "") -> ParamWriter:
-        """Return the session parameters of a library, by default one's own."""
+        """Return the session parameters of a library. Default: this library."""
         return self._writers.setdefault(library, ParamWriter())
 
 
@@ -131,16 +131,15 @@ class ServerInterface:
         self.session_params = SessionParamWriterMap()
 
     def log(self, message: object, *args: object) -> None:
-        """Write to the log; with arguments, the message is their printf format."""
+        """Write to the log. With arguments, the message is a printf format."""
         text = str(message) % args if args else str(message)
         _log.info("%s: %s", self._name, text, extra={"action": "user_code_said"})
 
     def getParamReader(self) -> ParamReader:
-        """Return the parameters that the statement gives."""
         return self._reader
 
     def getUDSessionParamReader(self, nsp: str = "") -> ParamReader:
-        """Return session parameters; there are those that this phase wrote."""
+        """Return the session parameters that this phase wrote."""
         return self.session_params.getUDSessionParamWriter(nsp)
 
     def getNodeName(self) -> str:
@@ -159,7 +158,7 @@ class ServerInterface:
 
 
 class PlanContext:
-    """What `plan` writes, and all that come after it read."""
+    """The values that `plan` writes and later methods read."""
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         self._writer = ParamWriter(values)
@@ -172,15 +171,14 @@ class PlanContext:
         return self._writer
 
     def getClusterNodes(self) -> list[str]:
-        """Return the names of all machines that are known when the load is planned."""
+        """Return the name of this machine."""
         return [platform.node() or "localhost"]
 
     def getTargetNodes(self) -> list[str]:
-        """Return the machines that a source asked for."""
         return list(self._targets)
 
     def setTargetNodes(self, nodes: list[str]) -> None:
-        """Ask for machines; which task runs where is the scheduler's, so this changes nothing."""
+        """Store the requested machines. The scheduler ignores them."""
         self._targets = list(nodes)
 
     def canApportionSource(self) -> bool:
@@ -194,8 +192,8 @@ class PlanContext:
 
 
 class NodeSpecifyingPlanContext(PlanContext):
-    """What a source is planned with."""
+    """Plan context of a source's `plan`."""
 
 
 class ExecutorPlanContext(PlanContext):
-    """What a source is prepared with."""
+    """Plan context of a source's `prepare`."""

@@ -80,7 +80,7 @@ class VerticaType:
 
     @property
     def python_type(self) -> type:
-        """The type of a parameter's value, for the host; texts hold what has none of its own."""
+        """Python type of a parameter of this type, str if there is no other. For the host."""
         return _PYTHON_TYPES.get(self.name, str)
 
 
@@ -88,7 +88,7 @@ def _adds(kind: str) -> Callable[..., None]:
     def add(
         self: SizedColumnTypes, *arguments: int | str, name: str = "", length: int | None = None
     ) -> None:
-        # Documentation and the SDK for C++ disagree on the order of length (or precision) and name.
+        # Documentation and the SDK for C++ disagree on the order of size and name.
         given = (*arguments, length, name)
         size = next((part for part in given if isinstance(part, int)), None)
         found = next((part for part in given if isinstance(part, str)), "")
@@ -98,7 +98,7 @@ def _adds(kind: str) -> Callable[..., None]:
 
 
 class SizedColumnTypes:
-    """Types with names, in order, counted from 0."""
+    """Ordered types with names, counted from 0."""
 
     def __init__(self) -> None:
         self._columns: list[tuple[str, VerticaType]] = []
@@ -139,12 +139,12 @@ class SizedColumnTypes:
         return self._columns[idx][1]
 
     def list_columns(self) -> list[tuple[str, VerticaType]]:
-        """Return names and types in order, for the host."""
+        """Return names and types in order. For the host."""
         return list(self._columns)
 
     @classmethod
     def from_schema(cls, schema: TableSchema) -> SizedColumnTypes:
-        """Return the columns of a table, for the host."""
+        """Return the columns of a table. For the host."""
         types = cls()
         for column in schema.columns:
             if column.kind is LogicalType.FIXED and column.scale:
@@ -159,4 +159,4 @@ class SizedColumnTypes:
 
 
 class ColumnTypes(SizedColumnTypes):
-    """Types without sizes: what a prototype declares."""
+    """Types without sizes, for prototypes."""
