@@ -1,7 +1,4 @@
-"""The syntax tree of a COPY statement: picklable data, with no name resolved yet.
-
-`is_copy_statement` recognizes COPY statements. It is cheap, because every statement is checked.
-"""
+"""The syntax tree of a COPY statement: picklable data with unresolved names."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 
     from snowmelt.load.phase_protocols import ColumnOptions
 
-# A name that speaks of secrets or settings, and the text behind it; too much is better than less.
+# A parameter name that suggests a secret or settings, and its value. It may redact too much.
 _SECRET_PARAMETER = re.compile(
     r"(\b\w*(?:secret|password|token|credential|conf)\w*\s*=\s*)E?'(?:[^'\\]|''|\\.)*'?",
     re.IGNORECASE | re.DOTALL,
@@ -30,10 +27,7 @@ ParameterValue: TypeAlias = "str | int | float | bool | dt.timedelta | None"
 
 
 class InputCompression(StrEnum):
-    """How a path's bytes are compressed; the value is the word of the statement.
-
-    It is also the name of the filter that undoes it, but for UNCOMPRESSED.
-    """
+    """Compression of a path. Except for UNCOMPRESSED, the values are names of filters."""
 
     UNCOMPRESSED = "UNCOMPRESSED"
     BZIP = "BZIP"
@@ -45,7 +39,7 @@ class InputCompression(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PhaseCall:
-    """A source, filter or parser by name, as it was written, with its parameters."""
+    """A source, filter or parser with its parameters. `name` is as written."""
 
     name: str
     parameters: Mapping[str, ParameterValue]
@@ -54,7 +48,7 @@ class PhaseCall:
 
 @dataclass(frozen=True, slots=True)
 class InputPath:
-    """One path or glob; None as `compression` leaves it to the name's ending."""
+    """One path or glob. If `compression` is None, the file name determines it."""
 
     path: str
     compression: InputCompression | None
@@ -71,7 +65,7 @@ class StandardInput:
 
 @dataclass(frozen=True, slots=True)
 class ParsedColumn:
-    """A column of the table that is parsed; `name` is internal."""
+    """A parsed column of the table. `name` is internal."""
 
     name: str
     options: ColumnOptions
@@ -80,7 +74,7 @@ class ParsedColumn:
 
 @dataclass(frozen=True, slots=True)
 class FillerColumn:
-    """A column that is parsed for expressions and not stored; its ordinal means nothing."""
+    """A parsed column that only expressions use. Its ordinal has no meaning."""
 
     column: Column
     options: ColumnOptions
@@ -94,7 +88,7 @@ class FillerColumn:
 
 @dataclass(frozen=True, slots=True)
 class ComputedColumn:
-    """A column of the table that is computed from parsed ones; `sql` as it was written."""
+    """A column of the table computed from parsed ones. `sql` is as written."""
 
     name: str
     sql: str
@@ -107,7 +101,7 @@ CopyInputs: TypeAlias = tuple[InputPath, ...] | StandardInput | PhaseCall
 
 @dataclass(frozen=True, slots=True)
 class RejectOptions:
-    """Where rejected records go: raw to one file, reasons to another, or both to a table.
+    """Destination of rejected records: raw data and reasons to two files, or both to a table.
 
     An existing file is replaced only with `data_overwrite` or `exceptions_overwrite`.
     """
@@ -121,15 +115,14 @@ class RejectOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyStatement:
-    """One COPY. `text` is the statement as it was written.
+    """One COPY statement.
 
-    `items` is None where no column list was given: all columns of the table, in order.
-    `column_options` (by internal name) come from COLUMN OPTION and from the list together.
-    `parsing` holds the options of the statement that are parameters of the parser, by the
-    parser's names: delimiter, enclosed_by, escape, no_escape, null, record_terminator, skip,
-    skip_bytes, trailing_nullcols, trim, colsizes, collection_delimiter, collection_open,
-    collection_close, collection_enclose, collection_null_element; only those that were given.
-    `reject_max` 0 is without limit; otherwise the load fails when so many are rejected.
+    Attributes:
+        items: The column list. None: all columns of the table, in order.
+        text: The statement as written.
+        column_options: Options from the column list and COLUMN OPTION, by internal column name.
+        parsing: Options of the statement that are parameters of the parser, by their names there.
+        reject_max: The load fails at this number of rejects. 0: no limit.
     """
 
     table: ObjectName
@@ -151,21 +144,19 @@ class CopyStatement:
     local: bool = False
 
     def to_redacted_text(self) -> str:
-        """Return the text for others to read: values of parameters that may be secret are cut."""
+        """Return the statement without values of parameters that may be secret."""
         return _SECRET_PARAMETER.sub(r"\1'…'", self.text)
 
     def compute_reject_limit(self) -> int | None:
-        """Return how many rejects make the load fail, None for no limit."""
+        """Return the number of rejects at which the load fails, or None for no limit."""
         if self.abort_on_error:
             return 1
         return self.reject_max or None
 
 
-# --- Which statements are COPY; light, because every statement is asked.
-
 _COPY_PATTERN = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*COPY\b", re.IGNORECASE | re.DOTALL)
 
 
 def is_copy_statement(sql: str) -> bool:
-    """Tell whether a statement is a COPY."""
+    """Return True if a statement is a COPY. Cheap, because it checks every statement."""
     return _COPY_PATTERN.match(sql) is not None

@@ -1,8 +1,7 @@
 """Parser of COPY statements: columns, inputs, options, phase calls and intervals.
 
-The grammar is Vertica's, including forms that occur in existing statements. Options of the
-statement and of single columns may come in any order. A phase call is `name(parameter = value, …)`.
-Intervals are written `10 seconds`, `00:10:00` or `1 day 02:00`.
+The grammar is Vertica's. Options of the statement and of single columns may have any order. A phase
+call is `name(parameter = value, …)`.
 """
 
 from __future__ import annotations
@@ -31,18 +30,17 @@ from snowmelt.load.copy_ast import (
     StandardInput,
 )
 from snowmelt.load.phase_protocols import ColumnOptions
-from snowmelt.schema.types import Column, to_display_name
+from snowmelt.schema.types import to_display_name
 
 _OPENING_BRACKETS = frozenset({"(", "[", "{"})
 _CLOSING_BRACKETS = frozenset({")", "]", "}"})
 
 
 def parse_copy(sql: str) -> CopyStatement:
-    """Return what a COPY says; a semicolon at its end is allowed.
+    """Parse a COPY statement, with or without a semicolon at its end.
 
     Raises:
-        StatementError: If it cannot be understood or is not supported; says where and what
-            would be right.
+        StatementError: If it is invalid or uses an unsupported option.
     """
     cursor = TokenCursor(sql, is_copy=True)
     cursor.expect("COPY")
@@ -81,12 +79,12 @@ def _parse_column_list(cursor: TokenCursor) -> tuple[ColumnListItem, ...]:
             break
         if not cursor.accept(","):
             raise cursor.make_error(
-                "Expected a comma, or ) after the last column, here; a column may have AS with an "
-                "expression, FILLER with a type, DELIMITER, ENCLOSED BY, ENFORCELENGTH, ESCAPE, "
-                "NO ESCAPE, FORMAT, NULL or TRIM"
+                "Expected a comma or ) here. A column may have AS with an expression, FILLER with "
+                "a type, DELIMITER, ENCLOSED BY, ENFORCELENGTH, ESCAPE, NO ESCAPE, FORMAT, NULL or "
+                "TRIM"
             )
     if all(isinstance(item, ComputedColumn) for item in items):
-        raise cursor.make_error("At least one column must be parsed: all of them are expressions")
+        raise cursor.make_error("At least one column must be parsed, but all are expressions")
     return tuple(items)
 
 
@@ -96,20 +94,16 @@ def _parse_column_item(cursor: TokenCursor) -> ColumnListItem:
     if cursor.accept("AS"):
         return ComputedColumn(name, _scan_expression(cursor), place)
     if cursor.accept("FILLER"):
-        column = _parse_filler(cursor, name)
-        return FillerColumn(column, ColumnOptionParser(cursor).parse(), place)
-    return ParsedColumn(name, ColumnOptionParser(cursor).parse(), place)
-
-
-def _parse_filler(cursor: TokenCursor, name: str) -> Column:
-    # Vertica's words for the longest texts and bytes; ours are as long by themselves.
-    if cursor.is_next("LONG", "VARCHAR") or cursor.is_next("LONG", "VARBINARY"):
-        cursor.advance()
-    return parse_column_type(cursor).to_column(name)
+        # Skip Vertica's LONG: VARCHAR and VARBINARY have the maximum length without it.
+        if cursor.is_next("LONG", "VARCHAR") or cursor.is_next("LONG", "VARBINARY"):
+            cursor.advance()
+        column = parse_column_type(cursor).to_column(name)
+        return FillerColumn(column, _parse_options_of_column(cursor), place)
+    return ParsedColumn(name, _parse_options_of_column(cursor), place)
 
 
 def _scan_expression(cursor: TokenCursor) -> str:
-    """Go past an expression, up to the comma or parenthesis after it, and return its text."""
+    """Return the text of an expression up to the next comma or closing parenthesis."""
     first = cursor.current
     depth = 0
     last = None
@@ -122,7 +116,7 @@ def _scan_expression(cursor: TokenCursor) -> str:
     if last is None:
         raise cursor.make_error("Expected an expression here")
     if cursor.current.kind is TokenKind.END:
-        raise cursor.make_error("This expression has no end: a parenthesis is missing", first)
+        raise cursor.make_error("Unclosed expression: a parenthesis is missing", first)
     return cursor.source_between(first, last)
 
 
@@ -139,7 +133,7 @@ def _parse_column_options(
         if name in given:
             raise cursor.make_error(f"Column {to_display_name(name)} is given twice", token)
         given.add(name)
-        options_by_column[name] = ColumnOptionParser(cursor).parse(options_by_column.get(name))
+        options_by_column[name] = _parse_options_of_column(cursor, options_by_column.get(name))
         if cursor.accept(")"):
             return options_by_column
         cursor.expect(",")
@@ -150,8 +144,7 @@ def _parse_inputs(cursor: TokenCursor) -> tuple[CopyInputs, bool]:
         local = cursor.accept("LOCAL")
         if cursor.is_next("VERTICA"):
             raise cursor.make_error(
-                "FROM VERTICA is not supported: there is no other cluster to read from; export "
-                "the table to files, and load those"
+                "FROM VERTICA is not supported. Export the table to files and load those"
             )
         place = cursor.current.position
         if cursor.accept("STDIN"):
@@ -163,7 +156,7 @@ def _parse_inputs(cursor: TokenCursor) -> tuple[CopyInputs, bool]:
         return _parse_paths(cursor), local
     cursor.accept("WITH")
     if cursor.accept("SOURCE"):
-        return parse_phase_call(cursor, "a source"), False
+        return _parse_phase_call(cursor, "a source"), False
     raise cursor.make_error(
         "Expected FROM with paths or STDIN, or SOURCE with the name of a source, here"
     )
@@ -175,7 +168,7 @@ def _parse_paths(cursor: TokenCursor) -> tuple[InputPath, ...]:
         place = cursor.current.position
         path = cursor.parse_string("a path")
         if not path:
-            raise cursor.make_error("A path is not empty")
+            raise cursor.make_error("The path is empty")
         _skip_nodes(cursor)
         compression = _parse_compression(cursor)
         _skip_nodes(cursor)
@@ -185,15 +178,14 @@ def _parse_paths(cursor: TokenCursor) -> tuple[InputPath, ...]:
 
 
 def _skip_nodes(cursor: TokenCursor) -> None:
-    """Go past ON with nodes: every task can read every path, so any node will do."""
+    """Skip ON ANY NODE and ON EACH NODE: every task can read every path."""
     if not cursor.is_next("ON"):
         return
     at = cursor.advance()
     if cursor.accept("ANY", "NODE") or cursor.accept("EACH", "NODE"):
         return
     raise cursor.make_error(
-        "Nodes are not chosen by name: the path is read wherever its task runs; leave ON out, or "
-        "write ON ANY NODE",
+        "Cannot choose nodes by name: any task may read the path. Remove ON, or write ON ANY NODE",
         at,
     )
 
@@ -201,110 +193,90 @@ def _skip_nodes(cursor: TokenCursor) -> None:
 def _parse_compression(cursor: TokenCursor) -> InputCompression | None:
     if cursor.is_next("LZO"):
         raise cursor.make_error(
-            "LZO is not supported: there is no maintained library for it; use ZSTD or LZ4, or "
-            "FILTER ExternalCommand(cmd = 'lzop -dc')"
+            "LZO is not supported: no maintained library exists. Use ZSTD or LZ4, or FILTER "
+            "ExternalCommand(cmd = 'lzop -dc')"
         )
     word = cursor.accept_one_of(*InputCompression)
     return None if word is None else InputCompression(word.text)
 
 
-# --- The options of COPY, of the statement and of single columns, in any order.
+# --- Options of the statement and of single columns.
 
 _MAX_INTEGER = 2**63 - 1
 _IGNORED_OPTIONS = ("AUTO", "DIRECT", "TRICKLE")
 _UNSUPPORTED_OPTIONS = {
-    "NATIVE": "the NATIVE format is Vertica's own; load Parquet, Avro or text",
-    "ORC": "ORC files are not read; write them as Parquet",
-    "PARTITION": "columns are not taken from paths; load each folder with an expression, such as "
-    "(…, day AS '2024-01-05'::date)",
-    "RETURNREJECTED": "rejected rows are published by REJECTED DATA AS TABLE, and counted in the "
-    "answer",
-    "STORAGE": "a load goes to the one warehouse",
+    "NATIVE": "Load Parquet, Avro or text",
+    "ORC": "Convert the files to Parquet",
+    "PARTITION": "Load each folder with an expression, such as (…, day AS '2024-01-05'::date)",
+    "RETURNREJECTED": "Use REJECTED DATA AS TABLE. The result counts the rejected rows",
+    "STORAGE": "Remove it: all loads write to the one warehouse",
 }
 
-# Options with a string: the field, what errors call the string, and a word that may precede it.
+# Options with a string: the field, the string's name in errors, and an optional word before it.
 _TEXT_OPTIONS = {
     "DELIMITER": ("delimiter", "the delimiter", "AS"),
     "ENCLOSED": ("enclosed_by", "the quote", "BY"),
     "ESCAPE": ("escape", "the escape", "AS"),
-    "NULL": ("null", "what means NULL", "AS"),
+    "NULL": ("null", "the NULL text", "AS"),
     "TRIM": ("trim", "the character to trim", ""),
 }
 _COLUMN_TEXT_OPTIONS = {**_TEXT_OPTIONS, "FORMAT": ("format", "the format", "")}
 _STATEMENT_TEXT_OPTIONS = {
     **_TEXT_OPTIONS,
     "COLLECTIONDELIMITER": ("collection_delimiter", "the delimiter", "AS"),
-    "COLLECTIONOPEN": ("collection_open", "the opening sign", "AS"),
-    "COLLECTIONCLOSE": ("collection_close", "the closing sign", "AS"),
+    "COLLECTIONOPEN": ("collection_open", "the opening character", "AS"),
+    "COLLECTIONCLOSE": ("collection_close", "the closing character", "AS"),
     "COLLECTIONENCLOSE": ("collection_enclose", "the quote", "BY"),
-    "COLLECTIONNULLELEMENT": ("collection_null_element", "what means NULL", "AS"),
+    "COLLECTIONNULLELEMENT": ("collection_null_element", "the NULL text", "AS"),
 }
 
 
 def _parse_text_option(cursor: TokenCursor, option: tuple[str, str, str]) -> tuple[str, str]:
-    """Go past the string of an option whose word was read; return the field and the string."""
+    """Return the field and the string of an option whose first word is consumed."""
     field, label, word = option
     if word:
         cursor.accept(word)
     return field, cursor.parse_string(label)
 
 
-class ColumnOptionParser:
-    """Reads the options of one column."""
-
-    def __init__(self, cursor: TokenCursor) -> None:
-        self._cursor = cursor
-        self._found: dict[str, Any] = {}
-
-    def parse(self, base_options: ColumnOptions | None = None) -> ColumnOptions:
-        """Go past all options that come next; they are added to those given `base_options`.
-
-        Raises:
-            StatementError: One is given twice, or is not as it must be.
-        """
-        while self._parse_option():
-            pass
-        base_options = base_options or ColumnOptions()
-        for field in fields(base_options):
-            if field.name in self._found and getattr(base_options, field.name) is not None:
-                raise self._cursor.make_error(
-                    f"{_format_option_name(field.name)} of this column is given in the column list, too"
-                )
-        return replace(base_options, **self._found)
-
-    def _parse_option(self) -> bool:
-        cursor = self._cursor
-        token = cursor.current
+def _parse_options_of_column(
+    cursor: TokenCursor, base_options: ColumnOptions | None = None
+) -> ColumnOptions:
+    """Parse the options that follow and add them to `base_options`."""
+    found: dict[str, Any] = {}
+    while True:
+        token, value = cursor.current, None
         if cursor.accept("ENFORCELENGTH"):
-            self._set_option("enforce_length", True, token)
+            name, value = "enforce_length", True
         elif cursor.accept("NO", "ESCAPE"):
-            self._set_option("escape", "", token)
+            name, value = "escape", ""
         elif cursor.accept_one_of(*_COLUMN_TEXT_OPTIONS) is not None:
-            self._set_option(*_parse_text_option(cursor, _COLUMN_TEXT_OPTIONS[token.text]), token)
+            name, value = _parse_text_option(cursor, _COLUMN_TEXT_OPTIONS[token.text])
         else:
-            return False
-        return True
-
-    def _set_option(self, name: str, value: object, token: SqlToken) -> None:
-        if name in self._found:
-            raise self._cursor.make_error(
+            break
+        if name in found:
+            raise cursor.make_error(
                 f"{_format_option_name(name)} of this column is given twice", token
             )
-        self._found[name] = value
+        found[name] = value
+    base_options = base_options or ColumnOptions()
+    for field in fields(base_options):
+        if field.name in found and getattr(base_options, field.name) is not None:
+            raise cursor.make_error(
+                f"{_format_option_name(field.name)} of this column is also given in the column list"
+            )
+    return replace(base_options, **found)
 
 
 class StatementOptionParser:
-    """Reads the options of the statement, filters and parser among them."""
+    """Parser of the options of the statement, including filters and parser."""
 
     def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
         self._filters: list[PhaseCall] = []
         self._parsing: dict[str, ParameterValue] = {}
         self._options: dict[str, Any] = {}
-        self._data: str | None = None
-        self._exceptions: str | None = None
-        self._table: Any = None
-        self._overwritten: set[str] = set()
+        self._rejects: dict[str, Any] = {}
         self._option_parsers: dict[str, Callable[[SqlToken], None]] = {
             "FILTER": self._parse_filters,
             "PARSER": self._parse_parser,
@@ -313,15 +285,17 @@ class StatementOptionParser:
             "COLSIZES": self._parse_column_sizes,
             "SKIP": self._parse_skip,
             "NO": self._parse_no_option,
-            "TRAILING": self._parse_trailing_nullcols,
+            "TRAILING": self._make_flag_option_parser(
+                self._parsing, "trailing_nullcols", "NULLCOLS"
+            ),
             "RECORD": self._parse_record_terminator,
             "REJECTMAX": self._parse_reject_max,
             "REJECTED": self._parse_rejected_data,
             "EXCEPTIONS": self._parse_exceptions,
-            "ABORT": self._make_flag_option_parser("abort_on_error", "ON", "ERROR"),
-            "ERROR": self._make_flag_option_parser("error_tolerance", "TOLERANCE"),
-            "ENFORCELENGTH": self._make_flag_option_parser("enforce_length"),
-            "FORCE": self._make_flag_option_parser("force"),
+            "ABORT": self._make_flag_option_parser(self._options, "abort_on_error", "ON", "ERROR"),
+            "ERROR": self._make_flag_option_parser(self._options, "error_tolerance", "TOLERANCE"),
+            "ENFORCELENGTH": self._make_flag_option_parser(self._options, "enforce_length"),
+            "FORCE": self._make_flag_option_parser(self._options, "force"),
             "STREAM": self._parse_stream_name,
             **dict.fromkeys(_STATEMENT_TEXT_OPTIONS, self._parse_text_option),
         }
@@ -330,24 +304,24 @@ class StatementOptionParser:
         )
 
     def parse(self) -> None:
-        """Go past all options that come next.
+        """Parse all options that follow.
 
         Raises:
-            StatementError: One is unknown, given twice, excludes another, or is not as it must be.
+            StatementError: If an option is unknown, given twice, invalid, or excludes another.
         """
         cursor = self._cursor
         while cursor.current.kind is not TokenKind.END and cursor.current.text != ";":
             token = cursor.current
             if cursor.accept_one_of("WITH") and cursor.current.text not in {"FILTER", "PARSER"}:
-                raise cursor.make_error("WITH is followed by FILTER or PARSER here")
+                raise cursor.make_error("Expected FILTER or PARSER after WITH")
             word = cursor.current.text if cursor.current.kind is TokenKind.WORD else ""
             if word in _UNSUPPORTED_OPTIONS:
-                raise cursor.make_error(f"{word} is not supported: {_UNSUPPORTED_OPTIONS[word]}")
+                raise cursor.make_error(f"{word} is not supported. {_UNSUPPORTED_OPTIONS[word]}")
             if cursor.accept_one_of(*_IGNORED_OPTIONS):
                 continue
             if word not in self._option_parsers:
                 raise cursor.make_error(
-                    f"{token.source_text} is no option of COPY; there are "
+                    f"Unknown option {token.source_text} of COPY. Valid options: "
                     f"{', '.join(sorted(self._option_parsers))}"
                 )
             self._option_parsers[word](cursor.advance())
@@ -358,24 +332,23 @@ class StatementOptionParser:
             **self._options,
             "filters": tuple(self._filters),
             "parsing": self._parsing,
-            "rejects": RejectOptions(
-                self._data,
-                self._exceptions,
-                self._table,
-                data_overwrite="data" in self._overwritten,
-                exceptions_overwrite="exceptions" in self._overwritten,
-            ),
+            "rejects": RejectOptions(**self._rejects),
         }
 
     def _parse_filters(self, _token: SqlToken) -> None:
-        self._filters.extend(parse_phase_calls(self._cursor, "a filter", self._known))
+        self._filters.append(_parse_phase_call(self._cursor, "a filter"))
+        # More filters may follow, with or without a comma.
+        while self._cursor.accept(",") or _is_at_call(self._cursor, self._known):
+            self._filters.append(_parse_phase_call(self._cursor, "a filter"))
 
     def _parse_parser(self, token: SqlToken) -> None:
-        self._set_option("parser", parse_phase_call(self._cursor, "a parser"), token)
+        parser = _parse_phase_call(self._cursor, "a parser")
+        self._set_option(self._options, "parser", parser, token)
 
     def _parse_format_word(self, token: SqlToken) -> None:
-        """PARQUET and FIXEDWIDTH are parsers that are called by a word."""
-        self._set_option("parser", parse_phase_call_after_name(self._cursor, token), token)
+        """Parse PARQUET or FIXEDWIDTH, which name a parser without the word PARSER."""
+        parser = _parse_phase_call_after_name(self._cursor, token)
+        self._set_option(self._options, "parser", parser, token)
 
     def _parse_column_sizes(self, token: SqlToken) -> None:
         cursor = self._cursor
@@ -386,160 +359,131 @@ class StatementOptionParser:
             if cursor.accept(")"):
                 break
             cursor.expect(",")
-        self._set_parser_option("colsizes", ",".join(sizes), token)
+        self._set_option(self._parsing, "colsizes", ",".join(sizes), token)
         if "parser" not in self._options:
             self._options["parser"] = PhaseCall("FixedWidth", {}, token.position)
 
     def _parse_skip(self, token: SqlToken) -> None:
         unit = "skip_bytes" if self._cursor.accept("BYTES") else "skip"
         what = "the number of bytes" if unit == "skip_bytes" else "the number of records"
-        self._set_parser_option(unit, self._cursor.parse_integer(what, 0, _MAX_INTEGER), token)
+        self._set_option(
+            self._parsing, unit, self._cursor.parse_integer(what, 0, _MAX_INTEGER), token
+        )
 
     def _parse_no_option(self, token: SqlToken) -> None:
         if self._cursor.accept_one_of("ESCAPE"):
-            self._set_parser_option("no_escape", True, token)
+            self._set_option(self._parsing, "no_escape", True, token)
         else:
             self._cursor.expect("COMMIT")
-            self._set_option("no_commit", True, token)
-
-    def _parse_trailing_nullcols(self, token: SqlToken) -> None:
-        self._cursor.expect("NULLCOLS")
-        self._set_parser_option("trailing_nullcols", True, token)
+            self._set_option(self._options, "no_commit", True, token)
 
     def _parse_record_terminator(self, token: SqlToken) -> None:
         self._cursor.expect("TERMINATOR")
         text = self._cursor.parse_string("the record terminator, such as E'\\n',")
         if not text:
-            raise self._cursor.make_error("The record terminator is not empty", token)
-        self._set_parser_option("record_terminator", text, token)
+            raise self._cursor.make_error("The record terminator is empty", token)
+        self._set_option(self._parsing, "record_terminator", text, token)
 
     def _parse_reject_max(self, token: SqlToken) -> None:
         self._set_option(
-            "reject_max", self._cursor.parse_integer("the limit of rejects", 0, _MAX_INTEGER), token
+            self._options,
+            "reject_max",
+            self._cursor.parse_integer("the limit of rejects", 0, _MAX_INTEGER),
+            token,
         )
 
     def _parse_stream_name(self, token: SqlToken) -> None:
         self._cursor.expect("NAME")
-        self._set_option("stream_name", self._cursor.parse_string("the name of the stream"), token)
+        self._set_option(
+            self._options, "stream_name", self._cursor.parse_string("the name of the stream"), token
+        )
 
     def _parse_rejected_data(self, token: SqlToken) -> None:
         cursor = self._cursor
         cursor.expect("DATA")
-        if self._data is not None or self._table is not None:
+        if self._rejects.keys() & {"data_path", "table"}:
             raise cursor.make_error("REJECTED DATA is given twice", token)
         if cursor.accept("AS", "TABLE"):
-            self._table = cursor.parse_name("a table", 3)
+            self._rejects["table"] = cursor.parse_name("a table", 3)
         else:
-            self._data = self._parse_file_path(
-                "data", "the path of a file, or AS TABLE with a name,"
-            )
+            self._parse_file_path("data", "the path of a file, or AS TABLE with a name,")
         self._check_reject_targets(token)
 
     def _parse_exceptions(self, token: SqlToken) -> None:
-        if self._exceptions is not None:
+        if "exceptions_path" in self._rejects:
             raise self._cursor.make_error("EXCEPTIONS is given twice", token)
-        self._exceptions = self._parse_file_path("exceptions", "the path of a file")
+        self._parse_file_path("exceptions", "the path of a file")
         self._check_reject_targets(token)
 
     def _check_reject_targets(self, token: SqlToken) -> None:
-        if self._table is not None and self._exceptions is not None:
+        if self._rejects.keys() >= {"table", "exceptions_path"}:
             raise self._cursor.make_error(
-                "REJECTED DATA AS TABLE holds the reasons, too: leave EXCEPTIONS out", token
+                "REJECTED DATA AS TABLE also stores the reasons. Remove EXCEPTIONS", token
             )
 
-    def _parse_file_path(self, option: str, description: str) -> str:
+    def _parse_file_path(self, option: str, description: str) -> None:
         path = self._cursor.parse_string(description)
         if not path:
-            raise self._cursor.make_error("A path is not empty")
+            raise self._cursor.make_error("The path is empty")
         if self._cursor.is_next("ON"):
-            raise self._cursor.make_error(
-                "There is one file for the whole load, wherever its tasks run: leave ON out"
-            )
+            raise self._cursor.make_error("The whole load writes one file. Remove ON")
+        self._rejects[f"{option}_path"] = path
         if self._cursor.accept("OVERWRITE"):
-            self._overwritten.add(option)
-        return path
+            self._rejects[f"{option}_overwrite"] = True
 
     def _parse_text_option(self, token: SqlToken) -> None:
         option = _STATEMENT_TEXT_OPTIONS[token.text]
-        self._set_parser_option(*_parse_text_option(self._cursor, option), token)
+        self._set_option(self._parsing, *_parse_text_option(self._cursor, option), token)
 
-    def _make_flag_option_parser(self, name: str, *rest: str) -> Callable[[SqlToken], None]:
+    def _make_flag_option_parser(
+        self, options: dict[str, Any], name: str, *rest: str
+    ) -> Callable[[SqlToken], None]:
         def read(token: SqlToken) -> None:
             if rest:
                 self._cursor.expect(*rest)
-            self._set_option(name, True, token)
+            self._set_option(options, name, True, token)
 
         return read
 
-    def _set_parser_option(self, name: str, value: ParameterValue, token: SqlToken) -> None:
-        if name in self._parsing:
+    def _set_option(
+        self, options: dict[str, Any], name: str, value: object, token: SqlToken
+    ) -> None:
+        if name in options:
             raise self._cursor.make_error(f"{_format_option_name(name)} is given twice", token)
-        self._parsing[name] = value
-
-    def _set_option(self, name: str, value: object, token: SqlToken) -> None:
-        if name in self._options:
-            raise self._cursor.make_error(f"{_format_option_name(name)} is given twice", token)
-        self._options[name] = value
+        options[name] = value
 
 
 _OPTION_SPELLINGS = {"enforce_length": "ENFORCELENGTH", "reject_max": "REJECTMAX"}
 
 
 def _format_option_name(name: str) -> str:
-    """Return an option as a statement writes it."""
+    """Return the spelling of an option in statements."""
     if name.startswith("collection_"):
         return name.replace("_", "").upper()
     return _OPTION_SPELLINGS.get(name, name.replace("_", " ").upper())
 
 
-# --- Calls of sources, filters and parsers in a COPY: `name(parameter = value, …)`.
+# --- Calls of sources, filters and parsers: `name(parameter = value, …)`.
 
 _LITERAL_WORDS: dict[str, ParameterValue] = {"TRUE": True, "FALSE": False, "NULL": None}
 _INTERVAL_UNIT_WORDS = ("DAY", "HOUR", "MINUTE", "SECOND", "DAYS", "HOURS", "MINUTES", "SECONDS")
-_EXPECTED_VALUE = (
-    "Expected a value here: a string in single quotes, a number, TRUE, FALSE, NULL, or "
-)
-_EXPECTED_VALUE += "INTERVAL with a string"
 
 
-def parse_phase_call(cursor: TokenCursor, description: str) -> PhaseCall:
-    """Go past one call; the parentheses may be missing.
-
-    Raises:
-        StatementError: It is no call.
-    """
+def _parse_phase_call(cursor: TokenCursor, description: str) -> PhaseCall:
+    """Parse a call, with or without parentheses."""
     token = cursor.current
     if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
         raise cursor.make_error(f"Expected the name of {description} here")
     cursor.advance()
     if token.text.upper() == "PUBLIC" and cursor.accept("."):
-        # Vertica's own functions, and most of users, are in this schema.
-        return parse_phase_call(cursor, description)
-    return parse_phase_call_after_name(cursor, token)
+        # Vertica's built-in functions, and most users' functions, are in this schema.
+        return _parse_phase_call(cursor, description)
+    return _parse_phase_call_after_name(cursor, token)
 
 
-def parse_phase_call_after_name(cursor: TokenCursor, name: SqlToken) -> PhaseCall:
-    """Go past the parameters of a call whose name was read.
-
-    Raises:
-        StatementError: They are no parameters.
-    """
+def _parse_phase_call_after_name(cursor: TokenCursor, name: SqlToken) -> PhaseCall:
     written = name.text if name.kind is TokenKind.QUOTED else name.source_text
     return PhaseCall(written, _parse_parameters(cursor), name.position)
-
-
-def parse_phase_calls(
-    cursor: TokenCursor, description: str, option_words: frozenset[str]
-) -> tuple[PhaseCall, ...]:
-    """Go past calls with commas or blanks between them; `option_words` words begin something else.
-
-    Raises:
-        StatementError: There is no call.
-    """
-    calls = [parse_phase_call(cursor, description)]
-    while cursor.accept(",") or _is_at_call(cursor, option_words):
-        calls.append(parse_phase_call(cursor, description))
-    return tuple(calls)
 
 
 def _is_at_call(cursor: TokenCursor, option_words: frozenset[str]) -> bool:
@@ -581,7 +525,10 @@ def _parse_value(cursor: TokenCursor) -> ParameterValue:
     if token.kind is TokenKind.WORD and token.text in _LITERAL_WORDS:
         cursor.advance()
         return _LITERAL_WORDS[token.text]
-    raise cursor.make_error(_EXPECTED_VALUE)
+    raise cursor.make_error(
+        "Expected a value here: a string in single quotes, a number, TRUE, FALSE, NULL, or "
+        "INTERVAL with a string"
+    )
 
 
 def _parse_number(cursor: TokenCursor) -> int | float:
@@ -600,13 +547,13 @@ def _parse_interval_literal(cursor: TokenCursor) -> dt.timedelta:
     value = parse_interval(text, None if unit is None else unit.text)
     if value is None:
         raise cursor.make_error(
-            f"{text!r} is no interval; write it as '10 seconds', '00:10:00' or '1 day 2 hours'",
+            f"Invalid interval {text!r}. Write it as '10 seconds', '00:10:00' or '1 day 2 hours'",
             token,
         )
     return value
 
 
-# --- Intervals as statements write them: `10 seconds`, `00:10:00`, `1 day 02:00`.
+# --- Intervals: `10 seconds`, `00:10:00`, `1 day 02:00`.
 
 _UNIT_DURATIONS = {
     "microsecond": dt.timedelta(microseconds=1),
@@ -618,14 +565,8 @@ _UNIT_DURATIONS = {
     "week": dt.timedelta(weeks=1),
 }
 _UNIT_ABBREVIATIONS = {"us": "microsecond", "ms": "millisecond", "s": "second", "sec": "second"}
-_UNIT_ABBREVIATIONS |= {
-    "m": "minute",
-    "min": "minute",
-    "h": "hour",
-    "hr": "hour",
-    "d": "day",
-    "w": "week",
-}
+_UNIT_ABBREVIATIONS |= {"m": "minute", "min": "minute", "h": "hour", "hr": "hour"}
+_UNIT_ABBREVIATIONS |= {"d": "day", "w": "week"}
 _INTERVAL_TERM = re.compile(
     r"\s*(?:(?P<sign>-?)(?P<hours>\d+):(?P<minutes>[0-5]?\d)(?::(?P<seconds>[0-5]?\d(?:\.\d+)?))?"
     r"|(?P<number>-?\d+(?:\.\d+)?)\s*(?P<unit>[a-z]*))\s*",
@@ -634,9 +575,13 @@ _INTERVAL_TERM = re.compile(
 
 
 def parse_interval(text: str, default_unit: str | None = None) -> dt.timedelta | None:
-    """Return an interval, None for what is none; numbers without a unit are of `default_unit`.
+    """Parse an interval; return None if it is invalid.
 
-    Months and years have no fixed length and are none.
+    Months and years are invalid, because they have no fixed length.
+
+    Args:
+        text: One or more terms, such as `1 day 02:00`.
+        default_unit: Unit of numbers without one. None: these are invalid.
     """
     total, at = dt.timedelta(0), 0
     while at < len(text):

@@ -1,7 +1,7 @@
-"""Tests of a user-defined filter with many input chunkings, to report where its output changes.
+"""Tester of a user-defined filter with many input chunkings. It reports differing outputs.
 
-The host decides how input is cut into calls, and one object filters several streams in turn. The
-output of a filter must depend on neither.
+The host decides how to split the input into calls, and one object filters successive streams. The
+output of a filter must not depend on either.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SAMPLE_INPUTS: Mapping[str, bytes] = {
     "lines of CSV": 'id,name,"a ""quoted"", one"\r\n1,Zoë,"two\nlines"\r\n2,,€\r\n'.encode() * 3,
     "every byte": bytes(range(256)) * 2,
 }
-"""Inputs to check with where none is given."""
+"""Default inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputChunking:
-    """One way to cut an input: its name, the pieces, and the bytes that a call is given."""
+    """One way to split an input: its name, the slices, and the bytes per call."""
 
     name: str
     slices: tuple[bytes, ...]
@@ -44,10 +44,10 @@ class InputChunking:
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """One run whose outcome is not that of the whole input in one call.
+    """One run whose outcome differs from that of the whole input in one call.
 
-    `offset` is the first byte of the output that differs; both outputs are shown from there on, or
-    the error instead.
+    `offset` is the first output byte that differs, or None if one run failed. `expected` and
+    `actual` show the outputs from there, or the error.
     """
 
     chunking_name: str
@@ -64,7 +64,7 @@ class OutputDifference:
 
 @dataclass(slots=True)
 class FilterReport:
-    """What came of one input. `error` is the error that it ends in, whatever the chunking."""
+    """Result for one input. `error` is the error of the run with the whole input, if any."""
 
     runs: int = 0
     output_bytes: int = 0
@@ -77,19 +77,21 @@ def check_filter_with_chunkings(
     parameters: Mapping[str, object],
     data: bytes,
 ) -> FilterReport:
-    """Run a filter with many chunkings of some input, with new objects and with one again and again.
+    """Run a filter with many chunkings of an input, with new and with reused objects.
 
     Raises:
-        LoadRefused: It cannot be made, or works on records only.
+        LoadRefused: If the filter cannot be built, or works only on records.
     """
-    # Generators are given pieces as they come, and have no use for it.
+    # Generators receive the slices themselves, so `chunk_bytes` does not apply to them.
     hosted = any(parameter.name == "chunk_bytes" for parameter in definition.parameters)
 
     def make(chunk_bytes: int) -> Filter:
         own = {"chunk_bytes": chunk_bytes, "patience": _CALL_TIMEOUT} if hosted else {}
         made = definition.build_phase({**own, **parameters})
         if not isinstance(made, Filter):
-            raise LoadRefused(what=definition.name, reason="it works on records, not on bytes")
+            raise LoadRefused(
+                what=definition.name, reason="expected a filter of bytes, got one of records"
+            )
         return made
 
     report = FilterReport()
@@ -102,7 +104,7 @@ def check_filter_with_chunkings(
     used: dict[int, Filter] = {}
     for chunking in (whole, *generate_chunkings(data)):
         again = used.setdefault(chunking.chunk_bytes, make(chunking.chunk_bytes))
-        # Twice, so that what one stream leaves behind is there for the next.
+        # Reuse the object twice, so that the second run follows an equal stream.
         ways = ((make(chunking.chunk_bytes), False), (again, True), (again, True))
         found = [
             _compare_outputs(
@@ -111,13 +113,13 @@ def check_filter_with_chunkings(
             for phase, reused in ways
         ]
         report.runs += len(ways)
-        # One that new objects show, too, says nothing of used ones.
+        # If new objects differ, too, reuse is not the cause.
         report.differences += [each for each in found if each is not None][:1]
     return report
 
 
 def generate_chunkings(data: bytes) -> Iterator[InputChunking]:
-    """Yield ways to cut an input, which are the same each time."""
+    """Yield a deterministic series of chunkings."""
     if data:
         yield InputChunking("the end told after the last byte", (data,), len(data))
     for size in _SLICE_SIZES_BYTES:
@@ -134,7 +136,7 @@ def generate_chunkings(data: bytes) -> Iterator[InputChunking]:
 
 
 def _choose_random_cut_positions(total_bytes: int, max_slice_bytes: int, seed: int) -> list[int]:
-    sizes = random.Random(seed)  # noqa: S311 - nothing is secret
+    sizes = random.Random(seed)  # noqa: S311 - not for secrets
     edges = [sizes.randint(1, max_slice_bytes)]
     while edges[-1] < total_bytes:
         edges.append(edges[-1] + sizes.randint(1, max_slice_bytes))
@@ -150,7 +152,7 @@ def _make_chunking(
 
 
 def _choose_cut_positions(data: bytes) -> list[int]:
-    """Return where to cut in two: everywhere, or at the ends of lines and here and there."""
+    """Return all cuts, or for long data about 40 even cuts and those at the first line end."""
     if len(data) <= _MAX_CUTS:
         return list(range(1, len(data)))
     step = len(data) / _MAX_CUTS
@@ -176,7 +178,7 @@ def _compare_outputs(
     is_reused_object: bool,
 ) -> OutputDifference | None:
     failed = (isinstance(expected, PhaseFailed), isinstance(actual, PhaseFailed))
-    # That it fails may not depend on the chunking; where and with which words may.
+    # Only failure must not depend on the chunking. Position and text of the error may.
     if failed == (True, True) or expected == actual:
         return None
     offset = None

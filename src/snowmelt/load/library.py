@@ -1,7 +1,7 @@
 """Libraries of user code: files by name, imported as packages with unique names.
 
-Two libraries may hold files of the same name. Within a library, `import x` finds the library's own
-`x` before any other module, and `vertica_sdk` is `snowmelt.load.udx.vertica_sdk`.
+Two libraries may have files of the same name. Within a library, `import x` prefers the library's
+`x` to any other module, and `vertica_sdk` is `snowmelt.load.udx.vertica_sdk`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from pathlib import PurePosixPath
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from snowmelt.errors import LoadRefused
@@ -40,9 +40,9 @@ _SDK_MODULE_NAME = "vertica_sdk"
 
 
 class Library:
-    """User code that was loaded; it can be pickled, and is then loaded again.
+    """A loaded library of user code. Picklable: unpickling loads it again.
 
-    `name` is how messages call it. The first of `files` is where names are looked for first.
+    Lookups search `files` in their order. `name` appears in messages.
     """
 
     def __init__(self, name: str, files: Mapping[str, bytes]) -> None:
@@ -58,40 +58,32 @@ class Library:
     def filter(
         self, name: str, display_name: str | None = None
     ) -> PhaseDefinition[Filter | RecordFilter]:
-        """Return the filter that a factory, class or function of this name makes.
+        """Return the definition of a filter from a factory, class or function.
 
-        `display_name` is how statements and messages call it.
+        `display_name` is its name in statements and messages. Default: `name`.
 
         Raises:
-            LoadRefused: There is none, or its file cannot be run.
+            LoadRefused: If `name` is not found, is not a filter, or its file fails to import.
         """
         return make_filter_definition(display_name or name, self.find_object(name))
 
     def parser(
         self, name: str, display_name: str | None = None
     ) -> PhaseDefinition[Parser | RecordParser]:
-        """Return the parser that a factory or class of this name makes.
-
-        Raises:
-            LoadRefused: There is none, or its file cannot be run.
-        """
+        """Return the definition of a parser; arguments and errors as of `filter`."""
         return make_parser_definition(display_name or name, self.find_object(name))
 
     def source(
         self, name: str, display_name: str | None = None
     ) -> PhaseDefinition[Source | RecordSource]:
-        """Return the source that a factory or class of this name makes.
-
-        Raises:
-            LoadRefused: There is none, or its file cannot be run.
-        """
+        """Return the definition of a source; arguments and errors as of `filter`."""
         return make_source_definition(display_name or name, self.find_object(name))
 
     def find_object(self, name: str) -> Any:
-        """Return what a file of the library calls so; the case counts only if two differ in it.
+        """Return an object of the library. An exact match precedes a case-insensitive one.
 
         Raises:
-            LoadRefused: There is none, or its file cannot be run.
+            LoadRefused: If it is not found, or its file fails to import.
         """
         offered: dict[str, None] = {}
         for same in (str.__eq__, lambda one, other: one.lower() == other.lower()):
@@ -105,14 +97,14 @@ class Library:
             raise refusal
         raise LoadRefused(
             what=f"Library {self.name}",
-            reason=f"it has no {name}; it has {', '.join(offered) or 'nothing'}",
+            reason=f"{name} not found. Defined names: {', '.join(offered) or 'none'}",
         )
 
     def get_defined_objects(self) -> dict[str, Any]:
-        """Return the classes and functions that its first file defines.
+        """Return the classes and functions of the first file.
 
         Raises:
-            LoadRefused: The file cannot be run.
+            LoadRefused: If the file fails to import.
         """
         module = self._import_file(self._top_level_files[0])
         if module is None:
@@ -127,7 +119,7 @@ class Library:
         except BaseException as error:
             if is_ctrl_c(error):
                 raise
-            # It is said when a name is asked for.
+            # `find_object` raises it if no other file defines the name.
             what = f"Library {self.name}, {path}"
             self._broken[path] = make_load_error(what, error)
             return None
@@ -136,26 +128,26 @@ class Library:
 def load_library(name: str, files: Mapping[str, bytes]) -> Library:
     """Return a library of files by name, such as `filters.py` or `package/module.py`.
 
-    Nothing runs before a name of it is asked for. The same name and files are loaded once.
+    The first lookup imports the files. Libraries with equal names and files share modules.
 
     Raises:
-        LoadRefused: No file of it is Python's.
+        LoadRefused: If there is no Python file at the top level.
     """
     if not any(_is_top_level_file(path) for path in files):
-        raise LoadRefused(what=f"Library {name}", reason="it has no file that ends with .py")
-    # What an unchanged file imports in the middle of a call finds it, too.
+        raise LoadRefused(what=f"Library {name}", reason="no file ends with .py")
+    # Unmodified user files import the SDK by this name, also during calls.
     sys.modules[_SDK_MODULE_NAME] = vertica
     return Library(name, files)
 
 
 class _LibraryFinder:
-    """Finds modules of libraries, as Python's import asks for them."""
+    """Import finder for modules of libraries."""
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[str, dict[str, bytes]]] = {}
 
     def register_library(self, name: str, files: dict[str, bytes]) -> str:
-        """Return the name under which a library's modules are imported."""
+        """Return the root package of a library's modules."""
         digest = hashlib.sha256(repr((name, list(files.items()))).encode()).hexdigest()
         root = f"{LIBRARY_MODULE_PREFIX}{digest[:16]}"
         self._files[root] = (name, files)
@@ -166,36 +158,32 @@ class _LibraryFinder:
     def find_spec(
         self,
         fullname: str,
-        path: Sequence[str] | None = None,  # noqa: ARG002 - as Python calls it
+        path: Sequence[str] | None = None,  # noqa: ARG002 - Python's signature
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Return how a module is loaded, None where it is none of ours."""
+        """Return the spec of a library's module, or None for other modules."""
         root, _, dotted = fullname.partition(".")
         if root not in self._files:
             return None
         name, files = self._files[root]
-        if not dotted:
-            return ModuleSpec(
-                fullname, _LibraryFileLoader(root, name, None, files), is_package=True
-            )
         stem = dotted.replace(".", "/")
         for file, is_package in ((f"{stem}.py", False), (f"{stem}/__init__.py", True)):
-            if file in files:
+            if dotted and file in files:
                 loader = _LibraryFileLoader(root, name, file, files)
                 return ModuleSpec(fullname, loader, origin=f"{name}/{file}", is_package=is_package)
-        if any(file.startswith(f"{stem}/") for file in files):
+        if not dotted or any(file.startswith(f"{stem}/") for file in files):
             return ModuleSpec(
                 fullname, _LibraryFileLoader(root, name, None, files), is_package=True
             )
         return None
 
     def has_module(self, root: str, top_module: str) -> bool:
-        """Tell whether a library has a module of this name; its copy of the SDK is none."""
+        """Return True if a library has this module. A copy of the SDK in it does not count."""
         return top_module != _SDK_MODULE_NAME and self.find_spec(f"{root}.{top_module}") is not None
 
 
 class _LibraryFileLoader(Loader):
-    """Runs one file of a library."""
+    """Import loader of one file of a library."""
 
     def __init__(
         self, root: str, library: str, file: str | None, files: Mapping[str, bytes]
@@ -207,44 +195,42 @@ class _LibraryFileLoader(Loader):
         self._code = b"" if file is None else files[file]
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Let Python make the module."""
+        """Use Python's default module creation."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the file."""
+        """Run the file, if the module has one."""
         module.__dict__["__builtins__"] = _make_library_builtins(self._root)
         if self._file is not None:
             module.__file__ = f"{self._library}/{self._file}"
-            exec(self._compile_file(), module.__dict__)  # noqa: S102 - it is what a library is for
+            code = compile(self._code, module.__file__, "exec", dont_inherit=True)
+            exec(code, module.__dict__)  # noqa: S102 - the purpose of a library
 
-    def get_source(self, fullname: str) -> str:  # noqa: ARG002 - as Python calls it
-        """Return the text, for tracebacks."""
+    def get_source(self, fullname: str) -> str:  # noqa: ARG002 - Python's signature
+        """Return the source text, for tracebacks."""
         return self._code.decode(errors="replace")
 
     def get_data(self, path: str) -> bytes:
-        """Return another file of the library, as `pkgutil.get_data` asks for it.
+        """Return another file of the library, for `pkgutil.get_data`.
 
         Raises:
-            FileNotFoundError: There is none.
+            FileNotFoundError: If it does not exist.
         """
         name = PurePosixPath(path).relative_to(self._library).as_posix()
         if name not in self._files:
             raise FileNotFoundError(path)
         return self._files[name]
 
-    def _compile_file(self) -> CodeType:
-        return compile(self._code, f"{self._library}/{self._file}", "exec", dont_inherit=True)
-
 
 _finder = _LibraryFinder()
 
 
 def _make_library_builtins(root: str) -> dict[str, Any]:
-    """Return builtins whose import looks into the library first, also in the middle of a call."""
+    """Return builtins whose `__import__` prefers the library's modules, also during calls."""
     import builtins
 
     def importing(
         name: str,
-        globals: Mapping[str, object] | None = None,  # noqa: A002 - as Python calls it
+        globals: Mapping[str, object] | None = None,  # noqa: A002 - Python's signature
         locals: Mapping[str, object] | None = None,  # noqa: A002
         fromlist: Sequence[str] | None = (),
         level: int = 0,
@@ -261,7 +247,7 @@ def _make_library_builtins(root: str) -> dict[str, Any]:
 
 
 def _is_top_level_file(path: str) -> bool:
-    """Tell whether names are looked for in this file."""
+    """Return True if lookups search this file."""
     parts = PurePosixPath(path)
     return parts.suffix == ".py" and (
         len(parts.parts) == 1 or (len(parts.parts) == 2 and parts.name == "__init__.py")

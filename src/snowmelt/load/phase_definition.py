@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Phase = TypeVar("Phase")
 
 _TYPE_DESCRIPTIONS: dict[type, str] = {
-    str: "a text",
-    int: "a whole number",
+    str: "a string",
+    int: "an integer",
     float: "a number",
     bool: "true or false",
     dt.timedelta: "an interval",
@@ -31,9 +31,9 @@ _BOOLEAN_WORDS |= {"false": False, "f": False, "no": False, "off": False, "0": F
 
 @dataclass(frozen=True, slots=True)
 class PhaseParameter:
-    """One parameter: the keyword it is handed on by, its type, and whether it must be given.
+    """One parameter: its keyword in `make`, its type, and whether it is required.
 
-    Without a value the keyword is left out, so that the maker's own default holds.
+    Without a value, the keyword is omitted and the default of `make` applies.
     """
 
     name: str
@@ -43,18 +43,17 @@ class PhaseParameter:
 
 @dataclass(frozen=True, slots=True)
 class PhaseDefinition(Generic[Phase]):
-    """A kind of source, filter or parser. `name` is how messages call it."""
+    """A source, filter or parser that can be built. `name` appears in messages."""
 
     name: str
     make: Callable[..., Phase]
     parameters: tuple[PhaseParameter, ...] = ()
 
     def build_phase(self, arguments: Mapping[str, object]) -> Phase:
-        """Make one with parameters, whose names are taken in any case.
+        """Build a phase. Parameter names are case-insensitive.
 
         Raises:
-            LoadRefused: A parameter is unknown, missing, given twice, of another type, or its
-                value is refused.
+            LoadRefused: If a parameter is unknown, missing, given twice, or invalid.
         """
         known = {parameter.name.lower(): parameter for parameter in self.parameters}
         values: dict[str, object] = {}
@@ -62,7 +61,7 @@ class PhaseDefinition(Generic[Phase]):
             parameter = known.get(name.lower())
             if parameter is None:
                 self._raise_parameters_rejected(
-                    f"there is no parameter {name}; it takes {self._format_parameter_names()}"
+                    f"unknown parameter {name}. Valid parameters: {self._format_parameter_names()}"
                 )
             elif parameter.name in values:
                 self._raise_parameters_rejected(f"parameter {parameter.name} is given twice")
@@ -71,18 +70,18 @@ class PhaseDefinition(Generic[Phase]):
         for parameter in self.parameters:
             if parameter.required and parameter.name not in values:
                 self._raise_parameters_rejected(
-                    f"parameter {parameter.name} is missing, {_TYPE_DESCRIPTIONS[parameter.kind]}"
+                    f"missing parameter {parameter.name}, expected "
+                    f"{_TYPE_DESCRIPTIONS[parameter.kind]}"
                 )
         return self.make(**values)
 
     def compute_planned_values(self, arguments: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
-        """Return what is decided once for a statement, on the driver, and handed to all its tasks.
+        """Plan a statement, on the driver. Return picklable values for `build_phase` in all tasks.
 
-        It is given to `build_phase` together with the parameters, and can be pickled. Functions of users
-        plan; those built in have nothing to decide.
+        Built-in phases plan nothing.
 
         Raises:
-            LoadRefused: The parameters are refused.
+            LoadRefused: If a parameter is invalid.
         """
         return {}
 
@@ -95,7 +94,8 @@ class PhaseDefinition(Generic[Phase]):
             return float(value)
         if type(value) is not kind:
             self._raise_parameters_rejected(
-                f"parameter {parameter.name} is {_TYPE_DESCRIPTIONS[kind]}, not {value!r}"
+                f"invalid parameter {parameter.name}: expected {_TYPE_DESCRIPTIONS[kind]}, "
+                f"got {value!r}"
             )
         return value
 
@@ -106,23 +106,16 @@ class PhaseDefinition(Generic[Phase]):
         raise LoadRefused(what=self.name, reason=reason)
 
 
-# --- Parameters of a parser as fields of a data class, and the definition that they make.
-
-_PARAMETER_TYPES = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "dt.timedelta": dt.timedelta,
-}
+_PARAMETER_TYPES: dict[str, type] = {kind.__name__: kind for kind in (str, int, float, bool)}
+_PARAMETER_TYPES["dt.timedelta"] = dt.timedelta
 
 
 def define_parser(
     name: str, options_class: type[Any], make: Callable[[Any], Parser | RecordParser]
 ) -> PhaseDefinition[Parser | RecordParser]:
-    """Return the definition of a parser that `make` makes of a data class, its parameters.
+    """Return the definition of a parser whose parameters are the fields of `options_class`.
 
-    A field's type is named as one of the kinds of parameters, or that kind and None.
+    The annotation of a field is a key of `_PARAMETER_TYPES`, optionally followed by `| None`.
     """
     parameters = tuple(
         PhaseParameter(

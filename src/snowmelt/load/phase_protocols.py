@@ -1,8 +1,7 @@
 """Protocols of load phases (source, filter, parser) and the data that they exchange.
 
-`snowmelt.load.udx` adapts classes that were written for Vertica's SDK to these protocols. A parser
-receives a `ParseTarget` and a `ByteReader`, and yields `ParsedBatch` objects of rows and rejects.
-Phases that know record boundaries exchange `Records`.
+`snowmelt.load.udx` adapts classes for Vertica's SDK to these protocols. Phases that know record
+boundaries exchange `Records`.
 """
 
 from __future__ import annotations
@@ -16,16 +15,15 @@ import pyarrow as pa
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.types import TableSchema
 
-# --- What a parser is asked for and what it hands on: columns of good rows, and rejected records.
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnOptions:
-    """What a load says of one column; None means as the statement or the parser says.
+    """Options of one column. None means the default of the statement or parser.
 
-    `format` is a date format, or HEX, OCTAL or BITSTRING for binary columns. `trim` is the
-    character taken off both ends. Of a text that is too long, `enforce_length` rejects the row;
-    otherwise it is cut.
+    Attributes:
+        trim: The character to remove from both ends.
+        format: A date format, or HEX, OCTAL or BITSTRING for binary columns.
+        enforce_length: Reject rows with too long values. False: truncate the values.
     """
 
     delimiter: str | None = None
@@ -39,11 +37,9 @@ class ColumnOptions:
 
 @dataclass(frozen=True, slots=True)
 class ParseTarget:
-    """The columns that a parser has to fill, in order, and what the load says of each.
+    """The columns that a parser fills, in order, and their options by internal name.
 
-    `schema` holds the parsed columns, those that are not stored among them; its columns are
-    found by name in formats that have names, and by position in those that have none.
-    `options` is keyed by internal column name.
+    `schema` includes filler columns. Formats with names match columns by name, others by position.
     """
 
     schema: TableSchema
@@ -53,10 +49,12 @@ class ParseTarget:
 
 @dataclass(frozen=True, slots=True)
 class ParseReject:
-    """One record that did not become a row.
+    """One rejected record.
 
-    `record` counts from 1 in its portion, `offset` is where it begins among the bytes that the
-    parser was given; `column` is the one that is to blame, if it is one.
+    Attributes:
+        record: Record number in the portion, from 1.
+        offset: Start of the record in the parser's input, in bytes.
+        column: The column that caused the reject, if there is one.
     """
 
     record: int
@@ -68,10 +66,12 @@ class ParseReject:
 
 @dataclass(frozen=True, slots=True)
 class ParsedBatch:
-    """What became of some consecutive records.
+    """Rows and rejects of consecutive records.
 
-    `rows` is in native form (`snowmelt.schema.iceberg_table_form`) of the target's schema, good rows only
-    and in order; `records` counts good and rejected ones together (`records == rows + rejects`).
+    Attributes:
+        rows: Accepted rows in order, in native form (`snowmelt.schema.iceberg_table_form`).
+        rejects: Rejected records in order.
+        records: Number of rows plus rejects.
     """
 
     rows: pa.Table
@@ -79,20 +79,14 @@ class ParsedBatch:
     records: int
 
 
-# --- Bytes with the limits of their records beside them: what flows where the side channel is used.
-
-# A batch of whole records, each an element of type `binary`, none of them null: one buffer of
-# bytes and one of offsets, handed on without a copy. A record may be empty.
+# A batch of whole records, none of them null. A record may be empty.
 Records: TypeAlias = pa.BinaryArray
 
 
-# --- What a filter or parser reads from: the bytes of the phase before it, as they come.
-
-
 class ByteReader:
-    """Bytes that arrive in pieces, to be read piece by piece or by number.
+    """Buffered reader of the slices that the previous phase yields. Not thread-safe.
 
-    `offset` counts the bytes that were read so far. Not for several threads at once.
+    `offset` counts the bytes read so far.
     """
 
     def __init__(self, slices: Iterable[bytes]) -> None:
@@ -102,9 +96,9 @@ class ByteReader:
         self.offset = 0
 
     def read(self, size: int | None = None) -> bytes:
-        """Return the next piece as it comes, or exactly `size` bytes; fewer only at the end.
+        """Return the next slice, or exactly `size` bytes (fewer only at the end).
 
-        Empty means that nothing more will come.
+        The result is empty at the end.
         """
         if size is None:
             data = bytes(self._buffer) if self._buffer else self._pull()
@@ -123,17 +117,17 @@ class ByteReader:
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing more will come; waits for the phase before to tell."""
+        """True at the end of the input. Waits for the previous phase."""
         self._fill(1)
         return not self._buffer
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the pieces that are left, none of them empty."""
+        """Yield the remaining slices, none of them empty."""
         while data := self.read():
             yield data
 
     def close(self) -> None:
-        """Read no further: whatever the pieces come from may end. What is held is dropped."""
+        """Drop the buffer and close the previous phase."""
         self._ended = True
         self._buffer.clear()
         close = getattr(self._slices, "close", None)
@@ -154,60 +148,57 @@ class ByteReader:
 
 
 class Source(Protocol):
-    """Where bytes come from; made by name with parameters, on the driver and in each task."""
+    """A source of bytes. The driver and each task build their own."""
 
     def files(self) -> Sequence[InputFile]:
         """List the inputs, on the driver.
 
         Raises:
-            PhaseFailed: There is none, or they cannot be listed.
+            PhaseFailed: If there is none, or listing fails.
         """
 
     def read(self, portion: Portion) -> Iterator[bytes]:
-        """Yield the bytes of a portion and, as long as it is asked, those that follow them.
+        """Yield the bytes of a portion, then those after it, up to the end of the file.
 
         Raises:
-            PhaseFailed: The file cannot be read, or has changed since it was listed.
+            PhaseFailed: If the file cannot be read, or has changed since it was listed.
         """
 
 
 @runtime_checkable
 class RecordSource(Protocol):
-    """A source that knows where its records end: what begins the side channel."""
+    """A source that provides record boundaries."""
 
     def files(self) -> Sequence[InputFile]:
         """List the inputs, on the driver.
 
         Raises:
-            PhaseFailed: There is none, or they cannot be listed.
+            PhaseFailed: If there is none, or listing fails.
         """
 
     def read_records(self, portion: Portion) -> Iterator[Records]:
         """Yield the records of a portion.
 
         Raises:
-            PhaseFailed: They cannot be read.
+            PhaseFailed: If they cannot be read.
         """
 
 
 @runtime_checkable
 class Filter(Protocol):
-    """Bytes in, bytes out. One object may run many times, one after the other."""
+    """A filter from bytes to bytes. One object runs successive streams."""
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield the filtered bytes of one stream. Leaving early ends the stream.
+        """Yield the filtered bytes of one stream.
 
         Raises:
-            PhaseFailed: The input cannot be filtered; it fails as a whole.
+            PhaseFailed: If the input cannot be filtered.
         """
 
 
 @runtime_checkable
 class RecordFilter(Protocol):
-    """Records in, records or bytes out: what works with the side channel.
-
-    A filter that yields bytes ends the side channel: it is a `Filter` for what comes after it.
-    """
+    """A filter from records to records, or to bytes if `ends_records`."""
 
     ends_records: bool
 
@@ -217,29 +208,28 @@ class RecordFilter(Protocol):
 
 @runtime_checkable
 class Parser(Protocol):
-    """Bytes in, rows out."""
+    """A parser of bytes. `splittable`: it can start within a file, by `Portion`'s rule."""
 
     splittable: bool
-    """Whether it can begin in the middle of a file, by `Portion`'s rule."""
 
     def parse(
         self, reader: ByteReader, target: ParseTarget, portion: Portion
     ) -> Iterator[ParsedBatch]:
-        """Yield what the bytes of one portion hold, in blocks of bounded size.
+        """Yield the rows and rejects of one portion, in blocks of bounded size.
 
-        `reader` goes on behind the portion's end; the parser stops by `Portion`'s rule. A portion
-        of a filtered file is whole.
+        `reader` continues after the portion's end; the parser stops by `Portion`'s rule. A filtered
+        file is one portion.
 
         Raises:
-            PhaseFailed: The bytes are not of this format at all, from some place on.
+            PhaseFailed: If the bytes are not in this format.
         """
 
 
 @runtime_checkable
 class RecordParser(Protocol):
-    """Records in, rows out, each record accepted or rejected by itself."""
+    """A parser of records. It accepts or rejects each record independently."""
 
     def parse_records(
         self, records: Iterator[Records], target: ParseTarget
     ) -> Iterator[ParsedBatch]:
-        """Yield what the records hold; a rejected record is one of these."""
+        """Yield the rows and rejects of the records."""

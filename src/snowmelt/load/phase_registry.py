@@ -1,6 +1,7 @@
 """Registry of the sources, filters and parsers that a load may call by name.
 
-User-defined functions take precedence over built-in ones of the same name.
+User-defined functions take precedence over built-in ones of the same name, so that a new built-in
+function does not change existing statements.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _BUILT_IN_PACKAGES: dict[StepKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class UserLoadFunction:
-    """What CREATE FILTER, PARSER or SOURCE registered: a factory in a library, by its SQL name."""
+    """A function of CREATE FILTER, PARSER or SOURCE: a factory in a library, with its SQL name."""
 
     kind: StepKind
     name: str
@@ -35,20 +36,19 @@ class UserLoadFunction:
 
 @dataclass(frozen=True, slots=True)
 class LoadFunctions:
-    """The functions that a load may call: those of users first, then those built in.
+    """The functions that a load may call. Picklable.
 
-    A function of a user hides one built in of the same name, so that statements that were
-    written for it go on meaning it. `libraries` maps names to files by name. Picklable.
+    `libraries` maps library names to files by name.
     """
 
     user_functions: tuple[UserLoadFunction, ...] = ()
     libraries: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
 
     def make_phase(self, step: LoadStep) -> Any:
-        """Make the source, filter or parser of a step.
+        """Build the source, filter or parser of a step.
 
         Raises:
-            LoadRefused: There is none of this name, or its parameters are refused.
+            LoadRefused: If the name is unknown, or a parameter is invalid.
         """
         with self._tracking_user_code(step):
             return self.find_phase_definition(step).build_phase(
@@ -56,20 +56,20 @@ class LoadFunctions:
             )
 
     def is_user_function(self, step: LoadStep) -> bool:
-        """Tell whether a step is what a user registered, not built in."""
+        """Return True if a step is a user's function, not a built-in one."""
         return self._find_user_function(step) is not None
 
     def list_needed_libraries(self, steps: Iterable[LoadStep]) -> set[str]:
-        """Return the names of the libraries that some steps need."""
+        """Return the names of the libraries that steps need."""
         return {
             found.library for found in map(self._find_user_function, steps) if found is not None
         }
 
     def plan_step(self, step: LoadStep) -> LoadStep:
-        """Return a step with what its tasks are to know; called on the driver, once a statement.
+        """Return a step with its planned values. The driver calls it once per statement.
 
         Raises:
-            LoadRefused: There is none of this name, or its parameters are refused.
+            LoadRefused: If the name is unknown, or a parameter is invalid.
         """
         with self._tracking_user_code(step):
             return replace(
@@ -80,16 +80,16 @@ class LoadFunctions:
             )
 
     def find_phase_definition(self, step: LoadStep) -> PhaseDefinition[Any]:
-        """Return what a step's name means.
+        """Return the definition of a step.
 
         Raises:
-            LoadRefused: There is nothing of this kind and name.
+            LoadRefused: If the name is unknown.
         """
         function = self._find_user_function(step)
         if function is None:
             found = import_module(_BUILT_IN_PACKAGES[step.kind]).definition(step.name)
         else:
-            # Late: the module that hosts code of users is large, and seldom needed.
+            # Late: the modules for user code are large and seldom needed.
             library = import_module("snowmelt.load.library").load_library(
                 function.library, self.libraries[function.library]
             )
@@ -99,7 +99,7 @@ class LoadFunctions:
             names = ", ".join((*own, *import_module(_BUILT_IN_PACKAGES[step.kind]).NAMES))
             raise LoadRefused(
                 what=f"{step.kind.capitalize()} {step.name}",
-                reason=f"there is no {step.kind} of this name; there are {names}",
+                reason=f"not found. Valid {step.kind}s: {names}",
             )
         definition: PhaseDefinition[Any] = found
         return definition

@@ -1,4 +1,4 @@
-"""Planning of a load: a COPY statement and the columns of its table into tasks."""
+"""Planner that turns a COPY statement and the columns of its table into tasks."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ ListedInputs: TypeAlias = list[tuple["InputFile", InputCompression | None]]
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """The tasks of a load, the longest first, and the files that are left out as loaded before.
+    """The tasks of a load, and the inputs that it omits.
 
-    `failed_inputs` are inputs that could not be listed, each with the reason; there are some with
-    ERROR TOLERANCE alone. `duplicate_paths` are paths that are left out because they lead to the same
-    file as another one, which stands behind each.
+    Attributes:
+        tasks: Tasks, the longest first.
+        skipped_files: Files that an earlier load has loaded.
+        failed_inputs: Paths that could not be listed, with the reason. Only with ERROR TOLERANCE.
+        duplicate_paths: Paths to the same file as another path, with that path.
     """
 
     tasks: tuple[LoadTask, ...]
@@ -62,7 +64,7 @@ class LoadPlan:
     def without_loaded_files(
         self, loaded_files: Collection[tuple[str, int | None, str | None]]
     ) -> LoadPlan:
-        """Leave out files that were loaded before, known by path, size and tag."""
+        """Return the plan without files loaded before, identified by path, size and version tag."""
 
         def is_loaded(file: InputFile) -> bool:
             return (file.path, file.size, file.tag) in loaded_files
@@ -88,17 +90,23 @@ def plan_load(
     saved_offsets: Mapping[tuple[str, int], int] | None = None,
     limits: UserCodeLimits | None = None,
 ) -> LoadPlan:
-    """Plan a load of `parallelism` tasks at a time; list the inputs, and check every step.
+    """Plan a load: list the inputs, and check every step.
 
-    No portion is smaller than `min_portion_bytes` unless its file is. `saved_offsets` is where the last
-    load of the stream ended, by topic and partition. Code of users runs in a process of its own,
-    with `limits`.
+    Args:
+        statement: The COPY statement.
+        table: Columns of its table.
+        functions: Functions that the statement may call.
+        parallelism: Number of tasks that run concurrently.
+        started_at: Start of the load, for expressions.
+        min_portion_bytes: Minimum size of a portion, unless its file is smaller.
+        saved_offsets: End of the stream's last load, by topic and partition.
+        limits: Limits of user code, which runs in a worker process.
 
     Raises:
-        UserCodeFailed: If that process ends, or exceeds a limit.
-        StatementError: A column is unknown, or would be loaded without being given a value.
-        LoadRefused: A source, filter, parser, parameter or expression is refused.
-        LoadFailed: The inputs cannot be listed.
+        UserCodeFailed: If the worker process ends early, or exceeds a limit.
+        StatementError: If a column is unknown, or a NOT NULL column receives no value.
+        LoadRefused: If a source, filter, parser, parameter or expression is invalid.
+        LoadFailed: If the inputs cannot be listed.
     """
     given = (statement, table, functions, started_at)
     if any(map(functions.is_user_function, list_named_steps(statement))):
@@ -130,7 +138,7 @@ def plan_load(
 
 
 def list_named_steps(statement: CopyStatement) -> tuple[LoadStep, ...]:
-    """Return the source, filters and parser that a statement names, without their planning."""
+    """Return the source, filters and parser of a statement, without planned values."""
     parser = statement.parser
     return (
         _make_source_step(statement),
@@ -141,7 +149,7 @@ def list_named_steps(statement: CopyStatement) -> tuple[LoadStep, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedStack:
-    """The steps of a load, made once to check them; `files` are those of a source of a user."""
+    """The checked steps of a load. `files` are the inputs of a user's source, else None."""
 
     plan: StackPlan
     splittable: bool
@@ -205,7 +213,7 @@ def _make_source_step(statement: CopyStatement) -> LoadStep:
 
 
 def _make_parser_step(statement: CopyStatement, functions: LoadFunctions) -> LoadStep:
-    """Give the options of the statement to the parser, which must know them."""
+    """Return the parser with the options of the statement as parameters."""
     call = statement.parser
     step = LoadStep("parser", _DEFAULT_PARSER) if call is None else _make_step("parser", call)
     if not statement.parsing:
@@ -215,10 +223,12 @@ def _make_parser_step(statement: CopyStatement, functions: LoadFunctions) -> Loa
     for name in statement.parsing:
         written = name.replace("_", " ").upper()
         if name not in known:
-            raise LoadRefused(what=written, reason=f"parser {step.name} has no such option")
+            raise LoadRefused(
+                what=written, reason=f"parser {step.name} does not support this option"
+            )
         if name in given:
             raise LoadRefused(
-                what=written, reason=f"it is given as parameter {name} of {step.name}, too"
+                what=written, reason=f"it is also given as parameter {name} of {step.name}"
             )
     return replace(step, parameters={**step.parameters, **statement.parsing})
 
@@ -226,7 +236,7 @@ def _make_parser_step(statement: CopyStatement, functions: LoadFunctions) -> Loa
 def _resolve_columns(
     statement: CopyStatement, table: TableSchema
 ) -> tuple[ParseTarget, tuple[ComputedExpression, ...]]:
-    """Return the parsed columns, with their options, and those that are computed."""
+    """Return the parsed columns with their options, and the computed columns."""
     items = statement.items
     computed = tuple(
         ComputedExpression(item.name, item.sql)
@@ -240,8 +250,8 @@ def _resolve_columns(
             if table.column(item.name) is not None:
                 raise _make_statement_error(
                     item.position,
-                    f"{to_display_name(item.name)} is a column of the table; a FILLER has a name "
-                    "of its own",
+                    f"FILLER {to_display_name(item.name)} has the name of a column of the table. "
+                    "Use another name",
                 )
             parsed.append(replace(item.column, ordinal=following))
             following += 1
@@ -251,8 +261,8 @@ def _resolve_columns(
                 names = ", ".join(each.display_name for each in table.columns)
                 raise _make_statement_error(
                     item.position,
-                    f"The table has no column {to_display_name(item.name)}; it has {names}. What "
-                    "is parsed and not stored is written with FILLER and a type",
+                    f"Unknown column {to_display_name(item.name)}. Columns of the table: {names}. "
+                    "To parse a column without storing it, use FILLER with a type",
                 )
             if not isinstance(item, ComputedColumn):
                 parsed.append(column)
@@ -261,7 +271,7 @@ def _resolve_columns(
         if not column.nullable and column.name not in given_names:
             raise _make_statement_error(
                 statement.table.position,
-                f"Column {column.display_name} is NOT NULL and gets no value: name it in the "
+                f"Column {column.display_name} is NOT NULL and receives no value. Add it to the "
                 "column list",
             )
     options = dict(statement.column_options)
@@ -269,10 +279,10 @@ def _resolve_columns(
         if all(column.name != name for column in parsed):
             raise _make_statement_error(
                 statement.table.position,
-                f"COLUMN OPTION is for {to_display_name(name)}, not parsed here",
+                f"COLUMN OPTION names {to_display_name(name)}, which is not a parsed column",
             )
     for column in parsed:
-        # What is wrong with a format is said before anything is read.
+        # Report invalid formats before the load reads anything.
         make_text_normalizer(
             column, options[column.name].format if column.name in options else None
         )
@@ -287,7 +297,7 @@ def _make_statement_error(position: SourcePosition, reason: str) -> StatementErr
 def _list_input_files(
     statement: CopyStatement, planned_stack: _PlannedStack, source: Source | RecordSource | None
 ) -> tuple[ListedInputs, tuple[tuple[str, str], ...]]:
-    """Return the inputs, each once, and the paths that lead to none with the reason."""
+    """Return the distinct inputs, and the paths that could not be listed with the reason."""
     inputs = statement.inputs
     if not isinstance(inputs, tuple):
         files = planned_stack.files
@@ -302,7 +312,7 @@ def _list_input_files(
             for file in list_files(each.path):
                 found.setdefault(file.path, (file, _choose_compression(each, file, statement)))
         except PhaseFailed as error:
-            # A source's own error begins with the path, too.
+            # Errors of sources also begin with the path.
             reason = _format_error_without_period(error).removeprefix(f"{each.path}: ")
             if not statement.error_tolerance:
                 raise LoadFailed(where=each.path, reason=reason) from error
@@ -311,7 +321,7 @@ def _list_input_files(
 
 
 def _drop_duplicate_files(listed: ListedInputs) -> tuple[ListedInputs, tuple[tuple[str, str], ...]]:
-    """Leave out what is another path to a file of this machine, and say to which."""
+    """Omit further paths to one local file; return these with the path that remains."""
     kept: dict[tuple[int, int] | str, tuple[InputFile, InputCompression | None]] = {}
     repeated: list[tuple[str, str]] = []
     for file, compression in listed:
@@ -319,7 +329,7 @@ def _drop_duplicate_files(listed: ListedInputs) -> tuple[ListedInputs, tuple[tup
         first = kept.setdefault(key, (file, compression))[0]
         if first is file:
             continue
-        # What was loaded is remembered by path: that of the file itself outlives links to it.
+        # Loaded files are recorded by path. Prefer the file's path, because links may disappear.
         if Path(first.path).is_symlink() and not Path(file.path).is_symlink():
             kept[key] = (file, compression)
             repeated.append((first.path, file.path))
@@ -331,7 +341,7 @@ def _drop_duplicate_files(listed: ListedInputs) -> tuple[ListedInputs, tuple[tup
 def _choose_compression(
     input_path: InputPath, file: InputFile, statement: CopyStatement
 ) -> InputCompression | None:
-    """Return what is to be undone; a name's ending counts where nothing else says anything."""
+    """Return the compression to undo. The file suffix is the default if there are no filters."""
     if input_path.compression is not None or statement.filters:
         return _normalize_compression(input_path.compression)
     name = file.path.partition("?")[0].lower()
@@ -351,7 +361,7 @@ def _make_is_splittable_predicate(
     source: Source | RecordSource | None,
     compressions: Mapping[str, InputCompression | None],
 ) -> Callable[[InputFile], bool]:
-    """Return whether a file can be read from its middle on, and parsed from there."""
+    """Return a predicate that is True for files that can be read and parsed from any offset."""
     seekable = planned_stack.splittable and isinstance(source, FileGlobSource | SpooledStdinSource)
 
     def splittable(file: InputFile) -> bool:

@@ -126,5 +126,5 @@ def test_a_filter_of_records_cannot_be_checked_with_bytes():
         def processWithMetadata(self, srv, inp, lengths, state, out, out_lengths):
             return StreamState.DONE
     """
-    with pytest.raises(LoadRefused, match="works on records, not on bytes"):
+    with pytest.raises(LoadRefused, match="expected a filter of bytes"):
         check(code)

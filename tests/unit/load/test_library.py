@@ -131,7 +131,7 @@ def test_code_that_does_not_run_is_refused_with_the_line():
     ):
         with pytest.raises(LoadRefused, match=reason):
             load_library("lib", {"x.py": code}).find_object("F")
-    with pytest.raises(LoadRefused, match=r"no file that ends with \.py"):
+    with pytest.raises(LoadRefused, match=r"no file ends with \.py"):
         load_library("lib", {"readme.txt": b""})
 
 

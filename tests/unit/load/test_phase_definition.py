@@ -40,15 +40,21 @@ def test_truth_is_written_in_many_ways_and_whole_numbers_are_numbers():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({}, "Filter f: parameter text is missing, a text"),
-        ({"text": 5}, "parameter text is a text, not 5"),
-        ({"text": "x", "count": "2"}, "parameter Count is a whole number, not '2'"),
-        ({"text": "x", "count": True}, "parameter Count is a whole number, not True"),
-        ({"text": "x", "ratio": True}, "parameter ratio is a number, not True"),
-        ({"text": "x", "flag": "maybe"}, "parameter flag is true or false, not 'maybe'"),
-        ({"text": "x", "wait": 5}, "parameter wait is an interval, not 5"),
+        ({}, "Filter f: missing parameter text, expected a string"),
+        ({"text": 5}, "invalid parameter text: expected a string, got 5"),
+        ({"text": "x", "count": "2"}, "invalid parameter Count: expected an integer, got '2'"),
+        ({"text": "x", "count": True}, "invalid parameter Count: expected an integer, got True"),
+        ({"text": "x", "ratio": True}, "invalid parameter ratio: expected a number, got True"),
+        (
+            {"text": "x", "flag": "maybe"},
+            "invalid parameter flag: expected true or false, got 'maybe'",
+        ),
+        ({"text": "x", "wait": 5}, "invalid parameter wait: expected an interval, got 5"),
         ({"text": "x", "TEXT": "y"}, "parameter text is given twice"),
-        ({"text": "x", "other": 1}, "no parameter other; it takes text, Count, ratio, flag, wait"),
+        (
+            {"text": "x", "other": 1},
+            "unknown parameter other. Valid parameters: text, Count, ratio, flag, wait",
+        ),
     ],
 )
 def test_what_is_wrong_is_refused_with_a_sentence(given, reason):

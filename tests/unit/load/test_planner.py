@@ -161,10 +161,10 @@ def test_a_path_without_files_fails_or_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "column"),
     [
-        ("COPY t (id, other) FROM 'x'", "no column OTHER; it has ID, NAME, SEEN", 13),
-        ("COPY t (name) FROM 'x'", "Column ID is NOT NULL and gets no value", 6),
-        ("COPY t (id, name FILLER INT) FROM 'x'", "NAME is a column of the table", 13),
-        ("COPY t (id) COLUMN OPTION (name NULL 'x') FROM 'x'", "not parsed here", 6),
+        ("COPY t (id, other) FROM 'x'", "Unknown column OTHER. Columns of the table: ID, NAME, SEEN", 13),
+        ("COPY t (name) FROM 'x'", "Column ID is NOT NULL and receives no value", 6),
+        ("COPY t (id, name FILLER INT) FROM 'x'", "FILLER NAME has the name of a column", 13),
+        ("COPY t (id) COLUMN OPTION (name NULL 'x') FROM 'x'", "names NAME, which is not a parsed column", 6),
     ],
 )
 def test_columns_that_do_not_fit_the_table_are_shown(text: str, reason: str, column: int) -> None:
@@ -176,10 +176,10 @@ def test_columns_that_do_not_fit_the_table_are_shown(text: str, reason: str, col
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("COPY t FROM 'x' PARSER nothing()", "Parser nothing: there is no parser of this name"),
-        ("COPY t FROM 'x' FILTER nothing()", "Filter nothing: there is no filter of this name"),
-        ("COPY t SOURCE nothing()", "Source nothing: there is no source of this name"),
-        ("COPY t FROM 'x' FILTER gzip(level=1)", "there is no parameter level"),
+        ("COPY t FROM 'x' PARSER nothing()", "Parser nothing: not found. Valid parsers: "),
+        ("COPY t FROM 'x' FILTER nothing()", "Filter nothing: not found. Valid filters: "),
+        ("COPY t SOURCE nothing()", "Source nothing: not found. Valid sources: "),
+        ("COPY t FROM 'x' FILTER gzip(level=1)", "unknown parameter level"),
         ("COPY t FROM 'x' PARSER fcsvparser() SKIP BYTES 2", "SKIP BYTES: parser fcsvparser"),
         ("COPY t FROM 'x' PARSER fcsvparser(skip=1) SKIP 2", "given as parameter skip"),
         ("COPY t FROM 'x' FILTER KafkaInsertDelimiters(delimiter=';')", "not from Kafka source"),

@@ -17,7 +17,7 @@ from snowmelt.load.kafka.partition_ranges_and_results import PartitionEnd
 _Response = TypeVar("_Response")
 
 _LOG = logging.getLogger(__name__)
-# Asked again so often: meanwhile a signal may end the waiting.
+# Short attempts, so that a signal can end the wait between them.
 _REQUEST_TIMEOUT_S = 5.0
 _MAX_ATTEMPTS = 4
 _COMMIT_TIMEOUT_S = 3.0
@@ -28,7 +28,7 @@ _UNAVAILABLE_ERRORS = {
     ck.KafkaError._RESOLVE,  # noqa: SLF001
     ck.KafkaError._AUTHENTICATION,  # noqa: SLF001
 }
-# librdkafka reads ahead; its own limit, 64 MiB, is all that a task may have.
+# Read-ahead of librdkafka. Its default, 64 MiB, is the whole memory of a task.
 _READ_AHEAD_KIB = 16 * 1024
 _FETCH_BYTES = 4 * 1024 * 1024
 _FETCH_WAIT_MS = 100
@@ -36,21 +36,21 @@ _FETCH_WAIT_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class KafkaConnection:
-    """Brokers, group and further settings of librdkafka. The group is told of progress only."""
+    """Brokers, consumer group and librdkafka settings. The group only shows progress."""
 
     brokers: str
     group: str
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def make_consumer(self, on_error: Callable[[ck.KafkaError], None]) -> ck.Consumer:
-        """Make a consumer that is told its partitions and where to begin in them.
+        """Return a consumer for manual assignment of partitions and offsets.
 
         Raises:
-            LoadRefused: librdkafka does not know a setting, or its value.
+            LoadRefused: If librdkafka rejects a setting.
         """
         settings: dict[str, object] = {
             "queued.max.messages.kbytes": _READ_AHEAD_KIB,
-            # The end of a partition is known when a fetch that waits has come back.
+            # The end of a partition is reported after this wait.
             "fetch.wait.max.ms": _FETCH_WAIT_MS,
             "fetch.max.bytes": _FETCH_BYTES,
             "max.partition.fetch.bytes": _FETCH_BYTES,
@@ -60,7 +60,7 @@ class KafkaConnection:
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
-            # A jump to where messages still are would go unnoticed.
+            # Other values would silently skip missing messages.
             "auto.offset.reset": "error",
             "error_cb": on_error,
         }
@@ -71,9 +71,9 @@ class KafkaConnection:
             raise LoadRefused(what="KafkaSource", reason=reason) from error
 
     def commit_offsets(self, partition_ends: Iterable[PartitionEnd]) -> None:
-        """Tell the group where loads have come to; waits a few seconds at most.
+        """Commit offsets to the group, for monitoring only. Failures are logged.
 
-        Nothing relies on it: that it failed is logged.
+        Waits at most 6 s.
         """
         places = [
             ck.TopicPartition(end.topic, end.partition, end.next_offset) for end in partition_ends
@@ -83,19 +83,22 @@ class KafkaConnection:
         settings: dict[str, Any] = {**self.settings, **silent}
         try:
             admin = AdminClient(settings, logger=_LOG)
-            told = admin.alter_consumer_group_offsets(wanted, request_timeout=_COMMIT_TIMEOUT_S)
-            told[self.group].result(timeout=2 * _COMMIT_TIMEOUT_S)
+            futures = admin.alter_consumer_group_offsets(wanted, request_timeout=_COMMIT_TIMEOUT_S)
+            futures[self.group].result(timeout=2 * _COMMIT_TIMEOUT_S)
         except (ck.KafkaException, TimeoutError, TypeError, ValueError) as error:
-            _LOG.warning("group %s was not told of offsets: %s", self.group, error)
+            _LOG.warning("Cannot commit offsets to group %s: %s", self.group, error)
 
 
 def parse_librdkafka_settings(text: str, *, strict: bool, parameter: str) -> dict[str, object]:
-    """Read settings of librdkafka, as a JSON object or as `name=value;name=value`.
+    """Parse librdkafka settings from a JSON object or `name=value;name=value`.
 
-    What cannot be read is left out with a warning unless `strict`.
+    Args:
+        text: The settings. Never logged, because they may be secret.
+        strict: Raise an error for an invalid text. False: log a warning and return no settings.
+        parameter: Name of the load parameter, for messages.
 
     Raises:
-        LoadRefused: It cannot be read, and `strict`. The text is not shown: it may be secret.
+        LoadRefused: If the text is invalid and `strict` is True.
     """
     try:
         if text.strip().startswith("{"):
@@ -105,10 +108,10 @@ def parse_librdkafka_settings(text: str, *, strict: bool, parameter: str) -> dic
             return {name.strip(): value.strip() for name, _, value in pairs}
     except ValueError:
         pass
-    reason = f"{parameter} is neither a JSON object nor name=value;name=value"
+    reason = f"invalid {parameter}: expected a JSON object or name=value;name=value"
     if strict:
         raise LoadRefused(what="KafkaSource", reason=reason)
-    _LOG.warning("%s: it is not used", reason)
+    _LOG.warning("%s. It is ignored", reason)
     return {}
 
 
@@ -116,8 +119,8 @@ def list_partitions(consumer: ck.Consumer, topic: str) -> tuple[int, ...]:
     """Return the partitions of a topic.
 
     Raises:
-        PhaseFailed: There is no such topic.
-        BrokersSilent: No broker answers.
+        PhaseFailed: If the topic does not exist.
+        BrokersSilent: If no broker answers.
     """
     found = _request_with_retry(
         f"topic {topic}",
@@ -130,11 +133,11 @@ def list_partitions(consumer: ck.Consumer, topic: str) -> tuple[int, ...]:
 
 
 def fetch_offset_bounds(consumer: ck.Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """Return the first offset that a partition has, and the one behind its last.
+    """Return the first offset of a partition and its end offset (exclusive).
 
     Raises:
-        PhaseFailed: There is no such partition.
-        BrokersSilent: No broker answers.
+        PhaseFailed: If the partition does not exist.
+        BrokersSilent: If no broker answers.
     """
     place = ck.TopicPartition(topic, partition)
 
@@ -146,7 +149,7 @@ def fetch_offset_bounds(consumer: ck.Consumer, topic: str, partition: int) -> tu
 
 
 def fetch_end_offsets(connection: KafkaConnection, topic: str) -> dict[int, int]:
-    """Return the offset behind the last message of each partition.
+    """Return the end offset (exclusive) of each partition.
 
     Raises:
         PhaseFailed: If the topic does not exist.

@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 _MAX_BATCH_MESSAGES = 5_000
 _BATCH_BYTES = 4 * 1024 * 1024
 _POLL_TIMEOUT_S = 0.1
-# Without a bound in time: how long nothing may come before the load is given up.
+# Without a time bound, the load fails after this time without messages.
 _IDLE_TIMEOUT_S = 60.0
 _MAX_RUNS = 500_000
 _OUT_OF_RANGE = {ck.KafkaError._AUTO_OFFSET_RESET, ck.KafkaError.OFFSET_OUT_OF_RANGE}  # noqa: SLF001
@@ -46,9 +46,13 @@ _get_error, _get_offset, _get_value = map(methodcaller, ("error", "offset", "val
 
 @dataclass(frozen=True, slots=True)
 class ReadBounds:
-    """When reading ends, besides at end offsets; seconds, None for never.
+    """Bounds of reading, in addition to end offsets.
 
-    With `yields_when_idle` an empty batch is handed on several times a second when nothing comes.
+    Attributes:
+        duration_s: Maximum duration. None: no limit.
+        eof_timeout_s: Maximum time without messages. None: no limit.
+        stop_on_eof: Stop at the end of each partition.
+        yields_when_idle: Yield an empty batch at least every 0.1 s while no messages arrive.
     """
 
     duration_s: float | None = None
@@ -83,10 +87,10 @@ class _PartitionState:
 
 
 class PartitionConsumer:
-    """One run over partitions, whose streams have a partition and an offset to start at.
+    """Single-use reader of partition ranges with explicit partitions and start offsets.
 
-    Messages without content are skipped and counted, unless `keep_empty`; those that are null
-    (tombstones) always are.
+    Empty messages are skipped and counted unless `keep_empty`. Null messages (tombstones) are always
+    skipped.
     """
 
     def __init__(
@@ -111,11 +115,11 @@ class PartitionConsumer:
         self.cancelled = False
 
     def read_batches(self) -> Generator[Records, None, None]:
-        """Yield messages, none of them null; closes the consumer at the end.
+        """Yield batches of messages, none of them null. Closes the consumer at the end.
 
         Raises:
-            PhaseFailed: A partition is gone or was made anew, or nothing comes for a minute
-                where nothing else bounds the time.
+            PhaseFailed: If a partition is missing or was recreated, or if no message arrives for
+                60 s without a time bound.
         """
         try:
             self._assign_partitions()
@@ -134,7 +138,7 @@ class PartitionConsumer:
             self._consumer.close()
 
     def list_partition_ends(self) -> tuple[PartitionEnd, ...]:
-        """Return what was read of each partition; all of them have ended."""
+        """Return the results of the partitions that have ended."""
         return tuple(
             PartitionEnd(
                 topic=each.partition_range.topic,
@@ -175,7 +179,7 @@ class PartitionConsumer:
     def _try_accept_batch(
         self, partition: _PartitionState, messages: Sequence[ck.Message], values: list[bytes]
     ) -> bool:
-        """Take messages at once, if there is nothing about any of them; tell whether."""
+        """Accept a whole batch if no message needs special handling. Return True on success."""
         if partition.end_reason is not None or any(map(_get_error, messages)):
             return False
         offsets, contents = list(map(_get_offset, messages)), list(map(_get_value, messages))
@@ -194,7 +198,7 @@ class PartitionConsumer:
     def _accept_message(
         self, partition: _PartitionState, message: ck.Message, values: list[bytes]
     ) -> None:
-        # Librdkafka types it as one that may be missing; in a message it is not.
+        # The type allows None, but received messages have offsets.
         offset, error, value = message.offset() or 0, message.error(), message.value()
         if partition.end_reason is not None:
             return
@@ -220,7 +224,7 @@ class PartitionConsumer:
     ) -> None:
         code = error.code()
         if code == _PARTITION_EOF:
-            # Behind the last message may lie offsets of transactions, which are none.
+            # Transaction markers use offsets after the last message.
             partition.next_offset = max(partition.next_offset, offset)
             if partition.has_reached_end:
                 self._finish_partition(partition, EndReason.END_OFFSET)
@@ -229,7 +233,7 @@ class PartitionConsumer:
         elif code in _OUT_OF_RANGE:
             if not self._skip_gap(partition):
                 offset = partition.next_offset
-                reason = f"{partition} has no offset {offset}: was the topic made anew?"
+                reason = f"{partition} has no offset {offset}. Check if the topic was recreated"
                 raise PhaseFailed(reason=reason)
             self._consumer.seek(partition.topic_partition)
         elif code in _PERMANENT_ERRORS or error.fatal():
@@ -238,14 +242,14 @@ class PartitionConsumer:
             self._broker_error = error.str()
 
     def _skip_gap(self, partition: _PartitionState) -> bool:
-        """Go to the first offset that is there, if it is behind the next one; tell whether."""
-        # What is said of the last one may be late: only a refusal to read there counts.
+        """Skip to the first offset if it is after the next one. Return True if so."""
+        # The end offset may be stale, so only failed reads detect an offset after the end.
         wanted, first = partition.partition_range, partition.next_offset
         low, _ = fetch_offset_bounds(self._consumer, wanted.topic, wanted.partition or 0)
         if first >= low:
             return False
-        what = "%s: messages %d to %d were gone before they were read"
-        _LOG.warning(what, partition, first, low - 1)
+        text = "%s: messages %d to %d were deleted before they were read"
+        _LOG.warning(text, partition, first, low - 1)
         partition.gaps.append(OffsetGap(first, low))
         partition.next_offset = low
         return True
@@ -270,7 +274,7 @@ class PartitionConsumer:
             )
             why = f": {self._broker_error}" if self._broker_error else ""
             raise PhaseFailed(
-                reason=f"nothing came for {_IDLE_TIMEOUT_S:.0f} seconds of {waiting}{why}"
+                reason=f"no message arrived for {_IDLE_TIMEOUT_S:.0f} s from {waiting}{why}"
             )
         else:
             return
@@ -280,7 +284,7 @@ class PartitionConsumer:
 
 
 class OffsetRuns:
-    """Which messages were handed on, as runs of offsets that follow one another."""
+    """Offsets of the yielded messages, as runs of consecutive offsets."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
@@ -289,7 +293,7 @@ class OffsetRuns:
         self._last: tuple[PartitionRange | None, int] = (None, 0)
 
     def append_messages(self, partition_range: PartitionRange, offset: int, count: int) -> None:
-        """Note the next messages, whose offsets follow one another."""
+        """Append messages with consecutive offsets."""
         last, behind = self._last
         if partition_range is not last or offset != behind:
             if len(self._firsts) == _MAX_RUNS:
@@ -300,7 +304,7 @@ class OffsetRuns:
         self._last = partition_range, offset + count
 
     def locate_message(self, record_number: int) -> MessagePosition | None:
-        """Return where message number `record_number` lies, None if it is not known any more."""
+        """Return the position of a message by its number from 1, or None if it was evicted."""
         run = bisect_right(self._firsts, record_number) - 1
         if run < 0 or record_number > self._count:
             return None

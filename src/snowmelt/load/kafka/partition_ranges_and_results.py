@@ -14,10 +14,10 @@ _ALL_PARTITIONS = "*"
 
 @dataclass(frozen=True, slots=True)
 class PartitionRange:
-    """Messages of a partition from offset `start` up to before `end`.
+    """Offsets `start` (inclusive) to `end` (exclusive) of a partition.
 
-    `start` may be EARLIEST, or SAVED for where the last load ended; `partition` is None for all
-    partitions of the topic. The text is as in the parameter `stream`.
+    `start` may be EARLIEST_OFFSET, or SAVED_OFFSET for the end of the last load. `partition` None
+    means all partitions of the topic.
     """
 
     topic: str
@@ -26,14 +26,14 @@ class PartitionRange:
     end: int | None = None
 
     def __str__(self) -> str:
-        """Write it as it is parsed."""
+        """Return the syntax of the parameter `stream`."""
         partition = _ALL_PARTITIONS if self.partition is None else self.partition
         end = "" if self.end is None else f"|{self.end}"
         return f"{self.topic}|{partition}|{self.start}{end}"
 
 
 class EndReason(StrEnum):
-    """Why reading of a partition ended."""
+    """Reason why reading a partition ended."""
 
     END_OFFSET = "END_OFFSET"
     END_OF_STREAM = "END_OF_STREAM"
@@ -43,7 +43,7 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetGap:
-    """Offsets from `start` up to before `end` that retention had removed before they were read."""
+    """Offsets `start` to `end` (exclusive) that Kafka deleted before they were read."""
 
     start: int
     end: int
@@ -51,9 +51,9 @@ class OffsetGap:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnd:
-    """What was read of one partition; the next load begins at `next_offset`. Picklable.
+    """Result of reading one partition. The next load starts at `next_offset`. Picklable.
 
-    `message_count` and `size_bytes` (bytes) count what was handed on, `skipped_messages` messages without content.
+    `message_count` and `size_bytes` exclude the `skipped_messages`, which are empty or null.
     """
 
     topic: str
@@ -69,24 +69,25 @@ class PartitionEnd:
 
 @dataclass(frozen=True, slots=True)
 class MessagePosition:
-    """Where a message lies."""
+    """Position of a message."""
 
     topic: str
     partition: int
     offset: int
 
     def __str__(self) -> str:
-        """Say it for an error."""
+        """Return the text for errors."""
         return f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
 
 
 def parse_partition_ranges(text: str) -> tuple[PartitionRange, ...]:
-    """Read `topic|partition|start[|end]`, several with commas between.
+    """Parse a comma-separated list of `topic[|partition[|start[|end]]]`.
 
-    The partition may be `*`, and may be left out with what follows.
+    The partition may be `*`, which is the default.
 
     Raises:
-        LoadRefused: It is not written so, ends before it starts, or names a partition twice.
+        LoadRefused: If the syntax is invalid, a range ends before it starts, or a partition
+            repeats.
     """
     streams = tuple(_parse_partition_range(each.strip()) for each in text.split(","))
     for number, stream in enumerate(streams):
@@ -95,7 +96,7 @@ def parse_partition_ranges(text: str) -> tuple[PartitionRange, ...]:
                 stream.partition == other.partition or None in {stream.partition, other.partition}
             ):
                 raise _make_syntax_error(
-                    text, f"partition {stream.partition} of {stream.topic} is there twice"
+                    text, f"partition {stream.partition} of {stream.topic} is given twice"
                 )
     return streams
 
@@ -104,7 +105,7 @@ def _parse_partition_range(text: str) -> PartitionRange:
     topic, *rest = (part.strip() for part in text.split("|"))
     if not topic or len(rest) > 3:
         raise _make_syntax_error(
-            text, "it is written topic|partition|start or topic|partition|start|end"
+            text, "expected topic|partition|start or topic|partition|start|end"
         )
     try:
         numbers = [
@@ -112,11 +113,11 @@ def _parse_partition_range(text: str) -> PartitionRange:
             for at, part in enumerate(rest)
         ]
     except ValueError:
-        raise _make_syntax_error(text, "partition, start and end are whole numbers") from None
+        raise _make_syntax_error(text, "partition, start and end must be integers") from None
     partition, start, end = (*numbers, None, None, None)[:3]
     start = EARLIEST_OFFSET if start is None else start
     if (start < 0 and start not in {EARLIEST_OFFSET, SAVED_OFFSET}) or (partition or 0) < 0:
-        reason = f"start is an offset, {EARLIEST_OFFSET} (earliest) or {SAVED_OFFSET} (where the last load ended)"
+        reason = f"start must be an offset, {EARLIEST_OFFSET} (earliest) or {SAVED_OFFSET} (end of the last load)"
         raise _make_syntax_error(text, reason)
     if end is not None and end < max(start, 0):
         raise _make_syntax_error(text, "it ends before it starts")

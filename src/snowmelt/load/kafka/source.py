@@ -32,11 +32,14 @@ from snowmelt.load.portion import InputFile, Portion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSourceOptions:
-    """The parameters of KafkaSource. Intervals bound the reading of each portion by itself.
+    """The parameters of KafkaSource.
 
-    `on_gap` is "report" (the gap is in `PartitionEnd.gaps`, and logged) or "fail"; `zero_length` is
-    "skip" or "keep". Each of `executionparallelism` portions reads a share of the partitions;
-    one portion for each partition if it is not given.
+    Attributes:
+        duration: Maximum duration of reading a portion.
+        eof_timeout: Maximum time without messages in a portion.
+        executionparallelism: Number of portions. None: one per partition.
+        on_gap: "report" logs gaps and stores them in `PartitionEnd.gaps`; "fail" fails the load.
+        zero_length: "skip" or "keep" empty messages.
     """
 
     stream: str
@@ -55,9 +58,9 @@ class KafkaSourceOptions:
 
 
 class KafkaSource:
-    """Messages of partitions; the path of an input is its streams, as they were resolved.
+    """A source of messages. The path of an input is its resolved partition ranges.
 
-    After `read_call_records` of a portion has ended, `ends` tells what was read, for the commit.
+    After `read_records` of a portion, `ends` has the results of its partitions, for the commit.
     """
 
     def __init__(self, options: KafkaSourceOptions, clock: Clock | None = None) -> None:
@@ -74,18 +77,17 @@ class KafkaSource:
         _check_options(options, self._ranges)
 
     def resume(self, saved_offsets: Mapping[tuple[str, int], int]) -> None:
-        """Say where the last load ended, by topic and partition, for streams that start there."""
+        """Set the end of the last load, by topic and partition, for SAVED_OFFSET."""
         self._saved_offsets = saved_offsets
 
     def files(self) -> Sequence[InputFile]:
-        """List the partitions with the offsets they are read from.
+        """List the partitions with their start offsets.
 
-        With `stop_on_eof` a partition that has nothing new before its end is not among them.
+        With `stop_on_eof`, omits partitions without new messages.
 
         Raises:
-            PhaseFailed: A topic or partition does not exist, or an offset is not there (any
-                more, with `on_gap` "fail").
-            BrokersSilent: No broker answers.
+            PhaseFailed: If a topic or partition does not exist, or an end offset is not reachable.
+            BrokersSilent: If no broker answers.
         """
         consumer = self._connection.make_consumer(lambda _: None)
         with contextlib.closing(consumer):
@@ -107,8 +109,8 @@ class KafkaSource:
         """Yield the messages of the portion's partitions.
 
         Raises:
-            PhaseFailed: Partitions cannot be read, were made anew, or (with `on_gap` "fail")
-                have lost messages that were not read.
+            PhaseFailed: If a partition cannot be read or was recreated, or (with `on_gap` "fail")
+                if Kafka deleted messages before they were read.
         """
         self.ends = ()
         options = self._options
@@ -121,32 +123,32 @@ class KafkaSource:
             self._clock,
             keep_empty=options.zero_length.lower() == "keep",
         )
-        # Whoever cancelled before this has found nothing to end.
+        # An earlier `cancel` did not see this consumer.
         if self._cancelled:
             reading.cancelled = True
         yield from reading.read_batches()
         ends = reading.list_partition_ends()
         for end in ends if options.on_gap.lower() == "fail" else ():
             for gap in end.gaps:
-                reason = f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} were gone before they were read"
+                reason = f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} were deleted before they were read"
                 raise PhaseFailed(reason=reason)
         self.ends = ends
 
     def locate(self, record_number: int) -> MessagePosition | None:
-        """Return where message number `record_number`, from 1, of the portion that is read lies.
+        """Return the position of a message of the current portion by its number from 1.
 
-        None if that is not known (any more).
+        Returns None if the position is unknown or was evicted.
         """
         return None if self._consumer is None else self._consumer.runs.locate_message(record_number)
 
     def cancel(self) -> None:
-        """Make reading end soon, or as soon as it begins, as if there were nothing more; any thread may."""
+        """Stop reading as at the end of the input. Thread-safe."""
         self._cancelled = True
         if self._consumer is not None:
             self._consumer.cancelled = True
 
     def report(self, partition_ends: Sequence[PartitionEnd]) -> None:
-        """Tell the group how far loads have come, for those who watch it; failures are logged."""
+        """Commit offsets to the consumer group, for monitoring only. Failures are logged."""
         self._connection.commit_offsets(partition_ends)
 
     def _list_requested_partitions(
@@ -163,9 +165,9 @@ class KafkaSource:
     def _resolve_offsets(
         self, consumer: ck.Consumer, partition_range: PartitionRange
     ) -> PartitionRange | None:
-        """Find where a stream starts, None where nothing is new.
+        """Resolve the start offset. Return None if there is nothing new.
 
-        That the start is still there is looked at when it is read.
+        Reading checks whether the start offset still exists.
         """
         topic, partition = partition_range.topic, partition_range.partition or 0
         low, high = fetch_offset_bounds(consumer, topic, partition)
@@ -176,12 +178,12 @@ class KafkaSource:
             start = low
         is_bounded = options.duration or options.eof_timeout or options.stop_on_eof
         if partition_range.end is not None and partition_range.end > high and not is_bounded:
-            reason = f"topic {topic}, partition {partition} ends at offset {high}, before {partition_range.end}: say duration or stop_on_eof, too"
+            reason = f"topic {topic}, partition {partition} ends at offset {high}, before {partition_range.end}. Add duration or stop_on_eof"
             raise PhaseFailed(reason=reason)
         is_done = partition_range.end is not None and partition_range.end <= start <= high
         if options.stop_on_eof and (start == high or is_done):
             return None
-        # What was read already may lie beyond the end.
+        # An earlier load may have read beyond the end.
         end = None if partition_range.end is None else max(partition_range.end, start)
         return replace(partition_range, start=start, end=end)
 
@@ -189,15 +191,17 @@ class KafkaSource:
 def _check_options(options: KafkaSourceOptions, ranges: Sequence[PartitionRange]) -> None:
     ends = all(stream.end is not None for stream in ranges)
     if not (options.duration or options.stop_on_eof or ends):
-        reason = "nothing ends it: say duration, stop_on_eof, or an end offset for each partition"
+        reason = (
+            "reading is unbounded. Set duration, stop_on_eof, or an end offset for each partition"
+        )
     elif options.on_gap.lower() not in {"report", "fail"}:
-        reason = f"on_gap is report or fail, not {options.on_gap}"
+        reason = f"invalid on_gap: expected report or fail, got {options.on_gap}"
     elif options.zero_length.lower() not in {"skip", "keep"}:
-        reason = f"zero_length is skip or keep, not {options.zero_length}"
+        reason = f"invalid zero_length: expected skip or keep, got {options.zero_length}"
     elif options.executionparallelism is not None and options.executionparallelism < 1:
-        reason = f"executionparallelism is 1 or more, not {options.executionparallelism}"
+        reason = f"executionparallelism must be 1 or more, got {options.executionparallelism}"
     elif any(stream.partition is None and stream.end is not None for stream in ranges):
-        reason = "an end offset is that of one partition, not of all"
+        reason = "an end offset requires a partition, not *"
     else:
         return
     raise LoadRefused(what="KafkaSource", reason=reason)

@@ -83,7 +83,7 @@ def test_what_cannot_be_checked_is_said_in_a_sentence(snowmelt, flat, tmp_path: 
     (tmp_path / "two.py").write_text("def a(d): return d\ndef b(d): return d\n")
     for arguments, reason in (
         (("two.py",), "two has a, b; say which one with --factory."),
-        (("two.py", "--factory", "c"), "Library two: it has no c; it has a, b"),
+        (("two.py", "--factory", "c"), "Library two: c not found. Defined names: a, b"),
         (("flat.py", "-p", "x"), "-p is 'x'; it must be like name=value."),
         (("flat.py", "-p", "chunk_bytes=x"), "-p chunk_bytes is 'x', which is no int."),
         (("none.py",), "none.py: No such file or directory."),

@@ -36,17 +36,17 @@ def test_what_is_written_is_what_is_read(text, streams):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "it is written topic"),
-        ("|0|0", "it is written topic"),
-        ("t|0|0|1|2", "it is written topic"),
+        ("", "expected topic"),
+        ("|0|0", "expected topic"),
+        ("t|0|0|1|2", "expected topic"),
         ("t|x|0", "whole numbers"),
         ("t|0|*", "whole numbers"),
         ("t|0|-1", "start is an offset, -2 "),
         ("t|-1|0", "start is an offset"),
         ("t|0|9|5", "ends before it starts"),
         ("t|0|-2|-5", "ends before it starts"),
-        ("t|0|0,t|0|5", "partition 0 of t is there twice"),
-        ("t|0|0,t", "of t is there twice"),
+        ("t|0|0,t|0|5", "partition 0 of t is given twice"),
+        ("t|0|0,t", "of t is given twice"),
     ],
 )
 def test_what_is_written_otherwise_is_refused(text, reason):

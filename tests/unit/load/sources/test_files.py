@@ -123,5 +123,5 @@ def test_sources_by_name(folder):
         "c.txt"
     ]
     assert definition("none") is None
-    with pytest.raises(LoadRefused, match="parameter url is missing"):
+    with pytest.raises(LoadRefused, match="missing parameter url"):
         definition("curl").build_phase({})

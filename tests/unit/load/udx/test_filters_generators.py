@@ -84,11 +84,11 @@ def test_what_is_no_filter_is_refused():
     for name, reason in (
         ("constant", "a method prepare, process or run"),
         ("strange", "parameter what: expected str, int"),
-        ("nobody", "has no nobody; it has Repeat, lines, backwards"),
+        ("nobody", "nobody not found. Defined names: Repeat, lines, backwards"),
     ):
         with pytest.raises(LoadRefused, match=reason):
             build(name)
-    with pytest.raises(LoadRefused, match="there is no parameter tims; it takes times, mark"):
+    with pytest.raises(LoadRefused, match="unknown parameter tims. Valid parameters: times, mark"):
         build("Repeat", tims=3)
 
 

@@ -119,7 +119,7 @@ def test_a_generator_is_a_source_of_one_input():
         assert b"".join(source.read(Portion(file))) == data
     with pytest.raises(PhaseFailed, match="yielded str, not bytes"):
         list(lib.source("broken").build_phase({}).read(Portion(file)))
-    with pytest.raises(LoadRefused, match="parameter text is missing"):
+    with pytest.raises(LoadRefused, match="missing parameter text"):
         lib.source("Words").build_phase({})
 
 
