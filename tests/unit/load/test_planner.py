@@ -161,10 +161,18 @@ def test_a_path_without_files_fails_or_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "column"),
     [
-        ("COPY t (id, other) FROM 'x'", "Unknown column OTHER. Columns of the table: ID, NAME, SEEN", 13),
+        (
+            "COPY t (id, other) FROM 'x'",
+            "Unknown column OTHER. Columns of the table: ID, NAME, SEEN",
+            13,
+        ),
         ("COPY t (name) FROM 'x'", "Column ID is NOT NULL and receives no value", 6),
         ("COPY t (id, name FILLER INT) FROM 'x'", "FILLER NAME has the name of a column", 13),
-        ("COPY t (id) COLUMN OPTION (name NULL 'x') FROM 'x'", "names NAME, which is not a parsed column", 6),
+        (
+            "COPY t (id) COLUMN OPTION (name NULL 'x') FROM 'x'",
+            "names NAME, which is not a parsed column",
+            6,
+        ),
     ],
 )
 def test_columns_that_do_not_fit_the_table_are_shown(text: str, reason: str, column: int) -> None:

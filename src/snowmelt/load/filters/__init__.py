@@ -18,7 +18,7 @@ from snowmelt.load.phase_definition import PhaseDefinition
 if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import Filter, RecordFilter
 
-# Module and the name in it.
+# Module, and the definition's name in it.
 _FILTER_LOCATIONS = {
     "GZip": ("decompression", "GZIP"),
     "BZip": ("decompression", "BZIP"),
@@ -34,7 +34,7 @@ _FILTER_LOCATIONS = {
     "KafkaInsertLengths": ("kafka_messages", "KAFKA_INSERT_LENGTHS"),
 }
 NAMES = tuple(_FILTER_LOCATIONS)
-# The first name is misspelt in manuals, the others are common ones of the same formats.
+# A misspelling in Vertica's manuals, and common names of formats.
 _ALIASES = {
     "kafkainsertdelimeters": "kafkainsertdelimiters",
     "bzip2": "bzip",
@@ -43,15 +43,15 @@ _ALIASES = {
 
 
 def definition(name: str) -> PhaseDefinition[Filter | RecordFilter] | None:
-    """Return the built-in filter of this name, in any case; None if there is none.
+    """Return the built-in filter of this case-insensitive name, or None.
 
     Raises:
-        LoadRefused: The name is known, but not supported.
-        MissingExtra: The filter needs a package that is not installed.
+        LoadRefused: If the filter is LZO, which is not supported.
+        MissingExtra: If the filter needs a package that is not installed.
     """
     lower = name.lower()
     if lower == "lzo":
-        reason = "LZO is not supported; compress with ZSTD or LZ4, or pipe through ExternalCommand"
+        reason = "LZO is not supported. Use ZSTD or LZ4, or pipe through ExternalCommand"
         raise LoadRefused(what=name, reason=reason)
     known = {each.lower(): place for each, place in _FILTER_LOCATIONS.items()}
     if (place := known.get(_ALIASES.get(lower, lower))) is None:

@@ -1,7 +1,6 @@
 """Decompression filters for GZip, BZip, Xz and Lz4 with bounded output and exact error offsets.
 
-A stream may hold several members in sequence. Each is decompressed as its header says, and its
-checksum is verified.
+A stream may have several members. The decoders verify their checksums.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import ByteReader
 
-# Output stays in the processor's cache; on well compressed data that doubles the speed.
+# Output stays in the CPU cache, which doubles the speed on well compressed data.
 SLICE_BYTES = 1024 * 1024
 _MAX_STEP_BYTES = 256 * 1024
 _MIN_STEP_BYTES = 4 * 1024
@@ -30,11 +29,15 @@ _MIN_STEP_BYTES = 4 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CompressionCodec:
-    """A format: `make_decoder` makes a decoder for a member by its first `magic_length` bytes, None if alien.
+    """A compression format.
 
-    A decoder is of the kind of the standard library's: `decompress`, `eof`, `needs_input`, `unused_data`.
-
-    `allows_zero_padding` tells that zero bytes may stand between members and behind the last.
+    Attributes:
+        magic_length: Number of bytes that `make_decoder` receives.
+        make_decoder: Returns a decoder for a member, or None if the bytes are not of this format.
+            Decoders have the standard library's interface: `decompress`, `eof`, `needs_input`,
+            `unused_data`.
+        errors: Errors of `decompress`.
+        allows_zero_padding: Zero bytes may follow each member.
     """
 
     name: str
@@ -45,9 +48,9 @@ class CompressionCodec:
 
 
 class Decompressor:
-    """A filter that undoes one format; an empty input is an empty output."""
+    """A decompression filter. The output of an empty input is empty."""
 
-    # It works without the interpreter's lock, and so beside what reads its output.
+    # Decoders release the interpreter lock, so prefetching runs them in parallel.
     overlaps = True
 
     def __init__(self, codec: CompressionCodec, max_output: int | None = None) -> None:
@@ -56,11 +59,11 @@ class Decompressor:
         self._max_output = max_output
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield what was compressed, in pieces of up to 1 MiB.
+        """Yield the decompressed bytes in slices of up to 1 MiB.
 
         Raises:
-            PhaseFailed: Not of this format, truncated, damaged, something else behind it, or
-                more output than allowed; with the offset in the compressed bytes.
+            PhaseFailed: If the input is not in this format, truncated or corrupt, if other data
+                follows, or if the output exceeds `max_output`.
         """
         pieces = self._decompress_members(_CompressedInput(reader))
         yield from limit_output(pieces, self._codec.name, self._max_output)
@@ -75,9 +78,9 @@ class Decompressor:
             decoder = self._codec.make_decoder(head)
             if decoder is None:
                 name, offset, shown = self._codec.name, source.offset, source.peek(8).hex(" ")
-                reason = f"{name} data ends at byte {offset}, and something else follows ({shown})"
+                reason = f"{name} data ends at byte {offset}, but other data follows ({shown})"
                 if not offset:
-                    reason = f"this is not {name} data: it begins with {shown}"
+                    reason = f"not {name} data: it starts with {shown}"
                 raise PhaseFailed(reason=reason, offset=offset)
             yield from self._decompress_member(source, decoder)
 
@@ -87,36 +90,36 @@ class Decompressor:
             before = source.offset
             data = source.read_some(step) if decoder.needs_input else b""
             if decoder.needs_input and not data:
-                reason = f"the {self._codec.name} data that begins at byte {start} is cut off: the input ends at byte {before}"
+                reason = f"the {self._codec.name} data from byte {start} is truncated: the input ends at byte {before}"
                 raise PhaseFailed(reason=reason, offset=before)
             try:
                 output = decoder.decompress(data, SLICE_BYTES)
             except self._codec.errors as error:
-                reason = f"the {self._codec.name} data that begins at byte {start} is damaged before byte {source.offset}: {error}"
+                reason = f"the {self._codec.name} data from byte {start} is corrupt before byte {source.offset}: {error}"
                 raise PhaseFailed(reason=reason, offset=before) from error
             if output:
                 yield output
-        # Members much smaller than a step would be copied again and again with what follows.
+        # Smaller steps after small members: otherwise each member copies the rest of a step.
         source.unread(len(decoder.unused_data or b""), source.offset - start)
 
 
 def limit_output(slices: Iterator[bytes], name: str, max_bytes: int | None) -> Iterator[bytes]:
-    """Hand pieces on, and refuse more than allowed, so that a small file does not fill every disk.
+    """Yield slices up to `max_bytes` in total. None: no limit.
 
     Raises:
-        PhaseFailed: They are more than `max_bytes` bytes.
+        PhaseFailed: If there are more.
     """
     total = 0
     for piece in slices:
         total += len(piece)
         if max_bytes is not None and total > max_bytes:
-            reason = f"the {name} data holds more than max_output, {max_bytes:,} bytes"
+            reason = f"the {name} data exceeds max_output of {max_bytes:,} bytes"
             raise PhaseFailed(reason=reason)
         yield piece
 
 
 class _CompressedInput:
-    """The compressed bytes, with a place in them that can go back a little."""
+    """A reader of compressed bytes that can unread the end of its last read."""
 
     def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
@@ -126,7 +129,7 @@ class _CompressedInput:
         self.offset = 0
 
     def peek(self, size: int) -> bytes:
-        """Return the next `size` bytes, fewer only at the end."""
+        """Return the next `size` bytes, or fewer at the end."""
         while len(self._slice) - self._position < size:
             more = self._reader.read()
             if not more:
@@ -136,7 +139,7 @@ class _CompressedInput:
         return bytes(self._slice[self._position : self._position + size])
 
     def read_some(self, size: int) -> memoryview:
-        """Return some bytes, at most `size`; none at the end."""
+        """Return at most `size` bytes; none at the end."""
         if self._position == len(self._slice):
             self._slice, self._position = memoryview(self._reader.read()), 0
         taken = self._slice[self._position : self._position + min(size, self._step)]
@@ -146,13 +149,13 @@ class _CompressedInput:
         return taken
 
     def unread(self, size: int, bytes_read: int) -> None:
-        """Go back `size` of the `bytes_read` bytes; the next steps are like what was used of them."""
+        """Unread `size` of the last `bytes_read` bytes; the used part sets the next step size."""
         self._position -= size
         self.offset -= size
         self._step = min(max(2 * (bytes_read - size), _MIN_STEP_BYTES), _MAX_STEP_BYTES)
 
     def skip_zeros(self) -> None:
-        """Go on to the next byte that is not zero."""
+        """Skip to the next nonzero byte."""
         while data := self.read_some(_MIN_STEP_BYTES):
             rest = len(bytes(data).lstrip(b"\0"))
             if rest:
@@ -161,14 +164,14 @@ class _CompressedInput:
                 return
 
 
-# What `xz -9` needs is 65 MiB; a file that wants more is not read.
+# `xz -9` needs 65 MiB. Files that need more than this limit fail.
 _XZ_MEMORY_LIMIT_BYTES = 128 * 1024 * 1024
 _XZ_MAGIC = b"\xfd7zXZ\x00"
 _LZMA_MAGIC = b"\x5d\x00\x00"
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_SKIPPABLE = b"\x2a\x4d\x18"
 
-# Its package says that it is an error, and means that it is a class of errors.
+# The package's type stub declares an error instead of a class.
 _ISAL_ERROR = cast("type[Exception]", igzip_lib.IsalError)
 
 MAX_OUTPUT_PARAMETER = PhaseParameter("max_output", int)
@@ -177,7 +180,7 @@ MAX_OUTPUT_PARAMETER = PhaseParameter("max_output", int)
 def _make_gzip_decoder(head: bytes) -> Any:
     if head == b"\x1f\x8b":
         return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-    # Zlib: method 8 and a check sum of its two bytes. Vertica's filter takes both.
+    # Zlib: method 8, and the header is a multiple of 31. Vertica's filter reads both formats.
     if len(head) == 2 and head[0] & 15 == 8 and int.from_bytes(head, "big") % 31 == 0:
         return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_ZLIB)
     return None
@@ -199,14 +202,10 @@ def _make_lz4_decoder(head: bytes) -> Any:
 
 
 def check_max_output(filter_name: str, max_output: int | None) -> None:
-    """Check the limit of a decompressor's output, in bytes.
-
-    Raises:
-        LoadRefused: It is below 1.
-    """
+    """Raise LoadRefused if `max_output` is below 1 byte."""
     if max_output is not None and max_output < 1:
         raise LoadRefused(
-            what=filter_name, reason=f"max_output is bytes, 1 or more, not {max_output}"
+            what=filter_name, reason=f"max_output must be 1 byte or more, got {max_output}"
         )
 
 

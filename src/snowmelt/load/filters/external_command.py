@@ -16,16 +16,17 @@ from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import ByteReader
 
-# What a pipe takes and gives at once.
+# Default pipe capacity on Linux.
 _PIPE_BYTES = 64 * 1024
 _MAX_ERROR_OUTPUT_BYTES = 4 * 1024
 
 
 class ExternalCommand:
-    """Pipes the bytes through `cmd`, run by `/bin/sh`, which finds `node` in CURRENT_NODE_NAME.
+    """A filter that pipes its input through `cmd`, run by `/bin/sh`.
 
-    The command fails the load if it ends with another status than zero, or writes to its error
-    output; it may end before it has read everything. Leaving early kills it and its children.
+    The environment variable CURRENT_NODE_NAME has the value of `node`. The load fails if the command
+    exits with a nonzero status or writes to standard error. The command may exit before it has read
+    its whole input. Leaving the iteration early kills the command and its children.
     """
 
     def __init__(self, cmd: str, node: str = "") -> None:
@@ -37,37 +38,39 @@ class ExternalCommand:
         self._cancelled = False
 
     def cancel(self) -> None:
-        """Kill the command and its children, as soon as it starts if need be; from any thread."""
+        """Kill the command and its children, also if it starts later. Thread-safe."""
         self._cancelled = True
         self._kill_process_group()
 
     def _kill_process_group(self) -> None:
         group = self._process_group
         if group is not None:
-            # Some of it may be there when the command itself has ended.
+            # Children may outlive the command.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield what the command writes.
+        """Yield the output of the command.
 
         Raises:
-            PhaseFailed: The command failed, complained, or could not be started.
+            PhaseFailed: If the command exits with a nonzero status or writes to standard error.
         """
         with self._running_process() as process:
-            complaint = bytearray()
-            yield from _exchange_data(process, reader, complaint)
+            error_output = bytearray()
+            yield from _exchange_data(process, reader, error_output)
             status = process.wait()
-        said = complaint.decode(errors="replace").strip()
-        if status or said:
-            how = f"was killed by signal {-status}" if status < 0 else f"ended with {status}"
-            reason = f"the command {how}" + (f" and said: {said}" if said else "")
+        text = error_output.decode(errors="replace").strip()
+        if status or text:
+            how = (
+                f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+            )
+            reason = f"the command {how}" + (f" and wrote: {text}" if text else "")
             raise PhaseFailed(reason=f"{reason} ({self._display_command})", offset=reader.offset)
 
     @contextlib.contextmanager
     def _running_process(self) -> Iterator[subprocess.Popen[bytes]]:
         pipe = subprocess.PIPE
-        process = subprocess.Popen(  # noqa: S603 - to run what the user wrote is its purpose
+        process = subprocess.Popen(  # noqa: S603 - the purpose of the filter
             self._command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
         )
         self._process_group = process.pid
@@ -87,7 +90,7 @@ class ExternalCommand:
 def _exchange_data(
     process: subprocess.Popen[bytes], reader: ByteReader, error_output: bytearray
 ) -> Iterator[bytes]:
-    """Write and read by turns, as the command's pipes allow, until it closes its outputs."""
+    """Write input and yield output as the pipes allow, until the command closes its outputs."""
     stdin, stdout, stderr = map(_require_pipe, (process.stdin, process.stdout, process.stderr))
     os.set_blocking(stdin.fileno(), False)
     waiting, outputs = memoryview(b""), {stdout, stderr}
@@ -116,7 +119,7 @@ def _exchange_data(
 
 
 def _write_available(stdin: IO[bytes], data: memoryview) -> int | None:
-    """Write what the pipe takes; None when there is nothing more, or nobody reads it."""
+    """Write as much as the pipe accepts. Return None if `data` is empty or the pipe is closed."""
     try:
         return os.write(stdin.fileno(), data[:_PIPE_BYTES]) if data else None
     except BlockingIOError:

@@ -17,9 +17,9 @@ _LENGTH_BYTES = 4
 
 
 class KafkaInsertDelimiters:
-    """Appends the delimiter to every message, or (`mode` "between") puts it between them.
+    """A filter that writes the delimiter after every message, or (`mode` "between") between them.
 
-    Messages are not looked into: one that holds the delimiter becomes two records.
+    A message that contains the delimiter becomes two records.
     """
 
     ends_records: ClassVar[bool] = True
@@ -28,13 +28,13 @@ class KafkaInsertDelimiters:
         if not delimiter:
             raise LoadRefused(what="KafkaInsertDelimiters", reason="the delimiter is empty")
         if mode.lower() not in {"append", "between"}:
-            reason = f"mode is append or between, not {mode}"
+            reason = f"invalid mode: expected append or between, got {mode}"
             raise LoadRefused(what="KafkaInsertDelimiters", reason=reason)
         self._delimiter = delimiter.encode()
         self._between = mode.lower() == "between"
 
     def run_records(self, records: Iterator[Records]) -> Iterator[bytes]:
-        """Yield the bytes of the messages, and the delimiters."""
+        """Yield the messages and delimiters."""
         delimiter, empty = pa.scalar(self._delimiter), pa.scalar(b"")
         first = self._between
         for batch in records:
@@ -47,12 +47,12 @@ class KafkaInsertDelimiters:
 
 
 class KafkaInsertLengths:
-    """Puts the length of every message before it, four bytes, the highest first."""
+    """A filter that writes the length before every message, as 4 bytes, big-endian."""
 
     ends_records: ClassVar[bool] = True
 
     def run_records(self, records: Iterator[Records]) -> Iterator[bytes]:
-        """Yield the bytes of the lengths and the messages."""
+        """Yield the lengths and messages."""
         for batch in records:
             count = len(batch)
             if not count:

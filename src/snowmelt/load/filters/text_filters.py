@@ -12,16 +12,15 @@ from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import ByteReader
 
-# Names of iconv that Python has under another one.
+# Names of encodings that differ between iconv and Python.
 _ICONV_ALIASES = {"ucs-2": "utf-16", "ucs-2le": "utf-16-le", "ucs-2be": "utf-16-be"}
 _ICONV_ALIASES |= {"ucs-4": "utf-32", "ucs-4le": "utf-32-le", "ucs-4be": "utf-32-be"}
 
 
 class Iconverter:
-    """Turns text of one encoding into another; UTF-16 into UTF-8 when nothing is said.
+    """A filter that converts text from one encoding to another.
 
-    A mark at the beginning tells the order of UTF-16's and UTF-32's bytes and is taken away;
-    without one it is that of this machine.
+    A byte-order mark of UTF-16 and UTF-32 is removed. Without one, the byte order is the machine's.
     """
 
     def __init__(self, from_encoding: str = "UTF-16", to_encoding: str = "UTF-8") -> None:
@@ -32,8 +31,8 @@ class Iconverter:
         """Yield the text in the new encoding.
 
         Raises:
-            PhaseFailed: Bytes that are no character, one that is incomplete at the end, or one
-                that the new encoding does not have; with their offset.
+            PhaseFailed: If bytes are invalid, the last character is incomplete, or the new encoding
+                does not have a character.
         """
         decoder = codecs.getincrementaldecoder(self._from)()
         encoder = codecs.getincrementalencoder(self._to)()
@@ -54,23 +53,23 @@ class Iconverter:
                 return
 
     def _make_decode_error(self, error: UnicodeDecodeError, bytes_read: int) -> PhaseFailed:
-        # The decoder looks at what it kept of earlier pieces, and then at the last one.
+        # `error.object` is the decoder's buffered bytes plus the last slice.
         offset = bytes_read - len(error.object) + error.start
         shown = error.object[error.start : error.end][:8].hex(" ")
-        reason = f"byte {offset} ({shown}) begins no character of {self._from}: {error.reason}"
+        reason = f"invalid {self._from} at byte {offset} ({shown}): {error.reason}"
         return PhaseFailed(reason=reason, offset=offset)
 
     def _make_encode_error(self, error: UnicodeEncodeError, start: int) -> PhaseFailed:
         shown = error.object[error.start]
-        reason = f"{shown!r} (U+{ord(shown):04X}), character {error.start} of those behind byte {start}, does not exist in {self._to}"
+        reason = f"{shown!r} (U+{ord(shown):04X}), character {error.start} after byte {start}, does not exist in {self._to}"
         return PhaseFailed(reason=reason, offset=start)
 
 
 class StripBom:
-    """Takes the mark that some programs write before UTF-8 away, if it is there."""
+    """A filter that removes a UTF-8 byte-order mark, if there is one."""
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield the bytes behind the mark."""
+        """Yield the bytes after the mark."""
         if reader.peek(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
             reader.read(len(codecs.BOM_UTF8))
         yield from reader
@@ -79,12 +78,12 @@ class StripBom:
 def _find_encoding(name: str, parameter: str) -> str:
     try:
         found = codecs.lookup(_ICONV_ALIASES.get(name.lower(), name)).name
-        # Some codecs are no encodings of text, and say so only here.
+        # Codecs that do not encode text fail here.
         "".encode(found)
         codecs.getincrementaldecoder(found)
         codecs.getincrementalencoder(found)
     except (LookupError, ValueError) as error:
-        reason = f"{parameter} {name!r} is no known encoding"
+        reason = f"unknown encoding {name!r} of {parameter}"
         raise LoadRefused(what="Iconverter", reason=reason) from error
     return found
 
@@ -97,30 +96,30 @@ ICONVERTER = PhaseDefinition(
 STRIP_BOM = PhaseDefinition("StripBom", StripBom)
 
 
-# --- Bytes that stand for others: search and replace, line ends.
-
 _MAX_PATTERN_BYTES = 1000
 _LINE_ENDINGS_BY_NAME = {"LF": b"\n", "CRLF": b"\r\n", "CR": b"\r"}
 
 
 class SearchAndReplace:
-    """Replaces a text, from left to right; what was put in is not searched again."""
+    """A filter that replaces a string, from left to right. It does not search replacements."""
 
     def __init__(self, pattern: str, replace_with: str) -> None:
         self._pattern = pattern.encode()
         self._new = replace_with.encode()
         if not 1 <= len(self._pattern) <= _MAX_PATTERN_BYTES:
-            reason = f"the pattern has 1 to {_MAX_PATTERN_BYTES} bytes, not {len(self._pattern)}"
+            reason = (
+                f"the pattern must have 1 to {_MAX_PATTERN_BYTES} bytes, got {len(self._pattern)}"
+            )
             raise LoadRefused(what="SearchAndReplace", reason=reason)
-        # Occurrences of a pattern that ends as it begins may overlap: the last one that is found
-        # from the right need not be one that counts from the left.
+        # Matches of a pattern whose end equals its start may overlap. The last match from the right
+        # is then not always a match from the left.
         self._overlaps = any(
             self._pattern.startswith(self._pattern[start:])
             for start in range(1, len(self._pattern))
         )
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield the bytes with the replacements; occurrences may lie across pieces."""
+        """Yield the bytes with replacements. Matches may span slices."""
         kept = b""
         for piece in reader:
             data = kept + piece if kept else piece
@@ -139,18 +138,20 @@ class SearchAndReplace:
         return 0 if found < 0 else found + len(self._pattern)
 
     def _count_partial_match(self, data: bytes, start: int) -> int:
-        """Return how many last bytes from `start` on may begin an occurrence."""
+        """Return the number of last bytes, after `start`, that may start a match."""
         longest = min(len(self._pattern) - 1, len(data) - start)
         fits = (size for size in range(longest, 0, -1) if data.endswith(self._pattern[:size]))
         return next(fits, 0)
 
 
 class LineEndings:
-    """Makes all line ends alike: LF, CRLF and a lone CR become what `to` says."""
+    """A filter that converts all line ends (LF, CRLF and single CR) to `to`."""
 
     def __init__(self, to: str = "LF") -> None:
         if to.upper() not in _LINE_ENDINGS_BY_NAME:
-            raise LoadRefused(what="LineEndings", reason=f"to is LF, CRLF or CR, not {to}")
+            raise LoadRefused(
+                what="LineEndings", reason=f"invalid to: expected LF, CRLF or CR, got {to}"
+            )
         self._end = _LINE_ENDINGS_BY_NAME[to.upper()]
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
@@ -158,7 +159,7 @@ class LineEndings:
         kept = b""
         for piece in reader:
             data = kept + piece if kept else piece
-            # A CR at the end may be half of a CRLF.
+            # A CR at the end may be the first half of a CRLF.
             kept = b"\r" if data.endswith(b"\r") else b""
             if ready := self._normalize_line_ends(data[:-1] if kept else data):
                 yield ready

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"
-# Bytes of the frame's content size and of its dictionary id, by their flags in the descriptor.
+# Sizes of the fields content size and dictionary ID, by their flags in the descriptor.
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 _MAX_HEADER_BYTES = 18
 _RLE_BLOCK, _RESERVED_BLOCK = 1, 3
 _BLOCKS_PER_CALL = 8
-# As much as `zstd` itself takes without being asked for more (--long=27).
+# Default limit of `zstd -d` (--long=27).
 _MAX_WINDOW_BYTES = 128 * 1024 * 1024
 _SKIP_STEP_BYTES = 1024 * 1024
 
 
 class ZstdFilter:
-    """Decompresses frames that follow one another, skippable ones among them."""
+    """Decompressor of consecutive frames. It discards skippable frames."""
 
     overlaps = True
 
@@ -47,11 +47,11 @@ class ZstdFilter:
         self._max_output = max_output
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield what was compressed, in pieces of up to 1 MiB.
+        """Yield the decompressed bytes in slices of up to 1 MiB.
 
         Raises:
-            PhaseFailed: Not zstd, truncated, damaged, something else behind it, or more output
-                than allowed; with the offset in the compressed bytes.
+            PhaseFailed: If the input is not zstd, truncated or corrupt, if other data follows, or
+                if the output exceeds `max_output`.
         """
         pieces = _decompress_frames(_CompressedInput(reader))
         yield from limit_output(pieces, "zstd", self._max_output)
@@ -64,9 +64,9 @@ def _decompress_frames(data: _CompressedInput) -> Iterator[bytes]:
         elif head[1:4] == _SKIPPABLE_MAGIC and 0x50 <= head[0] <= 0x5F:
             data.skip(8 + int.from_bytes(head[4:8], "little"))
         else:
-            reason = f"zstd data ends at byte {data.offset}, and something else follows ({head[:8].hex(' ')})"
+            reason = f"zstd data ends at byte {data.offset}, but other data follows ({head[:8].hex(' ')})"
             if not data.offset:
-                reason = f"this is not zstd data: it begins with {head[:8].hex(' ')}"
+                reason = f"not zstd data: it starts with {head[:8].hex(' ')}"
             raise PhaseFailed(reason=reason, offset=data.offset)
 
 
@@ -84,7 +84,9 @@ def _decompress_frame(data: _CompressedInput, head: bytes) -> Iterator[bytes]:
         try:
             output = decoder.decompress(data.read_exactly(wanted + 4 * sums if last else wanted))
         except zstandard.ZstdError as error:
-            reason = f"the zstd data that begins at byte {start} is damaged before byte {data.offset}: {error}"
+            reason = (
+                f"the zstd data from byte {start} is corrupt before byte {data.offset}: {error}"
+            )
             raise PhaseFailed(reason=reason, offset=data.offset) from error
         wanted = 0
         if output:
@@ -92,9 +94,10 @@ def _decompress_frame(data: _CompressedInput, head: bytes) -> Iterator[bytes]:
 
 
 def _scan_blocks(data: _CompressedInput, block_start: int) -> tuple[int, bool]:
-    """Walk some blocks from `block_start` on; return where they end, and whether the last one is there.
+    """Scan up to 8 blocks, whose output is at most one slice.
 
-    Some at once: fewer calls, and still not more output than a piece.
+    Returns:
+        The offset of their end, and True if the last block of the frame is among them.
     """
     for _ in range(_BLOCKS_PER_CALL):
         block = int.from_bytes(
@@ -102,7 +105,9 @@ def _scan_blocks(data: _CompressedInput, block_start: int) -> tuple[int, bool]:
         )
         last, kind = block & 1, block >> 1 & 3
         if kind == _RESERVED_BLOCK:
-            reason = f"the zstd data is damaged at byte {data.offset + block_start}: no such kind of block"
+            reason = (
+                f"the zstd data is corrupt at byte {data.offset + block_start}: reserved block type"
+            )
             raise PhaseFailed(reason=reason, offset=data.offset + block_start)
         block_start += 3 + (1 if kind == _RLE_BLOCK else block >> 3)
         if last:
@@ -111,7 +116,7 @@ def _scan_blocks(data: _CompressedInput, block_start: int) -> tuple[int, bool]:
 
 
 class _CompressedInput:
-    """The compressed bytes from `offset` on."""
+    """A reader of compressed bytes at `offset`."""
 
     def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
@@ -120,40 +125,32 @@ class _CompressedInput:
         self.offset = 0
 
     def peek(self, size: int) -> bytes:
-        """Return the next `size` bytes; fewer only at the end."""
+        """Return the next `size` bytes, or fewer at the end."""
         self._fill(size)
         return bytes(self._buffer[:size])
 
     def peek_at_least(self, size: int) -> memoryview:
-        """Return what is there, at least `size` bytes.
+        """Return the buffered bytes, at least `size`.
 
         Raises:
-            PhaseFailed: The input ends before.
+            PhaseFailed: If the input ends earlier.
         """
         self._fill(size)
         if len(self._buffer) < size:
             end = self.offset + len(self._buffer)
-            reason = f"the zstd data that begins at byte {self.frame_start} is cut off: the input ends at byte {end}"
+            reason = f"the zstd data from byte {self.frame_start} is truncated: the input ends at byte {end}"
             raise PhaseFailed(reason=reason, offset=end)
         return self._buffer
 
     def read_exactly(self, size: int) -> memoryview:
-        """Return the next `size` bytes and go on behind them.
-
-        Raises:
-            PhaseFailed: The input ends before.
-        """
+        """Read exactly `size` bytes; raises as `peek_at_least`."""
         taken = self.peek_at_least(size)[:size]
         self._buffer = self._buffer[size:]
         self.offset += size
         return taken
 
     def skip(self, size: int) -> None:
-        """Go on behind `size` bytes, whatever they are.
-
-        Raises:
-            PhaseFailed: The input ends before.
-        """
+        """Skip a frame of `size` bytes; raises as `peek_at_least`."""
         self.frame_start = self.offset
         while size:
             step = min(size, _SKIP_STEP_BYTES)

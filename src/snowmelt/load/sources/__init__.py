@@ -16,7 +16,7 @@ from snowmelt.load.phase_definition import PhaseDefinition
 if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import Source
 
-# Module and the name in it.
+# Module, and the definition's name in it.
 _SOURCE_LOCATIONS = {
     "File": ("snowmelt.load.sources.files", "FILE"),
     "Stdin": ("snowmelt.load.sources.files", "STDIN"),
@@ -28,10 +28,10 @@ _ALIASES = {"filesource": "file", "curl": "url", "curlsource": "url"}
 
 
 def definition(name: str) -> PhaseDefinition[Source] | None:
-    """Return the built-in source of this name, in any case; None if there is none.
+    """Return the built-in source of this case-insensitive name, or None.
 
     Raises:
-        MissingExtra: The source needs a package that is not installed.
+        MissingExtra: If the source needs a package that is not installed.
     """
     lower = name.lower()
     known = {each.lower(): place for each, place in _SOURCE_LOCATIONS.items()}

@@ -1,7 +1,4 @@
-"""The sources File, Url and Stdin: files by path or glob, local, in an object store, or by HTTP.
-
-Standard input of this process is saved to a file for the tasks.
-"""
+"""The sources File, Url and Stdin: files by path or glob, local, in an object store, or by HTTP."""
 
 from __future__ import annotations
 
@@ -28,21 +25,21 @@ _COPY_BUFFER_BYTES = 1024 * 1024
 
 
 class FileGlobSource:
-    """Files by paths, each of which may be a glob: `*`, `?`, `[…]`, and `**` for any depth.
+    """A source of files by paths or globs (`*`, `?`, `[…]`, and `**` for any depth).
 
-    Paths without a scheme are of this machine, as are `file:` URLs; `http(s)://` is the web;
-    other URLs (`s3://bucket/path` …) are opened as stores with the credentials of stores.
+    Paths without a scheme and `file:` URLs are local. `http(s)://` is read by HTTP. Other URLs
+    (`s3://bucket/path`) are objects of stores.
     """
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
-        """Take the paths that `files` lists; tasks, which only read, need none."""
+        """Set the paths that `files` lists. Tasks only read and need none."""
         self._paths = tuple(paths)
 
     def files(self) -> Sequence[InputFile]:
-        """List the files, those of one glob by name; a file that is named twice is there once.
+        """List the distinct files. Those of one glob are sorted by name.
 
         Raises:
-            PhaseFailed: No path is given, one leads to no file, or a store does not answer.
+            PhaseFailed: If there is no path, a path matches no file, or a store fails.
         """
         if not self._paths:
             raise PhaseFailed(reason="no path is given")
@@ -50,22 +47,22 @@ class FileGlobSource:
         return tuple(found.values())
 
     def read(self, portion: Portion) -> Iterator[bytes]:
-        """Yield the bytes from the portion's offset on, to the end of the file if asked.
+        """Yield the bytes from the portion's offset to the end of the file.
 
         Raises:
-            PhaseFailed: The file cannot be read, or has changed since it was listed.
+            PhaseFailed: If the file cannot be read, or has changed since it was listed.
         """
         return _choose_functions(portion.file.path)[1](portion)
 
 
 def list_files(path: str) -> Sequence[InputFile]:
-    """List the files that one path or glob leads to, by name.
+    """List the files that a path or glob matches, sorted by name.
 
     Raises:
-        PhaseFailed: There is none, or the store does not answer.
+        PhaseFailed: If there is none, or the store fails.
     """
     if not path:
-        raise PhaseFailed(reason="an empty path leads to no file")
+        raise PhaseFailed(reason="the path is empty")
     found = _choose_functions(path)[0](path)
     if not found:
         raise PhaseFailed(reason=f"no file matches {path}")
@@ -75,7 +72,7 @@ def list_files(path: str) -> Sequence[InputFile]:
 def _choose_functions(
     path: str,
 ) -> tuple[Callable[[str], Sequence[InputFile]], Callable[[Portion], Iterator[bytes]]]:
-    """Return how files of the kind are found, and read."""
+    """Return the functions that list and read files of the path's scheme."""
     scheme = path.partition("://")[0].lower() if "://" in path else "file"
     if scheme == "file":
         return _find_local, _read_local
@@ -94,13 +91,13 @@ URL = PhaseDefinition(
 
 
 def _find_local(path: str) -> Sequence[InputFile]:
-    """List the file at a path, or those that a glob matches, with absolute paths, by name."""
-    path = os.path.abspath(_to_local_path(path))  # noqa: PTH100 - a glob is no Path
-    # A file may have a name that looks like a glob.
+    """List the file at a path, or those that a glob matches, with absolute paths."""
+    path = os.path.abspath(_to_local_path(path))  # noqa: PTH100 - not for globs
+    # A file name may contain glob characters.
     if glob.has_magic(path) and not os.path.lexists(path):
         found = []
         for each in sorted(glob.iglob(path, recursive=True)):  # noqa: PTH207
-            # A link may lead nowhere, and a file be gone by now.
+            # Skip broken links and files that were deleted in the meantime.
             with contextlib.suppress(OSError):
                 status = os.stat(each)  # noqa: PTH116
                 if stat.S_ISREG(status.st_mode):
@@ -113,14 +110,13 @@ def _find_local(path: str) -> Sequence[InputFile]:
     except OSError as error:
         raise PhaseFailed(reason=f"{path}: {error.strerror}") from error
     if stat.S_ISDIR(status.st_mode):
-        raise PhaseFailed(reason=f"{path} is a folder; {path.rstrip('/')}/* are its files")
+        raise PhaseFailed(reason=f"{path} is a folder. To load its files, use {path.rstrip('/')}/*")
     if not stat.S_ISREG(status.st_mode):
-        raise PhaseFailed(reason=f"{path} is not a regular file; what has no end is read by STDIN")
+        raise PhaseFailed(reason=f"{path} is not a regular file. To load a pipe, use STDIN")
     return (InputFile(path, status.st_size, _make_version_tag(status)),)
 
 
 def _read_local(portion: Portion) -> Iterator[bytes]:
-    """Yield the bytes from the portion's offset to the end of the file, 1 MiB at a time."""
     path, offset = portion.file.path, portion.offset
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123
@@ -139,7 +135,7 @@ def _to_local_path(path: str) -> str:
         return path
     parts = urlsplit(path)
     if parts.netloc not in {"", "localhost"}:
-        raise PhaseFailed(reason=f"{path}: a file: URL has no host")
+        raise PhaseFailed(reason=f"{path}: a file: URL must not have a host")
     return unquote(parts.path)
 
 
@@ -153,10 +149,10 @@ def _check_unchanged(file: InputFile, status: os.stat_result) -> None:
 
 
 class SpooledStdinSource:
-    """Standard input, kept in a file first: tasks are other processes, and may run again.
+    """Standard input, spooled to a file, because tasks are other processes and may retry.
 
-    The file is made in a new folder of `spool`, which all tasks must see, and goes with `close`
-    or when this process ends.
+    The file is in a new folder below `spool`, which all tasks must be able to read. `close` or the
+    end of this process deletes it.
     """
 
     def __init__(self, spool: str | None = None, *, stream: BinaryIO | None = None) -> None:
@@ -165,10 +161,10 @@ class SpooledStdinSource:
         self._folder: str | None = None
 
     def files(self) -> Sequence[InputFile]:
-        """Read all of it, on the driver; it is listed as one file.
+        """Spool all input, on the driver; return one file.
 
         Raises:
-            PhaseFailed: There is no room for it, or it cannot be read.
+            PhaseFailed: If the input cannot be read, or the file cannot be written.
         """
         self.close()
         try:
@@ -186,12 +182,12 @@ class SpooledStdinSource:
         """Yield the bytes from the portion's offset to the end.
 
         Raises:
-            PhaseFailed: The file is gone or cannot be read.
+            PhaseFailed: If the file cannot be read.
         """
         return _read_local(portion)
 
     def close(self) -> None:
-        """Remove the file; again is harmless."""
+        """Delete the file. Idempotent."""
         if self._folder is not None:
             with contextlib.suppress(OSError):
                 shutil.rmtree(self._folder)

@@ -1,4 +1,4 @@
-"""Files by HTTP and HTTPS, with range requests and version tags where the server has them."""
+"""Files by HTTP and HTTPS, with range requests and version tags if the server supports them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     import ssl
 
 
-# No limit for the whole: a large file takes its time. A server that is silent is given up.
+# Limit per operation. There is no total limit, because files may be large.
 _TIMEOUT = httpx.Timeout(60.0)
 _MAX_ATTEMPTS = 4
 _INITIAL_RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 0.12, 1.08
-# Bytes as they lie there: a server would otherwise compress them on the way.
+# Without it, servers may compress the transfer, which breaks offsets.
 _IDENTITY_HEADERS = {"Accept-Encoding": "identity"}
 
 _CLOCK = SystemClock()
 
 
 def find(path: str) -> Sequence[InputFile]:
-    """Ask for the file's size, known only where parts of it can be asked for, and change mark.
+    """Return the file with its version tag, and its size if the server supports ranges.
 
     Raises:
-        PhaseFailed: The server does not answer, or refuses.
+        PhaseFailed: If the server does not answer, or returns an error.
     """
     try:
         answer = httpx.head(
@@ -46,11 +46,11 @@ def find(path: str) -> Sequence[InputFile]:
         raise PhaseFailed(reason=f"{path}: {error}") from error
     if answer.status_code in {404, 410}:
         return ()
-    # Some servers know no HEAD: what they have is found out by reading it.
+    # The server does not support HEAD: reading finds out if the file exists.
     if answer.status_code in {405, 501}:
         return (InputFile(path),)
     if answer.is_error:
-        raise PhaseFailed(reason=f"{path}: the server answers {answer.status_code}")
+        raise PhaseFailed(reason=f"{path}: the server returned {answer.status_code}")
     length = answer.headers.get("content-length", "")
     ranges = answer.headers.get("accept-ranges", "").lower() == "bytes"
     size = int(length) if ranges and length.isdecimal() else None
@@ -58,10 +58,10 @@ def find(path: str) -> Sequence[InputFile]:
 
 
 def read(portion: Portion, clock: Clock = _CLOCK) -> Iterator[bytes]:
-    """Yield the bytes from the portion's offset; a broken connection is taken up again.
+    """Yield the bytes from the portion's offset. Resume after connection errors.
 
     Raises:
-        PhaseFailed: The file cannot be read, or has changed since it was listed.
+        PhaseFailed: If the file cannot be read, or has changed since it was listed.
     """
     offset, failed = portion.offset, 0
     while True:
@@ -102,14 +102,14 @@ def _stream_response(file: InputFile, offset: int) -> Iterator[bytes]:
         if file.tag is not None and answer.is_success and _make_version_tag(answer) != file.tag:
             raise PhaseFailed(reason=f"{file.path} has changed since the load began")
         if answer.status_code != (206 if offset else 200):
-            reason = f"{file.path}: the server answers {answer.status_code}"
+            reason = f"{file.path}: the server returned {answer.status_code}"
             raise PhaseFailed(reason=reason, offset=offset)
         yield from answer.iter_raw()
 
 
 @functools.cache
 def _make_tls_context() -> ssl.SSLContext:
-    # Reading all authorities takes as long as loading a small file.
+    # Cached, because reading the CA certificates takes as long as loading a small file.
     return httpx.create_ssl_context()
 
 

@@ -16,10 +16,10 @@ _GLOB_CHARACTERS = re.compile(r"[*?[]")
 
 
 def find(path: str) -> Sequence[InputFile]:
-    """List the object at a URL, or those that a glob matches, by name.
+    """List the object at a URL, or those that a glob matches, sorted by name.
 
     Raises:
-        PhaseFailed: The store does not answer, or cannot be opened.
+        PhaseFailed: If the store cannot be opened, or fails.
     """
     root, key = _split_url(path)
     with _translating_errors(path):
@@ -27,7 +27,10 @@ def find(path: str) -> Sequence[InputFile]:
 
 
 def list_store_files(store: Store, root: str, key: str) -> Sequence[InputFile]:
-    """List the objects of one store that a key or glob leads to, by name; `root` is its URL."""
+    """List the objects of a store that a key or glob matches, sorted by name.
+
+    `root` is the URL of the store.
+    """
     if not _GLOB_CHARACTERS.search(key):
         info = store.head(key)
         return () if info is None else (_make_input_file(root, info),)
@@ -45,7 +48,7 @@ def read(portion: Portion) -> Iterator[bytes]:
     """Yield the bytes from the portion's offset to the end of the object.
 
     Raises:
-        PhaseFailed: The object cannot be read, or has changed since it was listed.
+        PhaseFailed: If the object cannot be read, or has changed since it was listed.
     """
     root, key = _split_url(portion.file.path)
     with _translating_errors(portion.file.path):
@@ -56,8 +59,8 @@ def read_from_store(store: Store, key: str, portion: Portion) -> Iterator[bytes]
     """Yield the bytes of a portion from one store.
 
     Raises:
-        ObjectChanged: The object is not the one that was listed.
-        ObjectMissing: It is gone.
+        ObjectChanged: If the object has changed since it was listed.
+        ObjectMissing: If the object does not exist.
     """
     with contextlib.closing(store.open(key)) as opened:
         if portion.file.tag not in {None, _make_version_tag(opened.info)}:
@@ -69,12 +72,14 @@ def _split_url(path: str) -> tuple[str, str]:
     scheme, _, rest = path.partition("://")
     host, _, key = rest.partition("/")
     if not key:
-        raise PhaseFailed(reason=f"{path} names no object; {path.rstrip('/')}/* are all")
+        raise PhaseFailed(
+            reason=f"{path} has no object key. For all objects, use {path.rstrip('/')}/*"
+        )
     return f"{scheme}://{host}", key
 
 
 def _matches_glob(pattern_parts: Sequence[str], path_parts: Sequence[str]) -> bool:
-    """Match as local globs do: names that begin with a dot are asked for by it."""
+    """Return True on a match. As in local globs, only `.…` matches names that start with a dot."""
     if not pattern_parts or not path_parts:
         return not pattern_parts and not path_parts
     first, rest = pattern_parts[0], pattern_parts[1:]
@@ -103,8 +108,8 @@ def _translating_errors(path: str) -> Iterator[None]:
     except ObjectChanged as error:
         raise PhaseFailed(reason=f"{path} has changed since the load began") from error
     except ObjectMissing as error:
-        raise PhaseFailed(reason=f"{path} is gone") from error
+        raise PhaseFailed(reason=f"{path} was deleted") from error
     except SnowmeltError as error:
-        # What the store says without the object's name in it, where it says that apart.
+        # Prefer the field without the object's name, because the path precedes it.
         reason = error.fields.get("cause") or error.fields.get("reason", error)
         raise PhaseFailed(reason=f"{path}: {reason}") from error

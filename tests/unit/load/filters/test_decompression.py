@@ -85,7 +85,7 @@ def test_one_object_runs_again_after_a_failure(name):
 def test_a_truncated_file_tells_where_it_ends(name, size):
     first, second = COMPRESS[name](b"first"), COMPRESS[name](TEXT)
     data = (first + second)[: len(first) + len(second) // 2]
-    with pytest.raises(PhaseFailed, match=f"begins at byte {len(first)} is cut off") as failure:
+    with pytest.raises(PhaseFailed, match=f"from byte {len(first)} is truncated") as failure:
         undone(name, data, size)
     assert failure.value.fields["offset"] == len(data)
 
@@ -94,7 +94,7 @@ def test_a_truncated_file_tells_where_it_ends(name, size):
 @pytest.mark.parametrize("name", COMPRESS)
 def test_a_last_byte_is_missed(name, missing):
     data = COMPRESS[name](TEXT)[:-missing]
-    with pytest.raises(PhaseFailed, match="cut off") as failure:
+    with pytest.raises(PhaseFailed, match="truncated") as failure:
         undone(name, data)
     assert failure.value.fields["offset"] == len(data)
 
@@ -102,16 +102,16 @@ def test_a_last_byte_is_missed(name, missing):
 @pytest.mark.parametrize("name", COMPRESS)
 def test_trailing_garbage_tells_where_it_begins(name):
     data = COMPRESS[name](TEXT)
-    with pytest.raises(PhaseFailed, match=f"ends at byte {len(data)}, and something") as failure:
+    with pytest.raises(PhaseFailed, match=f"ends at byte {len(data)}, but other") as failure:
         undone(name, data + b"garbage that is longer than a head")
     assert failure.value.fields["offset"] == len(data)
-    with pytest.raises(PhaseFailed, match="something else follows"):
+    with pytest.raises(PhaseFailed, match="other data follows"):
         undone(name, data + b"g")
 
 
 @pytest.mark.parametrize("name", COMPRESS)
 def test_another_format_is_refused_by_its_first_bytes(name):
-    with pytest.raises(PhaseFailed, match="it begins with 61 2c 62") as failure:
+    with pytest.raises(PhaseFailed, match="it starts with 61 2c 62") as failure:
         undone(name, b"a,b\n1,2\n" * 10)
     assert failure.value.fields["offset"] == 0
 
@@ -136,7 +136,7 @@ def test_a_bomb_takes_little_memory_and_stops_at_the_limit(name):
     made = definition(name).build_phase({"max_output": 16 * MIB})
     tracemalloc.start()
     sizes = []
-    with pytest.raises(PhaseFailed, match="max_output, 16,777,216 bytes"):
+    with pytest.raises(PhaseFailed, match="max_output of 16,777,216 bytes"):
         sizes.extend(map(len, made.run(ByteReader([bomb]))))
     assert tracemalloc.get_traced_memory()[1] < 14 * MIB
     tracemalloc.stop()
@@ -176,7 +176,7 @@ def test_zstd_of_all_kinds_of_blocks_and_frames():
             assert undone("Zstd", whole + skippable + whole, 10_001) == data * 2
     streamed = zstandard.ZstdCompressor().compressobj()
     assert undone("Zstd", streamed.compress(data) + streamed.flush()) == data
-    with pytest.raises(PhaseFailed, match="cut off"):
+    with pytest.raises(PhaseFailed, match="truncated"):
         undone("Zstd", b"\x53\x2a\x4d\x18" + (70_000).to_bytes(4, "little") + bytes(100))
 
 
@@ -204,5 +204,5 @@ def test_names_are_known_in_any_case_and_lzo_is_refused():
     assert definition("nothing") is None
     with pytest.raises(LoadRefused, match="ZSTD or LZ4"):
         definition("LZO")
-    with pytest.raises(LoadRefused, match="1 or more"):
+    with pytest.raises(LoadRefused, match="1 byte or more"):
         definition("GZip").build_phase({"max_output": 0})

@@ -42,10 +42,10 @@ def test_it_finds_the_name_of_its_node():
 @pytest.mark.parametrize(
     ("cmd", "said"),
     [
-        ("cat; exit 3", r"the command ended with 3 \(cat; exit 3\)"),
-        ("cat; echo oh no >&2", "ended with 0 and said: oh no"),
+        ("cat; exit 3", r"the command exited with status 3 \(cat; exit 3\)"),
+        ("cat; echo oh no >&2", "exited with status 0 and wrote: oh no"),
         ("exec kill -9 $$", "was killed by signal 9"),
-        ("no-such-command-here", "ended with 127 and said: .*not found"),
+        ("no-such-command-here", "exited with status 127 and wrote: .*not found"),
     ],
 )
 def test_a_failing_or_complaining_command_fails_the_filter(cmd, said):

@@ -93,14 +93,14 @@ def test_a_character_that_is_incomplete_at_the_end_is_located(encoding, data, mi
 
 def test_what_the_new_encoding_does_not_have_is_named():
     with pytest.raises(
-        PhaseFailed, match=r"'雪' \(U\+96EA\), character 1 .* behind byte 5.* iso8859-1"
+        PhaseFailed, match=r"'雪' \(U\+96EA\), character 1 after byte 5.* iso8859-1"
     ):
         converted("abcdef雪".encode(), 5, from_encoding="UTF-8", to_encoding="ISO-8859-1")
 
 
 @pytest.mark.parametrize("name", ["", "KLINGON", "rot13", "base64", "idna-nothing"])
 def test_unknown_encodings_are_refused(name):
-    with pytest.raises(LoadRefused, match="no known encoding"):
+    with pytest.raises(LoadRefused, match="unknown encoding"):
         definition("Iconverter").build_phase({"from_encoding": name})
 
 

@@ -192,12 +192,15 @@ def test_topics_partitions_and_offsets_that_are_not_there(kafka):
         ({"on_gap": "skip"}, "report or fail"),
         ({"zero_length": "drop"}, "skip or keep"),
         ({"executionparallelism": 0}, "1 or more"),
-        ({"kafka_conf": "{", "fail_on_conf_parse_error": True}, "kafka_conf is neither"),
+        (
+            {"kafka_conf": "{", "fail_on_conf_parse_error": True},
+            "invalid kafka_conf: expected a JSON",
+        ),
         (
             {"kafka_conf_secret": "pw", "fail_on_conf_parse_error": True},
-            "kafka_conf_secret is neither",
+            "invalid kafka_conf_secret: expected",
         ),
-        ({"stream": "t|*|0|9"}, "of one partition, not of all"),
+        ({"stream": "t|*|0|9"}, "an end offset requires a partition"),
     ],
 )
 def test_parameters_that_mean_nothing_are_refused(parameters, reason):

@@ -78,11 +78,11 @@ def test_what_matches_nothing_is_an_error(folder, pattern):
 
 def test_folders_pipes_and_other_hosts_are_refused(folder):
     os.mkfifo(folder / "pipe")
-    with pytest.raises(PhaseFailed, match=r"is a folder; .*/deep/\* are its files"):
+    with pytest.raises(PhaseFailed, match=r"is a folder\. .*/deep/\*"):
         list_files(f"{folder}/deep")
     with pytest.raises(PhaseFailed, match="not a regular file"):
         list_files(f"{folder}/pipe")
-    with pytest.raises(PhaseFailed, match="has no host"):
+    with pytest.raises(PhaseFailed, match="must not have a host"):
         list_files("file://elsewhere/a.csv")
     with pytest.raises(PhaseFailed, match="no path"):
         FileGlobSource().files()

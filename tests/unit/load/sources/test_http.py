@@ -117,7 +117,7 @@ def test_another_mark_is_a_changed_file(server):
 def test_what_is_not_there_is_an_error(server):
     with pytest.raises(PhaseFailed, match="no file matches"):
         list_files(f"{server.url}/missing")
-    with pytest.raises(PhaseFailed, match="answers 403"):
+    with pytest.raises(PhaseFailed, match="returned 403"):
         list_files(f"{server.url}/forbidden")
     with pytest.raises(PhaseFailed, match=r"http://127\.0\.0\.1:1/x"):
         list_files("http://127.0.0.1:1/x")
