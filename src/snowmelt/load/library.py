@@ -194,9 +194,6 @@ class _LibraryFileLoader(Loader):
         self._files = files
         self._code = b"" if file is None else files[file]
 
-    def create_module(self, spec: ModuleSpec) -> None:
-        """Use Python's default module creation."""
-
     def exec_module(self, module: ModuleType) -> None:
         """Run the file, if the module has one."""
         module.__dict__["__builtins__"] = _make_library_builtins(self._root)

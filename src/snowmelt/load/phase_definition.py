@@ -1,20 +1,18 @@
 """Definitions of sources, filters and parsers: their parameters and how they are built.
 
-`define_parser` makes a definition from a dataclass whose fields are the parameters.
+`define_phase` makes a definition from a dataclass whose fields are the parameters.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from snowmelt.errors import LoadRefused
-
-if TYPE_CHECKING:
-    from snowmelt.load.phase_protocols import Parser, RecordParser
+from snowmelt.errors import LoadRefused, MissingExtra
 
 Phase = TypeVar("Phase")
 
@@ -60,19 +58,16 @@ class PhaseDefinition(Generic[Phase]):
         for name, value in arguments.items():
             parameter = known.get(name.lower())
             if parameter is None:
-                self._raise_parameters_rejected(
-                    f"unknown parameter {name}. Valid parameters: {self._format_parameter_names()}"
-                )
-            elif parameter.name in values:
-                self._raise_parameters_rejected(f"parameter {parameter.name} is given twice")
-            elif value is not None:
+                names = ", ".join(parameter.name for parameter in self.parameters) or "none"
+                raise self._make_error(f"unknown parameter {name}. Valid parameters: {names}")
+            if parameter.name in values:
+                raise self._make_error(f"parameter {parameter.name} is given twice")
+            if value is not None:
                 values[parameter.name] = self._convert_value(parameter, value)
         for parameter in self.parameters:
             if parameter.required and parameter.name not in values:
-                self._raise_parameters_rejected(
-                    f"missing parameter {parameter.name}, expected "
-                    f"{_TYPE_DESCRIPTIONS[parameter.kind]}"
-                )
+                expected = _TYPE_DESCRIPTIONS[parameter.kind]
+                raise self._make_error(f"missing parameter {parameter.name}, expected {expected}")
         return self.make(**values)
 
     def compute_planned_values(self, arguments: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
@@ -93,27 +88,24 @@ class PhaseDefinition(Generic[Phase]):
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if type(value) is not kind:
-            self._raise_parameters_rejected(
+            raise self._make_error(
                 f"invalid parameter {parameter.name}: expected {_TYPE_DESCRIPTIONS[kind]}, "
                 f"got {value!r}"
             )
         return value
 
-    def _format_parameter_names(self) -> str:
-        return ", ".join(parameter.name for parameter in self.parameters) or "none"
-
-    def _raise_parameters_rejected(self, reason: str) -> None:
-        raise LoadRefused(what=self.name, reason=reason)
+    def _make_error(self, reason: str) -> LoadRefused:
+        return LoadRefused(what=self.name, reason=reason)
 
 
 _PARAMETER_TYPES: dict[str, type] = {kind.__name__: kind for kind in (str, int, float, bool)}
 _PARAMETER_TYPES["dt.timedelta"] = dt.timedelta
 
 
-def define_parser(
-    name: str, options_class: type[Any], make: Callable[[Any], Parser | RecordParser]
-) -> PhaseDefinition[Parser | RecordParser]:
-    """Return the definition of a parser whose parameters are the fields of `options_class`.
+def define_phase(
+    name: str, options_class: type[Any], make: Callable[[Any], Phase]
+) -> PhaseDefinition[Phase]:
+    """Return the definition of a phase whose parameters are the fields of `options_class`.
 
     The annotation of a field is a key of `_PARAMETER_TYPES`, optionally followed by `| None`.
     """
@@ -125,8 +117,38 @@ def define_parser(
         )
         for field in dataclasses.fields(options_class)
     )
+    return PhaseDefinition(name, lambda **values: make(options_class(**values)), parameters)
 
-    def built(**values: object) -> Parser | RecordParser:
-        return make(options_class(**values))
 
-    return PhaseDefinition(name, built, parameters)
+def import_definition(
+    kind: str,
+    name: str,
+    locations: Mapping[str, tuple[str, str]],
+    aliases: Mapping[str, str],
+    extra: str = "load",
+) -> PhaseDefinition[Any] | None:
+    """Import the definition of a built-in phase; return None if the name is unknown.
+
+    Args:
+        kind: "Source" or "Filter", for messages.
+        name: Case-insensitive name.
+        locations: Module and variable of each definition.
+        aliases: Further names, in lower case.
+        extra: The extra of Snowmelt that installs optional packages.
+
+    Raises:
+        MissingExtra: If an optional package is not installed.
+    """
+    lower = name.lower()
+    lower = aliases.get(lower, lower)
+    location = next((each for known, each in locations.items() if known.lower() == lower), None)
+    if location is None:
+        return None
+    try:
+        module = importlib.import_module(location[0])
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("snowmelt"):
+            raise
+        raise MissingExtra(what=f"{kind} {name}", package=error.name, extra=extra) from None
+    definition: PhaseDefinition[Any] = getattr(module, location[1])
+    return definition

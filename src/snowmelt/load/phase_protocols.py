@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from snowmelt.load.portion import InputFile, Portion
@@ -81,6 +82,16 @@ class ParsedBatch:
 
 # A batch of whole records, none of them null. A record may be empty.
 Records: TypeAlias = pa.BinaryArray
+
+
+def join_records(records: Records) -> bytes:
+    """Return the bytes of records without their boundaries."""
+    size = records.total_values_length
+    if not size:
+        return b""
+    offsets = np.frombuffer(records.buffers()[1], dtype=np.int32)
+    data: bytes = records.buffers()[2].slice(int(offsets[records.offset]), size).to_pybytes()
+    return data
 
 
 class ByteReader:

@@ -19,7 +19,6 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar, cast
 
-import numpy as np
 import pyarrow as pa
 
 from snowmelt.errors import (
@@ -37,9 +36,9 @@ from snowmelt.load.phase_protocols import (
     Parser,
     RecordFilter,
     RecordParser,
-    Records,
     RecordSource,
     Source,
+    join_records,
 )
 from snowmelt.load.phase_registry import LoadFunctions
 from snowmelt.load.portion import Portion
@@ -336,30 +335,13 @@ class StepOutput(Generic[Item]):
         return self._locator.make_failure(self._step, error, read, is_file_offset=of_file)
 
 
-def count_record_bytes(records: Records) -> int:
-    """Return the number of bytes in a batch of records."""
-    if not len(records):
-        return 0
-    offsets = np.frombuffer(records.buffers()[1], dtype=np.int32)
-    return int(offsets[records.offset + len(records)] - offsets[records.offset])
-
-
-def iter_record_bytes(records: Iterator[Records]) -> Iterator[bytes]:
-    """Yield the bytes of records without their boundaries."""
-    for batch in records:
-        if size := count_record_bytes(batch):
-            offsets = np.frombuffer(batch.buffers()[1], dtype=np.int32)
-            start = int(offsets[batch.offset])
-            yield batch.buffers()[2].slice(start, size).to_pybytes()
-
-
 def _count_item_bytes(item: object) -> int:
     if isinstance(item, bytes):
         return len(item)
     if isinstance(item, pa.BinaryArray):
         if item.null_count:
             raise TypeError("a record is null; expected empty bytes")
-        return count_record_bytes(item)
+        return item.total_values_length
     if hasattr(item, "rows"):
         return 0
     raise TypeError(f"expected bytes or records, got {type(item).__name__}")
@@ -515,7 +497,7 @@ class PortionRun:
     ) -> ByteReader:
         """Return a reader of a step's output, with prefetching if the step profits from it."""
         if has_record_output:
-            return ByteReader(iter_record_bytes(iter(output)))
+            return ByteReader(map(join_records, output))
         if not getattr(phase, "overlaps", False) or (os.cpu_count() or 1) < 2:
             return ByteReader(output)
         ahead = Prefetcher(output)

@@ -9,29 +9,28 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from snowmelt.errors import LoadRefused, MissingExtra
-from snowmelt.load.phase_definition import PhaseDefinition
+from snowmelt.errors import LoadRefused
+from snowmelt.load.phase_definition import PhaseDefinition, import_definition
 
 if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import Filter, RecordFilter
 
 # Module, and the definition's name in it.
 _FILTER_LOCATIONS = {
-    "GZip": ("decompression", "GZIP"),
-    "BZip": ("decompression", "BZIP"),
-    "Zstd": ("zstd", "ZSTD"),
-    "Lz4": ("decompression", "LZ4"),
-    "Xz": ("decompression", "XZ"),
-    "Iconverter": ("text_filters", "ICONVERTER"),
-    "StripBom": ("text_filters", "STRIP_BOM"),
-    "SearchAndReplace": ("text_filters", "SEARCH_AND_REPLACE"),
-    "LineEndings": ("text_filters", "LINE_ENDINGS"),
-    "ExternalCommand": ("external_command", "EXTERNAL_COMMAND"),
-    "KafkaInsertDelimiters": ("kafka_messages", "KAFKA_INSERT_DELIMITERS"),
-    "KafkaInsertLengths": ("kafka_messages", "KAFKA_INSERT_LENGTHS"),
+    "GZip": ("snowmelt.load.filters.decompression", "GZIP"),
+    "BZip": ("snowmelt.load.filters.decompression", "BZIP"),
+    "Zstd": ("snowmelt.load.filters.zstd", "ZSTD"),
+    "Lz4": ("snowmelt.load.filters.decompression", "LZ4"),
+    "Xz": ("snowmelt.load.filters.decompression", "XZ"),
+    "Iconverter": ("snowmelt.load.filters.text_filters", "ICONVERTER"),
+    "StripBom": ("snowmelt.load.filters.text_filters", "STRIP_BOM"),
+    "SearchAndReplace": ("snowmelt.load.filters.text_filters", "SEARCH_AND_REPLACE"),
+    "LineEndings": ("snowmelt.load.filters.text_filters", "LINE_ENDINGS"),
+    "ExternalCommand": ("snowmelt.load.filters.external_command", "EXTERNAL_COMMAND"),
+    "KafkaInsertDelimiters": ("snowmelt.load.filters.kafka_messages", "KAFKA_INSERT_DELIMITERS"),
+    "KafkaInsertLengths": ("snowmelt.load.filters.kafka_messages", "KAFKA_INSERT_LENGTHS"),
 }
 NAMES = tuple(_FILTER_LOCATIONS)
 # A misspelling in Vertica's manuals, and common names of formats.
@@ -49,18 +48,7 @@ def definition(name: str) -> PhaseDefinition[Filter | RecordFilter] | None:
         LoadRefused: If the filter is LZO, which is not supported.
         MissingExtra: If the filter needs a package that is not installed.
     """
-    lower = name.lower()
-    if lower == "lzo":
+    if name.lower() == "lzo":
         reason = "LZO is not supported. Use ZSTD or LZ4, or pipe through ExternalCommand"
         raise LoadRefused(what=name, reason=reason)
-    known = {each.lower(): place for each, place in _FILTER_LOCATIONS.items()}
-    if (place := known.get(_ALIASES.get(lower, lower))) is None:
-        return None
-    module_name, attribute = place
-    try:
-        module = importlib.import_module(f"snowmelt.load.filters.{module_name}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("snowmelt"):
-            raise
-        raise MissingExtra(what=f"Filter {name}", package=error.name, extra="load") from None
-    return cast("PhaseDefinition[Filter | RecordFilter]", getattr(module, attribute))
+    return import_definition("Filter", name, _FILTER_LOCATIONS, _ALIASES)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from snowmelt.errors import LoadRefused
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
-from snowmelt.load.phase_protocols import Records
+from snowmelt.load.phase_protocols import Records, join_records
 
 _LENGTH_BYTES = 4
 
@@ -41,7 +41,7 @@ class KafkaInsertDelimiters:
             if not len(batch):
                 continue
             order = (empty, batch) if self._between else (batch, empty)
-            data = _concatenate_values(pc.binary_join_element_wise(*order, delimiter))
+            data = join_records(pc.binary_join_element_wise(*order, delimiter))
             yield data[len(self._delimiter) :] if first else data
             first = False
 
@@ -61,14 +61,7 @@ class KafkaInsertLengths:
             offsets = np.arange(0, _LENGTH_BYTES * (count + 1), _LENGTH_BYTES, dtype=np.int32)
             buffers = [None, pa.py_buffer(offsets), pa.py_buffer(lengths)]
             before = pa.Array.from_buffers(pa.binary(), count, buffers)
-            yield _concatenate_values(pc.binary_join_element_wise(before, batch, pa.scalar(b"")))
-
-
-def _concatenate_values(joined: pa.BinaryArray) -> bytes:
-    offsets = np.frombuffer(joined.buffers()[1], dtype=np.int32)
-    start, end = offsets[joined.offset], offsets[joined.offset + len(joined)]
-    data: bytes = joined.buffers()[2][int(start) : int(end)].to_pybytes()
-    return data
+            yield join_records(pc.binary_join_element_wise(before, batch, pa.scalar(b"")))
 
 
 KAFKA_INSERT_DELIMITERS = PhaseDefinition(

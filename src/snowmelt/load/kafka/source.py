@@ -25,7 +25,7 @@ from snowmelt.load.kafka.partition_ranges_and_results import (
     PartitionRange,
     parse_partition_ranges,
 )
-from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
+from snowmelt.load.phase_definition import define_phase
 from snowmelt.load.phase_protocols import Records
 from snowmelt.load.portion import InputFile, Portion
 
@@ -221,27 +221,4 @@ def _to_seconds(interval: dt.timedelta | None) -> float | None:
     return None if interval is None else interval.total_seconds()
 
 
-def _make_kafka_source(**given: object) -> KafkaSource:
-    return KafkaSource(KafkaSourceOptions(**given))  # type: ignore[arg-type]
-
-
-_PARAMETER_TYPES = {
-    "stream": str,
-    "brokers": str,
-    "duration": dt.timedelta,
-    "stop_on_eof": bool,
-    "eof_timeout": dt.timedelta,
-    "executionparallelism": int,
-    "group_id": str,
-    "kafka_conf": str,
-    "kafka_topic_conf": str,
-    "kafka_conf_secret": str,
-    "fail_on_conf_parse_error": bool,
-    "on_gap": str,
-    "zero_length": str,
-}
-KAFKA_SOURCE = PhaseDefinition(
-    "KafkaSource",
-    _make_kafka_source,
-    tuple(PhaseParameter(name, kind, name == "stream") for name, kind in _PARAMETER_TYPES.items()),
-)
+KAFKA_SOURCE = define_phase("KafkaSource", KafkaSourceOptions, KafkaSource)

@@ -53,7 +53,7 @@ NAMES: tuple[str, ...] = (*_PARSER_LOCATIONS, *_SHORT_NAMES)
 
 def definition(name: str) -> PhaseDefinition[Any] | None:
     """Return the parser of this name; None if there is none."""
-    from snowmelt.load.phase_definition import define_parser
+    from snowmelt.load.phase_definition import define_phase
 
     wanted = name.upper()
     found = _PARSER_LOCATIONS.get(_SHORT_NAMES.get(wanted, wanted))
@@ -66,4 +66,4 @@ def definition(name: str) -> PhaseDefinition[Any] | None:
         make = getattr(import_module(f"{__name__}.{place}"), called)
     else:
         make = chosen.parser
-    return define_parser(wanted, chosen, make)
+    return define_phase(wanted, chosen, make)

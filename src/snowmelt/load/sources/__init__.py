@@ -7,11 +7,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from snowmelt.errors import MissingExtra
-from snowmelt.load.phase_definition import PhaseDefinition
+from snowmelt.load.phase_definition import PhaseDefinition, import_definition
 
 if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import Source
@@ -33,16 +31,5 @@ def definition(name: str) -> PhaseDefinition[Source] | None:
     Raises:
         MissingExtra: If the source needs a package that is not installed.
     """
-    lower = name.lower()
-    known = {each.lower(): place for each, place in _SOURCE_LOCATIONS.items()}
-    if (place := known.get(_ALIASES.get(lower, lower))) is None:
-        return None
-    module_name, attribute = place
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("snowmelt"):
-            raise
-        extra = "kafka" if lower == "kafkasource" else "load"
-        raise MissingExtra(what=f"Source {name}", package=error.name, extra=extra) from None
-    return cast("PhaseDefinition[Source]", getattr(module, attribute))
+    extra = "kafka" if name.lower() == "kafkasource" else "load"
+    return import_definition("Source", name, _SOURCE_LOCATIONS, _ALIASES, extra)

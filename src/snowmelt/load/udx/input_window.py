@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 
+from snowmelt.load.phase_protocols import ByteReader, Records, join_records
 from snowmelt.load.udx.vertica_sdk.bases import InputState
 from snowmelt.load.udx.vertica_sdk.buffers import InputBuffer, LengthBuffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from snowmelt.load.phase_protocols import ByteReader, Records
 
 
 class InputLimitExceeded(Exception):
@@ -176,15 +176,8 @@ class RecordWindow(InputWindow):
             if batch is None:
                 self._state = InputState.END_OF_FILE
                 break
-            offsets = batch.buffers()[1]
-            ends = np.zeros(1, dtype=np.int32)
-            if len(batch) and offsets is not None:
-                ends = np.frombuffer(offsets, dtype=np.int32)[batch.offset :][: len(batch) + 1]
-            data = batch.buffers()[2]
-            size = int(ends[-1] - ends[0])
-            if size:
-                pieces.append(data.slice(int(ends[0]), size).to_pybytes())
-            lengths.append(np.diff(ends).astype(np.uint32))
-            total += max(size, len(batch))
+            pieces.append(join_records(batch))
+            lengths.append(pc.binary_length(batch).to_numpy().astype(np.uint32))
+            total += max(len(pieces[-1]), len(batch))
         self.lengths.append(np.concatenate([*lengths, np.zeros(0, dtype=np.uint32)]))
         self._append_to_buffer(pieces)

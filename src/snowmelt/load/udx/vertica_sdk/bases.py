@@ -248,44 +248,7 @@ class SourceFactory(UDXFactory):
         return UDXType.LOAD_SOURCE
 
 
-# Classes of query functions. Loads do not call them.
-
-
-class BlockReader:
-    """Arguments of a scalar function."""
-
-
-class BlockWriter:
-    """Results of a scalar function."""
-
-
-class PartitionReader(BlockReader):
-    """Rows that a transform function reads."""
-
-
-class PartitionWriter(BlockWriter):
-    """Rows that a transform function writes."""
-
-
-class ScalarFunction(UDXObject):
-    """One value from each row."""
-
-
-class ScalarFunctionFactory(UDXFactory):
-    """Creator of scalar functions."""
-
-
-class TransformFunction(UDXObject):
-    """Rows from rows."""
-
-
-class TransformFunctionFactory(UDXFactory):
-    """Creator of transform functions."""
-
-
-class TransformFunctionPhase:
-    """One step of a transform function."""
-
-
-class MultiPhaseTransformFunctionFactory(UDXFactory):
-    """Creator of transform functions with several steps."""
+# Names of query functions, which loads do not call.
+BlockReader = BlockWriter = PartitionReader = PartitionWriter = UDXObject
+ScalarFunction = TransformFunction = TransformFunctionPhase = UDXObject
+ScalarFunctionFactory = TransformFunctionFactory = MultiPhaseTransformFunctionFactory = UDXFactory
