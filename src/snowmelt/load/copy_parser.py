@@ -245,9 +245,10 @@ def _parse_options_of_column(
     """Parse the options that follow and add them to `base_options`."""
     found: dict[str, Any] = {}
     while True:
-        token, value = cursor.current, None
+        token = cursor.current
+        value: str | bool = True
         if cursor.accept("ENFORCELENGTH"):
-            name, value = "enforce_length", True
+            name = "enforce_length"
         elif cursor.accept("NO", "ESCAPE"):
             name, value = "escape", ""
         elif cursor.accept_one_of(*_COLUMN_TEXT_OPTIONS) is not None:

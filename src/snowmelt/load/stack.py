@@ -341,7 +341,8 @@ def _count_item_bytes(item: object) -> int:
     if isinstance(item, pa.BinaryArray):
         if item.null_count:
             raise TypeError("a record is null; expected empty bytes")
-        return item.total_values_length
+        size: int = item.total_values_length
+        return size
     if hasattr(item, "rows"):
         return 0
     raise TypeError(f"expected bytes or records, got {type(item).__name__}")

@@ -1,8 +1,6 @@
 """Built-in sources by name: files, URLs, standard input and Kafka.
 
-`files`: paths, globs and URLs, files of this machine, and standard input, saved to a file first.
-`object_store`: objects of stores, such as `s3://bucket/path`.
-`http`: files by HTTP and HTTPS.
+`files`: local files, HTTP, objects of stores, and standard input.
 """
 
 from __future__ import annotations

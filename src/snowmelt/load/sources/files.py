@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fnmatch
+import functools
 import glob
 import os
+import re
 import shutil
 import stat
 import sys
@@ -15,13 +18,16 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from snowmelt.errors import PhaseFailed
+import httpx
+
+from snowmelt.clock import SystemClock
+from snowmelt.errors import ObjectChanged, ObjectMissing, PhaseFailed, SnowmeltError
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 from snowmelt.load.portion import InputFile, Portion
-from snowmelt.load.sources import http, object_store
+from snowmelt.storage.store import ObjectInfo, Store
+from snowmelt.storage.store_factory import open_store
 
 _READ_BYTES = 1024 * 1024
-_COPY_BUFFER_BYTES = 1024 * 1024
 
 
 class FileGlobSource:
@@ -76,8 +82,9 @@ def _choose_functions(
     scheme = path.partition("://")[0].lower() if "://" in path else "file"
     if scheme == "file":
         return _find_local, _read_local
-    module = http if scheme in {"http", "https"} else object_store
-    return module.find, module.read
+    if scheme in {"http", "https"}:
+        return _find_by_http, _read_by_http
+    return _find_objects, _read_object
 
 
 FILE = PhaseDefinition(
@@ -172,7 +179,7 @@ class SpooledStdinSource:
             atexit.register(self.close)
             path = Path(self._folder, "stdin")
             with path.open("xb") as file:
-                shutil.copyfileobj(self._stream or sys.stdin.buffer, file, _COPY_BUFFER_BYTES)
+                shutil.copyfileobj(self._stream or sys.stdin.buffer, file, _READ_BYTES)
             return (InputFile(str(path), path.stat().st_size),)
         except OSError as error:
             self.close()
@@ -196,3 +203,201 @@ class SpooledStdinSource:
 
 
 STDIN = PhaseDefinition("Stdin", SpooledStdinSource, (PhaseParameter("spool", str),))
+
+
+# --- HTTP: range requests and version tags if the server supports them.
+
+# Limit per operation. There is no total limit, because files may be large.
+_TIMEOUT = httpx.Timeout(60.0)
+_RETRY_DELAYS_S = (0.12, 0.36, 1.08)
+_CLOCK = SystemClock()
+
+
+def _find_by_http(path: str) -> Sequence[InputFile]:
+    """Return the file with its version tag, and its size if the server supports ranges.
+
+    Raises:
+        PhaseFailed: If the server does not answer, or returns an error.
+    """
+    try:
+        with _open_response("HEAD", path) as answer:
+            pass
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise PhaseFailed(reason=f"{path}: {error}") from error
+    if answer.status_code in {404, 410}:
+        return ()
+    # The server does not support HEAD: reading finds out if the file exists.
+    if answer.status_code in {405, 501}:
+        return (InputFile(path),)
+    if answer.is_error:
+        raise PhaseFailed(reason=f"{path}: the server returned {answer.status_code}")
+    length = answer.headers.get("content-length", "")
+    ranges = answer.headers.get("accept-ranges", "").lower() == "bytes"
+    size = int(length) if ranges and length.isdecimal() else None
+    return (InputFile(path, size, _make_response_tag(answer)),)
+
+
+def _read_by_http(portion: Portion) -> Iterator[bytes]:
+    """Yield the bytes from the portion's offset. Resume after connection errors.
+
+    Raises:
+        PhaseFailed: If the file cannot be read, or has changed since it was listed.
+    """
+    offset, failed = portion.offset, 0
+    while True:
+        try:
+            for piece in _stream_response(portion.file, offset):
+                offset, failed = offset + len(piece), 0
+                yield piece
+        except httpx.HTTPError as error:
+            if failed == len(_RETRY_DELAYS_S) or None in {portion.file.size, portion.file.tag}:
+                reason = f"{portion.file.path}: {str(error) or type(error).__name__}"
+                raise PhaseFailed(reason=reason, offset=offset) from error
+            _CLOCK.sleep(_RETRY_DELAYS_S[failed])
+            failed += 1
+        else:
+            break
+    if portion.file.size is not None and offset < portion.file.size:
+        reason = f"{portion.file.path} ends at byte {offset} of {portion.file.size}"
+        raise PhaseFailed(reason=reason, offset=offset)
+
+
+def _stream_response(file: InputFile, offset: int) -> Iterator[bytes]:
+    if file.size is not None and offset >= file.size:
+        return
+    with _open_response("GET", file.path, offset) as answer:
+        if file.tag is not None and answer.is_success and _make_response_tag(answer) != file.tag:
+            raise PhaseFailed(reason=f"{file.path} has changed since the load began")
+        if answer.status_code != (206 if offset else 200):
+            reason = f"{file.path}: the server returned {answer.status_code}"
+            raise PhaseFailed(reason=reason, offset=offset)
+        yield from answer.iter_raw()
+
+
+def _open_response(
+    method: str, url: str, offset: int = 0
+) -> contextlib.AbstractContextManager[httpx.Response]:
+    # Without `identity`, servers may compress the transfer, which breaks offsets.
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={offset}-"} if offset else {})
+    return httpx.stream(
+        method,
+        url,
+        headers=headers,
+        timeout=_TIMEOUT,
+        follow_redirects=True,
+        verify=_make_tls_context(),
+    )
+
+
+# Cached, because reading the CA certificates takes as long as loading a small file.
+_make_tls_context = functools.cache(httpx.create_ssl_context)
+
+
+def _make_response_tag(response: httpx.Response) -> str | None:
+    mark = response.headers.get("etag") or response.headers.get("last-modified")
+    return str(mark) if mark else None
+
+
+# --- Objects of stores.
+
+_GLOB_CHARACTERS = re.compile(r"[*?[]")
+
+
+def _find_objects(path: str) -> Sequence[InputFile]:
+    """List the object at a URL, or those that a glob matches, sorted by name.
+
+    Raises:
+        PhaseFailed: If the store cannot be opened, or fails.
+    """
+    root, key = _split_url(path)
+    with _translating_errors(path):
+        return list_store_files(open_store(root), root, key)
+
+
+def list_store_files(store: Store, root: str, key: str) -> Sequence[InputFile]:
+    """List the objects of a store that a key or glob matches, sorted by name.
+
+    `root` is the URL of the store.
+    """
+    if not _GLOB_CHARACTERS.search(key):
+        info = store.head(key)
+        return () if info is None else (_make_input_file(root, info),)
+    parts = key.split("/")
+    fixed = next(n for n, part in enumerate(parts) if _GLOB_CHARACTERS.search(part))
+    found = [
+        info
+        for info in store.list("/".join(parts[:fixed]))
+        if _matches_glob(parts, info.path.split("/"))
+    ]
+    return [_make_input_file(root, info) for info in sorted(found, key=lambda info: info.path)]
+
+
+def _read_object(portion: Portion) -> Iterator[bytes]:
+    """Yield the bytes from the portion's offset to the end of the object.
+
+    Raises:
+        PhaseFailed: If the object cannot be read, or has changed since it was listed.
+    """
+    root, key = _split_url(portion.file.path)
+    with _translating_errors(portion.file.path):
+        yield from read_from_store(open_store(root), key, portion)
+
+
+def read_from_store(store: Store, key: str, portion: Portion) -> Iterator[bytes]:
+    """Yield the bytes of a portion from one store.
+
+    Raises:
+        ObjectChanged: If the object has changed since it was listed.
+        ObjectMissing: If the object does not exist.
+    """
+    with contextlib.closing(store.open(key)) as opened:
+        if portion.file.tag not in {None, _make_object_tag(opened.info)}:
+            raise ObjectChanged(key=key)
+        yield from opened.read_blocks(portion.offset)
+
+
+def _split_url(path: str) -> tuple[str, str]:
+    scheme, _, rest = path.partition("://")
+    host, _, key = rest.partition("/")
+    if not key:
+        raise PhaseFailed(
+            reason=f"{path} has no object key. For all objects, use {path.rstrip('/')}/*"
+        )
+    return f"{scheme}://{host}", key
+
+
+def _matches_glob(pattern_parts: Sequence[str], path_parts: Sequence[str]) -> bool:
+    """Return True on a match. As in local globs, only `.…` matches names that start with a dot."""
+    if not pattern_parts or not path_parts:
+        return not pattern_parts and not path_parts
+    first, rest = pattern_parts[0], pattern_parts[1:]
+    if first == "**":
+        shown = next((n for n, name in enumerate(path_parts) if name[0] == "."), len(path_parts))
+        return any(_matches_glob(rest, path_parts[n:]) for n in range(shown + 1))
+    if path_parts[0].startswith(".") and not first.startswith("."):
+        return False
+    return fnmatch.fnmatchcase(path_parts[0], first) and _matches_glob(rest, path_parts[1:])
+
+
+def _make_input_file(root: str, info: ObjectInfo) -> InputFile:
+    return InputFile(f"{root}/{info.path}", info.size, _make_object_tag(info))
+
+
+def _make_object_tag(info: ObjectInfo) -> str:
+    return info.etag or f"{info.modified_at.timestamp():.6f}-{info.size:x}"
+
+
+@contextlib.contextmanager
+def _translating_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except PhaseFailed:
+        raise
+    except ObjectChanged as error:
+        raise PhaseFailed(reason=f"{path} has changed since the load began") from error
+    except ObjectMissing as error:
+        raise PhaseFailed(reason=f"{path} was deleted") from error
+    except SnowmeltError as error:
+        # Prefer the field without the object's name, because the path precedes it.
+        reason = error.fields.get("cause") or error.fields.get("reason", error)
+        raise PhaseFailed(reason=f"{path}: {reason}") from error

@@ -88,7 +88,9 @@ def test_what_is_no_filter_is_refused():
     ):
         with pytest.raises(LoadRefused, match=reason):
             build(name)
-    with pytest.raises(LoadRefused, match=r"unknown parameter tims\. Valid parameters: times, mark"):
+    with pytest.raises(
+        LoadRefused, match=r"unknown parameter tims\. Valid parameters: times, mark"
+    ):
         build("Repeat", tims=3)
 
 

@@ -7,8 +7,7 @@ from obstore.store import MemoryStore
 
 from snowmelt.errors import ObjectChanged, PhaseFailed
 from snowmelt.load.portion import Portion
-from snowmelt.load.sources.files import list_files
-from snowmelt.load.sources.object_store import list_store_files, read_from_store
+from snowmelt.load.sources.files import list_files, list_store_files, read_from_store
 from snowmelt.storage.remote_store import RemoteStore
 
 ROOT = "memory://bucket"
