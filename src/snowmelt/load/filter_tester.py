@@ -183,21 +183,12 @@ def _compare_outputs(
         return None
     offset = None
     if isinstance(expected, bytes) and isinstance(actual, bytes):
-        offset = _find_first_difference(expected, actual)
+        pairs = enumerate(zip(expected, actual, strict=False))
+        end = min(len(expected), len(actual))
+        offset = next((at for at, (one, other) in pairs if one != other), end)
     return OutputDifference(
         chunking.name, is_reused_object, offset, _display_output(expected, offset), _display_output(actual, offset)
     )  # fmt: skip
-
-
-def _find_first_difference(one: bytes, other: bytes) -> int:
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[:middle] == other[:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _display_output(outcome: bytes | PhaseFailed, offset: int | None) -> str:

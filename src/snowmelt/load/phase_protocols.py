@@ -158,15 +158,17 @@ class ByteReader:
         return b""
 
 
-class Source(Protocol):
-    """A source of bytes. The driver and each task build their own."""
-
+class _InputLister(Protocol):
     def files(self) -> Sequence[InputFile]:
         """List the inputs, on the driver.
 
         Raises:
             PhaseFailed: If there is none, or listing fails.
         """
+
+
+class Source(_InputLister, Protocol):
+    """A source of bytes. The driver and each task build their own."""
 
     def read(self, portion: Portion) -> Iterator[bytes]:
         """Yield the bytes of a portion, then those after it, up to the end of the file.
@@ -177,22 +179,11 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class RecordSource(Protocol):
+class RecordSource(_InputLister, Protocol):
     """A source that provides record boundaries."""
 
-    def files(self) -> Sequence[InputFile]:
-        """List the inputs, on the driver.
-
-        Raises:
-            PhaseFailed: If there is none, or listing fails.
-        """
-
     def read_records(self, portion: Portion) -> Iterator[Records]:
-        """Yield the records of a portion.
-
-        Raises:
-            PhaseFailed: If they cannot be read.
-        """
+        """Yield the records of a portion. Raise PhaseFailed if they cannot be read."""
 
 
 @runtime_checkable

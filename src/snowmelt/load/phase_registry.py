@@ -80,11 +80,7 @@ class LoadFunctions:
             )
 
     def find_phase_definition(self, step: LoadStep) -> PhaseDefinition[Any]:
-        """Return the definition of a step.
-
-        Raises:
-            LoadRefused: If the name is unknown.
-        """
+        """Return the definition of a step. Raise LoadRefused if the name is unknown."""
         function = self._find_user_function(step)
         if function is None:
             found = import_module(_BUILT_IN_PACKAGES[step.kind]).definition(step.name)

@@ -123,11 +123,7 @@ def check_step_chain(
     filters: Sequence[Filter | RecordFilter],
     parser: Parser | RecordParser,
 ) -> None:
-    """Verify that each step can read the output of the previous one.
-
-    Raises:
-        LoadRefused: If one cannot.
-    """
+    """Raise LoadRefused if a step cannot read the output of the previous one."""
     before = plan.source
     records = isinstance(source, RecordSource)
     for step, each in zip(plan.filters, filters, strict=True):
@@ -155,11 +151,7 @@ def _make_record_input_error(step: LoadStep, before: LoadStep) -> LoadRefused:
 
 
 def check_column_options(plan: StackPlan, parser: Parser | RecordParser) -> None:
-    """Verify that a built-in parser supports the options of single columns.
-
-    Raises:
-        LoadRefused: If the parser would ignore one.
-    """
+    """Raise LoadRefused if a built-in parser would ignore an option of a column."""
     known: frozenset[str] = getattr(parser, "column_marks", frozenset())
     for name, options in plan.target.options.items():
         for mark, written in _FORMAT_OPTION_NAMES.items():
@@ -271,12 +263,7 @@ class StepOutput(Generic[Item]):
         self._checked_items = self._iter_checked_items()
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield the items.
-
-        Raises:
-            LoadFailed: If this step or a previous one failed.
-            LoadCancelled: If the load was cancelled.
-        """
+        """Yield the items; raises as `PortionRun.__iter__`."""
         return self._checked_items
 
     def close(self) -> None:
@@ -352,12 +339,7 @@ class LoadStack:
     """The steps of a load, reused for one portion at a time."""
 
     def __init__(self, plan: StackPlan, functions: LoadFunctions) -> None:
-        """Build the steps.
-
-        Raises:
-            LoadRefused: If a step is unknown, its parameters are invalid, or it cannot read the
-                output of the previous step.
-        """
+        """Build the steps; raises as `run_portion`."""
         self._projector = ColumnProjector(plan)
         self.source = functions.make_phase(plan.source)
         self.filters = [functions.make_phase(step) for step in plan.filters]

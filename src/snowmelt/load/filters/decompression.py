@@ -104,11 +104,7 @@ class Decompressor:
 
 
 def limit_output(slices: Iterator[bytes], name: str, max_bytes: int | None) -> Iterator[bytes]:
-    """Yield slices up to `max_bytes` in total. None: no limit.
-
-    Raises:
-        PhaseFailed: If there are more.
-    """
+    """Yield slices. Raise PhaseFailed after more than `max_bytes` bytes. None: no limit."""
     total = 0
     for piece in slices:
         total += len(piece)

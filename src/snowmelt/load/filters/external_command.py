@@ -50,11 +50,7 @@ class ExternalCommand:
                 os.killpg(group, signal.SIGKILL)
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield the output of the command.
-
-        Raises:
-            PhaseFailed: If the command exits with a nonzero status or writes to standard error.
-        """
+        """Yield the output of the command."""
         with self._running_process() as process:
             error_output = bytearray()
             yield from _exchange_data(process, reader, error_output)

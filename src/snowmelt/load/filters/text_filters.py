@@ -28,12 +28,7 @@ class Iconverter:
         self._to = _find_encoding(to_encoding, "to_encoding")
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield the text in the new encoding.
-
-        Raises:
-            PhaseFailed: If bytes are invalid, the last character is incomplete, or the new encoding
-                does not have a character.
-        """
+        """Yield the text in the new encoding. Invalid or missing characters raise PhaseFailed."""
         decoder = codecs.getincrementaldecoder(self._from)()
         encoder = codecs.getincrementalencoder(self._to)()
         while True:

@@ -47,12 +47,7 @@ class ZstdFilter:
         self._max_output = max_output
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield the decompressed bytes in slices of up to 1 MiB.
-
-        Raises:
-            PhaseFailed: If the input is not zstd, truncated or corrupt, if other data follows, or
-                if the output exceeds `max_output`.
-        """
+        """Yield the decompressed bytes in slices of up to 1 MiB; raises as `Decompressor.run`."""
         pieces = _decompress_frames(_CompressedInput(reader))
         yield from limit_output(pieces, "zstd", self._max_output)
 
@@ -130,11 +125,7 @@ class _CompressedInput:
         return bytes(self._buffer[:size])
 
     def peek_at_least(self, size: int) -> memoryview:
-        """Return the buffered bytes, at least `size`.
-
-        Raises:
-            PhaseFailed: If the input ends earlier.
-        """
+        """Return the buffered bytes, at least `size`. Raise PhaseFailed if the input ends earlier."""
         self._fill(size)
         if len(self._buffer) < size:
             end = self.offset + len(self._buffer)

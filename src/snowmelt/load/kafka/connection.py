@@ -43,11 +43,7 @@ class KafkaConnection:
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def make_consumer(self, on_error: Callable[[ck.KafkaError], None]) -> ck.Consumer:
-        """Return a consumer for manual assignment of partitions and offsets.
-
-        Raises:
-            LoadRefused: If librdkafka rejects a setting.
-        """
+        """Return a consumer for manual assignment. Raise LoadRefused for invalid settings."""
         settings: dict[str, object] = {
             "queued.max.messages.kbytes": _READ_AHEAD_KIB,
             # The end of a partition is reported after this wait.

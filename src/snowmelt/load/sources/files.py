@@ -42,22 +42,14 @@ class FileGlobSource:
         self._paths = tuple(paths)
 
     def files(self) -> Sequence[InputFile]:
-        """List the distinct files. Those of one glob are sorted by name.
-
-        Raises:
-            PhaseFailed: If there is no path, a path matches no file, or a store fails.
-        """
+        """List the distinct files. Those of one glob are sorted by name."""
         if not self._paths:
             raise PhaseFailed(reason="no path is given")
         found = {file.path: file for path in self._paths for file in list_files(path)}
         return tuple(found.values())
 
     def read(self, portion: Portion) -> Iterator[bytes]:
-        """Yield the bytes from the portion's offset to the end of the file.
-
-        Raises:
-            PhaseFailed: If the file cannot be read, or has changed since it was listed.
-        """
+        """Yield the bytes from the portion's offset to the end of the file."""
         return _choose_functions(portion.file.path)[1](portion)
 
 
@@ -168,11 +160,7 @@ class SpooledStdinSource:
         self._folder: str | None = None
 
     def files(self) -> Sequence[InputFile]:
-        """Spool all input, on the driver; return one file.
-
-        Raises:
-            PhaseFailed: If the input cannot be read, or the file cannot be written.
-        """
+        """Spool all input, on the driver; return one file."""
         self.close()
         try:
             self._folder = tempfile.mkdtemp(prefix="snowmelt-stdin-", dir=self._spool)
@@ -186,11 +174,7 @@ class SpooledStdinSource:
             raise PhaseFailed(reason=f"standard input: {error.strerror}") from error
 
     def read(self, portion: Portion) -> Iterator[bytes]:
-        """Yield the bytes from the portion's offset to the end.
-
-        Raises:
-            PhaseFailed: If the file cannot be read.
-        """
+        """Yield the bytes from the portion's offset to the end."""
         return _read_local(portion)
 
     def close(self) -> None:
@@ -214,11 +198,7 @@ _CLOCK = SystemClock()
 
 
 def _find_by_http(path: str) -> Sequence[InputFile]:
-    """Return the file with its version tag, and its size if the server supports ranges.
-
-    Raises:
-        PhaseFailed: If the server does not answer, or returns an error.
-    """
+    """Return the file with its version tag, and its size if the server supports ranges."""
     try:
         with _open_response("HEAD", path) as answer:
             pass
@@ -238,11 +218,7 @@ def _find_by_http(path: str) -> Sequence[InputFile]:
 
 
 def _read_by_http(portion: Portion) -> Iterator[bytes]:
-    """Yield the bytes from the portion's offset. Resume after connection errors.
-
-    Raises:
-        PhaseFailed: If the file cannot be read, or has changed since it was listed.
-    """
+    """Yield the bytes from the portion's offset. Resume after connection errors."""
     offset, failed = portion.offset, 0
     while True:
         try:
@@ -304,11 +280,7 @@ _GLOB_CHARACTERS = re.compile(r"[*?[]")
 
 
 def _find_objects(path: str) -> Sequence[InputFile]:
-    """List the object at a URL, or those that a glob matches, sorted by name.
-
-    Raises:
-        PhaseFailed: If the store cannot be opened, or fails.
-    """
+    """List the object at a URL, or those that a glob matches, sorted by name."""
     root, key = _split_url(path)
     with _translating_errors(path):
         return list_store_files(open_store(root), root, key)
@@ -333,11 +305,7 @@ def list_store_files(store: Store, root: str, key: str) -> Sequence[InputFile]:
 
 
 def _read_object(portion: Portion) -> Iterator[bytes]:
-    """Yield the bytes from the portion's offset to the end of the object.
-
-    Raises:
-        PhaseFailed: If the object cannot be read, or has changed since it was listed.
-    """
+    """Yield the bytes from the portion's offset to the end of the object."""
     root, key = _split_url(portion.file.path)
     with _translating_errors(portion.file.path):
         yield from read_from_store(open_store(root), key, portion)

@@ -24,6 +24,7 @@ from snowmelt.load.udx.instance import (
     CallLoop,
     UdxHost,
     UdxInstance,
+    call_optional,
     describe_user_code_line,
 )
 from snowmelt.load.udx.shared_progress_page import is_ctrl_c
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 def iter_written(
     instance: UdxInstance, method_name: str, roles: Sequence[str], window: InputWindow | None = None
 ) -> Generator[tuple[bytes, NDArray[np.uint32]]]:
-    """Call a method until its stream ends; yield the bytes and record lengths it writes."""
+    """Call a method until its stream ends; yield the bytes and record lengths it writes.
+
+    Raises:
+        PhaseFailed: If user code raises an error, violates the protocol, or stops progressing.
+    """
     host = instance.host
     with instance.running_stream(DESTROY_ROLES):
         output, lengths = OutputBuffer(host.limits.window_bytes), LengthBuffer()
@@ -72,11 +77,7 @@ class UdxFilter:
         self.instance = UdxInstance(host, make)
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield the filtered bytes of one stream.
-
-        Raises:
-            PhaseFailed: If user code raises an error, violates the protocol, or stops progressing.
-        """
+        """Yield the filtered bytes of one stream."""
         window = ByteWindow(reader, self.instance.host.limits)
         stream = iter_written(self.instance, "process", PROCESS_ROLES, window)
         with closing(reader), closing(stream):
@@ -97,16 +98,10 @@ class UdxRecordFilter:
     def __init__(self, byte_filter: UdxFilter) -> None:
         self._byte_filter = byte_filter
         self.cancel = byte_filter.cancel
-        ends = getattr(byte_filter.instance.user_object, "endsSideChannel", None)
-        self.ends_records = callable(ends) and bool(ends())
+        self.ends_records = bool(call_optional(byte_filter.instance.user_object, "endsSideChannel"))
 
     def run_records(self, records: Iterator[Records]) -> Iterator[Records] | Iterator[bytes]:
-        """Yield filtered records, or bytes if `ends_records`.
-
-        Raises:
-            PhaseFailed: If user code raises an error, violates the protocol, or writes lengths
-                whose sum is not the number of bytes.
-        """
+        """Yield filtered records, or bytes if `ends_records`."""
         instance = self._byte_filter.instance
         window = RecordWindow(records, instance.host.limits)
         stream = iter_written(instance, "processWithMetadata", PROCESS_RECORDS_ROLES, window)
@@ -127,7 +122,7 @@ class UdxDualFilter(UdxRecordFilter):
     """A record filter that also has `process`, for input without record boundaries."""
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield the filtered bytes of one stream; raises as `UdxFilter.run`."""
+        """Yield the filtered bytes of one stream."""
         return self._byte_filter.run(reader)
 
 
@@ -172,11 +167,7 @@ class GeneratorFilter:
         self._cancelled = False
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
-        """Yield the filtered bytes of one stream.
-
-        Raises:
-            PhaseFailed: If user code raises an error, or yields anything but bytes.
-        """
+        """Yield the filtered bytes of one stream."""
         with closing(reader):
             for piece in iter_checked_bytes(self._host, iter(self._run(reader)), reader):
                 yield piece

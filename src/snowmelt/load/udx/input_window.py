@@ -78,10 +78,7 @@ class InputWindow:
         self._fetch_input(self._limits.chunk_bytes)
 
     def fetch_more(self, *, made_progress: bool) -> None:
-        """Fetch more input after INPUT_NEEDED.
-
-        Args:
-            made_progress: The last call read something.
+        """Fetch more input after INPUT_NEEDED. `made_progress`: the last call read something.
 
         Raises:
             InputLimitExceeded: If the last call read nothing of a window of `window_bytes`.

@@ -239,6 +239,12 @@ def _match_arguments_to_roles(
     return [roles.index(role if role is not None else next(left)) for role in found]
 
 
+def call_optional(user_object: object, method_name: str) -> Any:
+    """Call a method without arguments. Return None if it does not exist."""
+    method = getattr(user_object, method_name, None)
+    return method() if callable(method) else None
+
+
 def _find_role(name: str, roles: Sequence[str]) -> str | None:
     low = name.lower()
     for role, words in _ROLE_WORDS:

@@ -33,6 +33,7 @@ from snowmelt.load.udx.instance import (
     CallLoop,
     UdxHost,
     UdxInstance,
+    call_optional,
 )
 from snowmelt.load.udx.vertica_sdk.bases import InputState, PhaseStateCode
 from snowmelt.load.udx.vertica_sdk.buffers import InputBuffer, StreamWriter
@@ -149,11 +150,7 @@ class UdxRowBuilder:
     """Collector of the rows and rejects of one stream, in order."""
 
     def __init__(self, target: ParseTarget, types: SizedColumnTypes, host: UdxHost) -> None:
-        """Prepare for a stream.
-
-        Raises:
-            PhaseFailed: If the parser declares a different number of columns than the load has.
-        """
+        """Prepare for a stream. Raise PhaseFailed if the number of columns is wrong."""
         columns = target.schema.columns
         if types.getColumnCount() != len(columns):
             raise PhaseFailed(
@@ -180,12 +177,8 @@ class UdxRowBuilder:
         return self.writer.pending_rows + len(self._rejects)
 
     def add_reject(self, record: object, source: InputBuffer, offset: int) -> None:
-        """Add a rejected record that was read after the input's `offset`.
-
-        Raises:
-            PhaseFailed: If `record` is not a rejected record.
-        """
-        data, reason = _call_getter(record, "getData"), _call_getter(record, "getReason")
+        """Add a rejected record that was read after the input's `offset`."""
+        data, reason = call_optional(record, "getData"), call_optional(record, "getReason")
         if not isinstance(data, (bytes, bytearray, str)) or not isinstance(reason, str):
             raise self._host.make_error(
                 f"it returned REJECT with {record!r}, expected a RejectedRecord", offset=offset
@@ -268,11 +261,6 @@ def _format_value(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     return str(value)
-
-
-def _call_getter(record: object, name: str) -> object:
-    method = getattr(record, name, None)
-    return method() if callable(method) else None
 
 
 def _make_truncations(target: ParseTarget) -> Mapping[str, Callable[[object], object]]:
@@ -409,11 +397,7 @@ class UdxParser(_UdxParserBase):
     def parse(
         self, reader: ByteReader, target: ParseTarget, portion: Portion
     ) -> Iterator[ParsedBatch]:
-        """Yield the rows and rejects of a portion.
-
-        Raises:
-            PhaseFailed: If user code raises an error, violates the protocol, or stops progressing.
-        """
+        """Yield the rows and rejects of a portion."""
         window = self._make_window(reader, target, portion)
         try:
             yield from self._run_stream(window, target, "process", PARSE_ROLES)
@@ -449,11 +433,7 @@ class UdxRecordParser(_UdxParserBase):
     def parse_records(
         self, records: Iterator[Records], target: ParseTarget
     ) -> Iterator[ParsedBatch]:
-        """Yield the rows and rejects of records.
-
-        Raises:
-            PhaseFailed: If user code raises an error, violates the protocol, or stops progressing.
-        """
+        """Yield the rows and rejects of records."""
         window = RecordWindow(records, self._host.limits)
         return self._run_stream(window, target, "processWithMetadata", PARSE_RECORDS_ROLES)
 

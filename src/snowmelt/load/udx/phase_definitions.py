@@ -43,6 +43,7 @@ from snowmelt.load.udx.instance import (
     SETUP_ROLES,
     UdxHost,
     bind_method,
+    call_optional,
     describe_user_code_line,
 )
 from snowmelt.load.udx.parsers import Prepare, UdxDualParser, UdxParser, UdxRecordParser
@@ -82,10 +83,8 @@ def make_filter_definition(
 ) -> PhaseDefinition[Filter | RecordFilter]:
     """Return the definition of a user's filter.
 
-    Args:
-        display_name: Name of the filter in statements and messages.
-        user_object: A factory with `prepare`, a class with `process`, `run` or `run_records`, a
-            generator function of a reader, or a function of bytes.
+    `user_object` is a factory with `prepare`, a class with `process`, `run` or `run_records`, a
+    generator function of a reader, or a function of bytes.
 
     Raises:
         LoadRefused: If `user_object` is none of these.
@@ -131,8 +130,8 @@ def make_parser_definition(
             method = bind_method(factory, "prepareChunker", PARSER_PREPARE_ROLES)
             return method(host.server, _make_column_params(target), context, types)
 
-        splittable = _method_returns_true(factory, "canApportionParser")
-        cuts = _method_returns_true(factory, "isChunkerApportionable")
+        splittable = bool(call_optional(factory, "canApportionParser"))
+        cuts = bool(call_optional(factory, "isChunkerApportionable"))
         parser = _make_udx_parser(host, prepare, splittable=splittable or cuts)
         # A parser that can start within a file finds its records without a chunker.
         chunked = not splittable and _is_defined(factory, "prepareChunker")
@@ -222,7 +221,7 @@ def _make_udx_parser(
         if is_ctrl_c(error):
             raise
         made = None
-    if not _method_returns_true(made, "useSideChannel"):
+    if not call_optional(made, "useSideChannel"):
         return UdxParser(host, prepare, splittable=splittable)
     if not _is_defined(made, "process"):
         return UdxRecordParser(host, prepare)
@@ -255,7 +254,7 @@ def _make_filter_from_object(
 def _make_udx_filter(host: UdxHost, make: Callable[[], Any]) -> Filter | RecordFilter:
     hosted = UdxFilter(host, make)
     made = _call_before_load(host, lambda: hosted.instance.user_object)
-    if _method_returns_true(made, "useSideChannel"):
+    if call_optional(made, "useSideChannel"):
         return UdxDualFilter(hosted) if _is_defined(made, "process") else UdxRecordFilter(hosted)
     if not _is_defined(made, "process"):
         raise LoadRefused(what=host.name, reason=f"{type(made).__name__} has no method process")
@@ -267,15 +266,8 @@ def _is_defined(user_object: object, method_name: str) -> bool:
     return callable(getattr(user_object, method_name, None))
 
 
-def _method_returns_true(user_object: object, method_name: str) -> bool:
-    method = getattr(user_object, method_name, None)
-    return callable(method) and bool(method())
-
-
 def _is_state_machine(user_object: object) -> bool:
-    return _is_defined(user_object, "process") or _method_returns_true(
-        user_object, "useSideChannel"
-    )
+    return _is_defined(user_object, "process") or bool(call_optional(user_object, "useSideChannel"))
 
 
 def _instantiate_factory(display_name: str, user_object: Any) -> object:
@@ -307,22 +299,14 @@ class UdxDefinition(PhaseDefinition[Phase]):
     planner: Callable[[Mapping[str, object]], Mapping[str, object]] = dict
 
     def build_phase(self, arguments: Mapping[str, object]) -> Phase:
-        """Build a phase; call the factory's `plan` if the arguments have no planned values.
-
-        Raises:
-            LoadRefused: If a parameter has the wrong type, or `plan` or `prepare` raises an error.
-        """
+        """Build a phase; call the factory's `plan` if the arguments have no planned values."""
         # The driver has already warned when it planned.
         return PhaseDefinition.build_phase(
             self, self._select_declared(arguments, warn=PLAN_PARAMETER not in arguments)
         )
 
     def compute_planned_values(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """Return what the factory's `plan` wrote.
-
-        Raises:
-            LoadRefused: If a parameter has the wrong type, or `plan` raises an error.
-        """
+        """Return what the factory's `plan` wrote."""
         typed: PhaseDefinition[Mapping[str, object]]
         typed = PhaseDefinition(self.name, dict, self.parameters)
         return {
@@ -413,11 +397,7 @@ def _make_host(
 
 
 def _call_before_load(host: UdxHost, call: Callable[[], Any]) -> Any:
-    """Call user code before the load starts.
-
-    Raises:
-        LoadRefused: If it raises an error.
-    """
+    """Call user code before the load starts. Its errors become LoadRefused."""
     try:
         return call()
     except LoadRefused:

@@ -18,6 +18,7 @@ from snowmelt.load.udx.instance import (
     SOURCE_RECORDS_ROLES,
     UdxHost,
     UdxInstance,
+    call_optional,
 )
 
 
@@ -31,11 +32,7 @@ class _UdxSourceBase:
         }
 
     def files(self) -> Sequence[InputFile]:
-        """List the inputs, without sizes: `getSize` is only an estimate in the SDK.
-
-        Raises:
-            PhaseFailed: If there is none.
-        """
+        """List the inputs, without sizes: `getSize` is only an estimate in the SDK."""
         if not self._instances:
             raise PhaseFailed(reason="it has no inputs", phase=self._host.name)
         return [InputFile(name) for name in self._instances]
@@ -56,11 +53,7 @@ class UdxSource(_UdxSourceBase):
     """Sources with `setup`, `process` and `destroy`."""
 
     def read(self, portion: Portion) -> Iterator[bytes]:
-        """Yield the bytes of one input.
-
-        Raises:
-            PhaseFailed: If user code raises an error, violates the protocol, or stops progressing.
-        """
+        """Yield the bytes of one input."""
         instance = self._find_instance(portion)
         for data, _ in iter_written(instance, "process", SOURCE_PROCESS_ROLES):
             yield data
@@ -70,11 +63,7 @@ class UdxRecordSource(_UdxSourceBase):
     """Sources with `useSideChannel` and `processWithMetadata`, which write record boundaries."""
 
     def read_records(self, portion: Portion) -> Iterator[Records]:
-        """Yield the records of one input.
-
-        Raises:
-            PhaseFailed: As `UdxSource.read`, or if the lengths do not sum up to the bytes.
-        """
+        """Yield the records of one input."""
         instance = self._find_instance(portion)
         written = iter_written(instance, "processWithMetadata", SOURCE_RECORDS_ROLES)
         return assemble_records(self._host, written)
@@ -95,11 +84,7 @@ class GeneratorSource:
         return (InputFile(self._display_name),)
 
     def read(self, portion: Portion) -> Iterator[bytes]:  # noqa: ARG002 - there is one input
-        """Yield the bytes of user code.
-
-        Raises:
-            PhaseFailed: If user code raises an error, or yields anything but bytes.
-        """
+        """Yield the bytes of user code."""
         return iter_checked_bytes(self._host, self._run(), None)
 
 
@@ -114,18 +99,13 @@ def make_udx_source(
     prepared: dict[str, Any] = {}
     records = False
     for number, source in enumerate(sources, start=1):
-        offset = getattr(_call_if_defined(source, "getPortion"), "offset", -1)
+        offset = getattr(call_optional(source, "getPortion"), "offset", -1)
         if offset >= 0:
             raise host.make_error(
                 f"getPortion() returned offset {offset:,}, but parts of files are not supported. "
                 "Return None or a Portion of -1, and read a whole file with each source"
             )
-        uri = str(_call_if_defined(source, "getUri") or "")
+        uri = str(call_optional(source, "getUri") or "")
         prepared[uri if uri and uri not in prepared else f"{uri or display_name}#{number}"] = source
-        records = records or bool(_call_if_defined(source, "useSideChannel"))
+        records = records or bool(call_optional(source, "useSideChannel"))
     return UdxRecordSource(host, prepared) if records else UdxSource(host, prepared)
-
-
-def _call_if_defined(source: object, method_name: str) -> object:
-    method = getattr(source, method_name, None)
-    return method() if callable(method) else None

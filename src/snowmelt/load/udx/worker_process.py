@@ -170,12 +170,7 @@ class _WorkerProcess:
         return True
 
     def wait_for_result(self, limits: UserCodeLimits) -> Any:
-        """Wait for the result.
-
-        Raises:
-            UserCodeFailed: If the process ends early, or exceeds a limit.
-            Exception: If the function raises it.
-        """
+        """Wait for the result; raises as `run_isolated`."""
         cancelled_at: float | None = None
         checked_at = _clock.monotonic()
         while True:

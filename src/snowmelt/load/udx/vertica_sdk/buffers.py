@@ -73,14 +73,10 @@ class InputBuffer:
 
     def read(self, length: int | None = None) -> BufferData:
         """Return the unread input, at most `length`, and advance the offset."""
-        start = self._offset
-        if length is None:
-            data = self._window[start:] if start else self._window
-        elif length < 0:
+        if length is not None and length < 0:
             raise BufferMisused(f"read({length}) would move the input's offset backwards")
-        else:
-            data = self._window[start : start + length]
-        self._offset = start + len(data)
+        data = self.peek(length)
+        self._offset += len(data)
         return data
 
     def peek(self, length: int | None = None) -> BufferData:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from snowmelt.schema.types import LogicalType, TableSchema
@@ -31,36 +30,17 @@ _TYPE_NAMES = {
 }
 
 
-def _is_named(kind: str) -> Callable[[VerticaType], bool]:
-    return lambda self: self.name == kind
-
-
 @dataclass(frozen=True, slots=True)
 class VerticaType:
-    """One type: its SDK name, with a length, or with precision and scale (0 where not given)."""
+    """One type: its SDK name, and its length, or precision and scale.
+
+    `isInt()`, `isVarchar()` and so on compare the name.
+    """
 
     name: str
     length: int | None = None
     precision: int | None = None
     scale: int | None = None
-
-    isInt = _is_named("Int")
-    isFloat = _is_named("Float")
-    isNumeric = _is_named("Numeric")
-    isBool = _is_named("Bool")
-    isDate = _is_named("Date")
-    isTime = _is_named("Time")
-    isTimeTz = _is_named("TimeTz")
-    isTimestamp = _is_named("Timestamp")
-    isTimestampTz = _is_named("TimestampTz")
-    isInterval = _is_named("Interval")
-    isIntervalYM = _is_named("IntervalYM")
-    isChar = _is_named("Char")
-    isVarchar = _is_named("Varchar")
-    isLongVarchar = _is_named("LongVarchar")
-    isBinary = _is_named("Binary")
-    isVarbinary = _is_named("Varbinary")
-    isLongVarbinary = _is_named("LongVarbinary")
 
     def isStringType(self) -> bool:
         return self.name in _STRING_TYPES
@@ -84,21 +64,8 @@ class VerticaType:
         return _PYTHON_TYPES.get(self.name, str)
 
 
-def _adds(kind: str) -> Callable[..., None]:
-    def add(
-        self: SizedColumnTypes, *arguments: int | str, name: str = "", length: int | None = None
-    ) -> None:
-        # Documentation and the SDK for C++ disagree on the order of size and name.
-        given = (*arguments, length, name)
-        size = next((part for part in given if isinstance(part, int)), None)
-        found = next((part for part in given if isinstance(part, str)), "")
-        self.addColumn(VerticaType(kind, length=size), found)
-
-    return add
-
-
 class SizedColumnTypes:
-    """Ordered types with names, counted from 0."""
+    """Ordered types with names, counted from 0. `addInt()`, `addVarchar()` and so on append one."""
 
     def __init__(self) -> None:
         self._columns: list[tuple[str, VerticaType]] = []
@@ -107,24 +74,6 @@ class SizedColumnTypes:
         self._columns.append((name, VerticaType(type) if isinstance(type, str) else type))
 
     addOrderColumn = addPartitionColumn = addColumn
-
-    addAny = _adds("Any")
-    addBool = _adds("Bool")
-    addDate = _adds("Date")
-    addFloat = _adds("Float")
-    addInt = _adds("Int")
-    addTime = _adds("Time")
-    addTimeTz = _adds("TimeTz")
-    addTimestamp = _adds("Timestamp")
-    addTimestampTz = _adds("TimestampTz")
-    addInterval = _adds("Interval")
-    addIntervalYM = _adds("IntervalYM")
-    addChar = _adds("Char")
-    addVarchar = _adds("Varchar")
-    addLongVarchar = _adds("LongVarchar")
-    addBinary = _adds("Binary")
-    addVarbinary = _adds("Varbinary")
-    addLongVarbinary = _adds("LongVarbinary")
 
     def addNumeric(self, precision: int, scale: int, name: str = "") -> None:
         self.addColumn(VerticaType("Numeric", precision=precision, scale=scale), name)
@@ -150,12 +99,36 @@ class SizedColumnTypes:
             if column.kind is LogicalType.FIXED and column.scale:
                 types.addNumeric(column.precision or 38, column.scale, column.name)
             elif column.kind is LogicalType.FIXED:
-                types.addInt(column.name)
+                types.addColumn("Int", column.name)
             else:
                 kind = _TYPE_NAMES.get(column.kind, "LongVarchar")
                 length = column.byte_length or column.length
                 types.addColumn(VerticaType(kind, length=length), column.name)
         return types
+
+
+def _define_type(kind: str) -> None:
+    """Define the methods `is…` and `add…` of a type."""
+
+    def add(
+        self: SizedColumnTypes, *arguments: int | str, name: str = "", length: int | None = None
+    ) -> None:
+        # Documentation and the SDK for C++ disagree on the order of size and name.
+        given = (*arguments, length, name)
+        size = next((part for part in given if isinstance(part, int)), None)
+        found = next((part for part in given if isinstance(part, str)), "")
+        self.addColumn(VerticaType(kind, length=size), found)
+
+    setattr(VerticaType, f"is{kind}", lambda self: self.name == kind)
+    if kind != "Numeric":
+        setattr(SizedColumnTypes, f"add{kind}", add)
+
+
+for _kind in (
+    *("Any", "Int", "Float", "Numeric", "Bool", "Date", "Time", "TimeTz", "Timestamp"),
+    *("TimestampTz", "Interval", "IntervalYM", *_STRING_TYPES),
+):
+    _define_type(_kind)
 
 
 class ColumnTypes(SizedColumnTypes):
