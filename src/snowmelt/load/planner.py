@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -20,12 +20,12 @@ from snowmelt.load.copy_ast import (
     PhaseCall,
     StandardInput,
 )
-from snowmelt.load.phase_protocols import ParseTarget, RecordSource, Source
+from snowmelt.load.phase_protocols import ColumnOptions, ParseTarget, RecordSource, Source
 from snowmelt.load.phase_registry import LoadFunctions
 from snowmelt.load.portion import MIN_PORTION_BYTES, InputFile, split_into_portions
 from snowmelt.load.sources.files import FileGlobSource, SpooledStdinSource, list_files
 from snowmelt.load.stack import LoadStack
-from snowmelt.load.task import ComputedExpression, LoadStep, LoadTask, StackPlan, StepKind
+from snowmelt.load.task import ComputedExpression, LoadStep, LoadTask, StackPlan
 from snowmelt.load.udx import shared_progress_page
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.load.udx.worker_process import run_isolated
@@ -42,7 +42,7 @@ _COMPRESSION_BY_SUFFIX = {
     ".lz4": InputCompression.LZ4,
     ".xz": InputCompression.XZ,
 }
-ListedInputs: TypeAlias = list[tuple["InputFile", InputCompression | None]]
+ListedInputs: TypeAlias = list[tuple[InputFile, InputCompression | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +65,13 @@ class LoadPlan:
         self, loaded_files: Collection[tuple[str, int | None, str | None]]
     ) -> LoadPlan:
         """Return the plan without files loaded before, identified by path, size and version tag."""
-
-        def is_loaded(file: InputFile) -> bool:
-            return (file.path, file.size, file.tag) in loaded_files
-
-        left = [task for task in self.tasks if not is_loaded(task.portion.file)]
-        skipped = {
-            task.portion.file.path: task.portion.file
-            for task in self.tasks
-            if is_loaded(task.portion.file)
-        }
+        left, skipped = [], {}
+        for task in self.tasks:
+            file = task.portion.file
+            if (file.path, file.size, file.tag) in loaded_files:
+                skipped[file.path] = file
+            else:
+                left.append(task)
         tasks = tuple(replace(task, number=number) for number, task in enumerate(left))
         return replace(self, tasks=tasks, skipped_files=(*self.skipped_files, *skipped.values()))
 
@@ -90,17 +87,11 @@ def plan_load(
     saved_offsets: Mapping[tuple[str, int], int] | None = None,
     limits: UserCodeLimits | None = None,
 ) -> LoadPlan:
-    """Plan a load: list the inputs, and check every step.
+    """Plan a load of `parallelism` concurrent tasks: list the inputs, and check every step.
 
-    Args:
-        statement: The COPY statement.
-        table: Columns of its table.
-        functions: Functions that the statement may call.
-        parallelism: Number of tasks that run concurrently.
-        started_at: Start of the load, for expressions.
-        min_portion_bytes: Minimum size of a portion, unless its file is smaller.
-        saved_offsets: End of the stream's last load, by topic and partition.
-        limits: Limits of user code, which runs in a worker process.
+    Portions have at least `min_portion_bytes`, unless their file is smaller. `saved_offsets` is the
+    end of the stream's last load, by topic and partition. User code runs in a worker process with
+    `limits`.
 
     Raises:
         UserCodeFailed: If the worker process ends early, or exceeds a limit.
@@ -121,10 +112,16 @@ def plan_load(
     listed, failed = _list_input_files(statement, stacked, source)
     listed, repeated = _drop_duplicate_files(listed)
     compressions = {file.path: compression for file, compression in listed}
+    seekable = stacked.splittable and isinstance(source, FileGlobSource | SpooledStdinSource)
+
+    def is_splittable(file: InputFile) -> bool:
+        remote = file.path.lower().startswith(("http://", "https://"))
+        return seekable and not remote and compressions[file.path] is None
+
     portions = split_into_portions(
         [file for file, _ in listed],
         parallelism=parallelism,
-        is_splittable=_make_is_splittable_predicate(stacked, source, compressions),
+        is_splittable=is_splittable,
         min_portion_bytes=min_portion_bytes,
     )
     return LoadPlan(
@@ -139,11 +136,19 @@ def plan_load(
 
 def list_named_steps(statement: CopyStatement) -> tuple[LoadStep, ...]:
     """Return the source, filters and parser of a statement, without planned values."""
-    parser = statement.parser
+    inputs, parser = statement.inputs, statement.parser
+    if isinstance(inputs, PhaseCall):
+        source = LoadStep("source", inputs.name, inputs.parameters)
+    elif isinstance(inputs, StandardInput):
+        source = LoadStep("source", "Stdin")
+    else:
+        source = LoadStep("source", "File", {"file": ", ".join(each.path for each in inputs)})
     return (
-        _make_source_step(statement),
-        *(_make_step("filter", call) for call in statement.filters),
-        LoadStep("parser", _DEFAULT_PARSER) if parser is None else _make_step("parser", parser),
+        source,
+        *(LoadStep("filter", call.name, call.parameters) for call in statement.filters),
+        LoadStep("parser", _DEFAULT_PARSER)
+        if parser is None
+        else LoadStep("parser", parser.name, parser.parameters),
     )
 
 
@@ -162,7 +167,18 @@ def _plan_stack(
     functions: LoadFunctions,
     started_at: dt.datetime | None,
 ) -> _PlannedStack:
-    plan = _make_stack_plan(statement, table, functions, started_at)
+    target, computed = _resolve_columns(statement, table)
+    source, *filters, parser = list_named_steps(statement)
+    plan = StackPlan(
+        source=functions.plan_step(source),
+        filters=tuple(map(functions.plan_step, filters)),
+        parser=functions.plan_step(_add_parsing_options(parser, statement, functions)),
+        target=target,
+        table=table,
+        computed=computed,
+        reject_limit=statement.compute_reject_limit(),
+        started_at=started_at,
+    )
     stack = LoadStack(plan, functions)
     files = None
     if functions.is_user_function(plan.source):
@@ -178,44 +194,10 @@ def _list_source_files(step: LoadStep, source: Source | RecordSource) -> Sequenc
         raise LoadFailed(where=str(step), reason=_format_error_without_period(error)) from error
 
 
-def _make_stack_plan(
-    statement: CopyStatement,
-    table: TableSchema,
-    functions: LoadFunctions,
-    started_at: dt.datetime | None,
-) -> StackPlan:
-    target, computed = _resolve_columns(statement, table)
-    return StackPlan(
-        source=functions.plan_step(_make_source_step(statement)),
-        filters=tuple(
-            functions.plan_step(_make_step("filter", call)) for call in statement.filters
-        ),
-        parser=functions.plan_step(_make_parser_step(statement, functions)),
-        target=target,
-        table=table,
-        computed=computed,
-        reject_limit=statement.compute_reject_limit(),
-        started_at=started_at,
-    )
-
-
-def _make_step(kind: StepKind, call: PhaseCall) -> LoadStep:
-    return LoadStep(kind, call.name, call.parameters)
-
-
-def _make_source_step(statement: CopyStatement) -> LoadStep:
-    inputs = statement.inputs
-    if isinstance(inputs, PhaseCall):
-        return _make_step("source", inputs)
-    if isinstance(inputs, StandardInput):
-        return LoadStep("source", "Stdin")
-    return LoadStep("source", "File", {"file": ", ".join(each.path for each in inputs)})
-
-
-def _make_parser_step(statement: CopyStatement, functions: LoadFunctions) -> LoadStep:
+def _add_parsing_options(
+    step: LoadStep, statement: CopyStatement, functions: LoadFunctions
+) -> LoadStep:
     """Return the parser with the options of the statement as parameters."""
-    call = statement.parser
-    step = LoadStep("parser", _DEFAULT_PARSER) if call is None else _make_step("parser", call)
     if not statement.parsing:
         return step
     known = {each.name.lower() for each in functions.find_phase_definition(step).parameters}
@@ -283,9 +265,7 @@ def _resolve_columns(
             )
     for column in parsed:
         # Report invalid formats before the load reads anything.
-        make_text_normalizer(
-            column, options[column.name].format if column.name in options else None
-        )
+        make_text_normalizer(column, options.get(column.name, ColumnOptions()).format)
     schema = table if items is None else TableSchema(table.version, tuple(parsed))
     return ParseTarget(schema, options, statement.enforce_length), computed
 
@@ -354,18 +334,3 @@ def _normalize_compression(compression: InputCompression | None) -> InputCompres
 
 def _format_error_without_period(error: PhaseFailed) -> str:
     return str(error).rstrip(".")
-
-
-def _make_is_splittable_predicate(
-    planned_stack: _PlannedStack,
-    source: Source | RecordSource | None,
-    compressions: Mapping[str, InputCompression | None],
-) -> Callable[[InputFile], bool]:
-    """Return a predicate that is True for files that can be read and parsed from any offset."""
-    seekable = planned_stack.splittable and isinstance(source, FileGlobSource | SpooledStdinSource)
-
-    def splittable(file: InputFile) -> bool:
-        remote = file.path.lower().startswith(("http://", "https://"))
-        return seekable and not remote and compressions[file.path] is None
-
-    return splittable

@@ -142,10 +142,8 @@ class UdxThread:
             answer: tuple[Any, BaseException | None]
             try:
                 answer = (function(*arguments), None)
-            except Exception as error:  # noqa: BLE001 - `call` raises it
-                answer = (None, error)
-            except BaseException as error:  # noqa: BLE001
-                answer = (None, UdxExitRequested(error))
+            except BaseException as error:  # noqa: BLE001 - `call` raises it
+                answer = (None, error if isinstance(error, Exception) else UdxExitRequested(error))
             # Release the arguments before waiting for the next call.
             del function, arguments
             self._results.put(answer)

@@ -270,16 +270,11 @@ def _is_state_machine(user_object: object) -> bool:
     return _is_defined(user_object, "process") or bool(call_optional(user_object, "useSideChannel"))
 
 
-def _instantiate_factory(display_name: str, user_object: Any) -> object:
+def _instantiate_factory(display_name: str, user_object: Any) -> Any:
     # Documentation calls the methods of a factory class methods, but existing code uses `self`.
     if not inspect.isclass(user_object):
         return user_object
-    try:
-        return user_object()
-    except BaseException as error:
-        if is_ctrl_c(error):
-            raise
-        raise LoadRefused(what=display_name, reason=f"{type(error).__name__}: {error}") from error
+    return _call_before_load(UdxHost(display_name), user_object)
 
 
 def _make_unusable_error(kind: StepKind, display_name: str) -> LoadRefused:
