@@ -121,7 +121,7 @@ def check_filter_with_chunkings(
 def generate_chunkings(data: bytes) -> Iterator[InputChunking]:
     """Yield a deterministic series of chunkings."""
     if data:
-        yield InputChunking("the end told after the last byte", (data,), len(data))
+        yield InputChunking("the end reported after the last byte", (data,), len(data))
     for size in _SLICE_SIZES_BYTES:
         if size < len(data) <= size * _MAX_SLICES:
             yield _make_chunking(

@@ -3,8 +3,8 @@
 `decompression`: GZip, BZip, Xz and Lz4 with bounded output.
 `zstd`: Zstd with bounded output.
 `text_filters`: encodings, byte-order mark, search and replace, line endings.
-`external_command`: bytes through a shell command.
-`kafka_messages`: records into a byte stream, with delimiters or lengths.
+`external_command`: shell commands.
+`kafka_messages`: conversion of records to a byte stream, with delimiters or lengths.
 """
 
 from __future__ import annotations

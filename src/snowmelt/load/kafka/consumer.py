@@ -52,7 +52,7 @@ class ReadBounds:
         duration_s: Maximum duration. None: no limit.
         eof_timeout_s: Maximum time without messages. None: no limit.
         stop_on_eof: Stop at the end of each partition.
-        yields_when_idle: Yield an empty batch at least every 0.1 s while no messages arrive.
+        yields_when_idle: Yield an empty batch about every 0.1 s while no messages arrive.
     """
 
     duration_s: float | None = None

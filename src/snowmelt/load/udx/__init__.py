@@ -1,12 +1,12 @@
 """Execution of user-defined extensions (Vertica: UDx): sources, filters and parsers.
 
 `vertica_sdk`: the module that user code imports as `vertica_sdk`.
-`phase_definitions`: objects of a library into definitions that are built by name.
+`phase_definitions`: definitions made from objects of a library.
 `instance`: one user object with its thread, method binding, calls and state handling.
 `input_window`: the input buffer of a call, filled from bytes or records.
 `sources`: user-defined sources.
 `filters`: user-defined filters, and generators as filters.
 `parsers`: user-defined parsers and chunkers.
 `shared_progress_page`: shared memory page with the running step, and the limits of user code.
-`worker_process`: worker processes that run user code: the parent's side, and their main program.
+`worker_process`: worker processes for user code, and their main program.
 """

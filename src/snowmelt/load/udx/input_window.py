@@ -26,8 +26,8 @@ class UdxLimits:
     """Limits of calls into user code.
 
     Attributes:
-        chunk_bytes: Input of a call, unless the stream ends before. It doubles after each call that
-            reads nothing.
+        chunk_bytes: Minimum input of a call, unless the stream ends before. Doubles after each call
+            that reads nothing.
         window_bytes: Maximum input of a call.
         call_timeout_s: Maximum duration of a call, in seconds.
         whole_input: Pass the whole input to the first call, up to `window_bytes`.

@@ -278,20 +278,17 @@ def _make_truncations(target: ParseTarget) -> Mapping[str, Callable[[object], ob
 
 
 def _truncate_text(length: int | None, byte_length: int | None, value: object) -> object:
-    shortest = min(length or 1 << 62, (byte_length or 1 << 62) // 4)
-    if not isinstance(value, str) or len(value) <= shortest:
+    if not isinstance(value, str):
         return value
     text = value[:length]
-    raw = text.encode(errors="surrogatepass")
-    if byte_length is None or len(raw) <= byte_length:
+    if byte_length is None or len(text) <= byte_length // 4:
         return text
-    return raw[:byte_length].decode(errors="ignore")
+    raw = text.encode(errors="surrogatepass")
+    return text if len(raw) <= byte_length else raw[:byte_length].decode(errors="ignore")
 
 
 def _truncate_bytes(byte_length: int | None, value: object) -> object:
-    if not isinstance(value, bytes) or byte_length is None or len(value) <= byte_length:
-        return value
-    return value[:byte_length]
+    return value[:byte_length] if isinstance(value, bytes) else value
 
 
 # A block ends after this many bytes of input or rows.

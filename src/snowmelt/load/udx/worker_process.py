@@ -63,8 +63,8 @@ def run_isolated(
 ) -> Result:
     """Call a module-level function in a worker process for user code.
 
-    Warnings and log records of the call are repeated in this process. Its standard output becomes
-    error output of this process.
+    Warnings and log records of the call are repeated in this process. Its standard output goes to the
+    standard error of this process.
 
     Args:
         function: The function. It, its arguments and its result must be picklable.
