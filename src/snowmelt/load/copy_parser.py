@@ -386,18 +386,13 @@ class StatementOptionParser:
         self._set_option(self._parsing, "record_terminator", text, token)
 
     def _parse_reject_max(self, token: SqlToken) -> None:
-        self._set_option(
-            self._options,
-            "reject_max",
-            self._cursor.parse_integer("the limit of rejects", 0, _MAX_INTEGER),
-            token,
-        )
+        limit = self._cursor.parse_integer("the limit of rejects", 0, _MAX_INTEGER)
+        self._set_option(self._options, "reject_max", limit, token)
 
     def _parse_stream_name(self, token: SqlToken) -> None:
         self._cursor.expect("NAME")
-        self._set_option(
-            self._options, "stream_name", self._cursor.parse_string("the name of the stream"), token
-        )
+        name = self._cursor.parse_string("the name of the stream")
+        self._set_option(self._options, "stream_name", name, token)
 
     def _parse_rejected_data(self, token: SqlToken) -> None:
         cursor = self._cursor
@@ -589,24 +584,15 @@ def parse_interval(text: str, default_unit: str | None = None) -> dt.timedelta |
         found = _INTERVAL_TERM.match(text, at)
         if found is None:
             return None
-        part = _parse_clock_term(found) if found["hours"] else _parse_unit_term(found, default_unit)
-        if part is None:
-            return None
-        total += part
+        if found["hours"]:
+            minutes, seconds = int(found["minutes"]), float(found["seconds"] or 0)
+            part = dt.timedelta(hours=int(found["hours"]), minutes=minutes, seconds=seconds)
+            total += -part if found["sign"] else part
+        else:
+            word = (found["unit"] or default_unit or "").lower()
+            unit = _UNIT_DURATIONS.get(_UNIT_ABBREVIATIONS.get(word, word.removesuffix("s")))
+            if unit is None:
+                return None
+            total += float(found["number"]) * unit
         at = found.end()
     return total if text.strip() else None
-
-
-def _parse_clock_term(match: re.Match[str]) -> dt.timedelta:
-    part = dt.timedelta(
-        hours=int(match["hours"]),
-        minutes=int(match["minutes"]),
-        seconds=float(match["seconds"] or 0),
-    )
-    return -part if match["sign"] else part
-
-
-def _parse_unit_term(match: re.Match[str], unit: str | None) -> dt.timedelta | None:
-    word = (match["unit"] or unit or "").lower()
-    length = _UNIT_DURATIONS.get(_UNIT_ABBREVIATIONS.get(word, word.removesuffix("s")))
-    return None if length is None else float(match["number"]) * length

@@ -115,7 +115,8 @@ class Library:
         if path in self._broken:
             return None
         try:
-            return importlib.import_module(f"{self._root}.{_to_module_name(path)}")
+            module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            return importlib.import_module(f"{self._root}.{module}")
         except BaseException as error:
             if is_ctrl_c(error):
                 raise
@@ -249,10 +250,6 @@ def _is_top_level_file(path: str) -> bool:
     return parts.suffix == ".py" and (
         len(parts.parts) == 1 or (len(parts.parts) == 2 and parts.name == "__init__.py")
     )
-
-
-def _to_module_name(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def _list_defined_names(module: ModuleType) -> list[str]:

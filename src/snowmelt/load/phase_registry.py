@@ -26,7 +26,7 @@ _BUILT_IN_PACKAGES: dict[StepKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class UserLoadFunction:
-    """A function of CREATE FILTER, PARSER or SOURCE: a factory in a library, with its SQL name."""
+    """A function of CREATE FILTER, PARSER or SOURCE: its SQL name, and a factory in a library."""
 
     kind: StepKind
     name: str

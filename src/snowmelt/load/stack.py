@@ -255,11 +255,7 @@ class StepOutput(Generic[Item]):
         self._locator = locator
         self._upstream = upstream
         self._label = shared_progress_page.encode_label(str(step)) if is_user_code else b""
-        self._max_output_bytes = (
-            shared_progress_page.get_user_code_limits().max_output_bytes
-            if is_user_code and upstream
-            else None
-        )
+        self._limits = shared_progress_page.get_user_code_limits() if is_user_code else None
         self._checked_items = self._iter_checked_items()
 
     def __iter__(self) -> Iterator[Item]:
@@ -305,10 +301,9 @@ class StepOutput(Generic[Item]):
             shared_progress_page.enter_step(ran)
 
     def _check_output_limit(self) -> None:
-        most = self._max_output_bytes
-        if most is None or self._upstream is None:
+        if self._limits is None or self._upstream is None:
             return
-        limit = most(self._upstream.handed)
+        limit = self._limits.max_output_bytes(self._upstream.handed)
         if self.handed > limit:
             raise PhaseFailed(
                 reason=f"it has emitted {self.handed:,} bytes for {self._upstream.handed:,} bytes of "
@@ -327,7 +322,7 @@ def _count_item_bytes(item: object) -> int:
         return len(item)
     if isinstance(item, pa.BinaryArray):
         if item.null_count:
-            raise TypeError("a record is null; expected empty bytes")
+            raise TypeError("a record is null; expected bytes, which may be empty")
         size: int = item.total_values_length
         return size
     if hasattr(item, "rows"):

@@ -1,4 +1,4 @@
-"""Decompression filters for GZip, BZip, Xz and Lz4 with bounded output and exact error offsets.
+"""Decompression filters for GZip, BZip, Xz and Lz4 with bounded output.
 
 A stream may have several members. The decoders verify their checksums.
 """

@@ -17,9 +17,10 @@ _LENGTH_BYTES = 4
 
 
 class KafkaInsertDelimiters:
-    """A filter that writes the delimiter after every message, or (`mode` "between") between them.
+    """A filter that writes the delimiter after every message.
 
-    A message that contains the delimiter becomes two records.
+    With `mode` "between", it writes the delimiter only between messages. A message that contains the
+    delimiter becomes two records.
     """
 
     ends_records: ClassVar[bool] = True

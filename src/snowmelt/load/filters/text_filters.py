@@ -1,4 +1,4 @@
-"""Filters for text: character encodings, byte-order mark, search and replace, line endings."""
+"""Filters for text: encodings, byte-order mark, search and replace, line endings."""
 
 from __future__ import annotations
 
@@ -37,27 +37,21 @@ class Iconverter:
             try:
                 text = decoder.decode(piece, final=not piece)
             except UnicodeDecodeError as error:
-                raise self._make_decode_error(error, reader.offset) from error
+                # `error.object` is the decoder's buffered bytes plus the last slice.
+                offset = reader.offset - len(error.object) + error.start
+                shown = error.object[error.start : error.end][:8].hex(" ")
+                reason = f"invalid {self._from} at byte {offset} ({shown}): {error.reason}"
+                raise PhaseFailed(reason=reason, offset=offset) from error
             try:
                 data = encoder.encode(text, final=not piece)
             except UnicodeEncodeError as error:
-                raise self._make_encode_error(error, start) from error
+                shown = error.object[error.start]
+                reason = f"{shown!r} (U+{ord(shown):04X}), character {error.start} after byte {start}, does not exist in {self._to}"
+                raise PhaseFailed(reason=reason, offset=start) from error
             if data:
                 yield data
             if not piece:
                 return
-
-    def _make_decode_error(self, error: UnicodeDecodeError, bytes_read: int) -> PhaseFailed:
-        # `error.object` is the decoder's buffered bytes plus the last slice.
-        offset = bytes_read - len(error.object) + error.start
-        shown = error.object[error.start : error.end][:8].hex(" ")
-        reason = f"invalid {self._from} at byte {offset} ({shown}): {error.reason}"
-        return PhaseFailed(reason=reason, offset=offset)
-
-    def _make_encode_error(self, error: UnicodeEncodeError, start: int) -> PhaseFailed:
-        shown = error.object[error.start]
-        reason = f"{shown!r} (U+{ord(shown):04X}), character {error.start} after byte {start}, does not exist in {self._to}"
-        return PhaseFailed(reason=reason, offset=start)
 
 
 class StripBom:

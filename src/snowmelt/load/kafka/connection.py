@@ -1,4 +1,4 @@
-"""Connection to Kafka brokers: settings, consumers, partition lists, offset bounds and commits."""
+"""Connection to Kafka brokers: settings, consumers, partitions, offset bounds and commits."""
 
 from __future__ import annotations
 

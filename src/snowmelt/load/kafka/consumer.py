@@ -167,7 +167,9 @@ class PartitionConsumer:
 
     def _collect_values(self, messages_found: Sequence[ck.Message]) -> list[bytes]:
         values: list[bytes] = []
-        for key, group in groupby(messages_found, key=_get_partition_key):
+        for key, group in groupby(
+            messages_found, key=lambda each: (each.topic(), each.partition())
+        ):
             each, messages = self._partitions[key], list(group)
             if not self._try_accept_batch(each, messages, values):
                 for message in messages:
@@ -312,7 +314,3 @@ class OffsetRuns:
         return MessagePosition(
             stream.topic, stream.partition or 0, offset + record_number - self._firsts[run]
         )
-
-
-def _get_partition_key(message: ck.Message) -> tuple[str | None, int | None]:
-    return message.topic(), message.partition()

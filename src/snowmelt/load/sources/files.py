@@ -1,4 +1,4 @@
-"""The sources File, Url and Stdin: files by path or glob, local, in an object store, or by HTTP."""
+"""The sources File, Url and Stdin: local files, objects of stores, HTTP, standard input."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def _split_url(path: str) -> tuple[str, str]:
 
 
 def _matches_glob(pattern_parts: Sequence[str], path_parts: Sequence[str]) -> bool:
-    """Return True on a match. As in local globs, only `.…` matches names that start with a dot."""
+    """Return True on a match. Names that start with a dot need a pattern that does, too."""
     if not pattern_parts or not path_parts:
         return not pattern_parts and not path_parts
     first, rest = pattern_parts[0], pattern_parts[1:]

@@ -1,4 +1,4 @@
-"""One user-defined object: creation, setup, calls on its own thread, destruction and reuse.
+"""One user-defined object: creation, setup, calls on a thread, destruction and reuse.
 
 `UdxThread` runs the calls, so that no call blocks the host forever.
 

@@ -1,4 +1,4 @@
-"""User-defined parsers with `process` and a row writer, their chunkers, and the rows they write.
+"""User-defined parsers with `process` and a row writer, and their chunkers.
 
 A chunker is user code that finds record ends, so that the parser receives only whole records.
 `UdxRowBuilder` converts written rows to columns of the load and collects rejects.
@@ -313,16 +313,16 @@ class _UdxParserBase:
         if self._instance is not None:
             self._instance.cancel()
 
-    def _prepare_object(self) -> object:
-        assert self._target is not None  # noqa: S101 - for the type checker
-        made, self._types = self._prepare(self._target)
-        return made
-
     def _prepare_for(self, target: ParseTarget) -> UdxInstance:
         """Return the instance that parses into a target."""
         if self._instance is None or self._target != target:
             self._target, self._types = target, SizedColumnTypes.from_schema(target.schema)
-            self._instance = UdxInstance(self._host, self._prepare_object)
+
+            def prepare() -> object:
+                made, self._types = self._prepare(target)
+                return made
+
+            self._instance = UdxInstance(self._host, prepare)
         if self._cancelled:
             self._instance.cancel()
         return self._instance

@@ -1,4 +1,4 @@
-"""Shared memory page in which a worker process records the running step and its start time.
+"""Shared memory page with the running step of a worker process and its start time.
 
 The parent reads it while the worker runs, and after the worker has died during a call. This module
 also defines the limits of user code.
@@ -90,11 +90,8 @@ class _WorkerState:
     page: ProgressPage | None = None
     limits = UserCodeLimits()
     # By thread ID: a `Prefetcher` runs the steps before it on another thread.
-    labels: dict[int, bytes]
+    labels: ClassVar[dict[int, bytes]] = {}
     lock = threading.Lock()
-
-
-_WorkerState.labels = {}
 
 
 def attach_page(page: ProgressPage) -> None:

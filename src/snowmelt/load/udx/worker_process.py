@@ -1,4 +1,4 @@
-"""Worker processes for user code: start, limits, supervision, cancellation and crash reports.
+"""Worker processes for user code: limits, supervision, cancellation and crash reports.
 
 Calls and results cross the pipe as pickles. A call runs whole portions of a load, so rows never
 cross it. A process is reused only after a call that succeeded. `main` is its main program.

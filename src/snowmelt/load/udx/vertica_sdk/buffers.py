@@ -1,4 +1,4 @@
-"""Input, output and length buffers of user code; the rows and rejected records of its parsers.
+"""Buffers of user code; the rows and rejected records of its parsers.
 
 Methods in camel case belong to the SDK for Python; `buf`, `size` and `offset` to the SDKs for other
 languages. Names in snake case are for the host only.
@@ -146,7 +146,7 @@ class InputBuffer:
         self._window = left + more if left else more  # type: ignore[operator]
 
     def find_read_data_offset(self, data: object, since_offset: int) -> int:
-        """Return the offset in the stream of what was read last, if it is `data`, or else `since_offset`.
+        """Return the stream offset of `data`, if it was read last, or else `since_offset`.
 
         Only what was read since then is looked at. With an encoding, offsets count characters.
         """

@@ -65,7 +65,10 @@ class VerticaType:
 
 
 class SizedColumnTypes:
-    """Ordered types with names, counted from 0. `addInt()`, `addVarchar()` and so on append one."""
+    """Ordered types with names, counted from 0.
+
+    `addInt()`, `addVarchar()` and so on append one.
+    """
 
     def __init__(self) -> None:
         self._columns: list[tuple[str, VerticaType]] = []
