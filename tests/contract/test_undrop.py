@@ -94,7 +94,7 @@ def test_the_last_one_dropped_comes_back_first_and_a_taken_name_is_a_sentence(wo
     first = world.table().table_id
     run("CREATE OR REPLACE TABLE t (x INT)")
     second = world.table().table_id
-    with pytest.raises(AlreadyExists, match=r"give it another name \(ALTER TABLE DB.PUBLIC.T REN"):
+    with pytest.raises(AlreadyExists, match=r"Rename it \(ALTER TABLE DB.PUBLIC.T REN"):
         run("UNDROP TABLE t")
     run("ALTER TABLE t RENAME TO newer")
     run("UNDROP TABLE t")

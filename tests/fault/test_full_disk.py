@@ -130,7 +130,7 @@ def test_a_full_disk_under_the_catalog(disk, service, key_pair, connect):
     with pytest.raises(ChannelInvalid, match=r"disk is full|disk I/O error"):
         hasty.flush(SOON)
     patient.insert_rows(rows(10, 20), "19")
-    with pytest.raises(CommitTimeout, match="the last one committed is '9'"):
+    with pytest.raises(CommitTimeout, match="Last committed token: '9'"):
         patient.wait_for_commit("19", timeout=BRIEFLY)
     assert patient.latest_committed_offset_token() == "9"
     assert numbers(service) == list(range(10))
@@ -168,10 +168,10 @@ def test_a_disk_that_is_full_in_the_middle_of_a_blob(
     small_disk.fill(service, but=64 * 1024)
     hasty.insert_rows(rows(10_000, 15_000, width=50), "14999")
     said = ".* answers HTTP 503: " if uploaded else ""
-    with pytest.raises(ChannelInvalid, match=rf"stage cannot be written: {said}.*No space left"):
+    with pytest.raises(ChannelInvalid, match=rf"Stage unavailable: {said}.*No space left"):
         hasty.flush(SOON)
     patient.insert_rows(rows(10, 5010, width=50), "5009")
-    with pytest.raises(CommitTimeout, match="the last one committed is '9'"):
+    with pytest.raises(CommitTimeout, match="Last committed token: '9'"):
         patient.wait_for_commit("5009", timeout=BRIEFLY)
     assert set(stage.rglob("*.bdec")) == blobs
     assert numbers(service) == list(range(10))

@@ -284,7 +284,7 @@ def test_a_plan_that_is_too_old_fails_with_a_sentence(tmp_path, lakehouse, spark
         clock=clock,
     )
     lakehouse.put(numbers(0, 10))
-    sentence = "This query of DEMO.PUBLIC.NUMBERS is older than its files are kept; run it again"
+    sentence = "Query plan of table DEMO.PUBLIC.NUMBERS expired: its files may be deleted. Run the query again"
     with pytest.raises(Exception, match=sentence):
         lake.sql("SELECT n FROM demo.public.numbers").collect()
     lakehouse.migrate()
@@ -301,7 +301,7 @@ def test_what_does_not_exist_is_said_in_a_sentence(numbers_table, lake):
         lake.sql("SELECT * FROM demo.public.flights")
     with pytest.raises(TableNotFound, match="named in full"):
         lake.sql("SELECT * FROM numbers")
-    with pytest.raises(ColumnNotFound, match="Column wrd does not exist; there are WORD, N"):
+    with pytest.raises(ColumnNotFound, match=r"Column wrd does not exist\. Columns: WORD, N"):
         lake.sql("SELECT wrd FROM demo.public.numbers")
     with pytest.raises(StatementError, match=r"Syntax error at or near '>' \(line 2, column 11\)"):
         lake.sql("SELECT n FROM demo.public.numbers\nWHERE n > > 5")

@@ -70,7 +70,7 @@ def test_a_table_is_made_of_a_query(lakehouse, lake):
         (1, 0.5, 1),
         (2, 1, 1),
     ]
-    with pytest.raises(SnowmeltError, match="exists already"):
+    with pytest.raises(SnowmeltError, match="already exists"):
         lake.sql("CREATE TABLE demo.public.made AS SELECT 1 AS n")
     with pytest.raises(Unsupported, match="made and filled in two steps"):
         lake.sql("CREATE OR REPLACE TABLE demo.public.made AS SELECT 1 AS n")

@@ -329,7 +329,7 @@ def test_a_second_service_on_the_same_folder_says_one_sentence(
     shared_service: ServiceProcess,
 ) -> None:
     second = ServiceProcess(shared_service.data_dir, 0)
-    with pytest.raises(AssertionError, match="is served by another process already"):
+    with pytest.raises(AssertionError, match="is in use by another service"):
         second.start()
 
 

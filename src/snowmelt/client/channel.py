@@ -1,4 +1,4 @@
-"""Channel: ordered, exactly-once inserts whose progress is reported by offset tokens."""
+"""Channel: ordered exactly-once inserts. Offset tokens report the progress."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ from snowmelt.schema.types import TableName
 _log = logging.getLogger(__name__)
 
 _VARIABLE_VALUE_OVERHEAD_BYTES = 4.25
-# From so many rows on a call is packed by columns. With fewer, what a column costs by itself is more than
-# a look at each row: 10 rows a call take 0.7 instead of 5.0 µs a row (benchmarks/row_packing.py).
+# Calls with at least this many rows are packed by columns. With fewer, the cost per column is higher than
+# the cost per row: 10 rows a call take 0.7 instead of 5.0 µs a row (benchmarks/row_packing.py).
 _MIN_PACKED_ROWS = 100
 
 
 class OnError(StrEnum):
-    """What an insert call does with good rows when others are refused (specification of v1, §8)."""
+    """What an insert does with valid rows if it rejects others (specification of v1, §8)."""
 
     ABORT = "abort"
     CONTINUE = "continue"
@@ -64,7 +64,7 @@ class OnError(StrEnum):
 
 
 class InsertResult:
-    """What became of one insert call: the rows that were refused, in order."""
+    """The result of an insert: the rejected rows, in order."""
 
     __slots__ = ("_errors",)
 
@@ -76,25 +76,24 @@ class InsertResult:
 
     @property
     def errors(self) -> list[RowError]:
-        """The refused rows; a list of the caller's own."""
+        """The rejected rows, as a new list."""
         return list(self._errors)
 
     @property
     def has_errors(self) -> bool:
-        """Whether any row was refused."""
+        """True if a row was rejected."""
         return bool(self._errors)
 
 
-# Results cannot be changed: one serves all calls without refusals.
+# Results are immutable: all calls without rejections share one.
 _NO_ERRORS = InsertResult()
 
 
 @dataclass(frozen=True, eq=False)
 class ClientComponents:
-    """What the channels of a client share; they keep it alive, and with it the client's threads.
+    """What the channels of a client share. It keeps the threads of the client alive.
 
-    `commit_timeout_s` is how long rows may take before they are committed or their channel is
-    invalid, s.
+    `commit_timeout_s` is the longest time until rows are committed or their channel is invalid.
     """
 
     pending_rows: FlushScheduler
@@ -106,10 +105,10 @@ class ClientComponents:
 
 
 class Channel:
-    """One open channel of a table; made by `Client.open_channel`.
+    """An open channel of a table, from `Client.open_channel`. Thread-safe.
 
-    Any number of threads may insert: every call's rows stay together and in their order. As a
-    context manager it is closed, and so flushed and committed, at the end.
+    Rows of one call stay together and in order. As a context manager, it flushes, waits for the
+    commit and closes at the end of the block.
     """
 
     def __init__(
@@ -128,17 +127,17 @@ class Channel:
 
     @property
     def state(self) -> ChannelState:
-        """What the client knows of it; not for users."""
+        """Internal state of the channel."""
         return self._state
 
     @property
     def name(self) -> str:
-        """The channel's name, as the service knows it."""
+        """Name of the channel in the catalog."""
         return self._state.name
 
     @property
     def table(self) -> TableName:
-        """The table it writes to."""
+        """Table that the channel writes to."""
         return self._state.target.table
 
     @property
@@ -147,53 +146,53 @@ class Channel:
 
     @property
     def on_error(self) -> OnError:
-        """What becomes of the good rows of a call when others are refused."""
+        """What an insert does with valid rows if it rejects others."""
         return self._on_error
 
     @property
     def client_sequencer(self) -> int:
-        """How often the channel was opened before: a later opening has a higher one."""
+        """Number of earlier openings of the channel. Each opening has a higher number."""
         return self._state.client_sequencer
 
     @property
     def is_valid(self) -> bool:
-        """Whether rows can still be committed, as far as is known here."""
+        """True if rows can be committed, as far as the client knows."""
         return self._state.failure is None
 
     @property
     def invalidation_reason(self) -> str | None:
-        """Why the channel is invalid, None as long as it is valid."""
+        """Why the channel is invalid; None if it is valid."""
         return self._state.failure.reason if self._state.failure else None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed here."""
+        """True after `close`."""
         return self._state.is_closed
 
     def insert_row(
         self, row: Mapping[str, object], offset_token: str | None = None
     ) -> InsertResult:
-        """Check one row, copy it and keep it for the next flush.
+        """Validate a row and buffer it for the next flush.
 
         Args:
-            row: Values by column name; quotes and capitals as in SQL. Absent columns are NULL.
-            offset_token: Committed together with the row; None leaves the channel's token.
+            row: Values by column name; quotes and case as in SQL. A missing column is NULL.
+            offset_token: Token to commit together with the row. None: keep the token of the channel.
 
         Returns:
-            The refusal, if the channel goes on after errors.
+            The rejected row, if `on_error` is not `abort`.
 
         Raises:
-            InvalidRow: The row was refused and the channel aborts on errors (InvalidValue,
-                RowTooLarge: subclasses); nothing was kept and the token did not move.
-            UserError: The token is no text that can be kept (`insert_rows`, `insert_arrow`: alike).
-            ChannelFenced: Another client has opened the channel.
-            ChannelInvalid: The service refused earlier rows, or they could not be delivered.
-            ChannelClosed: It was closed.
-            BufferFull: Too much has been waiting to be committed for too long.
+            InvalidRow: If the row is invalid and `on_error` is `abort` (InvalidValue and RowTooLarge
+                are subclasses). Nothing was buffered, and the token did not change.
+            UserError: If the token is not a text that can be stored.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If earlier rows were rejected by the service or could not be delivered.
+            ChannelClosed: If the channel is closed.
+            BufferFull: If the buffer stayed full for `insert_timeout`.
         """
         state = self._state
         form = state.converter.fast_checker
-        # Whatever prints is fine: one look, since this is called for each row.
+        # A fast check first: this runs for each row.
         if offset_token is not None and not (
             offset_token.__class__ is str and offset_token.isprintable()
         ):
@@ -230,25 +229,25 @@ class Channel:
         *,
         start_offset_token: str | None = None,
     ) -> InsertResult:
-        """Check rows, copy them and keep them for the next flush, as one piece.
+        """Validate rows and buffer them for the next flush, as one batch.
 
         Args:
-            rows: Each with its values by column name. Best in thousands.
-            offset_token: Committed together with the last row; None leaves the channel's token.
-                If all rows are refused, it is committed with them where an error table keeps them,
-                else with the next good row.
-            start_offset_token: Where the rows began, for the service's log.
+            rows: Rows as for `insert_row`. Thousands per call are fastest.
+            offset_token: Token to commit together with the last row. None: keep the token of the
+                channel. If all rows are rejected, the token is committed with them if the table has an
+                error table, else with the next valid row.
+            start_offset_token: Token of the first row, for the log of the service.
 
         Returns:
-            The refused rows; what happened to the others is the channel's `on_error`.
+            The rejected rows. `on_error` decides about the others.
 
         Raises:
-            InvalidRow: A row was refused and the channel aborts on errors; nothing was kept and
-                the token did not move.
-            ChannelFenced: Another client has opened the channel.
-            ChannelInvalid: The service refused earlier rows, or they could not be delivered.
-            ChannelClosed: It was closed.
-            BufferFull: Too much has been waiting to be committed for too long; nothing was kept.
+            InvalidRow: If a row is invalid and `on_error` is `abort`. Nothing was buffered, and the token
+                did not change.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If earlier rows were rejected by the service or could not be delivered.
+            ChannelClosed: If the channel is closed.
+            BufferFull: If the buffer stayed full for `insert_timeout`. Nothing was buffered.
         """
         self._state.check_open()
         batch = rows if isinstance(rows, list) else list(rows)
@@ -261,27 +260,27 @@ class Channel:
         *,
         start_offset_token: str | None = None,
     ) -> InsertResult:
-        """Check the rows of a table, copy them and keep them for the next flush, as one piece.
+        """Validate the rows of a table and buffer them for the next flush, as one batch.
 
-        Columns go by name, and values by the rules of `insert_rows`, whatever their Arrow type.
-        A stream is read to its end first: hand over one of many gigabytes batch by batch.
+        Columns are matched by name. Values follow the rules of `insert_rows`, whatever their Arrow
+        type. A stream is read to its end first, so pass a very large one batch by batch.
 
         Args:
-            data: Anything with `__arrow_c_stream__`: a pyarrow Table, RecordBatch or
-                RecordBatchReader, a data frame of pandas, Polars or DuckDB, `toArrow()` of Spark.
-            offset_token: As with `insert_rows`.
-            start_offset_token: As with `insert_rows`.
+            data: An object with `__arrow_c_stream__`: a pyarrow Table, RecordBatch or RecordBatchReader,
+                a data frame of pandas, Polars or DuckDB, or `toArrow()` of Spark.
+            offset_token: As for `insert_rows`.
+            start_offset_token: As for `insert_rows`.
 
         Returns:
-            The refused rows, as dicts; what happened to the others is the channel's `on_error`.
+            The rejected rows, as dicts. `on_error` decides about the others.
 
         Raises:
-            TypeError: The object is none of these.
-            InvalidRow: It is no valid Arrow data; or as with `insert_rows`.
-            ChannelFenced: Another client has opened the channel.
-            ChannelInvalid: The service refused earlier rows, or they could not be delivered.
-            ChannelClosed: It was closed.
-            BufferFull: Too much has been waiting to be committed for too long; nothing was kept.
+            TypeError: If the object is none of these.
+            InvalidRow: If it is not valid Arrow data, or as for `insert_rows`.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If earlier rows were rejected by the service or could not be delivered.
+            ChannelClosed: If the channel is closed.
+            BufferFull: If the buffer stayed full for `insert_timeout`. Nothing was buffered.
         """
         self._state.check_open()
         return self._insert_many(to_arrow_table(data), start_offset_token, offset_token)
@@ -336,17 +335,17 @@ class Channel:
         return InsertResult(converted.errors)
 
     def status(self) -> ChannelStatus:
-        """Return how it is doing, as its client sees it; the service is not asked."""
+        """Return the state of the channel, without a request."""
         return self._pending_rows.channel_status(self._state)
 
     def flush(self, timeout: dt.timedelta | None = None) -> None:
-        """Send everything inserted so far at once, and return when it is committed.
+        """Send all inserted rows now and wait until they are committed.
 
         Raises:
-            CommitTimeout: Not in `timeout` (None: as long as the client goes on trying).
-            ChannelFenced: Another client has opened the channel.
-            ChannelInvalid: The rows cannot be committed any more.
-            ChannelClosed: It was closed.
+            CommitTimeout: If rows are uncommitted after `timeout`. None: the limit of `give_up_after`.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If the rows cannot be committed.
+            ChannelClosed: If the channel is closed.
         """
         self._state.check_open()
         self._wait_for_row_sequencer(self._pending_rows.flush_now(self._state), None, timeout)
@@ -355,17 +354,17 @@ class Channel:
     def wait_for_commit(
         self, token: str | None = None, timeout: dt.timedelta | None = None
     ) -> None:
-        """Return when an offset token is committed; does not hurry the flush, as `flush` does.
+        """Wait until an offset token is committed. Unlike `flush`, this does not send rows early.
 
         Args:
-            token: One that was inserted through this object; None means everything inserted.
-            timeout: None waits as long as the client goes on trying.
+            token: A token that was inserted through this object. None: all inserted rows.
+            timeout: None: the limit of `give_up_after`.
 
         Raises:
-            CommitTimeout: Not in time.
-            TokenNotInserted: The token did not come through this object, or very long ago.
-            ChannelFenced: Another client has opened the channel.
-            ChannelInvalid: The rows cannot be committed any more.
+            CommitTimeout: If the token is uncommitted after `timeout`.
+            TokenNotInserted: If this object did not insert the token, or it is too old to track.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If the rows cannot be committed.
         """
         sequencer = self._pending_rows.find_row_sequencer(self._state, token)
         if sequencer is None:
@@ -377,12 +376,12 @@ class Channel:
         self._wait_for_row_sequencer(sequencer, token, timeout)
 
     def latest_committed_offset_token(self) -> str | None:
-        """Ask the service for the last committed offset token; None when there is none yet.
+        """Return the last committed offset token from the service; None if there is none.
 
         Raises:
-            ChannelFenced: Another client has opened the channel.
-            ChannelInvalid: The channel was dropped, or its rows cannot be committed any more.
-            ServiceUnavailable: The service does not answer.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If the channel was dropped or its rows cannot be committed.
+            ServiceUnavailable: If the service does not answer.
         """
         state = self._state
         state.check_valid()
@@ -393,17 +392,17 @@ class Channel:
         return status.persisted_offset_token
 
     def resume(self) -> str | None:
-        """Return where to go on: the offset token behind which rows are to be inserted next.
+        """Return the committed offset token after which the source must continue.
 
-        What was inserted before is committed first. A channel that has become invalid is opened again, so
-        that this object can be used on, unless somebody else has opened it.
+        Rows that were inserted before are committed first. An invalid channel is reopened, so that
+        this object can be used again, unless another client has opened it.
 
         Raises:
-            ChannelFenced: Another client has opened the channel.
-            CommitTimeout: What was inserted before was not committed in time.
-            ChannelClosed: It was closed.
-            TableNotFound: The table does not exist any more, or the role may not use it.
-            ServiceUnavailable: The service does not answer.
+            ChannelFenced: If another client has opened the channel.
+            CommitTimeout: If the inserted rows were not committed in time.
+            ChannelClosed: If the channel is closed.
+            TableNotFound: If the table was dropped or the role lacks privileges on it.
+            ServiceUnavailable: If the service does not answer.
         """
         if self._state.failure is None:
             try:
@@ -424,19 +423,19 @@ class Channel:
         return state.committed_token
 
     def close(self, *, drop: bool = False, timeout: dt.timedelta | None = None) -> None:
-        """Flush, wait until everything is committed, and end.
+        """Flush, wait until all rows are committed, and close.
 
-        A second call does nothing more, except after CommitTimeout: it goes on waiting.
+        A second call has no effect, except after CommitTimeout: it continues to wait.
 
         Args:
-            drop: Afterwards drop the channel, unless somebody else has opened it.
-            timeout: None waits as long as the client goes on trying.
+            drop: Drop the channel afterwards, unless another client has opened it.
+            timeout: None: the limit of `give_up_after`.
 
         Raises:
-            CommitTimeout: Not everything was committed in time.
-            ChannelFenced: Another client has opened the channel.
-            ChannelInvalid: Not everything could be committed; not raised again if a call of this
-                channel has raised it before.
+            CommitTimeout: If rows are uncommitted after `timeout`.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If rows cannot be committed. An error that a call has raised already is not
+                raised again.
         """
         state = self._state
         sequencer = self._pending_rows.stop_inserts_and_flush(state)
@@ -468,7 +467,7 @@ class Channel:
         except SnowmeltError as closing:
             if error is None:
                 raise
-            # The error under way is the one to see; this one must not replace it.
+            # Do not replace the error that is being raised.
             _log.warning("Channel %s was not closed cleanly: %s", self.name, closing)
 
     def _append_batch(
@@ -481,7 +480,7 @@ class Channel:
     def _try_defer_conversion(
         self, rows: list[Mapping[str, object]]
     ) -> DeferredRows | FastRows | None:
-        """Check the rows of a call without converting them; None if some may be refused."""
+        """Validate rows without converting them. Return None if a row may be invalid."""
         if 0 < len(rows) < _MIN_PACKED_ROWS:
             checked = self._state.converter.fast_checker.try_check_all(rows)
             if checked is not None:
@@ -501,7 +500,7 @@ class Channel:
     def _retry_with_updated_schema(
         self, rejected: RowConversion, data: list[Mapping[str, object]] | pa.Table, *, abort: bool
     ) -> RowConversion:
-        """Convert once more where the table has by now, or was given, what rows were refused for."""
+        """Convert again if the table has, or was given, the columns that the rows need."""
         try:
             if not self._components.schema_refresher.try_schema_update(
                 self._state, rejected.errors, data
@@ -510,7 +509,7 @@ class Channel:
         except (RequestRefused, TableNotFound) as error:
             if abort:
                 raise
-            # The rows are refused, as any others; the good ones are not held up by them.
+            # Reject only these rows; the valid ones must not wait.
             reason = str(error.fields.get("reason", error))
             return replace(
                 rejected, errors=[_add_evolution_error(each, reason) for each in rejected.errors]
@@ -538,7 +537,7 @@ class Channel:
         return int(size)
 
     def _wait_until_rejected_rows_stored(self, timeout: dt.timedelta | None) -> None:
-        """Return when what was refused before is kept, or it is clear that it is not."""
+        """Wait until the rejected rows are in the error table, or it is clear that they cannot be."""
         state = self._components.error_table_writer.find_error_channel(self._state)
         if state is None or self._on_error is OnError.ABORT:
             return
@@ -558,7 +557,7 @@ class Channel:
 
 
 def _add_evolution_error(row_error: RowError, reason: str) -> RowError:
-    """Add why the table does not get the columns that a row lacks."""
+    """Add why the table cannot get the columns that the row needs."""
     if not row_error.lacks_columns:
         return row_error
     error = InvalidRow(f"{row_error.error}; {reason}", **row_error.error.fields)

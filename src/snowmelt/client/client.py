@@ -46,9 +46,9 @@ _CODES_WITH_TOKEN = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.STALE
 
 
 class Client:
-    """A connection to a Snowmelt service, for any number of channels and threads.
+    """A connection to a Snowmelt service, with any number of channels. Thread-safe.
 
-    As a context manager it is closed, with all its channels, at the end.
+    As a context manager, it closes its channels and itself at the end of the block.
     """
 
     def __init__(
@@ -61,22 +61,22 @@ class Client:
         oauth: OAuth | str | Callable[[], str] | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
-        """Connect.
+        """Connect to a service.
 
         Args:
-            url: The service, such as `http://127.0.0.1:8080`.
-            user: The user whose public key the service knows.
-            private_key: RSA key: PEM text, base64 PKCS#8, or the path of a file. Without user
-                and key no token is sent, which only a development service accepts.
-            role: The role to act as; the user's default role when None.
-            oauth: Instead of user and key: a token, what returns one, or how to get them.
+            url: Address of the service, such as `http://127.0.0.1:8080`.
+            user: User whose public key the service has.
+            private_key: RSA key: PEM text, base64 PKCS#8, or the path of a file. Without user and key
+                the client sends no token, which only a service with `--dev` accepts.
+            role: Role to act as. None: the default role of the user.
+            oauth: Instead of user and key: a token, a function that returns one, or `OAuth`.
             options: See `ClientSettings`.
 
         Raises:
-            ConfigurationError: An argument that cannot be used.
-            AuthenticationFailed: The service does not know user and key.
-            ServiceUnavailable: The service does not answer.
-            StageUnavailable: The stage's folder is not on this machine.
+            ConfigurationError: If an argument is invalid.
+            AuthenticationFailed: If the service rejects user and key.
+            ServiceUnavailable: If the service does not answer.
+            StageUnavailable: If the stage is a folder that this machine does not have.
         """
         self._settings = settings = ClientSettings(**options)
         self._process_id = os.getpid()
@@ -131,7 +131,7 @@ class Client:
             self._error_table_writer,
             self._commit_timeout_s,
         )
-        # The threads end when neither client nor channels are left, and their rows are committed.
+        # The threads end when client and channels are unreachable and all rows are committed.
         weakref.finalize(self._components, self._flusher.stop_when_drained).atexit = False
         for part in (transport, encoder, self._registration_sender):
             part.on_trouble = settings.report_problem
@@ -150,12 +150,12 @@ class Client:
 
     @property
     def name(self) -> str:
-        """The name given to it."""
+        """Name of the client in the log of the service."""
         return self._settings.name
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """True after `close`."""
         return self._closed
 
     def open_channel(
@@ -169,31 +169,33 @@ class Client:
         schema_evolution: bool = False,
         offset_token: str | None = None,
     ) -> Channel:
-        """Open a channel, or open it again: whoever had it open before can write no more.
+        """Open a channel, fencing any previous owner.
 
-        What the former owner had not committed is gone; `latest_committed_offset_token` of the
-        new object says where to go on.
+        Rows that the previous owner had not committed are lost. Resume after the
+        `latest_committed_offset_token` of the new channel.
 
         Args:
-            name: The channel's name, unique in its table.
-            table: `database.schema.table`, with `"…"` around names that SQL would fold.
-            on_error: What an insert does with good rows when others are refused.
-            default_timezone: Zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values that name none. None is
-                UTC under `strict`, and the Java client's America/Los_Angeles under `snowflake`, which
-                also moves a TIMESTAMP_NTZ that the zone skips, as that client does.
-            compatibility: How values without one obvious meaning are taken, `snowflake` or
-                `strict`; None is the client's setting.
-            schema_evolution: Add columns that rows have and the table lacks, of types inferred
-                from the values, and take NOT NULL off those that they lack. The table must have
-                ENABLE_SCHEMA_EVOLUTION, and the role EVOLVE SCHEMA.
-            offset_token: Set the channel's offset token to this; None leaves what was committed.
+            name: Name of the channel, unique within the table.
+            table: `database.schema.table`; quote case-sensitive parts with `"…"`.
+            on_error: What an insert does with valid rows if it rejects others.
+            default_timezone: Zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values without one. None: UTC with
+                `compatibility="strict"`, else America/Los_Angeles, as in the Java client. That client
+                also moves a TIMESTAMP_NTZ that the zone skips.
+            compatibility: Interpretation of ambiguous values, `snowflake` or `strict`. None: the
+                setting of the client.
+            schema_evolution: Add columns that rows have and the table lacks, with types inferred from
+                the values, and drop NOT NULL from columns that rows lack. The table needs
+                ENABLE_SCHEMA_EVOLUTION, and the role needs EVOLVE SCHEMA.
+            offset_token: Overwrite the committed offset token of the channel. None: keep it.
 
         Raises:
-            ConfigurationError: An argument that cannot be used.
-            TableNotFound: No such table, or no privilege (DatabaseNotFound, SchemaNotFound: alike).
-            Unsupported: The table has a column that cannot be streamed into.
-            ServiceUnavailable: The service does not answer.
-            ClientClosed: The client was closed.
+            ConfigurationError: If an argument is invalid.
+            TableNotFound: If the table does not exist or the role lacks privileges on it.
+            DatabaseNotFound: If this is so for the database.
+            SchemaNotFound: If this is so for the schema.
+            Unsupported: If the table has a column that cannot be streamed into.
+            ServiceUnavailable: If the service does not answer.
+            ClientClosed: If the client is closed.
         """
         self._check_open()
         check_offset_token(offset_token)
@@ -215,12 +217,12 @@ class Client:
         return Channel(state, self._components, mode)
 
     def drop_channel(self, name: str, *, table: str) -> None:
-        """Drop a channel whoever owns it; what is not committed is discarded.
+        """Drop a channel, whichever client owns it. Its uncommitted rows are lost.
 
         Raises:
-            ChannelNotFound: No such channel, or no privilege.
-            ServiceUnavailable: The service does not answer.
-            ClientClosed: The client was closed.
+            ChannelNotFound: If the channel does not exist or the role lacks privileges on it.
+            ServiceUnavailable: If the service does not answer.
+            ClientClosed: If the client is closed.
         """
         self._check_open()
         typed = ChannelName(*split_table_name(table), name)
@@ -235,15 +237,15 @@ class Client:
     def latest_committed_offset_tokens(
         self, channels: Sequence[Channel]
     ) -> dict[Channel, str | None]:
-        """Return the committed offset tokens of several channels, with one request.
+        """Return the committed offset tokens of several channels in one request.
 
-        Of a channel that somebody else has opened it is the token that the service reports.
+        If another client has opened a channel since, the token is the one of that client.
 
         Raises:
-            ChannelInvalid: A channel, or its table, does not exist any more; the error names it,
-                and `is_valid` is false for each such channel.
-            ServiceUnavailable: The service does not answer.
-            ClientClosed: The client was closed.
+            ChannelInvalid: If a channel or its table was dropped. The error names the first such
+                channel; `is_valid` is False for all of them.
+            ServiceUnavailable: If the service does not answer.
+            ClientClosed: If the client is closed.
         """
         self._check_open()
         statuses = self._api_client.fetch_statuses([channel.state for channel in channels])
@@ -260,17 +262,17 @@ class Client:
         return dict(zip(channels, tokens, strict=True))
 
     def status(self) -> ClientStatus:
-        """Return how its channels are doing, and in sum; the service is not asked."""
+        """Return the state of all channels and their totals, without a request."""
         return self._pending_rows.client_status(self._find_current_error())
 
     def flush(self, timeout: dt.timedelta | None = None) -> None:
-        """Send everything inserted into all channels, and return when it is committed.
+        """Send all inserted rows and wait until they are committed.
 
         Raises:
-            CommitTimeout: Not in `timeout` (None: as long as the client goes on trying).
-            ChannelFenced: Somebody else has opened one of the channels.
-            ChannelInvalid: Rows of a channel cannot be committed any more; the others are.
-            ClientClosed: The client was closed.
+            CommitTimeout: If rows are uncommitted after `timeout`. None: the limit of `give_up_after`.
+            ChannelFenced: If another client has opened one of the channels.
+            ChannelInvalid: If rows of a channel cannot be committed; those of other channels are.
+            ClientClosed: If the client is closed.
         """
         self._check_open()
         targets = [
@@ -282,13 +284,13 @@ class Client:
             raise failures[0]
 
     def close(self, timeout: dt.timedelta | None = None) -> None:
-        """Close all channels: flush, wait for the commits, end; a second call does nothing.
+        """Flush and close all channels and end the background threads. A second call has no effect.
 
         Raises:
-            CommitTimeout: Not everything was committed in time.
-            ChannelFenced: Somebody else has opened one of the channels.
-            ChannelInvalid: Not everything could be committed (the first such channel's error,
-                unless a call has raised it before).
+            CommitTimeout: If rows are uncommitted after `timeout`. None: the limit of `give_up_after`.
+            ChannelFenced: If another client has opened one of the channels.
+            ChannelInvalid: If rows of a channel cannot be committed. An error that a call has raised
+                already is not raised again.
         """
         if self._closed:
             return
@@ -321,13 +323,13 @@ class Client:
         except SnowmeltError as closing:
             if error is None:
                 raise
-            # The error under way is the one to see; this one must not replace it.
+            # Do not replace the error that is being raised.
             _log.warning("The client was not closed cleanly: %s", closing)
 
     def _wait_for_commits(
         self, targets: Sequence[tuple[ChannelState, int]], timeout: dt.timedelta | None
     ) -> list[SnowmeltError]:
-        """Wait for all, whatever becomes of one; return what went wrong."""
+        """Wait for all channels and return their errors."""
         clock = self._settings.clock
         seconds = self._commit_timeout_s if timeout is None else timeout.total_seconds()
         give_up_at = clock.monotonic() + seconds

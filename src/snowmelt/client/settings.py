@@ -22,7 +22,7 @@ _COMPATIBILITY_MODES = (Compatibility.SNOWFLAKE, Compatibility.STRICT)
 
 
 class ClientOptions(TypedDict, total=False):
-    """The optional arguments of `Client`; `ClientSettings` describes them."""
+    """The optional arguments of `Client`, described in `ClientSettings`."""
 
     max_client_lag: dt.timedelta
     name: str
@@ -42,17 +42,20 @@ class ClientOptions(TypedDict, total=False):
 class ClientSettings:
     """The optional arguments of `Client`, with their defaults.
 
-    `max_client_lag` is the longest time from a buffered row to its flush (100 ms to 10 minutes).
-    `name` tells clients apart in the service's log. `account` replaces the account in tokens,
-    by default the first label of the host. `request_timeout` is how long opening, asking and
-    dropping go on when the service is away, `give_up_after` the same for rows in flight, without
-    end where it is None. `max_memory` bounds what rows take, in bytes: half of it those that
-    are not committed, as much again what encoding them needs. When it is used up an insert
-    waits for up to `insert_timeout`, or raises BufferFull at once if `when_full` is "raise".
-    `on_problem` is called, from a background thread, with the error of a channel that becomes invalid, and
-    when service or stage cannot be reached any more. `ca_file`
-    has the certificates that a service's is checked against, the system's where it is None. `compatibility`
-    says how values without one obvious meaning are taken: `snowflake` or `strict`.
+    Attributes:
+        max_client_lag: Longest time from a buffered row to its flush, 100 ms to 10 minutes.
+        name: Name of the client in the log of the service.
+        account: Account in tokens. None: the first label of the host.
+        request_timeout: How long requests to open, query and drop channels are retried.
+        give_up_after: How long uncommitted rows are retried. None: without limit.
+        insert_timeout: How long an insert waits while the buffer is full.
+        max_memory: Memory for rows, bytes: half for uncommitted rows, half for their encoding.
+        when_full: "wait" for `insert_timeout`, or "raise" BufferFull at once.
+        on_problem: Called from a background thread with the error if a channel becomes invalid, or
+            if service or stage become unreachable.
+        ca_file: File with certificates to trust. None: those of the system.
+        compatibility: Interpretation of ambiguous values: `snowflake` or `strict`.
+        clock: Clock, for tests.
     """
 
     max_client_lag: dt.timedelta = dt.timedelta(seconds=1)
@@ -72,24 +75,26 @@ class ClientSettings:
         for setting in ("max_client_lag", "request_timeout", "give_up_after", "insert_timeout"):
             given = getattr(self, setting)
             if given is not None and not isinstance(given, dt.timedelta):
-                reason = f"it is a time such as datetime.timedelta(seconds=1), not {given!r}"
+                reason = (
+                    f"expected a datetime.timedelta, such as timedelta(seconds=1), got {given!r}"
+                )
                 raise ConfigurationError(setting=setting, reason=reason)
         if not _MIN_CLIENT_LAG <= self.max_client_lag <= _MAX_CLIENT_LAG:
-            reason = f"{self.max_client_lag} is not between 100 ms and 10 minutes"
+            reason = f"expected 100 ms to 10 minutes, got {self.max_client_lag}"
             raise ConfigurationError(setting="max_client_lag", reason=reason)
         parse_compatibility(self.compatibility)
         for setting in ("request_timeout", "give_up_after", "insert_timeout"):
             given = getattr(self, setting)
             if given is not None and given < dt.timedelta(0):
-                raise ConfigurationError(setting=setting, reason="it cannot be negative")
+                raise ConfigurationError(setting=setting, reason="expected 0 or more")
         if self.max_memory <= 0:
-            raise ConfigurationError(setting="max_memory", reason="it must be positive")
+            raise ConfigurationError(setting="max_memory", reason="expected more than 0")
         if self.when_full not in {"wait", "raise"}:
-            reason = f"{self.when_full!r} is neither 'wait' nor 'raise'"
+            reason = f"expected 'wait' or 'raise', got {self.when_full!r}"
             raise ConfigurationError(setting="when_full", reason=reason)
 
     def report_problem(self, error: SnowmeltError) -> None:
-        """Call `on_problem`; whatever the application does there, rows go on."""
+        """Call `on_problem`. An exception in it is logged and has no other effect."""
         if self.on_problem is None:
             return
         try:
@@ -99,32 +104,32 @@ class ClientSettings:
 
     @property
     def give_up_after_s(self) -> float:
-        """How long rows in flight are tried to be delivered, s."""
+        """How long uncommitted rows are retried, seconds."""
         return math.inf if self.give_up_after is None else self.give_up_after.total_seconds()
 
     @property
     def commit_timeout_s(self) -> float:
-        """How long calls wait that are given no time of their own, s.
+        """Longest wait of calls without a timeout of their own, seconds.
 
-        A flush may first wait for the stage, then for the service.
+        A flush may wait for the stage first, then for the service.
         """
         give_up_s = _DEFAULT_GIVE_UP_AFTER_S if self.give_up_after is None else self.give_up_after_s
         return self.max_client_lag.total_seconds() + 2 * give_up_s + 60
 
     @property
     def max_waiting_bytes(self) -> int:
-        """How many bytes of rows may wait to be committed: encoding takes as much again."""
+        """Limit of uncommitted rows, bytes. Their encoding takes as much again."""
         return max(self.max_memory // 2, 1)
 
 
 def parse_compatibility(mode: Compatibility | str) -> Compatibility:
-    """Return the rules that a name stands for.
+    """Return the rules of this name.
 
     Raises:
-        ConfigurationError: There are no such rules.
+        ConfigurationError: If the name is unknown.
     """
     for each in _COMPATIBILITY_MODES:
         if mode == each:
             return each
-    reason = f"{mode!r} is none of {', '.join(_COMPATIBILITY_MODES)}"
+    reason = f"expected {' or '.join(_COMPATIBILITY_MODES)}, got {mode!r}"
     raise ConfigurationError(setting="compatibility", reason=reason)

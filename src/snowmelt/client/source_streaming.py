@@ -1,7 +1,7 @@
-"""Sources with positions into a channel, each row exactly once.
+"""Stream sources with positions into a channel, each row exactly once.
 
-The position of a row is its offset token. The channel therefore stores how far the source was read,
-whichever process is killed, and no other state is needed.
+The position of a row is its offset token. The channel thus stores how far the source was read, and
+a process that is killed needs no other state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PositionSortKey: TypeAlias = tuple[tuple[int, int | Decimal, str], ...]
 
 _ON_BACKWARDS_CHOICES = ("raise", "skip", "restart")
 _DIGITS_PATTERN = re.compile(r"(\d+)")
-# As `str` writes numbers; more digits behind a point do not make one larger.
+# Numbers as `str` writes them.
 _NUMBER_PATTERN = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?", re.ASCII)
 _TIME_PATTERN = re.compile(r"(?<!\d)(\d\d:\d\d:\d\d)(?:[.,](\d+))?(?!\d)", re.ASCII)
 _FRACTION_DIGITS = 18
@@ -38,28 +38,28 @@ _FRACTION_DIGITS = 18
 
 @runtime_checkable
 class PositionedSource(Protocol):
-    """What `stream` reads; with a method `order(position)` it says how its positions are sorted."""
+    """What `stream` reads. An optional method `order(position)` returns the sort key of a position."""
 
     def seek(self, token: str | None) -> None:
-        """Go on behind a position; None is the beginning.
+        """Continue after a position; None: from the beginning.
 
         Raises:
-            SourceWentBackwards: The source ends before it.
+            SourceWentBackwards: If the source ends before the position.
         """
 
     def positions(self) -> Iterator[tuple[str, SourceRow]]:
-        """Yield what there is by now: rows with their positions, which rise.
+        """Yield the available rows with their positions, in ascending order.
 
         Raises:
-            SourceWentBackwards: The source ends before the position that was sought.
+            SourceWentBackwards: If the source ends before the position of `seek`.
         """
 
 
 @dataclass(slots=True)
 class StreamResult:
-    """What came of it: rows inserted and refused, rows skipped behind `token`, the last position.
+    """The counts of a stream: rows inserted, rejected and skipped, and the last position in `token`.
 
-    Where a channel skips batches, all rows of one with a bad row count as refused.
+    With `on_error="skip_batch"`, all rows of a batch with an invalid row count as rejected.
     """
 
     inserted: int = 0
@@ -69,9 +69,9 @@ class StreamResult:
 
 
 class IterableSource:
-    """An iterable of rows, each with a position of its own: a number, a name with numbers, a time.
+    """An iterable of rows with positions: numbers, names with numbers, or times.
 
-    Seeking passes over rows: give a part that begins later where that is cheaper.
+    Seeking reads and discards rows: pass a part that begins later if that is cheaper.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class IterableSource:
         self._iterator: Iterator[SourceRow] | None = None
 
     def seek(self, token: str | None) -> None:
-        """Pass over rows up to a position when they are read."""
+        """Skip the rows up to a position when they are read."""
         if self._iterator is not None and isinstance(self._rows, Iterator):
             raise ConfigurationError(
                 setting="source", reason="an iterator cannot be read again; give a list"
@@ -91,7 +91,7 @@ class IterableSource:
         self._sought_position, self._iterator = token, None
 
     def positions(self) -> Iterator[tuple[str, SourceRow]]:
-        """Yield the rows behind the position that was sought."""
+        """Yield the rows after the position of `seek`."""
         behind = (
             None if self._sought_position is None else make_position_sort_key(self._sought_position)
         )
@@ -101,7 +101,7 @@ class IterableSource:
         last: str | None = None
         for row in self._iterator:
             last = str(self._get_position(row))
-            # Behind the very row that was committed nothing is passed over: what is smaller there is told.
+            # After the committed row itself nothing is skipped, so that a smaller position is an error.
             if behind is None or not passing or make_position_sort_key(last) > behind:
                 passing = False
                 yield last, row
@@ -117,7 +117,7 @@ class IterableSource:
 
 
 class StreamPump:
-    """Moves what a source has into a channel, a batch at a time; for one thread."""
+    """Moves rows from a source into a channel in batches. Not thread-safe."""
 
     def __init__(
         self,
@@ -147,12 +147,13 @@ class StreamPump:
         self._seek_source(self.result.token)
 
     def insert_next_batch(self) -> bool:
-        """Insert the next batch; False when the source has nothing more by now.
+        """Insert the next batch. Return False if the source has no more rows at present.
 
         Raises:
-            SourceWentBackwards: It has, and that is the choice.
-            InvalidRow: A row was refused, and the channel aborts on errors.
-            ChannelInvalid: Rows cannot be committed any more (ChannelFenced: likewise).
+            SourceWentBackwards: If the source is behind the committed position and `on_backwards` is "raise".
+            InvalidRow: If a row is invalid and `on_error` is `abort`.
+            ChannelInvalid: If rows cannot be committed.
+            ChannelFenced: If another client has opened the channel.
         """
         batch: list[tuple[str, SourceRow]] = []
         while len(batch) < self._batch_rows and (each := self._read_next_row()) is not None:
@@ -163,7 +164,7 @@ class StreamPump:
         return True
 
     def wait_for_commit(self) -> StreamResult:
-        """Wait until all that was inserted is committed."""
+        """Wait until all inserted rows are committed, and return the counts."""
         self._channel.flush()
         return self.result
 
@@ -202,7 +203,7 @@ class StreamPump:
             self._handle_backwards_source(error)
 
     def _handle_backwards_source(self, error: SourceWentBackwards) -> bool:
-        """Go by the choice: begin anew, or tell that there is nothing to read."""
+        """Apply `on_backwards`. Return False if there is nothing to read."""
         if self._on_backwards == "raise":
             raise error
         _log.warning("%s", error)
@@ -220,7 +221,7 @@ class StreamPump:
             try:
                 result = self._channel.insert_rows(rows, last, start_offset_token=first)
             except BufferFull:
-                # Nothing was kept; what there is goes first.
+                # Nothing was buffered. Wait until the buffer is committed.
                 self._channel.wait_for_commit()
         for error in result.errors:
             if self._on_refused is not None:
@@ -243,28 +244,27 @@ def stream(
     on_refused: Callable[[str, RowError], None] | None = None,
     stop: threading.Event | None = None,
 ) -> StreamResult:
-    """Read a source into a channel, each row exactly once, and return when all is committed.
+    """Read a source into a channel, each row exactly once, and wait until all rows are committed.
 
-    It goes on behind the channel's committed offset token; run it again after any crash.
+    Reading continues after the committed offset token of the channel: call it again after a crash.
 
     Args:
-        source: Rows with `positions()` and `seek(token)`, or any iterable of rows with `position`.
-        channel: Where to; nobody else should insert into it.
-        position: The position of a row of an iterable, such as `lambda row: row["id"]`. Positions
-            rise; numbers within them count as numbers.
-        batch_rows: How many rows are inserted and checkpointed at a time.
-        on_backwards: What to do when the source has smaller positions than are committed: "raise",
-            "skip" them, or "restart" with whatever it has.
-        on_refused: Called with position and reason of each refused row, if the channel goes on
-            after errors.
-        stop: Ends it early, in good order.
+        source: An object with `positions()` and `seek(token)`, or an iterable of rows with `position`.
+        channel: The channel. No other source may insert into it.
+        position: Returns the position of a row of an iterable, such as `lambda row: row["id"]`.
+            Positions ascend; numbers within them compare as numbers.
+        batch_rows: Rows per insert and offset token.
+        on_backwards: What to do if the source has smaller positions than the committed one: "raise",
+            "skip" them, or "restart" from the beginning of the source.
+        on_refused: Called with position and error of each rejected row, if `on_error` is not `abort`.
+        stop: Set it to stop after the current batch.
 
     Raises:
-        SourceWentBackwards: The source has smaller positions than are committed, or ends before.
-        InvalidRow: A row was refused, and the channel aborts on errors.
-        ChannelFenced: Somebody else has opened the channel.
-        ChannelInvalid: Rows cannot be committed any more.
-        CommitTimeout: The last rows were not committed in time.
+        SourceWentBackwards: If the source has smaller positions than the committed one, or ends before it.
+        InvalidRow: If a row is invalid and `on_error` is `abort`.
+        ChannelFenced: If another client has opened the channel.
+        ChannelInvalid: If rows cannot be committed.
+        CommitTimeout: If the last rows were not committed in time.
     """
     if not isinstance(source, PositionedSource):
         if position is None:
@@ -280,7 +280,7 @@ def stream(
 
 
 def make_position_sort_key(position: str) -> PositionSortKey:
-    """Return what positions are sorted by: numbers and times as such, others part by part."""
+    """Return the sort key of a position: numbers and times by value, other texts part by part."""
     if _NUMBER_PATTERN.fullmatch(position):
         return ((0, Decimal(position), ""),)
     parts = _DIGITS_PATTERN.split(_TIME_PATTERN.sub(_pad_fraction, position))

@@ -177,7 +177,7 @@ def test_strict_channels_beside_others(connect):
         pytest.raises(InvalidValue, match="Ambiguous digits"),
     ):
         channel.insert_row(moment)
-    with pytest.raises(ConfigurationError, match="'sane' is none of snowflake, strict"):
+    with pytest.raises(ConfigurationError, match="expected snowflake or strict, got 'sane'"):
         client.open_channel("c", table=T, compatibility="sane")
 
 

@@ -230,7 +230,7 @@ def test_tokens_are_known_while_they_wait_and_afterwards():
     entries = backlog.wait_for_due_flush()
     backlog.insert(state, row("2"))
     assert [state.find_row_sequencer(token) for token in ("0", "1", "2", "x")] == [0, 1, 2, None]
-    with pytest.raises(CommitTimeout, match="the last one committed is '0'"):
+    with pytest.raises(CommitTimeout, match="Last committed token: '0'"):
         backlog.wait_for_commit(state, 1, "1", 0.0)
     backlog.record_commits(entries)
     backlog.wait_for_commit(state, 1, "1", 0.0)

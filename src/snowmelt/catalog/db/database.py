@@ -132,7 +132,7 @@ class Database:
                     raise
                 raise UnknownOutcome(
                     "The catalog's COMMIT failed without a clear answer "
-                    f"({str(error.orig).strip()}); look before doing it again."
+                    f"({str(error.orig).strip()}); check before you repeat it."
                 ) from error
 
     def create_file(self) -> None:

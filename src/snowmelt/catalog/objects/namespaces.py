@@ -497,8 +497,8 @@ def _require_free_name(
     if connection.execute(taken).first() is not None:
         kind = table.name.removesuffix("s")
         raise AlreadyExists(
-            f"{kind.capitalize()} {shown_name} exists already: give it another name (ALTER "
-            f"{kind.upper()} {shown_name} RENAME TO …) or drop it, then UNDROP.",
+            f"{kind.capitalize()} {shown_name} already exists. Rename it (ALTER "
+            f"{kind.upper()} {shown_name} RENAME TO …) or drop it, then run UNDROP again.",
             kind=kind.capitalize(),
             name=shown_name,
         )

@@ -75,7 +75,7 @@ def load_master_key(location: Path, *, create: bool = True) -> bytes:
         if not create:
             raise ConfigurationError(
                 setting="keys_dir",
-                reason=f"there is no {path}, and the catalog's master key exists already; copy it from"
+                reason=f"there is no {path}, and the catalog's master key already exists; copy it from"
                 " where another service has it",
             )
         make_durable_folder(location, mode=0o700)

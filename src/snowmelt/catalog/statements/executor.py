@@ -297,7 +297,7 @@ _STATEMENT_PARSERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "GRANT": partial(grants.parse_grant_or_revoke, False),
     "REVOKE": partial(grants.parse_grant_or_revoke, True),
 }
-# What errors name; an integration's kind may be left out where it exists already.
+# What errors name; an integration's kind may be left out where it already exists.
 _CREATABLE_WORDS = tuple(
     words
     for words, kind in _KINDS.items()

@@ -264,8 +264,8 @@ def _require_empty(
     function_count += len(list_translators(session.connection, *name_parts))
     if function_count:
         raise NotEmpty(
-            f"{kind} {object_name} still holds {table_count} tables and {function_count} functions; "
-            "drop them first, or leave RESTRICT out.",
+            f"{kind} {object_name} is not empty: it has {table_count} tables and {function_count} "
+            "functions. Drop them first, or omit RESTRICT.",
             kind=kind,
             name=object_name,
             tables=table_count,

@@ -335,7 +335,7 @@ def skipping_missing(if_exists: bool) -> Iterator[None]:
 def skip_if_exists(label: str, create_mode: CreateMode, *, exists: bool) -> None:
     """End a CREATE … IF NOT EXISTS of what exists. NothingDone: it does."""
     if exists and create_mode is CreateMode.IF_NOT_EXISTS:
-        raise NothingDone(f"{label} exists already; nothing was done.")
+        raise NothingDone(f"{label} already exists; nothing was done.")
 
 
 def skip_if_missing(label: str, if_exists: bool, *, exists: bool) -> None:

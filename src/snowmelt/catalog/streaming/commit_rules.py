@@ -429,15 +429,15 @@ def _decide_channel_advance(
     ):
         return CommitDecision(
             CommitCode.STALE_CLIENT_SEQUENCER,
-            f"Channel {to_display_name(advance.name)} was opened by another client since, or came back"
-            f" with its table (UNDROP): client sequencer {advance.client_sequencer} came, {channel_state.client_sequencer} is"
-            " current. Whoever is to write opens it and goes on after its committed offset token.",
+            f"Channel {to_display_name(advance.name)} is fenced: another client opened it, or its table"
+            f" was restored with UNDROP. Expected client sequencer {channel_state.client_sequencer}, got"
+            f" {advance.client_sequencer}. To write, reopen the channel and resume after its committed offset token.",
         )
     if advance.row_sequencer != channel_state.row_sequencer + 1:
         return CommitDecision(
             CommitCode.ROW_SEQUENCER_NOT_NEXT,
-            f"Channel {to_display_name(advance.name)}: row sequencer {advance.row_sequencer} came,"
-            f" {channel_state.row_sequencer + 1} is next.",
+            f"Invalid row sequencer on channel {to_display_name(advance.name)}: expected"
+            f" {channel_state.row_sequencer + 1}, got {advance.row_sequencer}.",
         )
     return ACCEPTED
 

@@ -26,7 +26,7 @@ EXAMPLES = """examples:
   snowmelt init --yes
   snowmelt init --yes --data-dir /var/lib/snowmelt --port 8443 --config /etc/snowmelt/snowmelt.toml
 
-Asks for each value; --yes takes the defaults and the options. What exists already is kept, so the
+Asks for each value; --yes takes the defaults and the options. What already exists is kept, so the
 command can be repeated. The last lines are the next commands.
 """
 _FIRST_COLUMNS = "id NUMBER NOT NULL, at TIMESTAMP_NTZ(6), what VARCHAR"
