@@ -63,7 +63,7 @@ def test_what_has_expired_makes_room_for_others(world, monkeypatch):
     client = world.client()
     for name in ("A", "B"):
         client.open(name)
-    with pytest.raises(TooManyChannels, match=f"Table {NAME} has 2 channels already"):
+    with pytest.raises(TooManyChannels, match=f"Too many channels on table {NAME}: the limit is 2"):
         client.open("C")
     world.clock.advance(IDLE_S + 1)
     client.open("A")

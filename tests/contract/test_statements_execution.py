@@ -332,4 +332,4 @@ def test_two_that_create_the_same_name_at_once_both_get_an_answer(run):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(outcomes) == ["Database SAME created."] + ["Database SAME already exists."] * 3
+    assert sorted(outcomes) == ["Database SAME already exists."] * 3 + ["Database SAME created."]

@@ -59,8 +59,8 @@ def test_undrop_brings_rows_grants_and_tokens_back_and_fences_who_was_there(worl
     assert channel(world, after).offset_token == "10"
     [[verdict]] = world.register(late)
     assert verdict.code == 20
-    assert "came back with its table (UNDROP)" in verdict.message
-    assert "opens it and goes on after its committed offset token" in verdict.message
+    assert "its table was restored with UNDROP" in verdict.message
+    assert "reopen the channel and resume after its committed offset token" in verdict.message
     opened = client.open("C").record
     assert (opened.offset_token, opened.row_sequencer) == ("10", 1)
     again = client.offer(advance("C", opened.client_sequencer, 2, "20"))
@@ -133,7 +133,7 @@ def test_a_table_is_kept_as_long_as_it_or_what_it_is_in_says(world, run, said, d
     run("UNDROP TABLE t")
     run("DROP TABLE t")
     world.clock.advance(days * DAY_S)
-    with pytest.raises(NotRestorable, match="the time for which it was kept has passed"):
+    with pytest.raises(NotRestorable, match="within its retention time"):
         run("UNDROP TABLE t")
 
 

@@ -186,7 +186,7 @@ def test_an_insert_that_waits_too_long_keeps_nothing():
     backlog = backlog_with(max_memory=20, insert_timeout=dt.timedelta(0))
     state = opened(backlog)
     backlog.insert(state, row("1", size=10))
-    with pytest.raises(BufferFull, match="10 bytes that are not committed yet"):
+    with pytest.raises(BufferFull, match="10 bytes uncommitted"):
         backlog.insert(state, row("2"))
     assert state.buffer.row_count == 1
     assert not state.buffer.contains_token("2")

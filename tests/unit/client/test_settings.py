@@ -22,7 +22,7 @@ def test_rows_are_flushed_every_second_by_default():
 
 @pytest.mark.parametrize("seconds", [-1, 0, 0.099, 600.001])
 def test_another_lag_is_refused(seconds):
-    with pytest.raises(ConfigurationError, match=r"max_client_lag: .* 100 ms and 10 minutes"):
+    with pytest.raises(ConfigurationError, match=r"max_client_lag: expected 100 ms to 10 minutes"):
         ClientSettings(max_client_lag=dt.timedelta(seconds=seconds))
 
 

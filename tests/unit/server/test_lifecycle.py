@@ -22,7 +22,7 @@ def settings(folder: Path, **changes: object) -> Settings:
 
 
 def test_a_folder_is_served_once(tmp_path: Path) -> None:
-    with lock_folder(tmp_path), pytest.raises(DataFolderBusy, match="another process already"):
+    with lock_folder(tmp_path), pytest.raises(DataFolderBusy, match="another service"):
         RunningService(settings(tmp_path))
     with lock_folder(tmp_path):
         pass

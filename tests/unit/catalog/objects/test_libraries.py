@@ -98,5 +98,5 @@ def test_what_is_wrong_is_said(text, reason, run):
 def test_a_function_needs_its_library_and_a_library_its_file(run):
     with pytest.raises(NotFound):
         run("CREATE FILTER f AS NAME 'Factory' LIBRARY own")
-    with pytest.raises(UserError, match=r"no object own\.py"):
+    with pytest.raises(UserError, match=r"Object own\.py not found"):
         run("CREATE LIBRARY own AS '/nowhere/own.py'")
