@@ -258,6 +258,7 @@ def test_a_profile_connects_clients_and_commands(account, monkeypatch):
     monkeypatch.setenv("SNOWMELT_CONFIG", str(config))
     monkeypatch.setenv("SNOWMELT_PROFILE", "far")
     command = [sys.executable, "-m", "snowmelt", "channels", "list", "--format", "json"]
+    command += ["--table", table]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert json.loads(shown.stdout)[0]["offset_token"] == "1"
     with pytest.raises(snowmelt.errors.ConfigurationError, match=r"profiles\.empty\.url"):
