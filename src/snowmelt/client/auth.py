@@ -1,7 +1,7 @@
 """Token providers: OAuth tokens and key-pair JWTs (specification of v1, §1.3, §1.4).
 
-OAuth tokens come from the application, or from an authorization server through a refresh token.
-Key-pair tokens are JWTs (RS256), signed with the user's private key.
+OAuth tokens come from the application, or from an authorization server with a refresh token.
+Key-pair tokens are JWTs (RS256) that are signed with the private key of the user.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# As the official client does it.
+# As in the official client.
 _RENEWAL_LIFETIME_FRACTION = 0.8
 _MAX_RETRIES, _INITIAL_RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 3, 1.0, 4.0
 _RESPONSE_TIMEOUT_S = 60.0
@@ -43,9 +43,10 @@ _RESPONSE_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class OAuth:
-    """How to get tokens with a refresh token; secret and refresh token are not printed.
+    """Credentials for tokens with a refresh token. `repr` hides both secrets.
 
-    `token_endpoint` is where: by default `/oauth/token-request` at the service's address.
+    `token_endpoint` is the URL of the authorization server. None: `/oauth/token-request` at the
+    address of the service.
     """
 
     client_id: str
@@ -61,7 +62,7 @@ class _TokenResponse(msgspec.Struct):
 
 
 class CallbackTokenProvider:
-    """Tokens that the application knows how to get; thread-safe if that is."""
+    """Tokens from the application. Thread-safe if the callback is."""
 
     kind = "OAUTH"
 
@@ -69,27 +70,27 @@ class CallbackTokenProvider:
         self._token = token
 
     def get_token(self) -> str:
-        """Return what the application says."""
+        """Return the token of the application."""
         return self._token if isinstance(self._token, str) else self._token()
 
     def replace_token(self, rejected_token: str) -> str:
-        """Ask the application again."""
+        """Return the token of the application again."""
         del rejected_token
         return self.get_token()
 
 
 class RefreshTokenProvider:
-    """Tokens of an authorisation server, renewed when 80 % of their time is over; thread-safe."""
+    """Tokens of an authorization server, renewed after 80 % of their lifetime. Thread-safe."""
 
     kind = "OAUTH"
 
     def __init__(
         self, oauth: OAuth, endpoint: str, clock: Clock, *, ssl_context: ssl.SSLContext
     ) -> None:
-        """Prepare to ask `endpoint`, whose certificate must be one of `ssl_context`.
+        """Prepare requests to `endpoint`.
 
         Raises:
-            ConfigurationError: The endpoint is no http:// or https:// URL.
+            ConfigurationError: If the endpoint is not an http:// or https:// URL.
         """
         self._oauth = oauth
         self._endpoint = urlsplit(endpoint)
@@ -105,11 +106,11 @@ class RefreshTokenProvider:
         self._renew_at = clock.monotonic()
 
     def get_token(self) -> str:
-        """Return the present token, a new one when it is old.
+        """Return the current token, renewed if it is old.
 
         Raises:
-            AuthenticationFailed: The authorisation server refuses.
-            ServiceUnavailable: It does not answer.
+            AuthenticationFailed: If the authorization server rejects the request.
+            ServiceUnavailable: If it does not answer.
         """
         with self._lock:
             if self._clock.monotonic() >= self._renew_at:
@@ -117,7 +118,7 @@ class RefreshTokenProvider:
             return self._token
 
     def replace_token(self, rejected_token: str) -> str:
-        """Return a new token, unless another thread has replaced `rejected_token` already."""
+        """Return a new token, unless another thread has replaced `rejected_token`."""
         with self._lock:
             if self._token == rejected_token:
                 self._renew_token()
@@ -167,7 +168,7 @@ class RefreshTokenProvider:
         try:
             return msgspec.json.decode(body, type=_TokenResponse)
         except msgspec.DecodeError:
-            # What the answer holds may be secret.
+            # The response may contain secrets.
             reason = f"the answer of {where.netloc} has no access_token and expires_in"
             raise AuthenticationFailed(reason=reason) from None
 
@@ -183,31 +184,28 @@ class RefreshTokenProvider:
         return ServiceUnavailable(url=self._endpoint.netloc, reason=f"it gives no token: {reason}")
 
 
-# --- Key-pair tokens: JWT, RS256, signed with the user's private key (specification of v1, §1.3).
-
 _JWT_LIFETIME_S = 59 * 60
 _JWT_RENEWAL_AGE_S = 54 * 60
-# Of 512 bits, in base64: whatever is shorter may be shown.
+# Length of a key of 512 bits in base64. Errors may show shorter texts.
 _MIN_KEY_CHARACTERS = 400
-# Digests of keys whose numbers were found to belong together: to find it takes longer than all else
-# that a client does when it begins.
+# Digests of validated keys. The validation takes longer than the rest of the start of a client.
 _validated_key_digests: set[bytes] = set()
 
 
 class TokenProvider(Protocol):
-    """What the transport puts into `Authorization`, and of which kind it says that it is."""
+    """Provides the `Authorization` header; `kind` is the type of the tokens."""
 
     kind: str
 
     def get_token(self) -> str:
-        """Return a token that is valid now."""
+        """Return a valid token."""
 
     def replace_token(self, rejected_token: str) -> str:
-        """Return another token than the one that the service refused."""
+        """Return another token after the service rejected this one."""
 
 
 class KeyPairTokenProvider:
-    """Tokens of one user; thread-safe."""
+    """JWTs of one user. Thread-safe."""
 
     kind = "KEYPAIR_JWT"
 
@@ -221,14 +219,14 @@ class KeyPairTokenProvider:
         self._renew_at = clock.monotonic()
 
     def get_token(self) -> str:
-        """Return the present token, a new one when it is 54 minutes old."""
+        """Return the current token, renewed after 54 minutes."""
         with self._lock:
             if self._clock.monotonic() >= self._renew_at:
                 self._renew_token()
             return self._token
 
     def replace_token(self, rejected_token: str) -> str:
-        """Return a new token, unless another thread has replaced `rejected_token` already."""
+        """Return a new token, unless another thread has replaced `rejected_token`."""
         with self._lock:
             if self._token == rejected_token:
                 self._renew_token()
@@ -248,7 +246,7 @@ class KeyPairTokenProvider:
 
 
 def compute_key_fingerprint(key: RSAPrivateKey) -> str:
-    """Return `SHA256:` and the base64 SHA-256 of the public key in DER, as the catalog keeps it."""
+    """Return `SHA256:` and the base64 SHA-256 of the public key in DER, as in the catalog."""
     public = key.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -256,12 +254,12 @@ def compute_key_fingerprint(key: RSAPrivateKey) -> str:
 
 
 def load_private_key(source: str | bytes | Path) -> RSAPrivateKey:
-    """Return the RSA key of a PEM text, a bare base64 PKCS#8 text, or a file of either.
+    """Return the RSA key of a PEM text, a base64 PKCS#8 text, or a file with either.
 
-    A text is taken as a path when it names a file.
+    A text that names an existing file is a path.
 
     Raises:
-        ConfigurationError: No such file, or not an RSA key without a passphrase.
+        ConfigurationError: If the file does not exist, or has no RSA key, or the key has a passphrase.
     """
     data, what = _read_private_key_text(source)
     digest = hashlib.sha256(data).digest()
@@ -293,7 +291,7 @@ def load_private_key(source: str | bytes | Path) -> RSAPrivateKey:
 
 
 def _read_private_key_text(source: str | bytes | Path) -> tuple[bytes, str]:
-    """Return what is given or in the file, and what to call it in an error."""
+    """Return the text of the key, and its name in errors."""
     if isinstance(source, bytes):
         return source, "it"
     if isinstance(source, str) and ("\n" in source or "-----BEGIN" in source):
@@ -310,5 +308,5 @@ def _read_private_key_text(source: str | bytes | Path) -> tuple[bytes, str]:
 
 
 def _describe_key_source(text: str) -> str:
-    """Return a text that is too short for a key in an error, as a misspelt path is."""
+    """Return a text that is too short for a key: it is likely a misspelled path."""
     return repr(text) if len(text) < _MIN_KEY_CHARACTERS else "it"

@@ -34,29 +34,29 @@ _log = logging.getLogger(__name__)
 
 _BLOB_THREAD_ID = 1
 MAX_BLOB_BYTES = 1024 * 1024 * 1024
-# Also the most that one registration may name, so a blob is never split over requests.
+# Also the limit of one registration, so a blob is never split over requests.
 MAX_BLOB_CHUNKS = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChunkPlan:
-    """Rows of one target: the channels' portions one after the other."""
+    """Rows for one chunk: the slices of channels of one table, in order."""
 
     target: ChannelTarget
     entries: tuple[ChunkEntry, ...]
 
     @property
     def size_bytes(self) -> int:
-        """The estimate that the limits mean."""
+        """Estimated size, bytes."""
         return sum(entry.flush_slice.size_bytes for entry in self.entries)
 
     @property
     def exceeds_chunk_limit(self) -> bool:
-        """Whether it has to become several chunks: it is one call then, committed as one."""
+        """True if one call needs several chunks, which commit together."""
         return self.size_bytes > channel_state.MAX_CHUNK_BYTES
 
     def without_channels(self, excluded: Collection[ChannelState]) -> ChunkPlan | None:
-        """Return the plan for the other channels, None when there are none."""
+        """Return the plan for the other channels, None if there are none."""
         kept = tuple(entry for entry in self.entries if entry.state not in excluded)
         return ChunkPlan(self.target, kept) if kept else None
 
@@ -68,9 +68,9 @@ class ChunkPlan:
 def plan_chunks(
     entries: Sequence[ChunkEntry], *, max_chunk_bytes: int | None = None
 ) -> list[ChunkPlan]:
-    """Group entries by target, in order, into chunks below the limit.
+    """Group entries by table, in order, into chunks below the limit.
 
-    One entry above the limit is a plan of its own, to be written as several chunks.
+    An entry above the limit is a plan of its own, which becomes several chunks.
     """
     most = channel_state.MAX_CHUNK_BYTES if max_chunk_bytes is None else max_chunk_bytes
     grouped: dict[ChannelTarget, list[list[ChunkEntry]]] = {}
@@ -95,7 +95,7 @@ def plan_blobs(
     max_blob_bytes: int = MAX_BLOB_BYTES,
     max_chunks: int = MAX_BLOB_CHUNKS,
 ) -> list[tuple[ChunkPlan, ...]]:
-    """Put chunks into blobs, in order, below the limits; a large one gets blobs of its own."""
+    """Group chunks into blobs, in order, below the limits. A large chunk gets blobs of its own."""
     blobs: list[tuple[ChunkPlan, ...]] = []
     size = 0
     for chunk in chunks:
@@ -113,7 +113,7 @@ def plan_blobs(
 
 
 def split_table(table: pa.Table, max_bytes: int) -> list[pa.Table]:
-    """Return rows in pieces of at most so many bytes, in order; a larger row is one by itself."""
+    """Split rows into pieces of at most `max_bytes`, in order. A larger row is a piece of its own."""
     if table.num_rows <= 1 or table.nbytes <= max_bytes:
         return [table]
     half = table.num_rows // 2
@@ -124,7 +124,7 @@ def split_table(table: pa.Table, max_bytes: int) -> list[pa.Table]:
 
 
 class _PlanSegment(NamedTuple):
-    """Which of the chunks that hold a plan's rows one is, and its estimated bytes."""
+    """The position of a chunk among the chunks of one plan, and its estimated bytes."""
 
     number: int
     total_segments: int
@@ -132,15 +132,15 @@ class _PlanSegment(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether all rows are there with it."""
+        """True for the last chunk of the plan."""
         return self.number == self.total_segments - 1
 
 
 @dataclass(slots=True, eq=False)
 class StagedChunk:
-    """A chunk whose blob is on the stage; `is_sent` once a registration named it.
+    """A chunk whose blob is on the stage. `is_sent` is True once a registration named it.
 
-    A plan that is too large for one has `additional_chunks` chunks, which are registered with it.
+    A plan that is too large for one chunk has `additional_chunks`, which are registered with it.
     """
 
     plan: ChunkPlan
@@ -154,11 +154,11 @@ class StagedChunk:
 
     @property
     def all_chunks_of_plan(self) -> list[StagedChunk]:
-        """All chunks with the plan's rows, in order."""
+        """All chunks of the plan, in order."""
         return [self, *self.additional_chunks]
 
     def make_blob_metadata(self, chunks: list[ChunkMetadata]) -> BlobMetadata:
-        """Describe its blob, with these of its chunks."""
+        """Return the metadata of the blob with these of its chunks."""
         return BlobMetadata(
             path=self.path,
             md5=self.blob_md5,
@@ -170,7 +170,7 @@ class StagedChunk:
 
 
 class BlobStager:
-    """Builds blobs and puts them on the stage, under names that are never used again."""
+    """Builds blobs and uploads them to the stage. Names of blobs are never reused."""
 
     def __init__(
         self,
@@ -180,8 +180,7 @@ class BlobStager:
         settings: ClientSettings,
         stop_event: threading.Event,
     ) -> None:
-        # Arrow's first conversion imports modules, which the last flush of a process that ends
-        # cannot do any more.
+        # The first conversion of Arrow imports modules, which fails in the last flush of a process.
         pa.array([], pa.int64())
         self.last_upload_error: SnowmeltError | None = None
         self._stage = stage
@@ -194,14 +193,14 @@ class BlobStager:
         self._blob_counter = itertools.count()
 
     def stage_chunks(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
-        """Stage all chunks; the channels of one that cannot be staged become invalid."""
+        """Stage all chunks. If a chunk cannot be staged, its channels become invalid."""
         staged: list[StagedChunk] = []
         for blob_plans in plan_blobs(plans):
             staged += self._stage_or_fail_channels(blob_plans)
         return staged
 
     def close(self) -> None:
-        """Let go of the stage's connections."""
+        """Close the connections of the stage."""
         self._stage.close()
 
     def _stage_or_fail_channels(self, plans: Sequence[ChunkPlan]) -> list[StagedChunk]:
@@ -210,10 +209,10 @@ class BlobStager:
         except StageUnavailable as error:
             self._fail_channels(plans, str(error), error)
             return []
-        except Exception as error:  # noqa: BLE001 - whatever it is, the rows' channels must hear of it
+        except Exception as error:  # noqa: BLE001 - any error must invalidate the channels
             apart = list(plans) if len(plans) > 1 else plans[0].split_by_entry()
             if len(apart) > 1:
-                # One table's, or channel's, rows must not cost another's: encode them apart.
+                # Encode tables and channels apart, so that one does not fail the others.
                 return [chunk for plan in apart for chunk in self._stage_or_fail_channels((plan,))]
             _log.exception("Rows could not be encoded.")
             cause = error if isinstance(error, SnowmeltError) else None
@@ -236,9 +235,9 @@ class BlobStager:
         )
 
     def _stage_large_plan(self, plan: ChunkPlan) -> StagedChunk:
-        """Stage a blob for each part of what is too large for one chunk."""
+        """Stage one blob for each chunk of a plan above the limit."""
         rows = _merge_plan_rows(plan)
-        # The limit is one of estimated bytes; those of Arrow are their measure here.
+        # The limit is in estimated bytes. Scale it to bytes of Arrow.
         pieces = split_table(rows, rows.nbytes * channel_state.MAX_CHUNK_BYTES // plan.size_bytes)
         staged: list[StagedChunk] = []
         for number, piece in enumerate(pieces):
@@ -280,7 +279,7 @@ class BlobStager:
             _make_chunk_metadata(plan, table, chunk, part)
             for plan, table, chunk, part in zip(plans, tables, blob.chunks, segments, strict=True)
         ]
-        # The caller holds the list: what is encoded need not stay while it is sent.
+        # The caller holds the list. Release the rows before the upload.
         tables.clear()
         del sources
         built_at = self._clock.monotonic()
@@ -299,7 +298,7 @@ class BlobStager:
         ]
 
     def _upload_with_retries(self, blob: Blob) -> None:
-        """Put until it works or patience ends; the rows are kept meanwhile."""
+        """Upload until it succeeds or the backoff ends. The rows stay in memory meanwhile."""
         patience = Backoff(self._give_up_after_s, self._clock)
         while True:
             try:
@@ -324,7 +323,7 @@ class BlobStager:
 def _merge_plan_rows(plan: ChunkPlan) -> pa.Table:
     """Return the rows of a plan, in order.
 
-    The parts become tables in place: rows as Python has them take several times the memory.
+    The segments become tables in place: rows as Python objects take several times the memory.
     """
     schema = plan.target.schema
     made = convert_segments_jointly([entry.flush_slice.segments for entry in plan.entries], schema)

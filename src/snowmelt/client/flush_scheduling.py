@@ -1,7 +1,7 @@
 """Uncommitted rows of a client: flush scheduling, memory limits and waiting for commits.
 
-One lock guards every channel of a client. Inserts hold it for microseconds: conversion happens
-before, encoding and requests after. Nothing polls, so no thread wakes up without rows.
+One lock guards all channels of a client. Inserts hold it for microseconds: they convert rows before,
+and encoding and requests follow after. No thread polls.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ from snowmelt.schema.types import TableName, TableSchema
 if TYPE_CHECKING:
     from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker, Values
 
-# A channel's buffer of this size is a flush by itself, far below the 64 MiB that the specification
-# of v1, §3.6, allows: so a fast loader's rows are encoded while it goes on, not after its last one,
-# and what encoding takes stays small however many rows wait.
+# A channel buffer of this size is flushed at once, far below the limit of 64 MiB (specification of v1,
+# §3.6). The rows of a fast loader are encoded while it inserts, and encoding needs little memory.
 MAX_CHANNEL_BUFFER_BYTES = 16 * 1024 * 1024
 
 _IMMEDIATELY = -math.inf
 
 
 class FlushScheduler:
-    """The open channels of one client and their rows; thread-safe."""
+    """The open channels of one client and their rows. Thread-safe."""
 
     def __init__(
         self, settings: ClientSettings, get_current_error: Callable[[], SnowmeltError | None]
@@ -52,13 +51,13 @@ class FlushScheduler:
         self._lag_s = settings.max_client_lag.total_seconds()
         self._get_current_error = get_current_error
         self._channels: dict[tuple[int, str], ChannelState] = {}
-        # Those of them that have failed.
+        # The invalid ones among them.
         self._failed_channels: dict[ChannelState, None] = {}
         self._unflushed_channels: dict[ChannelState, None] = {}
         self._full_flushes: deque[list[ChunkEntry]] = deque()
-        # Tables, by `Target.unit`, that take nothing now: their rows gather here.
+        # Held tables by retry queue key: the service takes none of their rows at present.
         self._held_tables: set[int] = set()
-        # What those may fill of the memory, so that rows for other tables find room.
+        # Their share of the memory, so that rows of other tables have room.
         self._max_held_bytes = self._max_bytes // 2
         self._flush_due_at: float | None = None
         self._uncommitted_bytes = 0
@@ -70,7 +69,7 @@ class FlushScheduler:
     def _reset_locks(self) -> None:
         self._lock = threading.Lock()
         self._progress_condition = threading.Condition(self._lock)
-        # What wakes `take`: unlike a condition, it may be used by the garbage collector anywhere.
+        # Unlike a condition, a queue can be used by the garbage collector in any thread.
         self._wake_queue: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     @property
@@ -84,17 +83,17 @@ class FlushScheduler:
             return list(self._channels.values())
 
     def add_channel(self, state: ChannelState, replaced_failure: ChannelFailure) -> None:
-        """Add a channel just opened; an older object of the same channel fails at once."""
+        """Add a channel that was just opened; an older object of the same channel becomes invalid."""
         with self._lock:
             other = self._channels.get(state.key)
             if other is not None and other.client_sequencer > state.client_sequencer:
-                # Two threads opened it, and the answers overtook each other.
+                # Two threads opened it, and their responses arrived in the other order.
                 self._fail_channel(state, replaced_failure)
                 return
             if other is not None:
                 self._fail_channel(other, replaced_failure)
                 self._remove_channel(other)
-            # Of a table that was dropped, and created again since.
+            # Channels of a former table with the same name.
             for failed in [
                 each
                 for each in self._failed_channels
@@ -104,7 +103,7 @@ class FlushScheduler:
             self._channels[state.key] = state
 
     def remove_channel(self, state: ChannelState) -> None:
-        """Forget a channel that is closed."""
+        """Remove a closed channel."""
         with self._lock:
             if self._channels.get(state.key) is state:
                 self._remove_channel(state)
@@ -116,7 +115,7 @@ class FlushScheduler:
             self._removed_counts.add(state.counts)
 
     def stop_inserts_and_flush(self, state: ChannelState) -> int:
-        """Take no more rows, flush at once; return the row sequencer to wait for."""
+        """Close the channel for inserts and flush; return the row sequencer to wait for."""
         with self._lock:
             state.is_closed = True
             state.buffer.end_fast_run()
@@ -130,17 +129,17 @@ class FlushScheduler:
         batch: InsertBatch,
         error_table_batch: tuple[ChannelState, InsertBatch] | None = None,
     ) -> None:
-        """Append a batch to its channel, whole, waiting while too much is uncommitted.
+        """Append a batch to its channel, waiting for memory if too much is uncommitted.
 
-        What goes `error_table_batch` to another channel, refused rows, is taken by the same flush; if that
-        channel has failed meanwhile, it is not kept. The offset token goes with it, even if no row
-        was good: a source that goes on behind it never brings them again.
+        `error_table_batch` holds rejected rows for another channel. The same flush sends both. If that
+        channel is invalid, its rows are dropped. The offset token is committed with the rejected rows
+        even if no row was valid, because the source does not send them again.
 
         Raises:
-            BufferFull: It did not become less in time; nothing of the batch was kept.
-            ChannelClosed: Closed meanwhile.
-            ChannelFenced: Another client has opened the channel.
-            ChannelInvalid: The channel cannot commit rows any more.
+            BufferFull: If the memory stayed full. Nothing of the batch was buffered.
+            ChannelClosed: If the channel was closed meanwhile.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If the channel cannot commit rows.
         """
         with self._lock:
             state.check_open()
@@ -189,7 +188,7 @@ class FlushScheduler:
             ):
                 self._insert_with_limit_checks(state, checker, values, token)
                 return True
-            # In this order: Ctrl-C in between must not leave bytes that nobody gives back.
+            # In this order: Ctrl-C in between must not leave bytes that are never released.
             run.items.extend(values)
             self._uncommitted_bytes = waiting
             if token is not None:
@@ -199,7 +198,7 @@ class FlushScheduler:
     def _insert_with_limit_checks(
         self, state: ChannelState, checker: FastRowChecker, values: Values, token: str | None
     ) -> None:
-        """Append a row, and look at what costs as much as the rest: state, limits and clock."""
+        """Append a row, and check state, limits and clock, which cost as much as the rest."""
         state.check_open()
         size_bytes = values[-1]
         self._wait_for_capacity(state, size_bytes)
@@ -210,7 +209,7 @@ class FlushScheduler:
     def update_schema(
         self, state: ChannelState, schema: TableSchema, table: TableName | None = None
     ) -> None:
-        """Let a channel go on with newer columns of its table, or under its table's name of now."""
+        """Give a channel newer columns of its table, or the new name of its table."""
         with self._lock:
             state.update_schema(schema, table)
 
@@ -235,9 +234,9 @@ class FlushScheduler:
             state.check_open()
 
     def _exceeds_limits(self, state: ChannelState, size_bytes: int) -> bool:
-        """Tell whether a batch must wait: for memory, or for a chunk that has room for it.
+        """Return True if a batch must wait for memory, or for a chunk with room for it.
 
-        Whatever its size, a batch is taken when nothing else waits: a call is never torn.
+        A batch of any size is accepted if no other rows wait: the rows of a call stay together.
         """
         held = state.buffer.size_bytes
         return (
@@ -247,7 +246,7 @@ class FlushScheduler:
         )
 
     def _exceeds_held_limit(self, state: ChannelState, size_bytes: int) -> bool:
-        """Tell whether tables that take nothing now have all the memory that is for them."""
+        """Return True if held tables have used up their share of the memory."""
         if (
             state.target.retry_queue_key not in self._held_tables
             or self._uncommitted_bytes + size_bytes <= self._max_held_bytes
@@ -262,12 +261,12 @@ class FlushScheduler:
         return waiting > 0 and waiting + size_bytes > self._max_held_bytes
 
     def hold_table(self, retry_queue_key: int) -> None:
-        """Let rows of a table gather in its channels' buffers, until it is released."""
+        """Keep rows of a table in the buffers of its channels until `release_table`."""
         with self._lock:
             self._held_tables.add(retry_queue_key)
 
     def release_table(self, retry_queue_key: int) -> None:
-        """Flush a table's rows again, at once."""
+        """Flush the rows of a table again, at once."""
         with self._lock:
             self._held_tables.discard(retry_queue_key)
             self._schedule_immediate_flush()
@@ -289,7 +288,7 @@ class FlushScheduler:
                 self._wake_queue.put(None)
 
     def _queue_full_channel(self, state: ChannelState) -> None:
-        """Take what a channel has filled up; with refused rows of its table all that came with them."""
+        """Queue the rows of a full channel, with rejected rows that came with them."""
         unit = state.target.retry_queue_key
         together = [
             each for each in self._unflushed_channels if each.target.retry_queue_key == unit
@@ -307,15 +306,15 @@ class FlushScheduler:
             self._wake_queue.put(None)
 
     def flush_now(self, state: ChannelState | None = None) -> int:
-        """Flush at once; return the row sequencer that covers what `state` has inserted."""
+        """Flush at once; return the row sequencer of the last inserted row of `state`."""
         with self._lock:
             self._schedule_immediate_flush()
             return state.last_inserted_row_sequencer if state is not None else 0
 
     def wait_for_due_flush(self) -> list[ChunkEntry] | None:
-        """Wait until a flush is due and return its rows; None at the end.
+        """Block until a flush is due and return its rows, or None after `stop`.
 
-        What a channel has filled up comes by itself, before anything else.
+        Full channels are flushed first, alone.
         """
         while True:
             with self._lock:
@@ -359,20 +358,20 @@ class FlushScheduler:
         return entries
 
     def record_commits(self, entries: Iterable[ChunkEntry]) -> None:
-        """Note that entries are committed."""
+        """Record that entries are committed."""
         with self._lock:
             for entry in entries:
                 entry.state.record_commit(entry)
                 entry.state.counts.committed_rows += entry.flush_slice.row_count
                 entry.state.counts.committed_bytes += entry.flush_slice.size_bytes
-                # Absent after a failure, which has given the bytes back already.
+                # Absent after a failure, which has released the bytes.
                 if entry in entry.state.in_flight:
                     entry.state.in_flight.remove(entry)
                     self._uncommitted_bytes -= entry.flush_slice.size_bytes
             self._progress_condition.notify_all()
 
     def fail_channels(self, states: Iterable[ChannelState], failure: ChannelFailure) -> None:
-        """Invalidate channels; their uncommitted rows are given up."""
+        """Invalidate channels and drop their uncommitted rows."""
         with self._lock:
             failed = [state for state in states if self._fail_channel(state, failure)]
         for state in failed:
@@ -393,18 +392,18 @@ class FlushScheduler:
         return True
 
     def record_rejected_rows(self, state: ChannelState, count: int, error: SnowmeltError) -> None:
-        """Note that rows were refused when they were inserted."""
+        """Count rows that an insert rejected."""
         with self._lock:
             state.counts.refused_rows += count
             state.last_error = error
 
     def channel_status(self, state: ChannelState) -> ChannelStatus:
-        """Return how a channel is doing."""
+        """Return the status of a channel."""
         with self._lock:
             return state.status(to_epoch_ms(self._clock.now()))
 
     def client_status(self, current_error: SnowmeltError | None) -> ClientStatus:
-        """Return how all are doing."""
+        """Return the status of all channels and their totals."""
         with self._lock:
             now_ms = to_epoch_ms(self._clock.now())
             states = [
@@ -426,7 +425,7 @@ class FlushScheduler:
             )
 
     def find_row_sequencer(self, state: ChannelState, token: str | None) -> int | None:
-        """Return the row sequencer that commits `token` (None: everything inserted)."""
+        """Return the row sequencer that commits `token` (None: all inserted rows)."""
         with self._lock:
             state.check_valid()
             return (
@@ -438,12 +437,12 @@ class FlushScheduler:
     def wait_for_commit(
         self, state: ChannelState, sequencer: int, token: str | None, timeout_s: float
     ) -> None:
-        """Return when the channel's row sequencer is committed.
+        """Wait until the row sequencer of a channel is committed.
 
         Raises:
-            CommitTimeout: Not in time.
-            ChannelFenced: Another client has opened the channel.
-            ChannelInvalid: The channel cannot commit rows any more.
+            CommitTimeout: If it is uncommitted after the timeout.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If the channel cannot commit rows.
         """
         give_up_at = self._clock.monotonic() + timeout_s
         with self._lock:
@@ -460,7 +459,7 @@ class FlushScheduler:
                 self._progress_condition.wait(left_s)
 
     def drain(self, timeout_s: float) -> int:
-        """Flush at once, wait for all to be committed or given up; return the bytes left over."""
+        """Flush, and wait until all rows are committed or dropped; return the remaining bytes."""
         give_up_at = self._clock.monotonic() + timeout_s
         with self._lock:
             self._schedule_immediate_flush()
@@ -471,11 +470,11 @@ class FlushScheduler:
             return self.uncommitted_bytes
 
     def stop(self, failure: ChannelFailure) -> None:
-        """End `wait_for_due_flush`, and invalidate whatever is still open."""
+        """End `wait_for_due_flush`, and invalidate channels that are open."""
         with self._lock:
             self._is_stopped = True
             for state in self._channels.values():
-                # A channel that was closed in good order stays closed, not invalid.
+                # A channel that was closed normally stays closed, not invalid.
                 if (
                     not state.is_closed
                     or state.committed_sequencer < state.last_inserted_row_sequencer
@@ -484,21 +483,21 @@ class FlushScheduler:
             self._wake_queue.put(None)
 
     def stop_when_drained(self) -> None:
-        """Nobody can insert any more: let `wait_for_due_flush` end once nothing is buffered.
+        """End `wait_for_due_flush` once the buffers are empty: no references to the client are left.
 
-        Called by the garbage collector, perhaps in a thread that holds the lock: never waits.
+        The garbage collector calls this, possibly in a thread that holds the lock, so it must not wait.
         """
         self._stops_when_drained = True
         self._wake_queue.put(None)
 
     def reset_after_fork(self, failure: ChannelFailure) -> None:
-        """Give everything up in a forked child, where the lock may be held by nobody."""
+        """Drop all rows in a forked child, where another thread may have held the lock."""
         self._reset_locks()
         self.stop(failure)
 
 
 def _attach_outdated_schema(batch: InsertBatch, state: ChannelState) -> InsertBatch:
-    """Return a batch that says for itself which columns it is for, if the channel's are newer."""
+    """Return a batch with its own schema, if the schema of the channel is newer."""
     made_for = batch.schema
     if made_for is None or made_for is state.target.schema or not isinstance(batch.data, tuple):
         return batch

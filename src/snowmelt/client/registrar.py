@@ -1,14 +1,13 @@
 """Registration of staged chunks: requests, results per channel, rejections and retries.
 
-After an unknown outcome (no response, codes 7 and 10) the same bytes are sent again. If there was a
-response, only the tables that it concerns wait. A chunk is rebuilt only after a definite rejection:
-without the channels that failed, and with the rows of the others adapted to the new columns of
-their table. Client and row sequencers stay the same, so rows that were committed after all, or
-whose channel another client has opened, cannot be committed.
+After an unknown outcome (no response, codes 7 and 10) the client sends the same bytes again. It
+rebuilds a chunk only after a definite rejection: without the channels that failed, and with the
+rows of the others adapted to the new columns of their table. Client and row sequencers stay the
+same, so rows that were committed, or whose channel another client has opened, cannot commit again.
 
-Chunks of a table that takes no rows now wait in a retry queue per table, in order and with a
-backoff of their own. Reasons are too long a backlog of the table (code 7) and an unknown outcome
-(code 10). Rows of other tables are registered meanwhile.
+If the service takes no rows of a table at present, its chunks wait in a retry queue per table, in
+order and with a backoff per table. The reason is a long backlog of the table (code 7) or an unknown
+outcome (code 10). Rows of other tables are registered meanwhile.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _BLAMELESS_CODES = frozenset({int(ResponseCode.SUCCESS), int(ResponseCode.SIBLIN
 
 # The table was altered since the rows were encoded.
 _SCHEMA_CHANGED_CODES = frozenset({int(ResponseCode.REOPEN), int(ResponseCode.EP_COLUMN_MISSING)})
-# The blob is too old, or is not on the stage as it was written; its rows are still here.
+# The blob is too old, or differs from what was written. The client still has its rows.
 _INVALID_BLOB_CODES = frozenset(
     {
         int(ResponseCode.CHUNK_MD5_MISSING),
@@ -67,14 +66,14 @@ _INVALID_BLOB_CODES = frozenset(
         int(ResponseCode.BLOB_MD5_MISSING),
     }
 )
-# Beyond this the fault is not one that sending anew mends.
+# After this many rejections, sending again does not help.
 _MAX_REJECTIONS = 5
 
 ChannelResultKey: TypeAlias = tuple[str | None, str | None, str | None, str | None, int | None]
 
 
 class ClientIdentity(NamedTuple):
-    """How requests of a client name themselves."""
+    """How a client identifies itself in requests."""
 
     role: str | None
     name: str
@@ -83,7 +82,7 @@ class ClientIdentity(NamedTuple):
 
 
 class RegistrationSender:
-    """Registers staged chunks; for one thread, so that each channel's order is kept."""
+    """Registers staged chunks. For one thread, which keeps the order of each channel."""
 
     def __init__(
         self,
@@ -104,25 +103,25 @@ class RegistrationSender:
             pending_rows, settings.clock, settings.give_up_after_s
         )
         self.on_trouble: Callable[[SnowmeltError], None] | None = None
-        # What the service takes no rows for any more.
+        # Tables in versions that the service no longer accepts.
         self._outdated_targets: set[ChannelTarget] = set()
 
     @property
     def waiting_reason(self) -> SnowmeltError | None:
-        """Why the service takes nothing of a table now, None where it takes all."""
+        """Why chunks of a table wait; None if none do."""
         return self._retry_queues.retry_error
 
     def register_chunks(self, staged: Sequence[StagedChunk]) -> None:
-        """Return when the rows of every channel are committed, or it is invalid, or its table waits.
+        """Register chunks. On return, each channel is committed or invalid, or its table waits.
 
-        Whatever goes wrong, it is told to the channels that it concerns, and nothing is raised.
+        Errors go to the channels that they concern; nothing is raised.
         """
         self._register_all(self._retry_queues.queue_behind_waiting(staged))
 
     def retry_due_chunks(self) -> float | None:
-        """Ask again for what waits, as far as it is due.
+        """Resend the chunks whose backoff has elapsed.
 
-        Returns after how many seconds something is due, None where nothing waits.
+        Returns the seconds until the next retry, None if no chunks wait.
         """
         while due := self._retry_queues.pop_due_chunks():
             self._register_all(due)
@@ -147,7 +146,7 @@ class RegistrationSender:
             self._abandon_chunks(chunks, self._transport.make_unavailable_error(reason))
 
     def _rebuild_outdated(self, chunks: list[StagedChunk]) -> list[StagedChunk]:
-        """Rebuild chunks that would be refused, since their table was altered as others told."""
+        """Rebuild chunks whose table was altered, before the service rejects them."""
         current: list[StagedChunk] = []
         for chunk in chunks:
             target, entries = chunk.plan.target, chunk.plan.entries
@@ -165,10 +164,7 @@ class RegistrationSender:
         return current
 
     def _rebuild_without_invalid_channels(self, chunks: list[StagedChunk]) -> list[StagedChunk]:
-        """Rebuild chunks that no request has named yet and some of whose channels are invalid by now.
-
-        Where all are, nobody is left to answer to.
-        """
+        """Rebuild unsent chunks without their invalid channels; drop chunks that have no other."""
         usable: list[StagedChunk] = []
         for chunk in chunks:
             gone = {entry.state for entry in chunk.plan.entries if entry.state.failure}
@@ -182,7 +178,7 @@ class RegistrationSender:
         return usable
 
     def _send_registration(self, chunks: list[StagedChunk], backoff: Backoff) -> list[StagedChunk]:
-        """Send one request; return the chunks that must be sent (again)."""
+        """Send one request; return the chunks to send again."""
         for chunk in chunks:
             chunk.is_sent = True
         request = RegisterBlobsRequest(
@@ -223,13 +219,13 @@ class RegistrationSender:
         return again
 
     def _queue_for_retry(self, chunk: StagedChunk, result: ChannelRegistrationResult) -> None:
-        """Let a chunk wait, and what comes of its table: others are not concerned."""
+        """Put a chunk into the retry queue of its table."""
         trouble = self._transport.make_unavailable_error(_describe_result(result))
         if self._retry_queues.retry_error is None:
             _log.info("Rows for table %s wait: %s", chunk.plan.target.table, trouble)
             if self.on_trouble is not None:
                 self.on_trouble(trouble)
-        # It lives and knows that it cannot take more: waiting is what it asks for.
+        # The service is alive and asks the client to wait.
         is_busy = result.status_code == ResponseCode.QUEUE_FULL
         self._retry_queues.queue_chunk(chunk, trouble, is_service_busy=is_busy)
 
@@ -246,7 +242,7 @@ class RegistrationSender:
     def _register_separately(
         self, chunks: list[StagedChunk], error: SnowmeltError
     ) -> list[StagedChunk]:
-        """After a refusal that names no channel: ask for each alone, so that one is to blame."""
+        """After a rejection that names no channel, register each channel alone to find the cause."""
         entries = [entry for chunk in chunks for entry in chunk.plan.entries]
         if len(entries) == 1:
             self._abandon_chunks(chunks, error)
@@ -254,7 +250,7 @@ class RegistrationSender:
         _log.warning("A registration was refused as a whole, and is sent in parts: %s", error)
         again: list[StagedChunk] = []
         for entry in entries:
-            # One request each: what comes of the others does not matter to it.
+            # One request per channel: the results are independent.
             for chunk in self._encoder.stage_chunks([ChunkPlan(entry.target, (entry,))]):
                 again += self._send_registration(
                     [chunk], self._transport.make_backoff(self._give_up_after_s)
@@ -264,13 +260,13 @@ class RegistrationSender:
     def _resend_without_failed_channels(
         self, chunk: StagedChunk, results: list[tuple[ChunkEntry, ChannelRegistrationResult]]
     ) -> list[StagedChunk]:
-        """Invalidate the channels that have ended, rebuild for the others."""
+        """Invalidate the channels that failed, and rebuild the chunk for the others."""
         culprits = [
             (entry, verdict)
             for entry, verdict in results
             if verdict.status_code not in _BLAMELESS_CODES | TRANSIENT_CODES
         ]
-        # Nobody to blame: leaving the chunk as it is would ask the same question for ever.
+        # No channel is to blame. The same chunk would be rejected forever, so blame all.
         blamed = culprits or results
         ended = {
             entry.state
@@ -283,13 +279,13 @@ class RegistrationSender:
     def _fail_channel_unless_resendable(
         self, chunk: StagedChunk, entry: ChunkEntry, result: ChannelRegistrationResult
     ) -> bool:
-        """Tell whether a channel's rows can be sent anew; it is invalid from now on if not."""
+        """Return True if the rows of a channel can be sent again; invalidate the channel if not."""
         state, reason = entry.state, _describe_result(result)
         refused = f"the service refused rows in blob {chunk.path}: {reason}"
         try:
             failure = self._adapt_for_resend_or_find_failure(entry, result, refused)
         except ServiceUnavailable:
-            # Sent as they are, they wait for the service, and are refused once more.
+            # Resend unchanged: the rows wait for the service and are rejected once more.
             return True
         except SnowmeltError as error:
             failure = ChannelFailure(f"{refused}; {str(error).rstrip('.')}", cause=error)
@@ -323,7 +319,7 @@ class RegistrationSender:
 
 
 def count_chunks_for_next_request(chunks: Sequence[StagedChunk]) -> int:
-    """Return how many of the chunks go into one request: whole blobs and all parts, within the limit."""
+    """Return how many chunks fit one request: whole blobs with all their parts, within the limit."""
     count = parts = 0
     for group in _group_by_blob(chunks):
         parts += sum(len(chunk.all_chunks_of_plan) for chunk in group)
@@ -334,7 +330,7 @@ def count_chunks_for_next_request(chunks: Sequence[StagedChunk]) -> int:
 
 
 def build_blob_metadata(chunks: Sequence[StagedChunk]) -> list[BlobMetadata]:
-    """Return the `blobs` of a request; chunks of one blob follow each other."""
+    """Return the `blobs` of a request. Chunks of one blob are adjacent."""
     parts = [part for chunk in chunks for part in chunk.all_chunks_of_plan]
     return [
         group[0].make_blob_metadata([chunk.metadata for chunk in group])
@@ -350,9 +346,9 @@ def _group_by_blob(chunks: Sequence[StagedChunk]) -> Iterator[list[StagedChunk]]
 def index_results(
     response: RegisterBlobsResponse,
 ) -> dict[ChannelResultKey, ChannelRegistrationResult]:
-    """Return the verdicts by names and client sequencer; position means nothing (§2.5).
+    """Return the results by names and client sequencer. Their positions have no meaning (§2.5).
 
-    Of the verdicts on several parts of a channel's rows it is one that says why, if one does.
+    Of several results for the rows of one channel, the most severe counts.
     """
     found: dict[ChannelResultKey, ChannelRegistrationResult] = {}
     for blob in response.blobs:
@@ -376,8 +372,8 @@ def _result_severity(result: ChannelRegistrationResult) -> int:
 def find_entry_result(
     entry: ChunkEntry, results: dict[ChannelResultKey, ChannelRegistrationResult]
 ) -> ChannelRegistrationResult:
-    """Return what the service said about an entry; silence counts as an unknown outcome."""
-    # What it was sent for: the channel may have gone on to newer columns or names meanwhile.
+    """Return the result of an entry. A missing result is an unknown outcome."""
+    # The table as sent: the channel may have newer columns or names since.
     state = entry.state
     identity = (*entry.target.table.display_name, state.name, state.client_sequencer)
     silence = ChannelRegistrationResult(
@@ -394,28 +390,23 @@ def _describe_result(result: ChannelRegistrationResult) -> str:
 
 
 def _is_transient_error(error: SnowmeltError) -> bool:
-    """Tell whether a refusal says nothing about the rows, and so is no reason to lose them.
+    """Return True if a rejection says nothing about the rows.
 
-    Such as while a key or a certificate is being replaced, or a load balancer knows of no service.
+    Examples are a key or certificate that is being replaced, and a load balancer without a service.
     """
     passing = isinstance(error, AuthenticationFailed | ConfigurationError)
     return passing or bool(error.fields.get("elsewhere"))
 
 
-# --- What waits because the service takes nothing of its table now: in order, with pauses of its own.
-#
-# Such as of a table with too long a backlog (code 7), or when it is not known what became of a chunk
-# (code 10). Rows of other tables are registered meanwhile.
-
-# What is due so soon is asked for by the same request: a thousand tables are not a thousand requests.
+# Chunks that are due within this time share a request: a thousand tables are not a thousand requests.
 _RETRY_BATCHING_WINDOW_S = 0.25
 
 
 @dataclass(slots=True)
 class _TableRetryQueue:
-    """Chunks of one table: those of the oldest flush, which are asked for, and later flushes.
+    """Chunks of one table: those of the oldest flush, and later flushes.
 
-    `retry_at` is None while they are asked for; `retry_error` is why they wait.
+    `retry_at` is None while the oldest flush is being sent; `retry_error` is why it waits.
     """
 
     backoff: Backoff
@@ -426,26 +417,26 @@ class _TableRetryQueue:
 
 
 class TableRetryQueues:
-    """A lane for each table that takes nothing now; for one thread.
+    """Per-table retry queues, used while the service takes no rows of a table. For one thread.
 
-    At most one flush of a table is asked for at a time, which keeps the order of each channel.
+    Only one flush of a table is sent at a time, which keeps the order of each channel.
     """
 
     def __init__(self, pending_rows: FlushScheduler, clock: Clock, give_up_after_s: float) -> None:
         self._pending_rows = pending_rows
         self._clock = clock
-        # Pauses are the machine's, as those between requests, whatever clock the rows go by.
+        # Delays follow the system clock, even if the settings have another clock.
         self._system_clock = SystemClock()
         self._give_up_after_s = give_up_after_s
         self._queues: dict[int, _TableRetryQueue] = {}
 
     @property
     def retry_error(self) -> ServiceUnavailable | None:
-        """Why a table takes nothing, None where none waits."""
+        """Why a table waits; None if none does."""
         return next((lane.retry_error for lane in list(self._queues.values())), None)
 
     def queue_behind_waiting(self, flush: Iterable[StagedChunk]) -> list[StagedChunk]:
-        """Put a flush's chunks behind those that wait; return those that need not wait."""
+        """Queue the chunks of a flush whose tables wait; return the others."""
         behind: dict[int, list[StagedChunk]] = {}
         free: list[StagedChunk] = []
         for chunk in flush:
@@ -458,7 +449,7 @@ class TableRetryQueues:
     def queue_chunk(
         self, chunk: StagedChunk, error: ServiceUnavailable, *, is_service_busy: bool
     ) -> None:
-        """Let a chunk wait, which was asked for just now; a busy service is never given up."""
+        """Queue a chunk that was just sent. Chunks for a busy service never expire."""
         unit = chunk.plan.target.retry_queue_key
         lane = self._queues.get(unit)
         if lane is None:
@@ -472,7 +463,7 @@ class TableRetryQueues:
             lane.backoff.restart_deadline()
 
     def pop_due_chunks(self) -> list[StagedChunk]:
-        """Return what is to be asked for again, chunks of one blob behind each other."""
+        """Return the chunks whose backoff has elapsed; chunks of one blob are adjacent."""
         now = self._system_clock.monotonic()
         if all(lane.retry_at is None or lane.retry_at > now for lane in self._queues.values()):
             return []
@@ -487,7 +478,7 @@ class TableRetryQueues:
     def schedule_retries_and_pop_abandoned(
         self,
     ) -> list[tuple[Sequence[StagedChunk], ServiceUnavailable]]:
-        """Say when what was asked for is due again, or what comes after it; return what is given up."""
+        """Schedule the next attempt of each table; return the chunks whose backoff has ended."""
         given_up: list[tuple[Sequence[StagedChunk], ServiceUnavailable]] = []
         now = self._system_clock.monotonic()
         for unit, lane in list(self._queues.items()):
@@ -509,6 +500,6 @@ class TableRetryQueues:
         return given_up
 
     def next_delay_s(self) -> float | None:
-        """Return after how many seconds something is due, None where nothing waits."""
+        """Return the seconds until the next attempt, None if no chunks wait."""
         due = [lane.retry_at for lane in self._queues.values() if lane.retry_at is not None]
         return max(min(due) - self._system_clock.monotonic(), 0.0) if due else None

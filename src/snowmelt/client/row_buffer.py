@@ -1,8 +1,8 @@
 """Rows of one channel between insert and flush, and their conversion to tables.
 
-Rows that were inserted for older columns of a table are adapted to its current columns. They become
-what they would be if they had been committed just before the table was altered: a value stays with
-its column's number, values of dropped columns are removed, added columns are NULL.
+Rows that were inserted for older columns of a table are adapted to its current columns, as if they
+had been committed just before the table was altered: values stay with the number of their column,
+values of dropped columns are removed, and added columns are NULL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
     BufferSegment: TypeAlias = pa.Table | list["StoredRow"] | FastRows | DeferredRows
 
-# After so many rows, or with one of so many bytes, clock and limits are looked at.
+# Clock and limits are checked after this many rows, and for rows of at least this many bytes.
 _ROWS_BETWEEN_LIMIT_CHECKS = 256
 LARGE_ROW_BYTES = 16 * 1024
 
@@ -38,9 +38,9 @@ StoredRow: TypeAlias = tuple[int | float | bool | str | bytes | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class InsertBatch:
-    """The good rows of one insert call: in chunk form, now or later, or one row as stored values.
+    """The valid rows of one insert: a table, deferred rows, or one row as stored values.
 
-    Without rows it only moves the offset token. `schema` is what one row's values are for.
+    A batch without rows only moves the offset token. `schema` is the schema of a single row.
     """
 
     data: pa.Table | DeferredRows | FastRows | StoredRow | None
@@ -53,10 +53,10 @@ class InsertBatch:
 
 @dataclass(slots=True)
 class FlushSlice:
-    """What one flush takes from one channel, in the order of insertion.
+    """The rows that one flush takes from one channel, in order of insertion.
 
-    `offset_tokens` are all offset tokens that are committed by it; the last given is `end_token`. One
-    that `flushes_without_rows` is sent even if it has no rows, for its token.
+    `offset_tokens` are the tokens that the flush commits, `end_token` is the last one. With
+    `flushes_without_rows` the slice is sent for its token even if it has no rows.
     """
 
     segments: list[BufferSegment] = field(default_factory=list)
@@ -71,14 +71,13 @@ class FlushSlice:
 
 
 class RowBuffer:
-    """Rows that no flush has taken yet; whoever shares it holds a lock.
+    """Rows that no flush has taken yet. Callers hold a lock.
 
-    `token` is the offset token last known for the channel: a call without one leaves it. What comes in is
-    added to `counts`.
+    Offset tokens stay until a call has a new one. Inserted rows are added to `counts`.
 
-    Rows that were only checked are kept in `fast_run` and counted later, many at a time. While it is
-    there, and has fewer than `next_check_items` items, whoever holds the lock may put rows of its form
-    there, which else are for `append_fast_row`.
+    Rows that were only checked are in `fast_run` and counted later, many at a time. While `fast_run`
+    has fewer than `next_check_items` items, the holder of the lock may append rows of its form to it
+    directly. Otherwise `append_fast_row` is needed.
     """
 
     __slots__ = ("_counted_run_rows", "_counts", "_flush_slice", "fast_run", "next_check_items")
@@ -92,22 +91,22 @@ class RowBuffer:
 
     @property
     def row_count(self) -> int:
-        """Rows held."""
+        """Number of rows."""
         return self._count_fast_run_rows().row_count
 
     @property
     def has_data_to_flush(self) -> bool:
-        """Whether a flush takes something from here."""
+        """True if a flush takes rows or a token from here."""
         return self._count_fast_run_rows().row_count > 0 or self._flush_slice.flushes_without_rows
 
     @property
     def size_bytes(self) -> int:
-        """Estimated bytes held."""
+        """Estimated size, bytes."""
         return self._count_fast_run_rows().size_bytes
 
     @property
     def first_insert_ms(self) -> int:
-        """When the first of its rows was inserted, ms since 1970."""
+        """Time of the first insert, ms since 1970."""
         return self._flush_slice.first_insert_ms
 
     def append_batch(self, batch: InsertBatch, inserted_at_ms: int) -> None:
@@ -141,14 +140,14 @@ class RowBuffer:
             parts.append([batch.data])
 
     def request_offset_token_flush(self, inserted_at_ms: int) -> None:
-        """Let the next flush commit the offset token, whether a row comes or not."""
+        """Commit the offset token with the next flush, even without rows."""
         self._flush_slice.flushes_without_rows = True
         self._flush_slice.last_insert_ms = inserted_at_ms
 
     def append_fast_row(
         self, checker: FastRowChecker, values: Values, token: str | None, inserted_at_ms: int
     ) -> None:
-        """Append a row that was only checked, and let those that follow go into `fast_run`."""
+        """Append a row that was only checked; the next ones can go into `fast_run`."""
         portion = self._count_fast_run_rows()
         if self.fast_run is None or self.fast_run.form is not checker:
             self.end_fast_run()
@@ -167,29 +166,29 @@ class RowBuffer:
         )
 
     def end_fast_run(self) -> None:
-        """See that no row goes into `fast_run` before the next look."""
+        """End `fast_run`; the next row needs `append_fast_row`."""
         self._count_fast_run_rows()
         self.fast_run = None
         self._counted_run_rows = 0
 
     def contains_token(self, token: str) -> bool:
-        """Tell whether the next portion commits this offset token."""
+        """Return True if the next slice commits this offset token."""
         return token in self._count_fast_run_rows().offset_tokens
 
     def get_segments_for_update(self) -> list[BufferSegment]:
-        """Return what is held, to be changed in place."""
+        """Return the segments, to be changed in place."""
         self.end_fast_run()
         return self._flush_slice.segments
 
     def pop_slice(self) -> FlushSlice:
-        """Return what is held, and hold nothing."""
+        """Return the rows and clear the buffer."""
         self.end_fast_run()
         taken = self._flush_slice
         self._flush_slice = FlushSlice(end_token=taken.end_token)
         return taken
 
     def _count_fast_run_rows(self) -> FlushSlice:
-        """Count what has come into `fast_run` since the last time."""
+        """Count the rows that were appended to `fast_run` since the last call."""
         portion, run = self._flush_slice, self.fast_run
         if run is None or (rows := run.row_count) == self._counted_run_rows:
             return portion
@@ -210,17 +209,12 @@ class RowBuffer:
         self._counts.inserted_bytes += size_bytes
 
 
-# --- Rows that were inserted for older columns of a table, brought into its columns of now.
-#
-# They become what they would be if they had been committed just before the table was altered: a
-# value stays with its column's number, what was dropped goes, what was added is NULL.
-
-# Beyond this many rows a part's conversion costs what its rows cost, not its columns.
+# In larger segments, conversion costs more per row than per column.
 _SMALL_SEGMENT_ROWS = 256
 
 
 def find_schema_mismatch(older: TableSchema, current: TableSchema) -> str | None:
-    """Return why rows made for `older` columns cannot become rows of `current`; None if they can."""
+    """Return why rows for `older` columns cannot become rows of `current`; None if they can."""
     known = {column.ordinal: column for column in older.columns}
     for column in current.columns:
         before = known.get(column.ordinal)
@@ -236,7 +230,7 @@ def find_schema_mismatch(older: TableSchema, current: TableSchema) -> str | None
 
 
 def adapt_rows(table: pa.Table, schema: TableSchema) -> pa.Table:
-    """Return rows in chunk form with the columns of `schema`; those that have them already as is."""
+    """Return rows in chunk form with the columns of `schema`."""
     wanted = chunk_arrow_schema(schema)
     if table.schema.equals(wanted, check_metadata=True):
         return table
@@ -259,7 +253,7 @@ def adapt_rows(table: pa.Table, schema: TableSchema) -> pa.Table:
 def segments_to_tables(
     segments: Sequence[BufferSegment], schema: TableSchema
 ) -> list[BufferSegment]:
-    """Return parts as tables, which know their own columns; rows in lists are of `schema`."""
+    """Return segments as tables with their columns; rows in lists have the columns of `schema`."""
     converter = RowConverter(schema, zone=ZoneInfo("UTC"))  # the zone is not used
     return [segment_to_table(part, converter) for part in segments]
 
@@ -267,12 +261,12 @@ def segments_to_tables(
 def convert_segments_jointly(
     segment_lists: Sequence[list[BufferSegment]], schema: TableSchema
 ) -> list[pa.Table]:
-    """Turn the parts of many channels into tables in place; return the same rows, in order.
+    """Convert the segments of many channels to tables in place; return the same rows, in order.
 
-    Channels with few rows each are converted together: by itself a row costs as much as a hundred.
-    Rows in lists are of `schema`.
+    Channels with few rows are converted together: one row alone costs as much as a hundred. Rows in
+    lists have the columns of `schema`.
     """
-    # The channel's own converter may be at work in another thread; the zone is not used.
+    # The converter of the channel may be in use by another thread. The zone is not used.
     converter = RowConverter(schema, zone=ZoneInfo("UTC"))
     places = [(parts, place) for parts in segment_lists for place in range(len(parts))]
     tables = []
@@ -294,7 +288,7 @@ def convert_segments_jointly(
 def _group_for_conversion(
     positions: Sequence[tuple[list[BufferSegment], int]],
 ) -> Iterator[list[tuple[list[BufferSegment], int]]]:
-    """Yield places of parts in order, those together that one conversion takes."""
+    """Yield positions of segments in order, grouped by conversion."""
     run: list[tuple[list[BufferSegment], int]] = []
     rows = 0
     before: FastRows | None = None
@@ -318,7 +312,7 @@ def _group_for_conversion(
 
 
 def segment_to_table(segment: BufferSegment, converter: RowConverter) -> pa.Table:
-    """Return one part as a table; rows in lists are of the converter's schema."""
+    """Return a segment as a table; rows in lists have the columns of the converter."""
     if isinstance(segment, (FastRows, DeferredRows)):
         return segment.to_table()
     return converter.build_table(segment) if isinstance(segment, list) else segment

@@ -1,7 +1,7 @@
 """Blob stage of a client: uploads to a local folder or an S3 bucket.
 
-Uploads to S3 are signed, and use kept-alive connections and renewed credentials. A failed upload may be sent again unchanged: the same bytes under the same
-name.
+Uploads to S3 are signed and use kept-alive connections and renewed credentials. A failed upload can
+be repeated: it writes the same bytes under the same name.
 """
 
 from __future__ import annotations
@@ -30,36 +30,32 @@ from snowmelt.wire.streaming import StageLocation
 
 
 def encode_url_path(*parts: str) -> str:
-    """Return a bucket and a key as the path of an address."""
+    """Return the URL path of a bucket and a key."""
     return quote("/" + "/".join(parts), safe="/-_.~")
 
-
-# --- A stage in a bucket: signed uploads over kept-alive connections, credentials that are renewed.
-#
-# An upload that fails may be sent again as it is: the same bytes under the same name.
 
 _log = logging.getLogger(__name__)
 
 _CONNECTION_ERRORS = (OSError, http.client.HTTPException)
-# Answers by which a store says that it is not the blob that is wrong, but what it is signed with.
+# Error codes that ask for new credentials.
 _EXPIRED_CREDENTIAL_CODES = frozenset(
     {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "TokenRefreshRequired"}
 )
-# Renewed when less than this part of their time is left, and not more often than every second.
+# Credentials are renewed when less than this fraction of their lifetime is left, at most once a second.
 _RENEWAL_REMAINING_FRACTION = 0.2
 _MAX_RESPONSE_BYTES = 64 * 1024
 _MAX_REASON_CHARACTERS = 300
 
 
 class UploadGrant(NamedTuple):
-    """What the service hands out: a place, and for how many seconds it is good (None: for ever)."""
+    """A stage location from the service, and its lifetime in seconds (None: unlimited)."""
 
     location: StageLocation
     expires_in_s: float | None
 
 
 class _UploadLocation(NamedTuple):
-    """A grant that has been taken apart."""
+    """A parsed grant."""
 
     uses_tls: bool
     host: str
@@ -81,7 +77,7 @@ class _S3Response(NamedTuple):
 
 
 class S3BlobStage:
-    """One client's part of a bucket; thread-safe."""
+    """The part of a bucket that one client may write. Thread-safe."""
 
     def __init__(
         self,
@@ -92,17 +88,17 @@ class S3BlobStage:
         timeout_s: float,
         ssl_context_factory: Callable[[], ssl.SSLContext],
     ) -> None:
-        """Prepare to upload.
+        """Prepare uploads.
 
         Args:
             grant: A location of type S3.
-            renew_grant: Asks the service for another grant of the same place.
-            clock: Dates signatures, and tells when credentials end.
-            timeout_s: For each step of a connection, in seconds.
-            ssl_context_factory: Makes what certificates are checked against.
+            renew_grant: Requests a new grant of the same location from the service.
+            clock: Clock for signatures and for the expiry of credentials.
+            timeout_s: Timeout of each connection step, seconds.
+            ssl_context_factory: Creates the TLS context.
 
         Raises:
-            StageUnavailable: The location cannot be understood.
+            StageUnavailable: If the location is invalid.
         """
         self._renew_grant = renew_grant
         self._clock = clock
@@ -110,20 +106,20 @@ class S3BlobStage:
         self._ssl_context_factory = ssl_context_factory
         self._ssl_context: ssl.SSLContext | None = None
         self._lock = threading.Lock()
-        # Apart from the other, which nobody should have to wait for: held while the service is asked.
+        # Held during a request to the service; uploads do not wait for it.
         self._renewal_lock = threading.Lock()
         self._idle_connections: list[tuple[str, http.client.HTTPConnection]] = []
         self._is_closed = False
-        # What the store's clock is ahead of ours.
+        # Clock skew: store time minus local time.
         self._clock_skew = dt.timedelta(0)
         self._location = self._parse_grant(grant)
 
     def put(self, path: str, data: BytesLike) -> None:
-        """Write a whole object; nothing is visible when it fails.
+        """Write a whole object. After a failure, nothing is visible.
 
         Raises:
-            StageUnavailable: The store does not answer, refuses, or the credentials cannot be
-                renewed; trying again later may work.
+            StageUnavailable: If the store does not answer or rejects the request, or the credentials
+                cannot be renewed. A later retry may succeed.
         """
         place = self._get_valid_location()
         digest = hashlib.sha256(data).hexdigest()
@@ -137,7 +133,7 @@ class S3BlobStage:
             raise StageUnavailable(reason=f"{where} answers HTTP {answer.status}: {said}")
 
     def close(self) -> None:
-        """Close idle connections, and keep none from now on."""
+        """Close idle connections; later uploads close theirs."""
         with self._lock:
             self._is_closed = True
             idle, self._idle_connections = self._idle_connections, []
@@ -145,7 +141,7 @@ class S3BlobStage:
             connection.close()
 
     def _try_recover(self, response: _S3Response, location: _UploadLocation) -> bool:
-        """Mend what an answer complains about; tell whether the request should be sent again."""
+        """Correct the clock or renew the credentials. Return True if the request should be repeated."""
         if response.code == "RequestTimeTooSkewed" and response.date is not None:
             self._clock_skew = response.date - self._clock.now()
             return True
@@ -155,7 +151,7 @@ class S3BlobStage:
         return False
 
     def _get_valid_location(self) -> _UploadLocation:
-        """Return the place with credentials that are good for a while."""
+        """Return the location, with credentials that do not expire soon."""
         place, now = self._location, self._clock.monotonic()
         if now < place.renew_at:
             return place
@@ -168,7 +164,7 @@ class S3BlobStage:
             return place
 
     def _renew_credentials(self, expiring: _UploadLocation) -> _UploadLocation:
-        """Renew the credentials unless another thread has."""
+        """Renew the credentials, unless another thread has done it."""
         with self._renewal_lock:
             if self._location is not expiring:
                 return self._location
@@ -227,7 +223,7 @@ class S3BlobStage:
             try:
                 return self._put_on_connection(kept, location, address, data, headers)
             except (http.client.RemoteDisconnected, ConnectionError):
-                # Stores close connections that idle; the new one tells what is the matter.
+                # The store closed the idle connection. Retry on a new one.
                 pass
             except _CONNECTION_ERRORS as error:
                 raise _make_unavailable_error(location, error) from error
@@ -295,7 +291,7 @@ def _make_unavailable_error(location: _UploadLocation, error: BaseException) -> 
 
 
 def _find_xml_element(body: bytes, tag: bytes) -> str:
-    """Return the text of an element of S3's short error documents, empty where it has none."""
+    """Return the text of an element of an S3 error document, or an empty text."""
     found = re.search(b"<" + tag + b">([^<]*)<", body)
     return found[1].decode("utf-8", "replace") if found else ""
 
@@ -308,28 +304,28 @@ def _parse_http_date(text: str | None) -> dt.datetime | None:
 
 
 class BlobStage(Protocol):
-    """The part of a store that a client needs."""
+    """The operations of a store that a client needs."""
 
     def put(self, path: str, data: BytesLike) -> None:
-        """Write a whole object; nothing is visible when it fails."""
+        """Write a whole object. After a failure, nothing is visible."""
 
     def close(self) -> None:
-        """Let go of connections; again is harmless."""
+        """Close connections. Idempotent."""
 
 
 class _LocalFolderStage:
-    """One folder of a store, made again where a put finds it missing."""
+    """A folder of a store. A put creates it if it is missing."""
 
     def __init__(self, store: LocalStore, folder_name: str) -> None:
         self._store = store
         self._folder_name = folder_name
 
     def put(self, path: str, data: BytesLike) -> None:
-        """Write a whole object into the folder; nothing is visible when it fails."""
+        """Write a whole object into the folder. After a failure, nothing is visible."""
         self._store.put(f"{self._folder_name}/{path}", data)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no connections."""
 
 
 def open_stage(
@@ -339,17 +335,17 @@ def open_stage(
     *,
     timeout_s: float,
 ) -> BlobStage:
-    """Return the stage that the service told this client to use.
+    """Return the stage of a grant.
 
     Args:
-        grant: What the service handed out.
-        renew_grant: Asks the service for the stage again, with new credentials.
-        settings: The client's; clock and certificates matter here.
-        timeout_s: For each step of a connection to a bucket, in seconds.
+        grant: The grant from the service.
+        renew_grant: Requests a new grant, with new credentials, from the service.
+        settings: Settings of the client, for clock and certificates.
+        timeout_s: Timeout of each connection step to a bucket, seconds.
 
     Raises:
-        StageUnavailable: A folder that is not on this machine, or a bucket without an address.
-        Unsupported: A kind of stage that this version cannot write.
+        StageUnavailable: If the folder is not on this machine, or the bucket has no address.
+        Unsupported: If this version cannot write stages of this type.
     """
     location = grant.location
     if location.locationType == "S3":
@@ -366,12 +362,12 @@ def open_stage(
             instead="use one in a folder, or behind the service's S3 endpoint",
         )
     folder = Path(location.location)
-    # Making the folder would write rows to a disk that the service never sees.
+    # A new folder here would be on a disk that the service does not read.
     if not folder.parent.is_dir():
         reason = f"{folder.parent} is not a folder on this machine; client and service share it"
         raise StageUnavailable(reason=reason)
     try:
-        # Not the folder itself: the service removes it with the last blob of a client that rests.
+        # Not the folder itself: the service deletes it with the last blob of an idle client.
         return _LocalFolderStage(LocalStore(folder.parent), folder.name)
     except OSError as error:
         raise StageUnavailable(reason=f"{folder}: {error.strerror}") from error

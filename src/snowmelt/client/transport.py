@@ -42,12 +42,12 @@ _MAX_IDLE_CONNECTIONS = 4
 _CONNECTION_ERRORS = (OSError, http.client.HTTPException)
 _STALE_CONNECTION_ERRORS = (http.client.RemoteDisconnected, ConnectionError)
 _MAX_REASON_CHARACTERS = 500
-# What proxies and load balancers answer while the service behind them is changed.
+# Statuses of proxies and load balancers while the service behind them is replaced.
 _INTERMEDIARY_STATUSES = frozenset({403, 404, 405, 407, 421, 425})
 
 
 class ApiResponse(Protocol):
-    """What every answer has."""
+    """The fields that every response has."""
 
     status_code: int
     message: str
@@ -62,7 +62,7 @@ class _HttpResponse(NamedTuple):
 
 
 class ServiceAddress(NamedTuple):
-    """Where the service is."""
+    """The parsed address of a service."""
 
     url: str
     uses_tls: bool
@@ -72,15 +72,15 @@ class ServiceAddress(NamedTuple):
 
     @property
     def account(self) -> str:
-        """The account in tokens: the first label of the host (specification of v1, §1.3)."""
+        """Account in tokens: the first label of the host (specification of v1, §1.3)."""
         return self.host.split(".", 1)[0].upper()
 
 
 def parse_service_url(url: str) -> ServiceAddress:
-    """Take apart `http://host:port`; a path before the API's own is allowed.
+    """Parse `http://host:port`, with an optional base path.
 
     Raises:
-        ConfigurationError: Another scheme, no host, a query, or a port that is none.
+        ConfigurationError: If scheme, host or port are invalid, or there is a query.
     """
     try:
         parts = urlsplit(url.strip())
@@ -98,11 +98,13 @@ def parse_service_url(url: str) -> ServiceAddress:
 
 
 class Transport:
-    """Requests of one client; thread-safe.
+    """Sends the requests of one client. Thread-safe.
 
-    `timeout_s` is that of each step of a connection;
-    `last_error` is why the last attempt failed, None after a success; `on_trouble` is called with the
-    first of several in a row; `stop_event` ends all pauses.
+    Attributes:
+        timeout_s: Timeout of each connection step, seconds.
+        last_error: Why the last attempt failed; None after a success.
+        on_trouble: Called with the first of several consecutive errors.
+        stop_event: Ends all waits for retries.
     """
 
     def __init__(
@@ -133,20 +135,20 @@ class Transport:
         }
 
     def make_backoff(self, timeout_s: float) -> Backoff:
-        """Return a deadline for one or more requests."""
+        """Return a backoff for one or more requests."""
         return Backoff(timeout_s, self._clock)
 
     def send_request(
         self, path: str, request: msgspec.Struct, response_type: type[ResponseT], backoff: Backoff
     ) -> ResponseT:
-        """Send `request` until it is answered, and return an answer whose status is 0.
+        """Send a request, with retries, and return a response with status 0.
 
         Raises:
-            ServiceUnavailable: No answer, only HTTP 408, 429, 5xx, or only codes 7 and 10, until
-                patience ended; whether the request was carried out is not known.
-            AuthenticationFailed: HTTP 401 for a fresh token, too.
-            SnowmeltError: The service refused; the error that its code stands for, with `retried`
-                among its fields.
+            ServiceUnavailable: If the backoff ends without a definite response: no response, HTTP 408,
+                429 or 5xx, or codes 7 and 10. The request may have been carried out.
+            AuthenticationFailed: If the service answers HTTP 401 to a new token, too.
+            SnowmeltError: If the service rejects the request. The class depends on the code; the field
+                `retried` tells whether the request was sent more than once.
         """
         body = msgspec.json.encode(request)
         retried = False
@@ -167,12 +169,12 @@ class Transport:
             self.wait_before_retry(backoff, self.make_unavailable_error(str(refusal)))
 
     def post_once(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Send a request that must not arrive twice; return HTTP status and body of the answer.
+        """Send a request that must not arrive twice. Return HTTP status and body of the response.
 
         Raises:
-            ServiceUnavailable: If no answer came; its cause says why.
+            ServiceUnavailable: If no response came; its cause is the error of the connection.
         """
-        # On a kept-alive connection a lost answer could not be told from a stale connection.
+        # On a kept-alive connection, a lost response looks like a stale connection.
         self._close_pooled_connections()
         reply = self._post_with_token(path, body)
         return reply.status, reply.body
@@ -181,7 +183,7 @@ class Transport:
         """Wait before the next attempt.
 
         Raises:
-            ServiceUnavailable: `failure`, when patience has ended or the client stops.
+            ServiceUnavailable: `failure`, if the backoff has ended or the client stops.
         """
         if self.last_error is None and self.on_trouble is not None:
             self.on_trouble(failure)
@@ -196,12 +198,12 @@ class Transport:
             raise failure
 
     def stop(self) -> None:
-        """Let no request be tried again, and close idle connections."""
+        """Stop retries and close idle connections."""
         self.stop_event.set()
         self._close_pooled_connections()
 
     def reset_after_fork(self) -> None:
-        """Forget everything shared with the parent, in a forked child."""
+        """Drop state that is shared with the parent process."""
         self._lock = threading.Lock()
         self._idle_connections = []
         self.stop_event = threading.Event()
@@ -213,7 +215,7 @@ class Transport:
             try:
                 return msgspec.json.decode(reply.body, type=response_type)
             except msgspec.DecodeError as error:
-                # Something between us answered, or the answer was cut: ask again.
+                # A proxy answered, or the response is truncated: retry.
                 raise self.make_unavailable_error(f"its answer cannot be read ({error})") from error
         said = _describe_response(reply)
         if reply.status == HTTPStatus.UNAUTHORIZED:
@@ -221,7 +223,7 @@ class Transport:
                 raise AuthenticationFailed(
                     reason="the client has none; give it user and private_key"
                 )
-            # What the service says of it is the whole sentence already.
+            # The message of the service is a whole sentence.
             raise AuthenticationFailed(_find_response_message(reply) or None, reason=said)
         if reply.status in {408, 429} or reply.status >= 500:
             raise self.make_unavailable_error(said)
@@ -253,11 +255,11 @@ class Transport:
                 try:
                     return self._post_on_connection(kept, target, body, headers)
                 except _STALE_CONNECTION_ERRORS:
-                    # The service closes connections that idle; its others are as old.
+                    # The service closed the idle connection; the others are as old.
                     self._close_pooled_connections()
             return self._post_on_connection(self._open_connection(), target, body, headers)
         except ssl.SSLCertVerificationError as error:
-            # The same again would be refused again.
+            # A retry would fail the same way.
             raise ConfigurationError(
                 setting="ca_file",
                 reason=f"the certificate of {self.address.url} is not trusted "
@@ -314,15 +316,15 @@ class Transport:
             connection.close()
 
     def make_unavailable_error(self, reason: str) -> ServiceUnavailable:
-        """Return the error that says so; it is not raised."""
+        """Return a ServiceUnavailable error with this reason."""
         return ServiceUnavailable(url=self.address.url, reason=reason)
 
 
 def make_ssl_context(ca_file: str | None) -> ssl.SSLContext:
-    """Return what certificates are checked against: a file's, or the system's.
+    """Return a TLS context that trusts the certificates of a file, or of the system if None.
 
     Raises:
-        ConfigurationError: The file holds none.
+        ConfigurationError: If the file has no certificates.
     """
     try:
         return ssl.create_default_context(cafile=ca_file)
@@ -333,7 +335,7 @@ def make_ssl_context(ca_file: str | None) -> ssl.SSLContext:
 
 
 def _is_from_intermediary(response: _HttpResponse) -> bool:
-    """Tell whether somebody on the way answered that the service is not to be had here."""
+    """Return True if a proxy answered instead of the service."""
     if not (response.status in _INTERMEDIARY_STATUSES or 300 <= response.status < 400):
         return False
     try:
@@ -344,7 +346,7 @@ def _is_from_intermediary(response: _HttpResponse) -> bool:
 
 
 def _describe_response(response: _HttpResponse) -> str:
-    """Return what a reply that is not 200 says, in one short line."""
+    """Return the text of a response that is not 200, as one short line."""
     said = _find_response_message(response)
     if said is None:
         said = " ".join(response.body.decode("utf-8", "replace").split())
@@ -358,7 +360,7 @@ def _describe_response(response: _HttpResponse) -> str:
 
 
 def _find_response_message(response: _HttpResponse) -> str | None:
-    """Return the message of an answer of ours, "" where it has none; None if it is no JSON."""
+    """Return the message of a JSON response, "" if it has none; None if it is not JSON."""
     try:
         document = msgspec.json.decode(response.body)
     except msgspec.DecodeError:
@@ -367,7 +369,7 @@ def _find_response_message(response: _HttpResponse) -> str | None:
 
 
 def _describe_connection_error(error: Exception, address: ServiceAddress) -> str:
-    """Return why there was no answer, with what would be right where HTTP met HTTPS."""
+    """Return why there was no response, with a hint if HTTP met HTTPS."""
     said = str(error) or type(error).__name__
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
         return f"{said}; what listens there speaks HTTP: write http://{address.host}:{address.port}"
@@ -405,7 +407,7 @@ _REASON_TEXTS: dict[int, str] = {
 
 
 def error_for_status(code: int, message: str | None, url: str) -> errors.SnowmeltError:
-    """Return the error for a top-level `status_code` that is not 0; the service's words win."""
+    """Return the error for a `status_code` other than 0, with the message of the service if it has one."""
     text = message or describe_status(code, None)
     kind = _ERROR_CLASSES.get(code)
     if kind is None:
@@ -414,7 +416,7 @@ def error_for_status(code: int, message: str | None, url: str) -> errors.Snowmel
 
 
 def describe_status(code: int, message: str | None) -> str:
-    """Return why the service refused a channel's rows, with the code."""
+    """Return why the service rejected the rows of a channel, with the code."""
     text = message or _REASON_TEXTS.get(code) or _describe_code(code)
     return f"{text.rstrip('.')} (code {code})"
 
