@@ -73,7 +73,7 @@ def test_a_broken_chunk_fails_only_queries_that_need_it(numbers_table, lake):
     data = numbers_table.stage.get(broken)
     numbers_table.stage.put(broken, bytes([data[0] ^ 1]) + data[1:])
     for _ in range(2):
-        with pytest.raises(Exception, match=f"Blob {broken.partition('/')[2]}.*MD5"):
+        with pytest.raises(Exception, match=f"Corrupt blob {broken.partition('/')[2]}.*MD5"):
             found(lake)
         assert found(lake, ALL + " WHERE n >= 10") == list(range(10, 20))
     numbers_table.stage.put(broken, data)

@@ -364,7 +364,7 @@ def test_a_changed_blob_is_named_and_gives_no_rows(numbers_table, lake):
     data = bytearray(numbers_table.stage.get(path))
     data[5] ^= 1
     numbers_table.stage.put(path, bytes(data))
-    with pytest.raises(Exception, match=f"Blob {path.partition('/')[2]}.*MD5"):
+    with pytest.raises(Exception, match=f"Corrupt blob {path.partition('/')[2]}.*MD5"):
         lake.sql("SELECT n FROM demo.public.numbers").collect()
 
 

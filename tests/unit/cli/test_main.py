@@ -147,16 +147,19 @@ def test_ctrl_c_is_quiet(snowmelt, tmp_path):
 
 @pytest.mark.slow
 def test_version_starts_without_database_or_spark(snowmelt_process):
-    assert snowmelt_process("version").stdout.startswith("snowmelt 0.")
-    code = "import sys, snowmelt.cli.main as m; m.main(['version']); print(*sys.modules)"
+    assert snowmelt_process("--version").stdout.startswith("snowmelt 0.")
+    code = (
+        "import atexit, sys, snowmelt.cli.main as m\n"
+        "atexit.register(lambda: print(*sys.modules)); m.main(['--version'])"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert loaded.returncode == 0
     heavy = {"sqlalchemy", "sqlglot", "pyspark", "pyiceberg", "starlette", "pyarrow"}
     assert not heavy & set(loaded.stdout.split())
 
 
-def test_the_version_is_an_option_too(snowmelt):
-    assert snowmelt("--version").stdout == snowmelt("version").stdout
+def test_the_version_has_a_short_option(snowmelt):
+    assert snowmelt("-V").stdout == snowmelt("--version").stdout
 
 
 @pytest.mark.parametrize(
