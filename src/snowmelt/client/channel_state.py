@@ -1,7 +1,6 @@
 """State of an open channel, and checks of offset tokens and table names.
 
-The lock of the client's `FlushScheduler` guards everything that changes. Offset tokens and table names
-are checked as the user gives them.
+The lock of the client's `FlushScheduler` guards all mutable state.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from snowmelt.schema.conversion.row_converter import RowConverter
     from snowmelt.schema.types import TableName, TableSchema
 
-    # Converts rows by the zone and the rules that the channel was opened with.
+    # Creates a converter with the time zone and the rules of the channel.
     ConverterFactory = Callable[[TableSchema], RowConverter]
 
 MAX_CHUNK_BYTES = 256 * 1024 * 1024
@@ -37,9 +36,9 @@ _MAX_RECENT_TOKENS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ChannelTarget:
-    """Where a channel's rows go; only channels of equal targets share a chunk.
+    """The table of a channel. Only channels with equal targets share a chunk.
 
-    Of refused rows `source_key_id` is the key of the table that refused them.
+    `source_key_id` is set for an error table: the key of the table that the rejected rows were for.
     """
 
     table: TableName
@@ -50,7 +49,7 @@ class ChannelTarget:
 
     @property
     def retry_queue_key(self) -> int:
-        """What waits together when a table takes nothing: it, and what it refuses."""
+        """Key of the retry queue, shared by a table and its error table."""
         return self.key_id if self.source_key_id is None else self.source_key_id
 
 
@@ -69,10 +68,10 @@ DROPPED_FAILURE = ChannelFailure("it was dropped by this client")
 
 @dataclass(slots=True, eq=False)
 class ChunkEntry:
-    """One channel's rows in a chunk.
+    """The rows of one channel in a chunk.
 
-    `target` is the channel's when the rows were taken, or as they were fitted since; `rejections`
-    counts how often the service did not take them as they were.
+    `target` is the target of the channel when the rows were taken, or the one that they were adapted
+    to. `rejections` counts how often the service rejected them.
     """
 
     state: ChannelState
@@ -85,7 +84,7 @@ class ChunkEntry:
         self.target = self.state.target
 
     def retarget(self, target: ChannelTarget) -> None:
-        """Be sent for other columns of the table."""
+        """Adapt the rows to other columns of the table."""
         self.flush_slice.segments[:] = segments_to_tables(
             self.flush_slice.segments, self.target.schema
         )
@@ -93,7 +92,7 @@ class ChunkEntry:
 
 
 class ChannelState:
-    """One opened channel."""
+    """State of one open channel."""
 
     def __init__(
         self,
@@ -116,34 +115,34 @@ class ChannelState:
         self.failure: ChannelFailure | None = None
         self.failure_reported = False
         self.is_closed = False
-        # Whether columns that its rows have are added to the table.
+        # Add columns to the table that rows have and it lacks.
         self.evolves_schema = False
         self.last_error: SnowmeltError | None = None
-        # Whether the service takes offset tokens without rows.
+        # The service accepts offset tokens without rows.
         self.accepts_token_without_rows = False
-        # Full name of the table that its refused rows go to.
+        # Full name of the error table.
         self.error_table: str | None = None
-        # Whether it brings refused rows: the client's own, which users do not see.
+        # A channel of the client for the error table, hidden from users.
         self.is_error_table_channel = False
         self._recent_tokens: deque[str] = deque(maxlen=_MAX_RECENT_TOKENS)
 
     @property
     def key(self) -> tuple[int, str]:
-        """What is unique among the open channels of a client, whatever their tables are called."""
+        """Unique key among the open channels of a client, independent of table names."""
         return self.target.key_id, self.name
 
     @property
     def qualified_name(self) -> tuple[TableName, str]:
-        """Where it is by the names of now."""
+        """Current table and channel name."""
         return self.target.table, self.name
 
     @property
     def error(self) -> SnowmeltError | None:
-        """What a call raises while the channel is invalid; None while it is valid."""
+        """The error of an invalid channel; None if it is valid."""
         return None if self.failure is None else self._make_error(self.failure)
 
     def status(self, now_ms: int) -> ChannelStatus:
-        """Return how it is doing."""
+        """Return the status for users."""
         counts, oldest = self.counts, self._oldest_insert_ms()
         waiting_rows = self.buffer.row_count + sum(
             entry.flush_slice.row_count for entry in self.in_flight
@@ -166,7 +165,7 @@ class ChannelState:
 
     @property
     def waiting_bytes(self) -> int:
-        """Estimated bytes that are not committed."""
+        """Estimated size of uncommitted rows, bytes."""
         return self.buffer.size_bytes + sum(
             entry.flush_slice.size_bytes for entry in self.in_flight
         )
@@ -178,36 +177,36 @@ class ChannelState:
 
     @property
     def last_inserted_row_sequencer(self) -> int:
-        """The row sequencer with which everything inserted so far is committed."""
+        """The row sequencer that commits all rows inserted so far."""
         return self.row_sequencer + (1 if self.buffer.has_data_to_flush else 0)
 
     def check_open(self) -> None:
-        """Raise when rows can no longer be committed, or the channel was closed.
+        """Check that the channel is valid and open.
 
         Raises:
-            ChannelFenced: Another client has opened the channel.
-            ChannelInvalid: The service refused its rows, or they could not be delivered.
-            ChannelClosed: It was closed.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If rows were rejected by the service or could not be delivered.
+            ChannelClosed: If the channel is closed.
         """
         self.check_valid()
         if self.is_closed:
             raise ChannelClosed(channel=self.name)
 
     def check_valid(self) -> None:
-        """Raise when rows can no longer be committed.
+        """Check that the channel is valid.
 
         Raises:
-            ChannelFenced: Another client has opened the channel.
-            ChannelInvalid: The service refused its rows, or they could not be delivered.
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If rows were rejected by the service or could not be delivered.
         """
         if self.failure is not None:
             self.failure_reported = True
             raise self._make_error(self.failure) from self.failure.cause
 
     def update_schema(self, schema: TableSchema, table: TableName | None = None) -> None:
-        """Go on with newer columns of the table, or under its name of now.
+        """Use newer columns of the table, or its new name.
 
-        What is held keeps the columns it was made for.
+        Buffered rows keep the columns for which they were inserted.
         """
         if table is not None and table != self.target.table:
             self.target = replace(self.target, table=table)
@@ -221,23 +220,23 @@ class ChannelState:
         self.converter = self.make_converter(schema)
 
     def pop_buffered_rows(self) -> ChunkEntry:
-        """Move the buffered rows into flight, under the next row sequencer."""
+        """Move the buffered rows into flight, with the next row sequencer."""
         self.row_sequencer += 1
         entry = ChunkEntry(self, self.buffer.pop_slice(), self.row_sequencer)
         self.in_flight.append(entry)
         return entry
 
     def record_commit(self, entry: ChunkEntry) -> None:
-        """Note that an entry is committed."""
+        """Record that an entry is committed."""
         self.committed_sequencer = max(self.committed_sequencer, entry.row_sequencer)
         self.committed_token = entry.flush_slice.end_token
         self._recent_tokens.extend(entry.flush_slice.offset_tokens[-_MAX_RECENT_TOKENS:])
 
     def find_row_sequencer(self, token: str) -> int | None:
-        """Return the row sequencer that commits a token, None when this object does not know it.
+        """Return the row sequencer that commits a token, None if this object does not know the token.
 
-        A token whose rows were all refused, and are not kept, waits for the next row, so its
-        sequencer may be one that no flush will use soon.
+        A token whose rows were all rejected, without an error table, waits for the next row. No flush may
+        use its sequencer soon.
         """
         if self.buffer.contains_token(token):
             return self.row_sequencer + 1
@@ -265,14 +264,11 @@ class ChannelState:
         )
 
 
-# --- Names and offset tokens as a user gives them.
-
-
 def check_offset_token(token: object) -> None:
-    """Let an offset token pass that every catalog can keep; None is none.
+    """Check that the catalog can store an offset token. None is allowed.
 
     Raises:
-        UserError: It is no text, or holds NUL or half of a surrogate pair.
+        UserError: If it is not a string, or contains NUL or an unpaired surrogate.
     """
     if token is None:
         return
@@ -287,10 +283,10 @@ def check_offset_token(token: object) -> None:
 
 
 def split_table_name(text: str) -> tuple[str, str, str]:
-    """Return database, schema and table of `db.schema.table`, each as typed, quotes included.
+    """Return database, schema and table of `db.schema.table` as typed, with quotes.
 
     Raises:
-        ConfigurationError: Not three parts, or a quote that does not end.
+        ConfigurationError: If there are not three parts, or a quote is not closed.
     """
     parts, quoted = [""], False
     for letter in text:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ChannelCounts:
-    """What went through a channel since it was opened; bytes are those of rows in memory."""
+    """Totals of a channel since it was opened; bytes are those of rows in memory."""
 
     inserted_rows: int = 0
     inserted_bytes: int = 0
@@ -27,7 +27,7 @@ class ChannelCounts:
     committed_bytes: int = 0
 
     def add(self, other: ChannelCounts) -> None:
-        """Add what went through another channel."""
+        """Add the totals of another channel."""
         self.inserted_rows += other.inserted_rows
         self.inserted_bytes += other.inserted_bytes
         self.refused_rows += other.refused_rows
@@ -37,10 +37,10 @@ class ChannelCounts:
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatus:
-    """A channel as its client sees it, without asking the service.
+    """A channel as seen by the client, without a request.
 
-    `lag_s` is for how long the oldest row has waited to be committed, 0 when none waits; `last_error` is the
-    last refusal of a row, or why the channel is invalid. Bytes are an estimate, of rows in memory.
+    `lag_s` is the age of the oldest uncommitted row in seconds, 0 if there is none. `last_error` is the
+    last rejection of a row, or why the channel is invalid. Bytes are estimates of rows in memory.
     """
 
     name: str
@@ -60,10 +60,10 @@ class ChannelStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClientStatus:
-    """All open channels of a client, and their sums.
+    """All open channels of a client, and totals that include closed channels.
 
-    The sums count channels that were closed, too. `trouble` is why service or stage could not be
-    reached the last time, None when they could; `max_waiting_bytes` is when inserts are held up.
+    `trouble` is why the last request to service or stage failed; None if it succeeded. Inserts wait at
+    `max_waiting_bytes`.
     """
 
     channels: tuple[ChannelStatus, ...]
@@ -97,7 +97,7 @@ _publish_lock = threading.Lock()
 def publish_client_metrics(
     get_status: weakref.WeakMethod[Callable[[], ClientStatus]], client_name: str
 ) -> None:
-    """Offer counters of a client to OpenTelemetry, if its package is there; else do nothing."""
+    """Export the counters of a client to OpenTelemetry, if its package is installed."""
     with _publish_lock:
         _published_clients[:] = [
             (each, whose) for each, whose in _published_clients if each() is not None
@@ -106,7 +106,7 @@ def publish_client_metrics(
     _register_instruments()
 
 
-# Of a name it keeps the first instrument, and drops what another one would ask.
+# OpenTelemetry keeps the first instrument of a name and ignores others.
 @lru_cache(maxsize=1)
 def _register_instruments() -> None:
     try:
@@ -125,7 +125,7 @@ def _register_instruments() -> None:
             for ask, whose in asked:
                 if ask is not None:
                     found.setdefault(whose, []).append(getattr(ask(), field))
-            # Of clients that are called alike, the gauge of one alone would count.
+            # Clients with the same name share one observation.
             return [
                 metrics.Observation(joined(values), {"client": whose})
                 for whose, values in found.items()

@@ -33,28 +33,28 @@ from snowmelt.schema.error_table import (
 
 _log = logging.getLogger(__name__)
 
-# How long a table is not asked again for its error table.
+# Minimum time between two requests for the error table of one table.
 _REFRESH_INTERVAL_S = 1.0
 
 
 class ErrorTableWriter:
-    """The channels of one client into error tables; thread-safe."""
+    """The channels of one client into error tables. Thread-safe."""
 
     def __init__(self, api_client: ApiClient, pending_rows: FlushScheduler, clock: Clock) -> None:
         self._api_client = api_client
         self._pending_rows = pending_rows
         self._clock = clock
-        # By the keys of the tables that refuse, and the names of their error tables.
+        # By key of the table and name of its error table.
         self._error_channels: dict[tuple[int, str], ChannelState | None] = {}
-        # By the keys of tables: the error table that each had, and when that was asked.
+        # By key of the table: time of the last request, and the error table.
         self._cached_error_tables: dict[int, tuple[float, str | None]] = {}
         self._lock = threading.Lock()
 
     def get_or_open_error_channel(self, channel: ChannelState) -> ChannelState | None:
-        """Return the channel for what this one's table refuses; None where there is none.
+        """Return the channel into the error table of a channel's table; None if there is none.
 
-        Refused rows of a table that the service does not open are reported to the caller alone,
-        and the log says so, once for this client.
+        If the service does not open it, rejected rows are reported to the caller only, and the client logs a
+        warning once.
         """
         name = channel.error_table
         if name is None:
@@ -91,7 +91,7 @@ class ErrorTableWriter:
         errors: Sequence[RowError],
         offset_tokens: tuple[str | None, str | None],
     ) -> tuple[ChannelState, InsertBatch] | None:
-        """Return refused rows of a call as rows of the error table, and the channel for them."""
+        """Return the rejected rows of a call as rows of the error table, with the channel for them."""
         self._refresh_error_table_name(channel)
         state = self.get_or_open_error_channel(channel)
         if state is None:
@@ -110,9 +110,9 @@ class ErrorTableWriter:
         return state, InsertBatch(made.table, made.row_count, made.size_bytes)
 
     def _refresh_error_table_name(self, channel: ChannelState) -> None:
-        """Learn which error table a channel's table has by now: it may be altered, or restored.
+        """Update the error table of a channel's table, which may have been altered or restored.
 
-        It is asked for at most once a second for each table, and not while the service is away.
+        Requests are sent at most once a second for each table, and not while the service is unreachable.
         """
         key, now = channel.target.key_id, self._clock.monotonic()
         with self._lock:
@@ -143,13 +143,13 @@ class ErrorTableWriter:
         channel.error_table = name
 
     def find_error_channel(self, channel: ChannelState) -> ChannelState | None:
-        """Return the channel that was opened for what this one's table refuses."""
+        """Return the open channel into the error table, or None."""
         if channel.error_table is None:
             return None
         return self._error_channels.get((channel.target.key_id, channel.error_table))
 
     def drop_error_channels(self) -> None:
-        """Drop the channels, as far as the service answers: nobody opens them again."""
+        """Drop the channels if the service answers. No client reopens them."""
         for state in self._error_channels.values():
             if state is None or state.failure is not None:
                 continue

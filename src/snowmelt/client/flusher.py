@@ -24,19 +24,18 @@ from snowmelt.clock import SystemClock
 if TYPE_CHECKING:
     from snowmelt.client.registrar import RegistrationSender
 
-    # Where the chunks of a flush will be once they are staged.
+    # Receives the chunks of a flush once they are staged.
     _StagedFlush: TypeAlias = queue.SimpleQueue[list[StagedChunk]]
 
 _log = logging.getLogger(__name__)
 
-# How long the interpreter's exit is held up for rows of clients that were never closed, in all.
+# Longest delay of the interpreter's exit for rows of clients that were not closed.
 _EXIT_TIMEOUT_S = 5.0
 _JOIN_TIMEOUT_S = 10.0
-# Flushes that are encoded before one is registered; while the service is away, rows gather in
-# their buffers and not in ever more blobs.
+# Flushes that are encoded ahead of registration. While the service is unreachable, rows stay in their
+# buffers.
 _MAX_FLUSHES_AHEAD = 8
-# More would only help where the inserting thread leaves more processors idle; each takes the
-# memory of a flush.
+# Each thread needs the memory of a flush. More threads help only with more idle processors.
 _ENCODER_THREADS = 2
 
 _CLIENT_CLOSED_FAILURE = ChannelFailure("its client was closed")
@@ -46,7 +45,7 @@ _FORKED_FAILURE = ChannelFailure(
 
 
 class Flusher:
-    """The threads of one client."""
+    """The background threads of one client."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Flusher:
         _running_flushers.add(self)
 
     def start(self) -> None:
-        """Start the threads, once; cheap when they run."""
+        """Start the threads if they do not run. Cheap if they do."""
         if self._threads:
             return
         with self._start_lock:
@@ -85,7 +84,7 @@ class Flusher:
             self._threads = threads
 
     def stop(self) -> None:
-        """End the threads; what is not committed by now is given up."""
+        """End the threads. Uncommitted rows are dropped."""
         _running_flushers.discard(self)
         self._pending_rows.stop(_CLIENT_CLOSED_FAILURE)
         self._transport.stop()
@@ -94,25 +93,25 @@ class Flusher:
         self._encoder.close()
 
     def flush_now(self) -> None:
-        """Flush what is buffered now."""
+        """Flush the buffered rows."""
         self._pending_rows.flush_now()
 
     def flush_at_exit(self, timeout_s: float) -> None:
-        """At the interpreter's end: commit what was inserted if that is quick, else say so."""
+        """Commit the buffered rows at the end of the interpreter, or log that they are lost."""
         if self._pending_rows.uncommitted_bytes and self._pending_rows.drain(timeout_s):
             _log.error("The process ends with rows that are not committed; close the client first.")
         self._pending_rows.stop(_CLIENT_CLOSED_FAILURE)
         self._transport.stop()
 
     def stop_when_drained(self) -> None:
-        """When neither client nor channels are left: end after the last commit."""
+        """End after the last commit: no references to client and channels are left."""
         self._pending_rows.stop_when_drained()
         if not self._threads:
             self._transport.stop()
             self._encoder.close()
 
     def reset_after_fork(self) -> None:
-        """In a forked child: nothing of the parent's is flushed here, nothing is waited for."""
+        """Drop the state of the parent in a forked child, without waiting."""
         self._transport.reset_after_fork()
         self._pending_rows.reset_after_fork(_FORKED_FAILURE)
         self._start_lock = threading.Lock()
@@ -126,11 +125,11 @@ class Flusher:
                 staged = self._encoder.stage_chunks(plan_chunks(entries))
             finally:
                 place.put(staged)
-            # Held no longer than needed: a flush may be hundreds of megabytes.
+            # Release the flush: it may have hundreds of megabytes.
             del taken, entries, place, staged
 
     def _take_next_flush(self) -> tuple[list[ChunkEntry], _StagedFlush] | None:
-        """Wait for a flush, and give it its place among the others; None at the end."""
+        """Wait for a flush and reserve its place in the order; None at the end."""
         with self._take_lock:
             entries = None if self._has_ended else self._pending_rows.wait_for_due_flush()
             if entries is None:

@@ -29,12 +29,11 @@ _FIRST_LINE_READ_BYTES = 4096
 
 
 class LineSource:
-    """An open file; `close` it. `parse` makes rows of lines, or says why one is none.
+    """An open file as a source of rows; the owner must `close` it.
 
-    The first line behind the `header` tells files apart.
-
-    `on_refused` is told number, bytes and reason of lines that are none; a parser returns None for lines that
-    are to be passed over, such as a header.
+    `parse` returns the row of a line, None to skip the line, or a text with the reason why the line is
+    invalid. `on_refused` receives position, bytes and reason of invalid lines. The first line after the
+    header identifies the file.
     """
 
     def __init__(
@@ -63,12 +62,12 @@ class LineSource:
 
     @property
     def file_identity(self) -> str | None:
-        """What stays the same while it grows or is renamed; None before its first line is whole."""
+        """Identity of the file, stable while it grows or is renamed; None before its first line is complete."""
         return None if self.first_line_digest is None else f"{self.inode}-{self.first_line_digest}"
 
     @property
     def is_same_file(self) -> bool:
-        """Whether it still is the file that it was when it was opened."""
+        """True if the file has the content that it had when it was opened."""
         return (
             self.first_line_digest is not None
             and _digest_first_line(self._file_descriptor, self._header_lines)
@@ -77,19 +76,19 @@ class LineSource:
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes behind the last whole line that was read; negative when it was truncated."""
+        """Bytes after the last complete line that was read; negative if the file was truncated."""
         return os.fstat(self._file_descriptor).st_size - self._byte_offset
 
     @property
     def modified_at(self) -> float:
-        """When it was last written to, seconds since 1970."""
+        """Time of the last write, seconds since 1970."""
         return os.fstat(self._file_descriptor).st_mtime
 
     def seek(self, token: str | None) -> None:
-        """Go on behind a line.
+        """Continue after a line.
 
         Raises:
-            UserError: The token is none of a line.
+            UserError: If the token is not the position of a line.
         """
         number = 0
         if token is not None:
@@ -102,14 +101,14 @@ class LineSource:
 
     @staticmethod
     def order(position: str) -> PositionSortKey:
-        """Go by the number of the line: a file may be renamed."""
+        """Return the sort key of a position: its line number, because a file may be renamed."""
         return make_position_sort_key(position.rpartition(":")[2])
 
     def positions(self) -> Iterator[tuple[str, Mapping[str, object]]]:
-        """Yield the rows of whole lines behind the position.
+        """Yield the rows of complete lines after the position of `seek`.
 
         Raises:
-            SourceWentBackwards: The file has fewer lines than that, or is shorter than it was.
+            SourceWentBackwards: If the file has fewer lines, or was truncated.
         """
         while lines := self._read_complete_lines():
             for line in lines:
@@ -133,7 +132,7 @@ class LineSource:
             )
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._file_descriptor)
 
     def _read_complete_lines(self) -> list[bytes]:
@@ -151,7 +150,7 @@ class LineSource:
 
 
 def _digest_first_line(file_descriptor: int, header_lines: int) -> str | None:
-    """Return a digest of the first line behind the header, None before it is whole."""
+    """Return a digest of the first line after the header, None before that line is complete."""
     head = os.pread(file_descriptor, _FIRST_LINE_READ_BYTES, 0)
     lines = head.split(b"\n", header_lines + 1)
     if len(lines) <= header_lines + 1 and len(head) < _FIRST_LINE_READ_BYTES:
@@ -162,10 +161,10 @@ def _digest_first_line(file_descriptor: int, header_lines: int) -> str | None:
 def make_decoding_parser(
     parse: Callable[[bytes, int], ParsedLine], encoding: str
 ) -> Callable[[bytes, int], ParsedLine]:
-    """Return a parser of lines in another encoding than UTF-8.
+    """Return a parser of lines in an encoding other than UTF-8.
 
     Raises:
-        UserError: There is no such encoding, or its line ends are more than one byte.
+        UserError: If the encoding is unknown, or its line ends have more than one byte.
     """
     try:
         ends_alike = "\n".encode(encoding) == b"\n"
@@ -185,12 +184,12 @@ def make_decoding_parser(
 
 
 def parse_json_row(line: bytes, _: int) -> ParsedLine:
-    """Return the object that a line of JSON is; blank lines are passed over."""
+    """Return the object in a line of JSON; None for a blank line."""
     return parse_row(line) if line.strip() else None
 
 
 def make_text_parser(column: str) -> Callable[[bytes, int], ParsedLine]:
-    """Return what puts a whole line into one column."""
+    """Return a parser that puts a whole line into one column."""
 
     def parse(line: bytes, _: int) -> ParsedLine:
         try:
@@ -202,10 +201,10 @@ def make_text_parser(column: str) -> Callable[[bytes, int], ParsedLine]:
 
 
 class CsvLineParser:
-    """Reads the lines of one file of comma-separated values; empty fields are NULL.
+    """Parses the lines of one CSV file; empty fields are NULL.
 
-    A record is one line: line ends within quotes are not known. Without `columns` the first line
-    names them.
+    A record is one line: quoted line ends are not supported. Without `columns`, the first line has the
+    names.
     """
 
     def __init__(

@@ -27,13 +27,13 @@ from snowmelt.wire.streaming import ChannelStatusMessage, ResponseCode
 
 _log = logging.getLogger(__name__)
 
-# How long a table is not asked again whether it still refuses such rows.
+# Minimum time between two requests for the columns of one table.
 _REFRESH_INTERVAL_S = 1.0
 _MAX_CACHED_SCHEMAS = 1_000
 
 
 class ChannelCommitStatus(NamedTuple):
-    """How a channel stands with the service: its last committed row sequencer, or its end."""
+    """The last committed row sequencer of a channel, or why the channel has failed."""
 
     row_sequencer: int | None
     failure: ChannelFailure | None
@@ -45,25 +45,23 @@ class _CachedSchema(NamedTuple):
 
 
 class SchemaRefresher:
-    """Keeps the channels of one client up with their tables; thread-safe."""
+    """Updates the channels of one client to the current schema of their tables. Thread-safe."""
 
     def __init__(self, api_client: ApiClient, pending_rows: FlushScheduler, clock: Clock) -> None:
         self._api_client = api_client
         self._pending_rows = pending_rows
         self._clock = clock
-        # By key, which is a table's, and unknown columns: when it was asked last, and its columns then.
+        # By key of the table and unknown columns: time of the last request, and its columns.
         self._cached_schemas: dict[tuple[int, frozenset[str]], _CachedSchema] = {}
 
     def refresh_channel_schema(
         self, state: ChannelState, timeout_s: float | None = None
     ) -> ChannelCommitStatus:
-        """Let a channel go on with its table as it is now, if it is still its owner's.
-
-        That is its columns, and what it is called.
+        """Update a channel to the current columns and name of its table, if its client still owns it.
 
         Raises:
-            Unsupported: The table has got a column that cannot be streamed into.
-            ServiceUnavailable: The service does not answer.
+            Unsupported: If the table has a new column that cannot be streamed into.
+            ServiceUnavailable: If the service does not answer.
         """
         status = self._api_client.fetch_statuses(
             [state], include_columns=True, timeout_s=timeout_s
@@ -86,16 +84,16 @@ class SchemaRefresher:
     def try_schema_update(
         self, state: ChannelState, errors: Sequence[RowError], data: RowsOrTable
     ) -> bool:
-        """Tell whether rows that were refused may be tried again.
+        """Return True if rejected rows may be valid for the current table.
 
-        The table's columns are asked for, at most once a second for the same ones: there may be
-        more of them by now, of larger types, or without NOT NULL. A channel that evolves its table
-        adds what the rows have.
+        The table may have new columns, larger types or fewer NOT NULL constraints. Its columns are requested
+        at most once a second. A channel with schema evolution adds the columns that the rows need.
 
         Raises:
-            Unsupported: The table has got a column that cannot be streamed into.
-            RequestRefused: The table may not be evolved, and why (TableNotFound: by this role).
-            ServiceUnavailable: The service does not answer.
+            Unsupported: If the table has a new column that cannot be streamed into.
+            RequestRefused: If the table must not be evolved.
+            TableNotFound: If this role must not evolve it.
+            ServiceUnavailable: If the service does not answer.
         """
         evolved = state.evolves_schema and self._try_evolve_table(state, errors, data)
         return evolved or self._try_refresh_for_errors(state, errors)
@@ -125,7 +123,7 @@ class SchemaRefresher:
         if names:
             self._refresh_if_stale(state, names)
         elif self._api_client.got_response_to_last_request:
-            # Such rows are refused by what is known where the service cannot be asked.
+            # Without an answer, the known columns decide.
             with suppress(SnowmeltError):
                 self._refresh_if_stale(state, names, timeout_s=0.0)
         return state.target.schema is not before
@@ -133,7 +131,7 @@ class SchemaRefresher:
     def _refresh_if_stale(
         self, state: ChannelState, column_names: frozenset[str], timeout_s: float | None = None
     ) -> None:
-        """Let a channel go on with its table's columns as they were less than a second ago."""
+        """Update a channel to the columns of its table as of at most a second ago."""
         key = state.target.key_id, column_names
         now = self._clock.monotonic()
         asked = self._cached_schemas.get(key)
@@ -147,11 +145,11 @@ class SchemaRefresher:
         self._cached_schemas[key] = _CachedSchema(now, state.target.schema)
 
     def adapt_entry(self, entry: ChunkEntry) -> ChannelFailure | None:
-        """Bring rows that the service did not take into the columns of now; say why if not.
+        """Adapt rejected rows to the current columns. Return why if that is impossible.
 
         Raises:
-            Unsupported: The table has got a column that cannot be streamed into.
-            ServiceUnavailable: The service does not answer.
+            Unsupported: If the table has a new column that cannot be streamed into.
+            ServiceUnavailable: If the service does not answer.
         """
         state = entry.state
         standing = self.refresh_channel_schema(state)
@@ -163,7 +161,7 @@ class SchemaRefresher:
                 f" and had confirmed them up to {entry.row_sequencer - 1}"
             )
         current = state.target
-        # Equal where a name was given away and came back since; once more, then.
+        # The targets are equal if a table was renamed and renamed back: try again.
         reason = find_schema_mismatch(entry.target.schema, current.schema)
         if reason is not None:
             return ChannelFailure(
@@ -179,7 +177,7 @@ class SchemaRefresher:
 
 
 def failure_from_status(status: ChannelStatusMessage) -> ChannelFailure:
-    """Return what a status other than 0 means for the channel."""
+    """Return the failure for a status other than 0."""
     fenced = status.status_code == ResponseCode.STALE_CLIENT_SEQUENCER
     return ChannelFailure(describe_status(status.status_code, status.message), is_fenced=fenced)
 

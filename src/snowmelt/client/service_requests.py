@@ -43,7 +43,7 @@ _DROP_PATH = "/v1/streaming/channels/drop/"
 
 
 class ChannelName(NamedTuple):
-    """A channel as the user, or the service, writes it."""
+    """The parts of a channel name as written by the user or the service."""
 
     database: str
     schema: str
@@ -52,7 +52,7 @@ class ChannelName(NamedTuple):
 
 
 class ApiClient:
-    """Requests under one client prefix, which is asked for when this is made; thread-safe."""
+    """Requests under one client prefix, which the constructor requests. Thread-safe."""
 
     def __init__(self, transport: Transport, role: str | None, timeout_s: float) -> None:
         self._transport = transport
@@ -70,10 +70,10 @@ class ApiClient:
         self.upload_grant = _make_upload_grant(configured)
 
     def renew_upload_grant(self) -> UploadGrant:
-        """Ask for the stage again, with new credentials.
+        """Request the stage with new credentials.
 
         Raises:
-            SnowmeltError: The service refused, or does not answer.
+            SnowmeltError: If the service rejects the request or does not answer.
         """
         request = ConfigureClientRequest(role=self._role, client_prefix=self.prefix)
         return _make_upload_grant(
@@ -81,7 +81,7 @@ class ApiClient:
         )
 
     def next_request_id(self) -> str:
-        """Return an id that this client has not used: opening is idempotent by it."""
+        """Return an unused request ID, which makes opening idempotent."""
         return f"{self.prefix}_{next(self._request_counter)}"
 
     def open_channel(
@@ -90,7 +90,7 @@ class ApiClient:
         """Open a channel.
 
         Raises:
-            SnowmeltError: The service refused, or does not answer.
+            SnowmeltError: If the service rejects the request or does not answer.
         """
         request = OpenChannelRequest(
             request_id=self.next_request_id(),
@@ -108,7 +108,7 @@ class ApiClient:
 
     @property
     def got_response_to_last_request(self) -> bool:
-        """Whether the service answered the last time."""
+        """True if the service answered the last request."""
         return self._transport.last_error is None
 
     def fetch_statuses(
@@ -120,10 +120,10 @@ class ApiClient:
     ) -> list[ChannelStatusMessage]:
         """Return the status of each channel, in the same order.
 
-        `timeout_s` is for how long the service is asked again, None that of all requests.
+        `timeout_s` limits the retries. None: `request_timeout`.
 
         Raises:
-            SnowmeltError: The service refused, or does not answer.
+            SnowmeltError: If the service rejects the request or does not answer.
         """
         queries = [
             ChannelStatusQuery(
@@ -147,10 +147,10 @@ class ApiClient:
     def evolve_table(
         self, target: ChannelTarget, new_columns: Mapping[str, str], nullable_columns: Sequence[str]
     ) -> EvolveTableResponse:
-        """Add columns to a table, by internal names and types, and take NOT NULL off others.
+        """Add columns, by internal names and types, and drop NOT NULL from others.
 
         Raises:
-            SnowmeltError: The service refused, or does not answer.
+            SnowmeltError: If the service rejects the request or does not answer.
         """
         request = EvolveTableRequest(
             **_make_table_fields(target.table),
@@ -164,12 +164,12 @@ class ApiClient:
     def drop_channel(
         self, name: ChannelName, client_sequencer: int | None = None, key_id: int | None = None
     ) -> DropChannelResponse:
-        """Drop a channel; with a sequencer only if it is still that epoch.
+        """Drop a channel; with a sequencer only if no client has opened it since.
 
-        With the id of its key it is found under whatever name its table has now.
+        With the ID of its key the channel is found even if its table was renamed.
 
         Raises:
-            SnowmeltError: The service refused, or does not answer.
+            SnowmeltError: If the service rejects the request or does not answer.
         """
         request = DropChannelRequest(
             request_id=self.next_request_id(),
@@ -184,7 +184,7 @@ class ApiClient:
         try:
             return self._send_request(_DROP_PATH, request, DropChannelResponse)
         except ChannelNotFound as error:
-            # The first attempt dropped it, and its answer was lost.
+            # The first attempt dropped it, and its response was lost.
             if error.fields.get("retried"):
                 return DropChannelResponse(0, "Success")
             raise
@@ -213,10 +213,10 @@ def _make_upload_grant(response: ConfigureClientResponse) -> UploadGrant:
 
 
 def schema_from_metadata(columns: Sequence[ColumnMetadata], version: int) -> TableSchema:
-    """Return a table's columns as the service described them.
+    """Return the columns of a table from their metadata.
 
     Raises:
-        Unsupported: One of them cannot be streamed into.
+        Unsupported: If a column cannot be streamed into.
     """
     read = map(column_from_message, columns)
     return TableSchema(version, tuple(sorted(read, key=lambda column: column.ordinal)))
@@ -225,11 +225,11 @@ def schema_from_metadata(columns: Sequence[ColumnMetadata], version: int) -> Tab
 def make_channel_state(
     response: OpenChannelResponse, make_converter: ConverterFactory
 ) -> ChannelState:
-    """Return the state of a channel as the service opened it.
+    """Return the state of a channel from the response to its opening.
 
     Raises:
-        InternalError: The answer lacks something.
-        Unsupported: The table has a column that cannot be streamed into.
+        InternalError: If the response is incomplete.
+        Unsupported: If the table has a column that cannot be streamed into.
     """
     names = (response.database, response.schema, response.table, response.channel)
     numbers = (response.client_sequencer, response.row_sequencer, response.encryption_key_id)
