@@ -30,9 +30,10 @@ _KEY_FILE = "embedded.pem"
 
 
 class EmbeddedService:
-    """A service in a thread of this process, listening on a free port of 127.0.0.1.
+    """A service in a thread of this process, on a free port of 127.0.0.1.
 
-    Its user is EMBEDDED, who may do everything; the key lies in the data folder's `keys`.
+    Its user EMBEDDED has the role ACCOUNTADMIN; the private key is in the folder `keys` of the data
+    folder.
     """
 
     def __init__(
@@ -42,15 +43,18 @@ class EmbeddedService:
         clock: Clock | None = None,
         **settings: object,
     ) -> None:
-        """Start it in `data_dir`, `./snowmelt-data` when None.
+        """Start a service.
 
-        `settings` are as in `snowmelt.config.Settings`. Migration is off unless asked for.
+        Args:
+            data_dir: Data folder. None: `./snowmelt-data`.
+            clock: Clock, for tests.
+            settings: As in `snowmelt.config.Settings`. Migration is off by default.
 
         Raises:
-            DataFolderBusy: The folder is served already.
-            ConfigurationError: Settings that do not go together.
+            DataFolderBusy: If another service uses the data folder.
+            ConfigurationError: If settings are invalid.
         """
-        # The port is free unless given; nothing outside needs to know it.
+        # Any free port: only clients of this process use it.
         chosen: dict[str, Any] = {
             "port": 0,
             "s3_port": 0,
@@ -66,30 +70,30 @@ class EmbeddedService:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Address of the service."""
         return self._running.url
 
     @property
     def service(self) -> ServiceComponents:
-        """Its parts: catalog, stage, keys."""
+        """Components of the service: catalog, stage, keys."""
         return self._running.service
 
     @property
     def settings(self) -> Settings:
-        """What it runs with."""
+        """Settings of the service."""
         return self._settings
 
     @property
     def private_key_file(self) -> Path:
-        """Where the private key of its user lies."""
+        """File with the private key of its user."""
         return self._settings.keys_dir / _KEY_FILE
 
     def sql(self, text: str) -> StatementResult:
-        """Execute a statement that is no query as ACCOUNTADMIN, straight on the catalog.
+        """Execute a statement, other than a query, as ACCOUNTADMIN.
 
         Raises:
-            StatementError: It cannot be understood.
-            UserError: Something it needs is missing, or is there already.
+            StatementError: If the statement cannot be parsed.
+            UserError: If an object is missing or already exists.
         """
         return execute_statement(self.service.database, text, clock=self.service.clock)
 
@@ -104,7 +108,7 @@ class EmbeddedService:
         )
 
     def close(self) -> None:
-        """Finish open requests and stop; clients should be closed before."""
+        """Finish open requests and stop. Close the clients first."""
         self._running.stop()
         self._thread.join()
 
@@ -121,7 +125,7 @@ class EmbeddedService:
 
 
 class EmbeddedClient(Client):
-    """A client that owns its service: closing it stops both."""
+    """A client with a service of its own: closing it stops both."""
 
     def __init__(
         self, data_dir: str | os.PathLike[str] | None = None, **options: Unpack[ClientOptions]
@@ -158,16 +162,18 @@ def embedded(
 ) -> EmbeddedClient:
     """Start a service in this process and return a client that owns it.
 
-    Everything is kept in `data_dir`, `./snowmelt-data` when None; options as for `snowmelt.Client`.
+    Args:
+        data_dir: Data folder. None: `./snowmelt-data`.
+        options: As for `snowmelt.Client`.
 
     Raises:
-        DataFolderBusy: The folder is served already.
+        DataFolderBusy: If another service uses the data folder.
     """
     return EmbeddedClient(data_dir, **options)
 
 
 def _ensure_embedded_user(service: ServiceComponents, keys_dir: Path) -> str:
-    """Create the user if need be, and return the private key, the same one every time."""
+    """Create user and key if they are missing; return the private key."""
     path = keys_dir / _KEY_FILE
     if not path.exists():
         create_durable_file(path, generate_key_pair()[0])

