@@ -1,6 +1,6 @@
 """Remote service: functions by name, dispatch of requests, and DDL for callers.
 
-Durations are given as text, such as `"25s"`, as seconds or as a timedelta.
+Durations are texts such as `"25s"`, seconds, or timedeltas.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _MIN_COMPRESSED_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Sizes in bytes: of a request once decompressed, and of a reply before it is compressed."""
+    """Size limits in bytes: of a decompressed request, and of a response before compression."""
 
     request_bytes: int = 64 * 1024 * 1024
     reply_bytes: int = MAX_RESPONSE_BYTES
@@ -69,10 +69,10 @@ class Limits:
 
 @dataclass(slots=True, kw_only=True)
 class ServiceOptions:
-    """What holds for all functions of a service.
+    """Options for all functions of a service.
 
-    `content_md5` adds a checksum to replies, which costs a tenth of their time; `debug` lets errors
-    tell what the author's exceptions say, which may be what rows hold.
+    `content_md5` adds a checksum to responses, which costs a tenth of their time. `debug` puts the texts
+    of exceptions into errors; they may contain row values.
     """
 
     content_md5: bool = True
@@ -82,7 +82,7 @@ class ServiceOptions:
 
 
 class RemoteService:
-    """Functions that SQL calls."""
+    """A service with functions that SQL calls."""
 
     def __init__(
         self,
@@ -94,12 +94,16 @@ class RemoteService:
         store: BatchStore | None = None,
         options: ServiceOptions | None = None,
     ) -> None:
-        """Make a service without functions.
+        """Create a service without functions.
 
-        `max_concurrency`: Batches worked on at a time; a caller with one more gets 429.
-        `deadline`: After which a caller gets 202 and asks again; None for never. Give a little
-            less than the gateway in front allows, such as `"25s"`.
-        `keep`: How long an answer is remembered for attempts that come again.
+        Args:
+            name: Name of the service.
+            max_concurrency: Concurrent batches. Further callers get status 429.
+            deadline: Time after which a caller gets status 202 and polls. None: never. Use slightly
+                less than the limit of the gateway, such as `"25s"`.
+            keep: How long a response is stored for repeated attempts.
+            store: Store of responses. None: a `MemoryStore`.
+            options: Options for all functions.
         """
         self.name = name
         self.options = options or ServiceOptions()
@@ -142,21 +146,20 @@ class RemoteService:
         """Declare a function, as `@svc.function` or with options.
 
         Args:
-            work: The function, where there are no options.
-            name: In SQL; the Python name if None.
-            mode: `row` is called per row, `batch` with a list per argument, `arrow` with an Arrow
-                array per argument; `async` per row, and the caller is told to ask again.
-            arguments: SQL types of the arguments instead of annotations.
-            returns: SQL type of the result instead of its annotation.
-            **options: `blocking=False` for a function that only computes: it runs on the event
-                loop, without the hop to a thread. `deadline` and `keep` as of the service.
-                `on_error`: what a failed row is for callers that cannot take errors of rows:
-                `fail` fails the batch, `null` makes it NULL, `value` an object with the error.
-                `rows_at_once`: how many rows of an `async def` are awaited at a time (16).
-                `immutable`, `max_batch_rows` and `comment` go into the statement of `create_sql`.
+            work: The function, if there are no options.
+            name: Name in SQL. None: the Python name.
+            mode: `row` calls it per row, `batch` with a list per argument, `arrow` with an Arrow array
+                per argument; `async` per row, and the caller polls.
+            arguments: SQL types of the arguments, instead of annotations.
+            returns: SQL type of the result, instead of its annotation.
+            **options: `blocking=False` for a function that only computes: it runs on the event loop,
+                not in a thread. `deadline` and `keep` as for the service. `on_error`: result of a failed
+                row for callers without row errors: `fail` fails the batch, `null` returns NULL, `value`
+                returns an object with the error. `rows_at_once`: concurrent rows of an `async def` (16).
+                `immutable`, `max_batch_rows` and `comment` are part of the statement of `create_sql`.
 
         Raises:
-            DeclarationInvalid: The declaration cannot be understood, or the name is taken.
+            DeclarationInvalid: If the declaration is invalid or the name is taken.
         """
 
         def declare(call: _Function) -> _Function:
@@ -200,7 +203,7 @@ class RemoteService:
         )
 
     async def handle_request(self, request: ServiceRequest) -> ServiceResponse:
-        """Answer one request, whatever it is; never raises."""
+        """Return the response to a request; never raises."""
         try:
             answer = await self._dispatch_request(request)
         except Exception as error:  # noqa: BLE001 - everything becomes an answer
@@ -367,10 +370,10 @@ _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0
 
 
 def parse_duration(duration: str | float | dt.timedelta) -> float:
-    """Return seconds of `"25s"`, `"10m"`, `"12h"`, a number of seconds, or a timedelta.
+    """Return the seconds of `"25s"`, `"10m"`, `"12h"`, a number of seconds, or a timedelta.
 
     Raises:
-        DeclarationInvalid: It is none of these, or negative.
+        DeclarationInvalid: If it is none of these, or negative.
     """
     if isinstance(duration, dt.timedelta):
         duration = duration.total_seconds()
