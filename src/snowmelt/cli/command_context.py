@@ -1,4 +1,4 @@
-"""Options that commands share, and what is made of them: settings, catalog, client, signals."""
+"""Shared options of commands, and what they open: settings, catalog, clients, signals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def add_global_options(parser: argparse.ArgumentParser, *, is_top_level: bool = 
     Only the outermost parser brings defaults: an inner one would undo what stood further left.
     """
     absent = None if is_top_level else argparse.SUPPRESS
-    group = parser.add_argument_group("everywhere")
+    group = parser.add_argument_group("global options")
     group.add_argument(
         "--config",
         metavar="FILE",
@@ -44,20 +44,20 @@ def add_global_options(parser: argparse.ArgumentParser, *, is_top_level: bool = 
         metavar="FOLDER",
         type=Path,
         default=absent,
-        help="where everything is kept (SNOWMELT_DATA_DIR, or ./snowmelt-data)",
+        help="data folder (default: SNOWMELT_DATA_DIR, or ./snowmelt-data)",
     )
     group.add_argument(
         "--catalog",
         metavar="URL",
         default=absent,
-        help="catalog database: sqlite:///PATH or postgresql://… (SNOWMELT_CATALOG_URL, "
+        help="catalog database: sqlite:///PATH or postgresql://… (default: SNOWMELT_CATALOG_URL, "
         "or catalog.db in the data folder)",
     )
     group.add_argument(
         "--debug",
         action="store_true",
         default=False if is_top_level else argparse.SUPPRESS,
-        help="show where an error came from",
+        help="show tracebacks of errors",
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
 
 NAME = "cert"
-SUMMARY = "make a local certificate authority, and a certificate for the service"
+SUMMARY = "create a local certificate authority and a certificate for the service"
 EXAMPLES = """examples:
   snowmelt cert
   snowmelt cert --out certs --host lake.example --host 10.0.0.5
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="name or address of the service besides this machine's own; may be given several times",
+        help="further name or address of the service; repeatable",
     )
 
 

@@ -9,7 +9,7 @@ from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.errors import NotFound
 
 NAME = "chunks"
-SUMMARY = "list chunks that were set aside because they cannot be read, or give them up"
+SUMMARY = "list quarantined chunks, or discard one"
 EXAMPLES = """examples:
   snowmelt chunks list
   snowmelt chunks give-up 4711 --table demo.public.flights
@@ -30,19 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         actions,
         "list",
         _list_quarantined_chunks,
-        help="list the chunks that were set aside, and why",
+        help="list quarantined chunks with the reason",
     )
     add_format_option(listing)
     giving = add_action(
         actions,
         "give-up",
         _discard_chunk,
-        help="lose the rows of a chunk that was set aside, so that its table can be read again",
-        description="Lose the rows of one chunk for good. A table with a chunk that was set aside "
-        "cannot be queried until its blob is restored from a backup; when there is none, this is "
-        "the way out. Queries then go without the chunk's rows, and clean-up deletes its blob.",
+        help="discard a quarantined chunk (its rows are lost) so that its table can be queried again",
+        description="Discard a quarantined chunk. Its rows are lost. A table with a quarantined chunk "
+        "cannot be queried until the blob is restored from a backup, or the chunk is discarded. "
+        "Clean-up deletes the blob of a discarded chunk.",
     )
-    giving.add_argument("chunk", type=int, help="its number, as `snowmelt chunks list` tells it")
+    giving.add_argument(
+        "chunk", type=int, help="number of the chunk, as shown by `snowmelt chunks list`"
+    )
     giving.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
 
 

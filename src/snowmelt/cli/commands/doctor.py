@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from snowmelt.ingest.stage_locations import StageGrant
 
 NAME = "doctor"
-SUMMARY = "check settings, programs, places, clocks, catalog and service, a line each"
+SUMMARY = "check configuration, dependencies, storage, clocks, catalog and service"
 EXAMPLES = """examples:
   snowmelt doctor
   snowmelt doctor --data-dir /var/lib/snowmelt --format json
 
-Exit code 1 if anything is wrong; what is only missing for a part of Snowmelt, or is wrong soon, is a
-note. A small object is written to stage and warehouse and deleted; nothing else is changed.
+Exit code 1 if a check fails. A note is about an optional part, or about a problem to come. The checks
+write a small object to stage and warehouse and delete it. They change nothing else.
 """
 _HEALTH_TIMEOUT_S = 2.0
 _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - asked, not bound

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from snowmelt.loaders.kafka import RejectedMessage
 
 NAME = "kafka"
-SUMMARY = "load topics of Kafka into tables, continuously"
+SUMMARY = "load Kafka topics into tables, continuously"
 EXAMPLES = """examples:
   snowmelt kafka --topic clicks --table demo.public.clicks --rejects demo.public.clicks_rejects
   snowmelt kafka --topic logs --table demo.public.logs --parser "fdelimitedparser()" \\
@@ -39,69 +39,71 @@ there within seconds. Either way each message becomes a row once, whatever crash
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", required=True, help="whose messages become rows")
+    parser.add_argument("--topic", required=True, help="Kafka topic to load")
     parser.add_argument("--table", required=True, help="database.schema.table")
     parser.add_argument(
         "--brokers",
         default="localhost:9092",
-        help="host:port, commas between (default: %(default)s)",
+        help="host:port, separated by commas (default: %(default)s)",
     )
-    parser.add_argument(
-        "--group", default="snowmelt", help="name at the brokers (default: %(default)s)"
-    )
+    parser.add_argument("--group", default="snowmelt", help="consumer group (default: %(default)s)")
     parser.add_argument("--conf", default="", help="settings of librdkafka: name=value;name=value")
-    frames = parser.add_argument_group("in frames")
+    frames = parser.add_argument_group("without --stream: one COPY per frame")
     frames.add_argument(
         "--frame",
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="from one COPY to the next (default: 10)",
+        help="time between two COPYs, in seconds (default: 10)",
     )
     frames.add_argument(
-        "--parser", default="KafkaJSONParser()", help="as in COPY (default: %(default)s)"
+        "--parser", default="KafkaJSONParser()", help="parser, as in COPY (default: %(default)s)"
     )
     frames.add_argument(
-        "--filter", action="append", default=[], help="as in COPY; may be given again"
+        "--filter", action="append", default=[], help="filter, as in COPY; repeatable"
     )
-    frames.add_argument("--rejects", metavar="TABLE", help="where rejected messages are kept")
+    frames.add_argument("--rejects", metavar="TABLE", help="table for rejected messages")
     frames.add_argument(
         "--on-gap",
         choices=("report", "fail"),
         default="report",
-        help="when brokers lack messages that were not read yet (default: %(default)s)",
+        help="action if brokers have deleted unread messages (default: %(default)s)",
     )
     frames.add_argument(
-        "--once", action="store_true", help="load up to the end offsets of now, and end"
+        "--once", action="store_true", help="load up to the current end offsets, then exit"
     )
     parser.add_argument(
-        "--role", help="load as this role (default: ACCOUNTADMIN; with --stream the user's)"
+        "--role", help="role (default: ACCOUNTADMIN; with --stream the role of the user)"
     )
     stream = parser.add_argument_group("with --stream")
-    stream.add_argument("--stream", action="store_true", help="through channels of a service")
+    stream.add_argument(
+        "--stream", action="store_true", help="stream rows through channels of a service"
+    )
     add_service_options(stream)
     stream.add_argument(
         "--buffer-time",
         type=float,
         default=1.0,
         metavar="SECONDS",
-        help="rows wait so long at most (default: 1)",
+        help="maximum time before a flush, in seconds (default: 1)",
     )
     stream.add_argument(
         "--buffer-rows",
         type=int,
         default=10_000,
         metavar="ROWS",
-        help="so many are sent at once (default: 10,000)",
+        help="maximum rows per flush (default: 10,000)",
     )
     stream.add_argument(
         "--buffer-bytes",
         type=int,
         default=20_000_000,
         metavar="BYTES",
-        help="likewise (default: 20,000,000)",
+        help="maximum bytes per flush (default: 20,000,000)",
     )
-    stream.add_argument("--errors", type=Path, metavar="FILE", help="append refused messages here")
+    stream.add_argument(
+        "--errors", type=Path, metavar="FILE", help="append rejected messages to this file"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

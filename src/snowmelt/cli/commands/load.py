@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from snowmelt.load.library import Library
 
 NAME = "load"
-SUMMARY = "check a filter of one's own before a COPY uses it"
+SUMMARY = "test a user-defined filter before COPY uses it"
 EXAMPLES = """examples:
   snowmelt load check filters.py
   snowmelt load check filters.py --factory JsonFactory --input events.json
@@ -33,14 +33,18 @@ _MAX_SHOWN_DIFFERENCES = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="action", required=True)
-    check = actions.add_parser("check", help="run a filter in many ways that must not matter")
-    check.add_argument("file", type=Path, help="the Python file; others beside it are its library")
+    check = actions.add_parser(
+        "check", help="test that the output of a filter does not depend on how its input is split"
+    )
+    check.add_argument(
+        "file", type=Path, help="Python file; other files in its folder are its library"
+    )
     check.add_argument("--factory", metavar="NAME",
-                       help="factory, class or function (default: the only one there is)")  # fmt: skip
+                       help="factory, class or function (default: the only one in the file)")  # fmt: skip
     check.add_argument("--input", metavar="FILE", type=Path, action="append", default=[],
-                       help="what to filter, may be repeated (default: a few samples)")  # fmt: skip
+                       help="input file, repeatable (default: samples)")  # fmt: skip
     check.add_argument("-p", dest="parameters", metavar="NAME=VALUE", action="append", default=[],
-                       help="a parameter of the filter")  # fmt: skip
+                       help="parameter of the filter")  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:

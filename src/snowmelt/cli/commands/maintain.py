@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from snowmelt.table.file_replacement_run import MaintenanceSettings
 
 NAME = "maintain"
-SUMMARY = "join small native files, let go of old snapshots, delete what nobody needs"
+SUMMARY = "compact small files, expire old snapshots and delete unreferenced files"
 EXAMPLES = """examples:
   snowmelt maintain
   snowmelt maintain --dry-run
@@ -45,10 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="database.schema.table, may be repeated (default: all, and clean-up)",
+        help="database.schema.table, repeatable (default: all tables, and clean-up)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be joined")
-    parser.add_argument("--full", action="store_true", help="join all that can be joined")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show which files would be compacted, and change nothing",
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="compact all files below the target size"
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     add_format_option(parser)
 

@@ -9,7 +9,7 @@ from snowmelt.cli.output import add_format_option, print_rows
 from snowmelt.errors import NotFound
 
 NAME = "metadata"
-SUMMARY = "print where the current Iceberg metadata of a table, or of every table, is"
+SUMMARY = "print the location of the current Iceberg metadata of one or all tables"
 EXAMPLES = """examples:
   snowmelt metadata demo.public.flights
   snowmelt metadata --format json

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     MigrationRunner: TypeAlias = Callable[[TableName], MigrationResult | None]
 
 NAME = "migrate"
-SUMMARY = "turn what has streamed in into native Iceberg files"
+SUMMARY = "convert streamed chunks into native Iceberg files"
 EXAMPLES = """examples:
   snowmelt migrate
   snowmelt migrate demo.public.flights --engine local
@@ -45,12 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "tables", nargs="*", metavar="table", help="database.schema.table (default: all)"
     )
-    parser.add_argument("--loop", action="store_true", help="go on until stopped")
+    parser.add_argument("--loop", action="store_true", help="repeat until stopped")
     parser.add_argument(
         "--engine",
         choices=("auto", "spark", "local"),
         default="auto",
-        help="where tasks run: Spark, or this process alone (default: Spark if it is installed)",
+        help="engine of the tasks: Spark, or this process (default: Spark if it is installed)",
     )
 
 

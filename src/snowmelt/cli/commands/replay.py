@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from snowmelt.loaders.error_replay import Change, ReplayResult
 
 NAME = "replay"
-SUMMARY = "insert the rows of a table's error table once more"
+SUMMARY = "insert the rows of an error table into its table again"
 EXAMPLES = """examples:
   snowmelt replay demo.public.flights --dry-run
   snowmelt replay demo.public.flights --user loader --private-key key.pem
@@ -41,45 +41,53 @@ _MAX_SHOWN_REASONS = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("table", help="database.schema.table, not its error table")
-    parser.add_argument("--since", metavar="INSTANT", help="rows refused then or later (UTC)")
-    parser.add_argument("--dry-run", action="store_true", help="tell what would go in, no more")
+    parser.add_argument("table", help="database.schema.table (not the error table)")
+    parser.add_argument(
+        "--since", metavar="INSTANT", help="only rows rejected at this time or later (UTC)"
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show which rows would be inserted, and change nothing",
+    )
     parser.add_argument(
         "--former-name",
         action="append",
         default=[],
         metavar="NAME",
-        help="also rows that were refused when the table was called so",
+        help="include rows that were rejected under this former name of the table",
     )
-    change = parser.add_argument_group("changes on the way (each as often as needed)")
+    change = parser.add_argument_group("changes of rows (repeatable)")
     change.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="COLUMN=VALUE",
-        help="this value in each row, as JSON",
+        help="set a column of each row to this JSON value",
     )
     change.add_argument(
         "--rename",
         action="append",
         default=[],
         metavar="OLD=NEW",
-        help="what was OLD goes into NEW",
+        help="store the values of OLD in NEW",
     )
     change.add_argument(
-        "--without", action="append", default=[], metavar="COLUMN", help="leave it out"
+        "--without", action="append", default=[], metavar="COLUMN", help="omit the column"
     )
-    form = parser.add_argument_group("rows that are lines of files, as COPY rejects them")
-    form.add_argument("--csv", metavar="COLUMNS", help="names, with commas between")
-    form.add_argument("--delimiter", default=",", help="between fields (default: ,)")
+    form = parser.add_argument_group("rows that are lines of files, rejected by COPY")
+    form.add_argument("--csv", metavar="COLUMNS", help="columns, separated by commas")
+    form.add_argument("--delimiter", default=",", help="delimiter of fields (default: ,)")
     parser.add_argument(
         "--time-zone",
         default="UTC",
-        help="zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values that name none (default: %(default)s)",
+        help="zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values without one (default: %(default)s)",
     )
     service = parser.add_argument_group("service")
     add_service_options(service)
-    service.add_argument("--role", help="default: the user's")
+    service.add_argument(
+        "--role", help="role (default: of the profile, or the default role of the user)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

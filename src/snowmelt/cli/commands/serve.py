@@ -8,7 +8,7 @@ from snowmelt.cli.command_context import load_settings
 from snowmelt.errors import UserError
 
 NAME = "serve"
-SUMMARY = "run the service: streaming API, S3 endpoint, housekeeping and background migration"
+SUMMARY = "run the service: streaming APIs, S3 endpoint, clean-up and background migration"
 EXAMPLES = """examples:
   snowmelt serve
   snowmelt serve --data-dir /var/lib/snowmelt --host 0.0.0.0 --port 8080
@@ -16,8 +16,8 @@ EXAMPLES = """examples:
   snowmelt cert --out certs && snowmelt serve --tls-cert certs/server.pem --tls-key certs/server.key
   snowmelt serve --catalog postgresql://snowmelt@db/snowmelt --no-migrate
 
-Every setting can also be given in the environment, as SNOWMELT_ and its name: `snowmelt settings`
-shows all of them.
+Settings can also be given in the environment, as SNOWMELT_ and their name in capitals, or in
+snowmelt.toml. `snowmelt settings` shows all of them.
 """
 
 
@@ -33,30 +33,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend",
         metavar="[NAME=]URL",
         action="append",
-        help="a bucket in front of what exists: s3://bucket, gs://bucket, az://container, or a "
-        "folder; may be given several times",
+        help="serve an existing location as a bucket: s3://bucket, gs://bucket, az://container "
+        "or a folder; repeatable",
     )
     parser.add_argument(
-        "--tls-cert", metavar="FILE", help="certificate of both ports, which speak HTTPS then"
+        "--tls-cert", metavar="FILE", help="certificate file of both ports, for HTTPS"
     )
-    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key")
+    parser.add_argument("--tls-key", metavar="FILE", help="key file of the certificate")
     parser.add_argument(
         "--verify",
         choices=("full", "footer"),
-        help="how a chunk is checked before it counts (default: full)",
+        help="verification of chunks before they commit (default: full)",
     )
     parser.add_argument(
         "--no-migrate",
         dest="migrate",
         action="store_const",
         const=False,
-        help="leave migration to `snowmelt migrate`",
+        help="do not migrate in the background (use `snowmelt migrate`)",
     )
     parser.add_argument(
         "--dev",
         action="store_const",
         const=True,
-        help="take requests without a token as ACCOUNTADMIN's; on loopback only",
+        help="accept requests without a token as ACCOUNTADMIN; on loopback only",
     )
 
 

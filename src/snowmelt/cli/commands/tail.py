@@ -26,65 +26,72 @@ if TYPE_CHECKING:
     from snowmelt.loaders.file_tail import RejectedLine, TailProgress
 
 NAME = "tail"
-SUMMARY = "stream files that grow, such as logs, into a table"
+SUMMARY = "stream growing files, such as logs, into a table"
 EXAMPLES = """examples:
   snowmelt tail '/var/log/app/*.log' --table demo.public.log --column line
   snowmelt tail '/data/*.jsonl' --table demo.public.events --once --move-to /data/done
   snowmelt tail '/data/*.csv' --table demo.public.sales --csv --header
 
-Each line becomes a row once, also when this, the service or the machine is killed: run it again, and
-it goes on behind the last committed line, such as messages_1.log:20, which `snowmelt channels list`
-shows. Files may be rotated by renaming them, or by copying and truncating them; new ones are found.
-A line counts when its end is written.
+Each line becomes one row, exactly once, even if this command, the service or the machine is killed.
+Run the command again: it resumes after the last committed line, such as messages_1.log:20, which
+`snowmelt channels list` shows. It finds new files, and files that are rotated by renaming, or by
+copying and truncating. It reads a line once its line end is written.
 """
 _PROGRESS_INTERVAL_S = 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="PATTERN", help="DIR/*.log; ** for folders")
+    parser.add_argument(
+        "files", nargs="+", metavar="PATTERN", help="files, such as DIR/*.log; ** matches folders"
+    )
     parser.add_argument("--table", required=True, help="database.schema.table")
-    parser.add_argument("--once", action="store_true", help="end when all that is there is read")
-    form = parser.add_argument_group("lines (JSON objects, unless one of these is given)")
-    form.add_argument("--column", metavar="NAME", help="the whole line goes into this column")
+    parser.add_argument("--once", action="store_true", help="exit after the last complete line")
+    form = parser.add_argument_group("format of lines (default: JSON objects)")
+    form.add_argument("--column", metavar="NAME", help="store each whole line in this column")
     form.add_argument(
         "--csv",
         metavar="COLUMNS",
         nargs="?",
         const="",
-        help="names, with commas between; without them --header names them",
+        help="CSV with these columns, separated by commas; without names, use --header",
     )
-    form.add_argument("--delimiter", default=",", help="between CSV fields (default: ,)")
-    form.add_argument("--header", action="store_true", help="the first line names columns")
+    form.add_argument("--delimiter", default=",", help="delimiter of CSV fields (default: ,)")
+    form.add_argument("--header", action="store_true", help="the first line has the column names")
     form.add_argument(
         "--evolve",
         action="store_true",
-        help="add columns for keys that the table lacks; it needs ENABLE_SCHEMA_EVOLUTION",
+        help="add columns for unknown keys (the table needs ENABLE_SCHEMA_EVOLUTION)",
     )
     form.add_argument(
-        "--encoding", metavar="NAME", default="utf-8", help="such as latin-1 (default: %(default)s)"
+        "--encoding",
+        metavar="NAME",
+        default="utf-8",
+        help="encoding, such as latin-1 (default: %(default)s)",
     )
     after = parser.add_argument_group("files that are read to the end and committed")
-    after.add_argument("--delete", action="store_true", help="they are deleted")
-    after.add_argument("--move-to", type=Path, metavar="FOLDER", help="they are moved there")
+    after.add_argument("--delete", action="store_true", help="delete them")
+    after.add_argument("--move-to", type=Path, metavar="FOLDER", help="move them to this folder")
     after.add_argument(
         "--settled",
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="when nothing "
-        "was written to them for so long (default: %(default)s; at once with --once)",
+        help="idle time before that, in seconds (default: %(default)s; 0 with --once)",
     )
     parser.add_argument(
         "--on-backwards",
         choices=("raise", "skip", "restart"),
         default="raise",
-        help="what to do with a file that has fewer lines than are committed "
-        "(default: %(default)s)",
+        help="action for a file with fewer lines than are committed (default: %(default)s)",
     )
-    parser.add_argument("--errors", type=Path, metavar="FILE", help="append refused lines here")
+    parser.add_argument(
+        "--errors", type=Path, metavar="FILE", help="append rejected lines to this file"
+    )
     service = parser.add_argument_group("service")
     add_service_options(service)
-    service.add_argument("--role", help="default: the user's")
+    service.add_argument(
+        "--role", help="role (default: of the profile, or the default role of the user)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

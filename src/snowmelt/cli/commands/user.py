@@ -35,8 +35,8 @@ _ACCESS_KEY_EXAMPLES = """examples:
   eval "$(snowmelt user access-key loader)"
   PAT=$(snowmelt user access-key loader --token)
 
-The output is for a shell, and the only place where the secret is ever shown. A user may have
-several keys: SHOW ACCESS KEYS lists them, ALTER USER loader DROP ACCESS KEY 'SMAK…' withdraws one.
+The output is for a shell. The secret is shown only once. A user may have several keys: SHOW ACCESS
+KEYS lists them, ALTER USER loader DROP ACCESS KEY 'SMAK…' drops one.
 """
 
 
@@ -44,18 +44,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="action", required=True)
     help_ = "add a user with a new key pair"
     adding = add_action(actions, "add", _add_user, help=help_, epilog=EXAMPLES)
-    adding.add_argument("name", help="as in SQL: upper-case unless written in double quotes")
+    adding.add_argument("name", help="name, as in SQL: in upper case unless double-quoted")
     adding.add_argument(
         "--key-out",
         metavar="FILE",
         type=Path,
-        help="where the private key goes; must not exist (default: NAME.pem)",
+        help="new file for the private key (default: NAME.pem)",
     )
     adding.add_argument(
         "--role",
         dest="granted_role",
         metavar="ROLE",
-        help="grant this role, and make it the default (default: PUBLIC alone)",
+        help="grant this role and make it the default (default: PUBLIC only)",
     )
     listing = add_action(actions, "list", _list_users, help="list users with their public keys")
     add_format_option(listing)
@@ -67,35 +67,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Drop a user with all keys. Its committed rows stay; its requests are rejected "
         "within five seconds.",
     )
-    dropping.add_argument("name", help="the user, as in SQL")
+    dropping.add_argument("name", help="user, as in SQL")
     rotating = add_action(
         actions,
         "rotate",
         _rotate_key,
-        help="give a user a new key pair",
+        help="replace the key pair of a user",
         description="Give a user a new key pair. The former key stays valid until the next rotation. "
         "With --revoke the service rejects it within five seconds.",
     )
-    rotating.add_argument("name", help="the user, as in SQL")
+    rotating.add_argument("name", help="user, as in SQL")
     rotating.add_argument(
         "--key-out",
         metavar="FILE",
         type=Path,
         required=True,
-        help="where the new private key goes; must not exist",
+        help="new file for the private key",
     )
     rotating.add_argument(
         "--revoke", action="store_true", help="reject the former key within five seconds"
     )
-    help_ = "give a user an access key for the S3 endpoint and the row API"
+    help_ = "create an access key for the S3 endpoint and the row API"
     giving = add_action(
         actions, "access-key", _create_access_key, help=help_, epilog=_ACCESS_KEY_EXAMPLES
     )
-    giving.add_argument("name", help="the user, as in SQL")
+    giving.add_argument("name", help="user, as in SQL")
     giving.add_argument(
         "--token",
         action="store_true",
-        help="print it as one word, a programmatic access token for the row API",
+        help="print a programmatic access token for the row API instead",
     )
     for action in (adding, listing, dropping):
         service = action.add_argument_group("a service elsewhere")

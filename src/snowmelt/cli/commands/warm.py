@@ -9,7 +9,7 @@ from snowmelt.cli.command_context import load_settings
 from snowmelt.config import read_environment_variable, set_numba_cache_dir
 
 NAME = "warm"
-SUMMARY = "compile ahead what S3 Select, COPY and the row API run compiled"
+SUMMARY = "compile the kernels of S3 Select, COPY and the row API ahead of time"
 EXAMPLES = """examples:
   snowmelt warm
   NUMBA_CACHE_DIR=/var/cache/snowmelt snowmelt warm
