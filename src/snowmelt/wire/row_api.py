@@ -6,7 +6,7 @@ import msgspec
 
 
 class RowChannelStatus(msgspec.Struct):
-    """What is told of a channel; counts are since it was created."""
+    """Channel status. Counters are cumulative since creation."""
 
     database_name: str
     schema_name: str
@@ -25,45 +25,45 @@ class RowChannelStatus(msgspec.Struct):
 
 
 class OpenRowChannelRequest(msgspec.Struct):
-    """Body of an open; what else is in it makes no difference here."""
+    """Body of Open Channel. Other fields are ignored."""
 
     offset_token: str | None = None
 
 
 class OpenRowChannelResponse(msgspec.Struct):
-    """A channel's first continuation token, and how it stands."""
+    """First continuation token of a channel, and its status."""
 
     next_continuation_token: str
     channel_status: RowChannelStatus
 
 
 class DropRowChannelResponse(msgspec.Struct):
-    """A channel that is gone."""
+    """Result of dropping a channel."""
 
     last_committed_offset_token: str | None = None
 
 
 class RowChannelStatusRequest(msgspec.Struct):
-    """Channels to be told of."""
+    """Names of channels."""
 
     channel_names: list[str] = []
 
 
 class RowChannelStatusResponse(msgspec.Struct):
-    """What is told of channels, by the names they were asked for by."""
+    """Statuses by the requested channel names."""
 
     channel_statuses: dict[str, RowChannelStatus]
 
 
 class RowAppendResponse(msgspec.Struct):
-    """Rows are committed."""
+    """Result of an append: the rows are committed."""
 
     next_continuation_token: str
     message: str = "OK"
 
 
 class RowFileFragment(msgspec.Struct):
-    """A file of rows that lies on the stage (§4.2)."""
+    """A row file on the stage (§4.2)."""
 
     file_path: str
     iv_base64: str
@@ -78,7 +78,7 @@ class RowFileFragment(msgspec.Struct):
 
 
 class RowStageLocation(msgspec.Struct):
-    """Where files of rows are put."""
+    """Upload location of row files."""
 
     expiry_time_ms: int
     location: str
@@ -91,7 +91,7 @@ class RowStageLocation(msgspec.Struct):
 
 
 class PipeEncryption(msgspec.Struct):
-    """What files of rows are encrypted with: 32 bytes in base64, and their number."""
+    """Encryption key of row files, 32 bytes in base64, and its ID."""
 
     pipe_key: str
     pipe_key_id: str
@@ -99,7 +99,7 @@ class PipeEncryption(msgspec.Struct):
 
 
 class PipeInfo(msgspec.Struct):
-    """What a client asks first."""
+    """Result of the first request of a client."""
 
     rowset_stage_location: RowStageLocation
     durable_stage_location: RowStageLocation
@@ -108,7 +108,7 @@ class PipeInfo(msgspec.Struct):
 
 
 class RowApiErrorBody(msgspec.Struct):
-    """The body of every failure."""
+    """Body of every error."""
 
     code: str
     message: str
