@@ -24,10 +24,9 @@ _TOKEN_PATTERN = re.compile(r"([0-9]{1,18})_([0-9]{1,18})(?:_([0-9]{1,18}))?(_b)
 
 
 class ContinuationToken(NamedTuple):
-    """Which owner's which request this is, in which table's channel; None is not known.
+    """The next allowed request of a channel's owner; None is unknown.
 
-    `allows_base64` says that bytes may come so: the channel was opened by a client that was not told to
-    write digits.
+    `allows_base64` is True if the client that opened the channel may write binary values as base64.
     """
 
     client_sequencer: int
@@ -37,11 +36,11 @@ class ContinuationToken(NamedTuple):
 
     @property
     def next_token(self) -> ContinuationToken:
-        """What the same owner sends next."""
+        """The token after this request."""
         return self._replace(row_sequencer=self.row_sequencer + 1)
 
     def may_belong_to_table(self, table_id: int) -> bool:
-        """Tell whether it may be of this table."""
+        """Return True if the token may belong to this table."""
         return self.table_id in {None, table_id}
 
     def __str__(self) -> str:
@@ -50,7 +49,7 @@ class ContinuationToken(NamedTuple):
 
 
 def parse_continuation_token(text: str) -> ContinuationToken | None:
-    """Return what a token says, None when it was never given."""
+    """Return a parsed token, None if the text is not a token."""
     match = _TOKEN_PATTERN.fullmatch(text)
     if match is None:
         return None
@@ -63,14 +62,14 @@ def parse_continuation_token(text: str) -> ContinuationToken | None:
 
 @dataclass(frozen=True, slots=True)
 class AppendCommitted:
-    """The rows are committed, by this request or an earlier copy of it."""
+    """The rows are committed, by this request or by an earlier copy of it."""
 
     is_repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaOutdated:
-    """The table is not what the rows were converted for; convert them again."""
+    """The table has changed since the rows were converted; convert them again."""
 
     reason: str
 
@@ -82,8 +81,8 @@ AppendOutcome: TypeAlias = AppendCommitted | SchemaOutdated | Exception
 class AppendRequest:
     """A request after conversion.
 
-    `continuation` None is the elastic channel: no order, each request id once. With `needs_own_chunk`
-    it shares no chunk, since one that it shared was refused.
+    `continuation` is None for the elastic channel: without order, each request ID once. With
+    `needs_own_chunk` the request shares no chunk, because a shared one was rejected.
     """
 
     target: PipeTarget
@@ -99,15 +98,15 @@ class AppendRequest:
 
     @property
     def row_count(self) -> int:
-        """Rows to store."""
+        """Number of rows to store."""
         return int(self.converted_rows.table.num_rows)
 
     def with_own_chunk(self) -> AppendRequest:
-        """Return the same for a chunk of its own."""
+        """Return the request with a chunk of its own."""
         return replace(self, needs_own_chunk=True)
 
     def make_channel_advance(self, token: ContinuationToken) -> ChannelAdvance:
-        """Return how its chunk moves the channel on."""
+        """Return how its chunk advances the channel."""
         return ChannelAdvance(
             self.channel,
             token.client_sequencer,
@@ -118,7 +117,7 @@ class AppendRequest:
         )
 
     def compute_totals(self) -> AppendTotals:
-        """Return what is counted for the channel."""
+        """Return the counters for the channel."""
         refused = self.converted_rows.rejected
         return AppendTotals(
             self.target.table.table_id,

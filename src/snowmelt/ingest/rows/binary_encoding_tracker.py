@@ -24,22 +24,21 @@ if TYPE_CHECKING:
     from snowmelt.ingest.rows.targets import PipePath, PipeTarget, SdkClient
 
 _MAX_CACHED_CLIENTS = 10_000
-# A new client asks at once. One that asks later was made before, and is ended by the answer; what
-# it sent until it had that is still on its way.
+# A new client polls at once. A client that polls later is older, and the response ends it; its last
+# requests may still be in flight.
 _NEW_CLIENT_AGE = dt.timedelta(seconds=20)
 _IN_FLIGHT_DURATION = dt.timedelta(seconds=120)
-# A client that writes digits asks again so soon after it has got another token (see `asks_again`).
+# A client that writes hexadecimal polls again this long after it has a new token.
 _NEXT_POLL_DELAY_S = 5.0
 _DECISION_TIMEOUT = dt.timedelta(seconds=30)
-# The SDK renews a token that long before it expires, and asks about a pipe that long before what it
-# was told expires.
+# How long before their expiry the SDK renews a token, and polls for a pipe.
 _TOKEN_RENEWAL_LEAD_S, _PIPE_POLL_LEAD_S = 300.0, 60.0
 _MIN_POLL_DELAY_S = 30.0
 
 
 @dataclass(eq=False, slots=True)
 class ClientEncodingInstructions:
-    """Notes what clients are told, and knows from it who may write base64; thread-safe."""
+    """Records which encoding clients were told to use, and decides who may write base64. Thread-safe."""
 
     _database: Database
     _clock: Clock
@@ -47,9 +46,10 @@ class ClientEncodingInstructions:
     _hex_clients: set[tuple[str, str]] = field(default_factory=set)
 
     def record_hex_instruction(self, target: PipeTarget, client: SdkClient | None) -> float | None:
-        """Note that a client is told digits; return in how many seconds what it is told should expire.
+        """Record that a client is told to write hexadecimal.
 
-        None is at any time: nobody was told otherwise here.
+        Return the seconds after which this instruction should expire, so that the client polls again. None:
+        any time, because no client was told otherwise.
         """
         if target.base64_client_since is None or client is None or not client.token_id:
             return None
@@ -63,7 +63,7 @@ class ClientEncodingInstructions:
                 now if is_new else now + _IN_FLIGHT_DURATION,
                 expired_before=now - dt.timedelta(seconds=2 * self._token_lifetime_s),
             )
-        # By its next token it is known only once it has asked with it.
+        # Its next token is unknown until it polls with it.
         renewed = _token_issued_at(client) + dt.timedelta(
             seconds=self._token_lifetime_s - _TOKEN_RENEWAL_LEAD_S
         )
@@ -76,10 +76,10 @@ class ClientEncodingInstructions:
         path: PipePath,
         client: SdkClient | None,
     ) -> bool:
-        """Tell whether the client that opens a channel may write base64 in it.
+        """Return True if the client that opens a channel may write base64 in it.
 
         Raises:
-            RowsBusy: It will be known in a moment.
+            RowsBusy: If this is unknown for some seconds.
         """
         if client is None:
             return False
@@ -87,10 +87,10 @@ class ClientEncodingInstructions:
         return self._may_use_base64(connection, path, told, client)
 
     def may_use_base64_without_channel(self, target: PipeTarget, client: SdkClient | None) -> bool:
-        """Tell whether a client may write base64 in a request of the elastic channel.
+        """Return True if a client may write base64 in a request of the elastic channel.
 
         Raises:
-            RowsBusy: It will be known in a moment.
+            RowsBusy: If this is unknown for some seconds.
         """
         told = target.base64_client_since
         if told is None or client is None:

@@ -20,9 +20,9 @@ _DECODE_ERRORS = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 @dataclass(frozen=True, slots=True)
 class ParsedBody:
-    """The rows of a body in their order, and by line number (from 0, blanks not counted) what is wrong with lines that are no JSON.
+    """The rows of a body in order, and the errors of lines that are not JSON.
 
-    Such a line is not among `rows`.
+    Errors are keyed by line number, from 0, without blank lines.
     """
 
     rows: list[Mapping[str, object]]
@@ -30,16 +30,16 @@ class ParsedBody:
 
     @property
     def line_count(self) -> int:
-        """Lines that are not blank."""
+        """Number of lines that are not blank."""
         return len(self.rows) + len(self.errors_by_line)
 
 
 def decompress_body(body: bytes, encoding: str, max_bytes: int, declared_bytes: int = 0) -> bytes:
-    """Return a body without its content encoding; what its sender declares right takes one step.
+    """Return a body without its content encoding. A correct declared size saves steps.
 
     Raises:
-        BodyUnreadable: An encoding that is not known, or bytes that are not of it.
-        BodyTooLarge: More than `max_bytes` bytes come out.
+        BodyUnreadable: If the encoding is unknown, or the bytes are invalid.
+        BodyTooLarge: If the result exceeds `max_bytes`.
     """
     encoding = encoding.strip().lower()
     if encoding in {"", "identity"}:
@@ -67,20 +67,20 @@ def decompress_body(body: bytes, encoding: str, max_bytes: int, declared_bytes: 
 
 
 def parse_json_lines(data: bytes) -> ParsedBody:
-    """Read newline-delimited JSON; blank lines count for nothing, as the official SDK leaves some."""
+    """Parse newline-delimited JSON. Blank lines are skipped: the official SDK sends some."""
     try:
         rows = _decoder.decode_lines(data)
     except _DECODE_ERRORS:
         return _parse_one_by_one(data)
-    # The decoder also takes several objects on a line, and one on several; a row is a line here,
-    # whatever else is in the body: by its number the line is found again.
+    # The decoder accepts several objects on a line, and one on several lines. Here a row is a line:
+    # errors name it by its number.
     return (
         ParsedBody(rows, {}) if len(rows) == count_nonblank_lines(data) else _parse_one_by_one(data)
     )
 
 
 def count_nonblank_lines(data: bytes) -> int:
-    """Return how many lines are not blank."""
+    """Return the number of lines that are not blank."""
     return sum(map(bool, map(bytes.strip, data.split(b"\n"))))
 
 

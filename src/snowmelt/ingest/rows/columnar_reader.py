@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     Plain = Callable[[bytes, Sequence[BodyField]], pa.Table | None]
 
 _NEWLINE, _BRACE = ord("\n"), ord("{")
-# From there on the set-up, some 100 µs, is worth it.
+# Smaller bodies do not repay the set-up of about 100 µs.
 _MIN_COLUMNAR_BYTES = 2_000
-# A channel has one request under way: what is large is read by several threads.
+# A channel has one request in flight, so several threads read a large one.
 _READ_BLOCKS = 4
 _MIN_BLOCK_BYTES = 1 << 20
 _NEGATIVE_ZERO_PATTERN = re.compile(rb"-0(?![.0-9eE])")
@@ -36,9 +36,9 @@ _DATE_PATTERN = r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$"
 def read_table_columns(
     data: bytes, schema: TableSchema, kernel_reader: Plain | None = None
 ) -> pa.Table | None:
-    """Return the rows as a table with the names that a converter takes; None where in doubt.
+    """Return the rows as a table with the column names of the converter; None if in doubt.
 
-    `kernel_reader` reads bodies whose lines are all alike, None for others.
+    `kernel_reader` reads bodies of uniform lines and returns None for others.
     """
     if len(data) < _MIN_COLUMNAR_BYTES or data[:1] != b"{":
         return None
@@ -48,14 +48,14 @@ def read_table_columns(
     table = None if kernel_reader is None else kernel_reader(data, fields)
     if table is None:
         table = _read_with_arrow(data, fields)
-    # Arrow takes numbers that JSON has not.
+    # Arrow accepts numbers that JSON does not have.
     if table is None or not all(map(_are_all_finite, table.columns)):
         return None
     return table.rename_columns([field.column_name for field in fields])
 
 
 def read_field_columns(data: bytes, kernel_reader: Plain | None = None) -> pa.Table | None:
-    """Return rows as a table of the values as they are, whatever table they go to; None where in doubt."""
+    """Return the rows as a table of their values, independent of the target; None if in doubt."""
     fields = (
         parse_any_fields(data[: data.find(b"\n")]) if len(data) >= _MIN_COLUMNAR_BYTES else None
     )
@@ -63,7 +63,7 @@ def read_field_columns(data: bytes, kernel_reader: Plain | None = None) -> pa.Ta
         return None
     if any(pa.types.is_nested(field.type) for field in fields):
         kernel_reader = None
-        # Arrow takes them within other values, too.
+        # Arrow accepts them within other values, too.
         if b"NaN" in data or b"Inf" in data:
             return None
     table = None if kernel_reader is None else kernel_reader(data, fields)
@@ -89,8 +89,7 @@ def _read_with_arrow(data: bytes, fields: Sequence[BodyField]) -> pa.Table | Non
         )
     except (pa.ArrowException, UnicodeError):
         return None
-    # Arrow takes several objects on a line, and null for a row; and it keeps the sign of the
-    # integer -0.
+    # Arrow accepts several objects on a line, and null as a row. It keeps the sign of the integer -0.
     if table.num_rows != lines or (
         any(map(_has_negative_zero, table.columns)) and _NEGATIVE_ZERO_PATTERN.search(data)
     ):
@@ -104,10 +103,10 @@ def _read_with_arrow(data: bytes, fields: Sequence[BodyField]) -> pa.Table | Non
 
 
 def parse_text_column(texts: pa.ChunkedArray, column: Column) -> pa.ChunkedArray | None:
-    """Read plain texts of a day, a moment or a number at once; None leaves them to the exact reader."""
+    """Parse texts of dates, timestamps or numbers at once; None leaves them to the exact reader."""
     try:
         if column.kind in TIMESTAMP_TYPES:
-            # An instant is one whatever the zone; for other kinds the offset counts.
+            # An instant is the same in every zone; for other types the offset matters.
             return parse_timestamps(
                 texts,
                 are_utc=column.kind is LogicalType.TIMESTAMP_LTZ and _does_first_end_in_z(texts),
@@ -133,9 +132,9 @@ def _cast_if_all_match(
 
 
 def _count_object_lines(data: bytes) -> int:
-    """Return how many lines begin with an object, 0 when others do with something else.
+    """Return the number of lines that begin with an object, 0 if a line begins otherwise.
 
-    As each of these gives at least one row, so many rows are one for each.
+    Each such line gives at least one row. If there are as many rows as lines, each line is one row.
     """
     marks = np.frombuffer(data, np.uint8)
     after = marks[np.flatnonzero(marks[:-1] == _NEWLINE) + 1]
@@ -172,25 +171,25 @@ def _is_utf8(data: bytes) -> bool:
 
 _PUNCTUATION_POSITIONS = ((4, "-"), (7, "-"), (13, ":"), (16, ":"))
 _POINT, _Z = ord("."), ord("Z")
-# What may stand between a date and a time, at that place.
+# Separators of date and time, and their position.
 _SEPARATOR_POSITION, _SEPARATORS = 10, (ord("T"), ord(" "))
-# YYYY-MM-DDThh:mm:ss, and with six digits after a point.
+# Lengths of YYYY-MM-DDThh:mm:ss without and with six fraction digits.
 _SECONDS_LENGTH, _MICROSECONDS_LENGTH = 19, 26
 # Years 1000 to 2999, in microseconds since 1970.
 _MIN_TIMESTAMP_US, _MAX_TIMESTAMP_US = -30_610_224_000_000_000, 32_503_679_999_999_999
 
 
 def parse_timestamps(texts: pa.ChunkedArray, *, are_utc: bool) -> pa.ChunkedArray | None:
-    """Return timestamps of texts as `2026-11-21T10:00:00.123456`, None where one has another form.
+    """Return timestamps of texts such as `2026-11-21T10:00:00.123456`; None if a text has another form.
 
-    A blank may stand for the T. With `are_utc` each ends in Z. Years are those from 1000 to 2999.
+    A space may replace the T. With `are_utc` each text ends in Z. Years are 1000 to 2999.
 
     Raises:
-        ArrowException: A text of that form is no timestamp.
+        ArrowException: If a text of that form is not a timestamp.
     """
     if not all(_have_timestamp_format(chunk.drop_null(), int(are_utc)) for chunk in texts.chunks):
         return None
-    # What is not a digit between the signs is refused here.
+    # The cast rejects characters that are not digits.
     found = texts.cast(pa.timestamp("us", "UTC" if are_utc else None))
     bounds = pc.min_max(found.cast(pa.int64()))
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
@@ -198,7 +197,7 @@ def parse_timestamps(texts: pa.ChunkedArray, *, are_utc: bool) -> pa.ChunkedArra
 
 
 def _have_timestamp_format(texts: pa.StringArray, suffix_length: int) -> bool:
-    """Tell whether signs and lengths are those of the form, with so many letters Z at the end."""
+    """Return True if punctuation and lengths are correct, with `suffix_length` letters Z at the end."""
     if not len(texts):
         return True
     _, places, data = texts.buffers()
