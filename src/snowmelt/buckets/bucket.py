@@ -84,7 +84,7 @@ class ObjectUpload(Protocol):
         """Publish it, durably.
 
         Raises:
-            S3Refusal: The condition does not hold.
+            S3Error: The condition does not hold.
         """
 
     def abort(self) -> None:
@@ -98,28 +98,28 @@ class Bucket(Protocol):
         """Return what is known of an object.
 
         Raises:
-            S3Refusal: There is none.
+            S3Error: There is none.
         """
 
     def open(self, key: str) -> tuple[ObjectMetadata, OpenObject]:
         """Open an object for reading; the caller closes it.
 
         Raises:
-            S3Refusal: There is none.
+            S3Error: There is none.
         """
 
     def start_upload(self, key: str, headers: Mapping[str, str]) -> ObjectUpload:
         """Begin to write an object.
 
         Raises:
-            S3Refusal: This bucket cannot hold such a key.
+            S3Error: This bucket cannot hold such a key.
         """
 
     def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
         """Delete an object; a missing one is fine.
 
         Raises:
-            S3Refusal: The condition does not hold.
+            S3Error: The condition does not hold.
         """
 
     def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
@@ -130,7 +130,7 @@ def check_key(key: str) -> None:
     """Let pass what can be a key.
 
     Raises:
-        S3Refusal: Too long, or with a NUL.
+        S3Error: Too long, or with a NUL.
     """
     size = len(key.encode("utf-8", "surrogatepass"))
     if size > MAX_KEY_BYTES:

@@ -43,7 +43,7 @@ class BucketAccess:
         """Let pass whoever has a privilege on this key, or on all keys that begin with it.
 
         Raises:
-            S3Refusal: It was not granted.
+            S3Error: It was not granted.
         """
         if not self.privileges.allows(privilege, key.encode()):
             raise S3Error("AccessDenied", f"This needs {privilege} on bucket {self.record.name}.")
@@ -52,7 +52,7 @@ class BucketAccess:
         """Let pass whoever may do anything here.
 
         Raises:
-            S3Refusal: Nothing was granted.
+            S3Error: Nothing was granted.
         """
         if self.privileges.is_empty:
             raise S3Error("AccessDenied")
@@ -78,7 +78,7 @@ class BucketRegistry:
         """Return a bucket with what a user may do in it.
 
         Raises:
-            S3Refusal: There is no such bucket.
+            S3Error: There is no such bucket.
         """
         with self.database.reading() as connection:
             record = self._find_bucket(connection, name)
@@ -93,7 +93,7 @@ class BucketRegistry:
         """Return a bucket for somebody who may do there what `privileges` says, and no more.
 
         Raises:
-            S3Refusal: There is no such bucket.
+            S3Error: There is no such bucket.
         """
         with self.database.reading() as connection:
             record = self._find_bucket(connection, name)
@@ -114,7 +114,7 @@ class BucketRegistry:
         """Create a bucket for the user's default role, or for the only other role than PUBLIC.
 
         Raises:
-            S3Refusal: There is one, its name cannot be, or the user may not.
+            S3Error: There is one, its name cannot be, or the user may not.
         """
         if "_" in name:
             raise S3Error(
@@ -143,7 +143,7 @@ class BucketRegistry:
         """Drop an empty bucket.
 
         Raises:
-            S3Refusal: It is not empty, is no bucket of our own, or the user does not own it.
+            S3Error: It is not empty, is no bucket of our own, or the user does not own it.
         """
         if not access.privileges.is_owner:
             raise S3Error("AccessDenied", "Only the owner's role may delete a bucket.")

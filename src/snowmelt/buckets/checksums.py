@@ -96,7 +96,7 @@ def parse_client_checksum(algorithm: str, value: str) -> Checksum:
     """Return a checksum that a client sent.
 
     Raises:
-        S3Refusal: It is not one.
+        S3Error: It is not one.
     """
     try:
         digest = base64.b64decode(value, validate=True)
@@ -113,7 +113,7 @@ def parse_checksum_algorithm(name: str | None) -> str | None:
     """Return the algorithm that a header names, None where it names none.
 
     Raises:
-        S3Refusal: It is none of those offered.
+        S3Error: It is none of those offered.
     """
     if not name:
         return None
@@ -138,7 +138,7 @@ def check_checksum_kind(algorithm: str, kind: str) -> None:
     """Let pass a kind that this algorithm can have.
 
     Raises:
-        S3Refusal: It cannot.
+        S3Error: It cannot.
     """
     possible = {FULL_OBJECT} if algorithm == "CRC64NVME" else {COMPOSITE}
     if algorithm in _COMBINERS:

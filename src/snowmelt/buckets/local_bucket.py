@@ -117,7 +117,7 @@ class LocalBucket:
         """Let the index point to a finished file, and the old one go.
 
         Raises:
-            S3Refusal: The condition does not hold, or the bucket is gone.
+            S3Error: The condition does not hold, or the bucket is gone.
         """
         row = s3_objects.ObjectRecord(
             key=key.encode(),

@@ -60,7 +60,7 @@ class MultipartUploads:
         """Begin an upload; `checksum` has algorithm and kind, and no value yet.
 
         Raises:
-            S3Refusal: The bucket is gone, or cannot hold such a key.
+            S3Error: The bucket is gone, or cannot hold such a key.
         """
         access.bucket.start_upload(key, headers).abort()
         now = self._registry.clock.now()
@@ -81,7 +81,7 @@ class MultipartUploads:
         """Return an upload under way.
 
         Raises:
-            S3Refusal: There is none of that id for this key.
+            S3Error: There is none of that id for this key.
         """
         with _translating_catalog_errors(), self._database.reading() as connection:
             return s3_objects.find_upload(
@@ -115,7 +115,7 @@ class MultipartUploads:
         """Note a part whose file is durable.
 
         Raises:
-            S3Refusal: The upload has ended meanwhile.
+            S3Error: The upload has ended meanwhile.
         """
         try:
             with _translating_catalog_errors(), self._database.writing() as connection:
@@ -135,7 +135,7 @@ class MultipartUploads:
         """Forget an upload and its parts.
 
         Raises:
-            S3Refusal: It has ended already.
+            S3Error: It has ended already.
         """
         with _translating_catalog_errors(), self._database.writing() as connection:
             files = s3_objects.delete_upload(connection, upload, self._registry.clock.now())
@@ -153,7 +153,7 @@ class MultipartUploads:
         """Make the object of the parts that are named; the others go.
 
         Raises:
-            S3Refusal: A part is missing, another or too small, or what was promised of the whole
+            S3Error: A part is missing, another or too small, or what was promised of the whole
                 does not hold.
         """
         parts = _select_parts(completed_parts, self.list_parts(upload), upload.upload_id)

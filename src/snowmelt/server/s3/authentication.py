@@ -74,7 +74,7 @@ class S3Authenticator:
         """Return who asks; may read the catalog.
 
         Raises:
-            S3Refusal: No signature, one of another kind, or one that does not hold.
+            S3Error: No signature, one of another kind, or one that does not hold.
         """
         version_2 = signatures.parse_v2_access_key_id(request)
         if version_2 is not None:

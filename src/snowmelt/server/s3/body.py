@@ -57,7 +57,7 @@ class AwsChunkedDecoder:
         """Yield the content in the next bytes of the body.
 
         Raises:
-            S3Refusal: The chunks are malformed, or a signature does not match.
+            S3Error: The chunks are malformed, or a signature does not match.
         """
         while data:
             if self._state == "data":
@@ -78,7 +78,7 @@ class AwsChunkedDecoder:
         """Let pass a body that was complete.
 
         Raises:
-            S3Refusal: It was cut short.
+            S3Error: It was cut short.
         """
         if self._state != "done":
             raise S3Error("IncompleteBody", "The body ends within its chunks.")
@@ -217,7 +217,7 @@ class BodyReceiver:
         """Take in the next bytes of the body.
 
         Raises:
-            S3Refusal: It is not what its headers say.
+            S3Error: It is not what its headers say.
         """
         view = memoryview(data)
         pieces = [view] if self._decoder is None else list(self._decoder.feed(view))
@@ -235,7 +235,7 @@ class BodyReceiver:
         """Check what was promised of the whole body.
 
         Raises:
-            S3Refusal: A size, digest or checksum is another.
+            S3Error: A size, digest or checksum is another.
         """
         if self._decoder is not None:
             self._decoder.finish()
@@ -283,7 +283,7 @@ async def receive_into(
     """Read a body to its end into a payload, one batch being read while another is worked on.
 
     Raises:
-        S3Refusal: The client went away or fell silent, or sends more than `max_bytes` bytes.
+        S3Error: The client went away or fell silent, or sends more than `max_bytes` bytes.
     """
     loop = asyncio.get_running_loop()
     working: asyncio.Future[None] | None = None
@@ -317,7 +317,7 @@ async def receive_small_body(
     """Read a small body.
 
     Raises:
-        S3Refusal: The client went away, said nothing for `idle_timeout_s` seconds, or sends more than
+        S3Error: The client went away, said nothing for `idle_timeout_s` seconds, or sends more than
             `max_bytes` bytes.
     """
     parts: list[bytes] = []
@@ -347,7 +347,7 @@ def decode_and_verify_body(call: AuthorizedS3Request, body: bytes) -> bytes:
     """Return the content of a small body that is what its headers say.
 
     Raises:
-        S3Refusal: It is not.
+        S3Error: It is not.
     """
     kept = InMemoryBody()
     payload = BodyReceiver(call, kept, algorithm=None)  # type: ignore[arg-type]
@@ -360,7 +360,7 @@ def verify_signed_body(call: AuthorizedS3Request, body: bytes) -> bytes:
     """Return a small body that is the one that was signed; its headers are about something else.
 
     Raises:
-        S3Refusal: It is not, or comes in chunks.
+        S3Error: It is not, or comes in chunks.
     """
     if _make_chunked_decoder(call) is not None:
         raise S3Error("NotImplemented", "This body cannot come in chunks.")
@@ -444,7 +444,7 @@ def declared_checksum_algorithm(headers: Mapping[str, str]) -> str | None:
     """Return the algorithm of the checksum that a body comes with, None without one.
 
     Raises:
-        S3Refusal: There is no such algorithm, or two are named.
+        S3Error: There is no such algorithm, or two are named.
     """
     return _resolve_checksum_algorithm(headers, _declared_checksum(headers))
 

@@ -134,7 +134,7 @@ def make_key_encoder(query: Mapping[str, str]) -> Callable[[str], str]:
     """Return how keys are written in this answer.
 
     Raises:
-        S3Refusal: There is no such encoding.
+        S3Error: There is no such encoding.
     """
     encoding = query.get("encoding-type")
     if encoding is None:
@@ -148,7 +148,7 @@ def parse_integer_parameter(query: Mapping[str, str], name: str, default: int, m
     """Return a number of the address, at most `maximum`.
 
     Raises:
-        S3Refusal: It is no number.
+        S3Error: It is no number.
     """
     text = query.get(name, "")
     if not text:

@@ -20,7 +20,7 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     What is no single range of bytes is passed over, as HTTP wants it.
 
     Raises:
-        S3Refusal: The range lies beyond the object.
+        S3Error: The range lies beyond the object.
     """
     match = _RANGE_PATTERN.fullmatch((header or "").replace(" ", ""))
     if match is None or match.group(0) == "bytes=-":
@@ -41,7 +41,7 @@ def parse_copy_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return the range of a copy's source, which must be given by first and last byte.
 
     Raises:
-        S3Refusal: It is anything else, or lies beyond the object.
+        S3Error: It is anything else, or lies beyond the object.
     """
     if header is None:
         return None
@@ -60,7 +60,7 @@ def check_conditions(
     """Let pass a request whose conditions hold for an object; names begin with `prefix`.
 
     Raises:
-        S3Refusal: NotModified or PreconditionFailed.
+        S3Error: NotModified or PreconditionFailed.
     """
     match = headers.get(f"{prefix}if-match")
     none_match = headers.get(f"{prefix}if-none-match")
@@ -81,7 +81,7 @@ def parse_write_condition(headers: Mapping[str, str]) -> WritePrecondition:
     """Return what a write asks of the object that is there.
 
     Raises:
-        S3Refusal: S3 has no such condition on a write.
+        S3Error: S3 has no such condition on a write.
     """
     match, none_match = headers.get("if-match"), headers.get("if-none-match")
     if match is not None and none_match is not None:
@@ -105,7 +105,7 @@ def parse_delete_condition(
     """Return what a deletion asks of the object that is there; each is text as it was sent.
 
     Raises:
-        S3Refusal: The size is no number, or the time no time.
+        S3Error: The size is no number, or the time no time.
     """
     exists = etag is not None and etag.strip() == "*"
     return WritePrecondition(
@@ -120,7 +120,7 @@ def parse_timestamp(field_name: str, text: str) -> dt.datetime:
     """Return an instant that a header or a document names, to the second.
 
     Raises:
-        S3Refusal: It is neither an HTTP date nor one of ISO 8601.
+        S3Error: It is neither an HTTP date nor one of ISO 8601.
     """
     for read in (dt.datetime.fromisoformat, parsedate_to_datetime):
         try:

@@ -118,7 +118,7 @@ def find_operation(request: S3Request, select: OperationHandler | None = None) -
     """Return the operation that a request asks for; `select` is SelectObjectContent, if offered.
 
     Raises:
-        S3Refusal: It is not offered, or the method is none of S3's.
+        S3Error: It is not offered, or the method is none of S3's.
     """
     asked = _SUBRESOURCES & request.query.keys()
     name = " ".join(sorted(asked))
@@ -262,7 +262,7 @@ def _restore_presigned_headers(request: S3Request, identity: S3Identity) -> S3Re
     """Return the request with the headers that presigning moved into its address.
 
     Raises:
-        S3Refusal: Version 2 signs no such parameter, so anybody could have added it.
+        S3Error: Version 2 signs no such parameter, so anybody could have added it.
     """
     moved = {
         name.lower(): value
@@ -302,7 +302,7 @@ def restrict_to_stage(
     prefix; it goes on naming its blobs by its first one, which is therefore what settles the place.
 
     Raises:
-        S3Refusal: It is no upload of a file of rows, or of a blob of a prefix that these credentials are good for.
+        S3Error: It is no upload of a file of rows, or of a blob of a prefix that these credentials are good for.
     """
     if request.bucket != STAGE_BUCKET or handle not in _STAGE_UPLOAD_HANDLERS:
         raise S3Error("AccessDenied", "These credentials are for uploads to the stage only.")
@@ -370,7 +370,7 @@ class WriteOnceUpload:
         """Publish it where there is none, or only the same.
 
         Raises:
-            S3Refusal: A blob of this name with other bytes is there.
+            S3Error: A blob of this name with other bytes is there.
         """
         condition = dataclasses.replace(completion.condition, must_not_exist=True)
         try:

@@ -178,7 +178,7 @@ def check_version_id(call: AuthorizedS3Request) -> None:
     """Let pass what asks for the only version that there is.
 
     Raises:
-        S3Refusal: It asks for another.
+        S3Error: It asks for another.
     """
     version = call.query.get("versionId", "null")
     if version not in {"null", ""}:
@@ -319,7 +319,7 @@ def collect_stored_headers(call: AuthorizedS3Request) -> dict[str, str]:
     """Return the headers that a GET of the object will repeat.
 
     Raises:
-        S3Refusal: They are too long.
+        S3Error: They are too long.
     """
     kept = {name: call.headers[name] for name in _STORED_HEADERS if name in call.headers}
     kept.setdefault("content-type", DEFAULT_CONTENT_TYPE)
@@ -342,7 +342,7 @@ def parse_part_parameters(call: AuthorizedS3Request) -> tuple[str, int]:
     """Return upload id and part number of a request.
 
     Raises:
-        S3Refusal: The number is not one of 1 to 10,000.
+        S3Error: The number is not one of 1 to 10,000.
     """
     return call.query.get("uploadId", ""), parse_part_number(call.query.get("partNumber", ""))
 
@@ -351,7 +351,7 @@ def parse_part_number(text: str) -> int:
     """Return a part number that is given as text.
 
     Raises:
-        S3Refusal: It is not one of 1 to 10,000.
+        S3Error: It is not one of 1 to 10,000.
     """
     if not text.isdecimal() or not 1 <= int(text[:6]) <= MAX_PARTS:
         raise S3Error(

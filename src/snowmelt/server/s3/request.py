@@ -43,7 +43,7 @@ def parse_request(scope: Scope, domains: Sequence[str]) -> S3Request:
     """Return the request of an ASGI scope; the Host header may put a bucket before a domain.
 
     Raises:
-        S3Refusal: The address is not UTF-8.
+        S3Error: The address is not UTF-8.
     """
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
@@ -83,7 +83,7 @@ def parse_query_pairs(query_text: str) -> list[tuple[str, str]]:
     """Return the parameters of a query, decoded, in the order in which they were sent.
 
     Raises:
-        S3Refusal: They are not UTF-8.
+        S3Error: They are not UTF-8.
     """
     pairs = []
     for part in filter(None, query_text.split("&")):

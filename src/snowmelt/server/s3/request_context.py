@@ -77,7 +77,7 @@ class AuthorizedS3Request:
         """The bucket that it is about.
 
         Raises:
-            S3Refusal: It is about none.
+            S3Error: It is about none.
         """
         if self.optional_bucket_access is None:
             raise S3Error("InvalidRequest", "A bucket is needed.")
@@ -92,7 +92,7 @@ class AuthorizedS3Request:
         """Open an object of the bucket for reading; blocks, and the caller closes it.
 
         Raises:
-            S3Refusal: There is none, or the user may not read it.
+            S3Error: There is none, or the user may not read it.
         """
         self.bucket_access.require_privilege("READ", key)
         return self.bucket_access.bucket.open(key)
@@ -101,7 +101,7 @@ class AuthorizedS3Request:
         """Yield all objects whose keys begin with `prefix`, in the order of bytes; blocks.
 
         Raises:
-            S3Refusal: The user may not read all of these.
+            S3Error: The user may not read all of these.
         """
         self.bucket_access.require_privilege("READ", prefix)
         after = ""

@@ -94,7 +94,7 @@ class SelectOperation:
         Raises:
             SelectError: The request, the statement or the object's front is not as it must be,
                 or too many queries run already.
-            S3Refusal: There is no such object.
+            S3Error: There is no such object.
         """
         del bucket
         if not self._free_slots.acquire(blocking=False):

@@ -66,7 +66,7 @@ def parse_credentials(request: S3Request) -> SignatureCredentials | None:
     """Return a request's credentials, from header or query; None when it is not signed.
 
     Raises:
-        S3Refusal: They are malformed, or of another kind than version 4.
+        S3Error: They are malformed, or of another kind than version 4.
     """
     header = request.headers.get("authorization")
     if header is not None:
@@ -80,7 +80,7 @@ def check_signing_time(credentials: SignatureCredentials, now: dt.datetime) -> N
     """Let pass what was signed about now; or, presigned, is still valid.
 
     Raises:
-        S3Refusal: The clocks differ too much, or the address has expired.
+        S3Error: The clocks differ too much, or the address has expired.
     """
     age = now - credentials.signed_at
     if credentials.expires_s is None:
@@ -111,7 +111,7 @@ def check_region(credentials: SignatureCredentials, region: str) -> None:
     """Let pass what is signed for a region; every region is fine where none is given.
 
     Raises:
-        S3Refusal: It is signed for another; clients sign again for the one that is named.
+        S3Error: It is signed for another; clients sign again for the one that is named.
     """
     if region and credentials.region != region:
         wrong = f"the region '{credentials.region[:60]}' is wrong; expecting '{region}'"
@@ -132,7 +132,7 @@ def verify_signature(request: S3Request, credentials: SignatureCredentials, key:
     """Let pass a request whose signature this key makes.
 
     Raises:
-        S3Refusal: The signature is another, or leaves out what must be signed.
+        S3Error: The signature is another, or leaves out what must be signed.
     """
     _check_signed_headers(request, credentials)
     paths = dict.fromkeys((quote(_decode_path(request), safe="/-_.~"), request.path or "/"))
@@ -323,7 +323,7 @@ def verify_v2_signature(request: S3Request, secret: str, now: dt.datetime) -> No
     """Let pass an address that is still valid, and whose signature this secret makes.
 
     Raises:
-        S3Refusal: It has expired, or the signature is another.
+        S3Error: It has expired, or the signature is another.
     """
     expires = request.query.get("Expires", "")
     if not expires.isdecimal() or len(expires) > _MAX_EXPIRES_DIGITS:

@@ -179,7 +179,7 @@ def reject_unsupported_parameters(
     """Let pass a request of which every header and parameter is understood.
 
     Raises:
-        S3Refusal: NotImplemented, naming what is not; InvalidRequest for the caller's own key on
+        S3Error: NotImplemented, naming what is not; InvalidRequest for the caller's own key on
             an operation that stores nothing, as S3 answers for an object without one.
     """
     heeded = SUPPORTED_PARAMETERS[operation]
@@ -199,7 +199,7 @@ def reject_unsupported_elements(element: Element) -> None:
     """Let pass an element of which every child is understood, at any depth.
 
     Raises:
-        S3Refusal: NotImplemented, naming the one that is not.
+        S3Error: NotImplemented, naming the one that is not.
     """
     known = SUPPORTED_XML_ELEMENTS.get(element.tag)
     if known is None:

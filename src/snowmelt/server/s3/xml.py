@@ -46,7 +46,7 @@ def parse_document(body: bytes, root_name: str) -> ET.Element:
     """Return the root of a request's document; names of elements come without namespace.
 
     Raises:
-        S3Refusal: It is no XML, another document, or declares entities.
+        S3Error: It is no XML, another document, or declares entities.
     """
     # Nothing that S3 takes has a document type; entities could grow without bound.
     if b"<!" in body.replace(b"<!--", b""):
