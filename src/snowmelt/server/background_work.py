@@ -85,16 +85,16 @@ class BackgroundWorkers:
         ]
 
     def start(self) -> None:
-        """Start the threads; each begins with a pause."""
+        """Start the threads. Each begins with a pause."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop threads and the migrator, waiting a while for rounds that are under way."""
+        """Stop threads and migrator, waiting some seconds for work in progress."""
         self._stopping.set()
         for thread in self._threads:
             if thread.ident is not None:
-                # The next service makes up for a round that ends with the process.
+                # The next service completes a round that ends with the process.
                 thread.join(_STOP_TIMEOUT_S)
         if self._migrator is not None:
             self._migrator.stop()
@@ -113,12 +113,12 @@ class BackgroundWorkers:
 
 
 class Migrator:
-    """Keeps one migrating child process alive from the first chunk on.
+    """Keeps one migrating child process alive once there are chunks.
 
-    It also maintains native files; where only loads make them, it starts after a while.
+    The child also compacts native files. It starts after a delay if only loads create them.
 
-    The child holds the reading end of a pipe; when this process ends, however it ends, the pipe
-    closes and the child ends itself (`install_lease_releasing_shutdown`).
+    The child holds the reading end of a pipe. When this process ends in any way, the pipe closes and
+    the child exits (`install_lease_releasing_shutdown`).
     """
 
     def __init__(self, service: ServiceComponents) -> None:
@@ -132,7 +132,7 @@ class Migrator:
         self._not_before = 0.0
 
     def ensure_running(self) -> None:
-        """Start the child when there is something for it to do, again when it has died."""
+        """Start the child if there is work, and restart it if it has died."""
         now = self._clock.monotonic()
         if self._child is not None:
             code = self._child.poll()
@@ -148,7 +148,7 @@ class Migrator:
             self._start_child(now)
 
     def stop(self) -> None:
-        """Tell the child to end by closing its pipe; insist after ten seconds, and after ten more."""
+        """Close the pipe of the child; send SIGTERM after ten seconds, SIGKILL after ten more."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -188,11 +188,10 @@ class Migrator:
 
 
 def install_lease_releasing_shutdown(database: Database) -> None:
-    """In a process that migrates: give its leases back when it is told to end, and end.
+    """Release the leases of a migrating process when it is told to exit, then exit.
 
-    It is told by SIGTERM; a child that a service started also by the end of its standard input,
-    which comes with the service's own, however that ends. What was under way is undone by nobody:
-    without its lease it can never be committed, and the next migrator begins anew.
+    The signal is SIGTERM; for a child of a service also the end of its standard input. Work in progress is
+    abandoned: without the lease it cannot commit, and the next migrator starts again.
     """
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -209,7 +208,7 @@ def install_lease_releasing_shutdown(database: Database) -> None:
     def watch() -> None:
         while os.read(0, 4096):
             pass
-        _log.info("the service has gone; ending")
+        _log.info("The service has ended; exiting")
         _release_leases_and_exit(database)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()
@@ -223,12 +222,12 @@ def _release_leases_and_exit(database: Database) -> None:
         with database.writing() as connection:
             leases.release_all_leases(connection, f"{lease_owner_prefix()}:")
     except Exception as error:  # noqa: BLE001 - they end by themselves, later
-        _log.warning("leases were not given back: %s", error)
+        _log.warning("Cannot release the leases: %s", error)
     os._exit(0)
 
 
 class ServiceHeartbeat:
-    """What the others, and `snowmelt doctor`, know of this service."""
+    """The record of this service in the catalog, for other services and `snowmelt doctor`."""
 
     def __init__(self, database: Database, clock: DatabaseServerClock, *, url: str) -> None:
         self._database = database
@@ -239,10 +238,10 @@ class ServiceHeartbeat:
         self._was_ahead = False
 
     def send(self) -> None:
-        """Say that it runs, and look at the catalog's clock.
+        """Update the record, and compare the clock with the catalog's.
 
         Raises:
-            CatalogUnavailable: The catalog cannot be reached; the clock stays as it was.
+            CatalogUnavailable: If the catalog cannot be reached; the clock correction stays unchanged.
         """
         with self._database.writing() as connection:
             now = self._clock.synchronize(connection)
@@ -268,31 +267,31 @@ class ServiceHeartbeat:
         self._was_ahead = is_ahead
 
     def deregister(self) -> None:
-        """Say that it ends; what cannot be said now, the others see within a minute."""
+        """Remove the record. If that fails, the record expires within a minute."""
         try:
             with self._database.writing() as connection:
                 deregister_service(connection, self._id)
         except Exception as error:  # noqa: BLE001 - an end in order must not fail on it
-            _log.warning("the other services were not told of the end: %s", error)
+            _log.warning("Cannot deregister the service: %s", error)
 
 
 # Much longer than any registration or clean-up takes.
 _TOMBSTONE_RETENTION = dt.timedelta(days=7)
 _DELETE_BATCH_ROWS = 1_000
-# Longer than the official SDK goes on repeating a request, which is ten hours.
+# Longer than the official SDK repeats a request, which is ten hours.
 _REQUEST_ID_RETENTION = dt.timedelta(hours=12)
-# Files of rows are deleted when these are committed; what clients left behind, so much later.
+# Row files are deleted when their rows are committed; abandoned ones after this time.
 _ROW_FILE_RETENTION = dt.timedelta(hours=24)
 _ROW_FILE_CLEANUP_INTERVAL_S = 3_600.0
-# Two collectors at once do no harm, but the work twice.
+# Concurrent collectors are safe but duplicate work.
 _LEASE_NAME = "housekeeping"
 _LEASE_TTL_S = 60.0
 
 
 class Housekeeping:
-    """Rounds of cleaning; a round that is interrupted is made up for by the next.
+    """Periodic clean-up. The next round completes an interrupted one.
 
-    Once it is `stopping`, a round ends before it would go on to the next object or transaction.
+    Once `stopping` is set, a round ends before the next object or transaction.
     """
 
     def __init__(self, service: ServiceComponents, stopping: threading.Event) -> None:
@@ -303,7 +302,7 @@ class Housekeeping:
         self._next_row_file_cleanup_at = service.clock.monotonic()
 
     def __call__(self) -> None:
-        """Do one round, unless another service is at it."""
+        """Run one round, unless another service is running one."""
         service = self._service
         with service.database.writing() as connection:
             lease = leases.acquire_lease(
@@ -321,10 +320,10 @@ class Housekeeping:
                 leases.release_lease(connection, lease)
 
     def _raise_if_stopping(self) -> None:
-        """Go no further when the service stops.
+        """Check that the service is not stopping.
 
         Raises:
-            ServiceBusy: It does.
+            ServiceBusy: If it is.
         """
         if self._stopping.is_set():
             raise ServiceBusy(reason="it is stopping")
@@ -361,7 +360,7 @@ class Housekeeping:
             )
 
     def _delete_orphaned_row_files(self) -> None:
-        """Delete files of rows whose requests never came, now and then."""
+        """Delete row files whose requests never came, at most once an hour."""
         service = self._service
         if service.clock.monotonic() < self._next_row_file_cleanup_at:
             return
@@ -379,7 +378,7 @@ class Housekeeping:
             service.stage.delete(path)
 
     def _prune_history(self) -> None:
-        """Forget old history and old tombstones, a little at a time."""
+        """Delete old history and tombstones in small batches."""
         now = self._service.clock.now()
         kept = dt.timedelta(seconds=self._service.settings.history_retention_s)
         for forget, before in (
@@ -395,19 +394,19 @@ class Housekeeping:
 
 
 def use_system_memory_pool() -> None:
-    """Let Arrow allocate from the C library's heap in this process.
+    """Make Arrow allocate from the heap of the C library in this process.
 
-    Its default pool, mimalloc, keeps what other threads than the releasing one have freed: of
-    193 MB that a burst of requests added it gave back 64, the C library's heap 112 of 137.
+    Arrow's default pool, mimalloc, keeps memory that another thread has freed: of 193 MB from a burst of
+    requests it released 64, the heap of the C library 112 of 137.
     """
     pa.set_memory_pool(pa.system_memory_pool())
 
 
 def release_memory() -> None:
-    """Give unused pages of Arrow's pool and of the C library's heap back to the system.
+    """Return unused pages of Arrow's pool and of the C library's heap to the system.
 
-    They keep what was freed for the next request. The C library has no such call outside glibc;
-    there only Arrow's pool is released. Takes milliseconds, in which other threads go on.
+    Both keep freed memory for the next request. C libraries other than glibc have no such call; there
+    only Arrow's pool is released. Takes milliseconds; other threads continue.
     """
     pa.default_memory_pool().release_unused()
     try:

@@ -34,36 +34,36 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-# Whoever answers may write here what kind of request it was; paths of strangers are no labels.
+# Handlers set the route label here. Raw paths would make label cardinality unbounded.
 ROUTE_SCOPE_KEY = "snowmelt.route"
 OTHER_ROUTE = "other"
 
 
 class RequestCounts:
-    """The requests of one port; counted in its event loop only."""
+    """Request counters of one port; updated in its event loop only."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int], int] = {}
 
     def count_response(self, route: str, status: int) -> None:
-        """Count one answer."""
+        """Count a response."""
         key = (route, status)
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def snapshot(self) -> dict[tuple[str, int], int]:
-        """Return the counts as they are now; from any thread."""
+        """Return a copy of the counters; from any thread."""
         return self._counts.copy()
 
 
 class CountingMiddleware:
-    """An ASGI application whose answers are counted by the scope's `ROUTE_SCOPE_KEY`."""
+    """ASGI layer that counts responses by the route in `ROUTE_SCOPE_KEY` of the scope."""
 
     def __init__(self, app: ASGIApp, request_counts: RequestCounts) -> None:
         self._app = app
         self._request_counts = request_counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and count it when its answer begins."""
+        """Handle a request, and count its response."""
 
         async def send_counted(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -82,15 +82,7 @@ SelectCounts: TypeAlias = "tuple[int, int, int]"
 
 @dataclass(slots=True)
 class MetricSources:
-    """Where the numbers come from; each part of a service adds its own.
-
-    Attributes:
-        tally: What the registrar has answered.
-        rows: What the row API has.
-        channels_opened: How many channels were opened.
-        requests: By the name of their port.
-        selects: How many run, how many have ended, and the bytes these have scanned.
-    """
+    """Sources of the metrics; the components of a service add their own."""
 
     get_registration_counts: Callable[[], RequestMetrics[int]]
     get_row_counts: Callable[[], RequestMetrics[str]]
@@ -101,7 +93,7 @@ class MetricSources:
 
 @dataclass(frozen=True, slots=True)
 class CatalogMetrics:
-    """What the catalog says at one moment."""
+    """Metrics from the catalog at one moment."""
 
     read_at: dt.datetime
     backlogs: Sequence[TableBacklog]
@@ -109,7 +101,7 @@ class CatalogMetrics:
 
 
 def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
-    """Read what the page tells of the catalog; takes long where millions of chunks wait."""
+    """Read the metrics of the catalog. Takes seconds with millions of waiting chunks."""
     with database.reading() as connection:
         return CatalogMetrics(
             at, list_table_backlogs(connection), sum_migrations_by_state(connection)
@@ -119,7 +111,7 @@ def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
 def render_metrics(
     sources: MetricSources, catalog_metrics: CatalogMetrics | None, *, with_table_labels: bool
 ) -> bytes:
-    """Return the whole page; without `catalog_metrics` it says that the catalog did not answer."""
+    """Return the metrics page. `catalog_metrics` of None means that the catalog did not answer."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     registry.register(_MetricsCollector(sources, catalog_metrics, with_table_labels))
@@ -128,7 +120,7 @@ def render_metrics(
 
 @dataclass(eq=False, slots=True)
 class _MetricsCollector:
-    """Everything of one page but the process."""
+    """All metrics of a page except those of the process."""
 
     _sources: MetricSources
     _catalog_metrics: CatalogMetrics | None
@@ -140,23 +132,23 @@ class _MetricsCollector:
         yield from _make_row_metrics(rows)
         yield CounterMetricFamily(
             "snowmelt_registered_rows",
-            "Rows registered, each once; of all protocols.",
+            "Registered rows of all protocols, without repetitions.",
             tallied.rows + rows.rows,
         )
         yield CounterMetricFamily(
             "snowmelt_registered_bytes",
-            "Bytes of the chunks registered, each once.",
+            "Bytes of registered chunks, without repetitions.",
             tallied.stored_bytes + rows.stored_bytes,
         )
         yield CounterMetricFamily(
             "snowmelt_channels_opened",
-            "Channels opened, again or for the first time.",
+            "Channels opened or reopened.",
             self._sources.get_opened_channels(),
         )
         yield _make_labeled(
             CounterMetricFamily(
                 "snowmelt_http_requests",
-                "Requests answered, by port, route and HTTP status.",
+                "HTTP responses by port, route and status.",
                 labels=["port", "route", "status"],
             ),
             (
@@ -167,14 +159,14 @@ class _MetricsCollector:
         )
         for select in self._sources.select_count_getters:
             running, finished, scanned_bytes = select()
-            yield GaugeMetricFamily("snowmelt_selects_running", "Selects that run.", running)
-            yield CounterMetricFamily("snowmelt_selects", "Selects that have ended.", finished)
+            yield GaugeMetricFamily("snowmelt_selects_running", "Running SELECTs.", running)
+            yield CounterMetricFamily("snowmelt_selects", "Finished SELECTs.", finished)
             yield CounterMetricFamily(
-                "snowmelt_select_scanned_bytes", "Bytes that ended selects scanned.", scanned_bytes
+                "snowmelt_select_scanned_bytes", "Bytes scanned by finished SELECTs.", scanned_bytes
             )
         yield GaugeMetricFamily(
             "snowmelt_catalog_answered",
-            "1 when the catalog was read in time for this page, else 0.",
+            "1 if the catalog answered in time for this page, else 0.",
             int(self._catalog_metrics is not None),
         )
         if self._catalog_metrics is not None:
@@ -188,19 +180,19 @@ def _make_registration_metrics(counts: RequestMetrics[int]) -> Iterator[Metric]:
     yield _make_labeled(
         CounterMetricFamily(
             "snowmelt_registrations",
-            "Answers to registrations by code of the protocol, one for each channel of a chunk.",
+            "Registration results by status code, one for each channel of a chunk.",
             labels=["code"],
         ),
         (([str(code)], count) for code, count in sorted(counts.counts_by_code.items())),
     )
     yield _make_latency_histogram(
         "snowmelt_registration_seconds",
-        "Time from a registration's request to its answer.",
+        "Latency of registrations.",
         counts,
     )
     yield GaugeMetricFamily(
         "snowmelt_registrations_waiting",
-        "Registrations that are not answered yet.",
+        "Pending registrations.",
         counts.pending_requests,
     )
 
@@ -209,22 +201,22 @@ def _make_row_metrics(counts: RequestMetrics[str]) -> Iterator[Metric]:
     yield _make_labeled(
         CounterMetricFamily(
             "snowmelt_row_requests",
-            "Requests of rows answered, by code of the row API; OK is committed.",
+            "Row API responses to appends by code; OK means committed.",
             labels=["code"],
         ),
         (([code], count) for code, count in sorted(counts.counts_by_code.items())),
     )
     yield CounterMetricFamily(
-        "snowmelt_row_api_rows", "Rows of the row API registered.", counts.rows
+        "snowmelt_row_api_rows", "Registered rows of the row API.", counts.rows
     )
     yield CounterMetricFamily(
-        "snowmelt_row_api_bytes", "Bytes of their chunks.", counts.stored_bytes
+        "snowmelt_row_api_bytes", "Bytes of registered chunks of the row API.", counts.stored_bytes
     )
     yield CounterMetricFamily(
-        "snowmelt_row_api_refused", "Rows refused of requests committed.", counts.rejected_rows
+        "snowmelt_row_api_refused", "Rejected rows of committed appends.", counts.rejected_rows
     )
     yield _make_latency_histogram(
-        "snowmelt_row_request_seconds", "Time from a request of rows to its answer.", counts
+        "snowmelt_row_request_seconds", "Latency of appends of the row API.", counts
     )
 
 
@@ -242,12 +234,12 @@ def _make_backlog_metrics(catalog_metrics: CatalogMetrics) -> Iterable[Metric]:
     tables = catalog_metrics.backlogs
     oldest = min((table.oldest_registered_at for table in tables), default=catalog_metrics.read_at)
     for name, help_text, value in (
-        ("tables", "Tables with chunks to migrate.", len(tables)),
-        ("chunks", "Chunks that are not in native files yet.", sum(t.chunks for t in tables)),
-        ("bytes", "Bytes of these chunks.", sum(t.bytes for t in tables)),
+        ("tables", "Tables with unmigrated chunks.", len(tables)),
+        ("chunks", "Unmigrated chunks.", sum(t.chunks for t in tables)),
+        ("bytes", "Bytes of unmigrated chunks.", sum(t.bytes for t in tables)),
         (
             "oldest_seconds",
-            "Age of the oldest of these chunks, 0 without any.",
+            "Age of the oldest unmigrated chunk, 0 if there is none.",
             _compute_age_s(catalog_metrics, oldest),
         ),
     ):
@@ -265,7 +257,7 @@ def _make_table_metrics(catalog_metrics: CatalogMetrics) -> Iterator[Metric]:
         yield _make_labeled(
             GaugeMetricFamily(
                 f"snowmelt_table_backlog_{name}",
-                "The same for the tables with most.",
+                f"Backlog ({name}) of the tables with the largest backlog.",
                 labels=["table"],
             ),
             (([str(table.name)], value) for table, value in zip(tables, values, strict=True)),
@@ -275,8 +267,8 @@ def _make_table_metrics(catalog_metrics: CatalogMetrics) -> Iterator[Metric]:
 def _make_migration_metrics(counts: Sequence[MigrationStateTotals]) -> Iterator[Metric]:
     for name, help_text, attribute in (
         ("migrations", "Migrations in the history, by state.", "runs"),
-        ("migration_rows", "Rows that these migrations moved.", "rows"),
-        ("migration_seconds", "Time that these migrations took.", "seconds"),
+        ("migration_rows", "Migrated rows, by state of the migration.", "rows"),
+        ("migration_seconds", "Duration of migrations, by state.", "seconds"),
     ):
         yield _make_labeled(
             GaugeMetricFamily(f"snowmelt_{name}", help_text, labels=["state"]),
@@ -285,7 +277,7 @@ def _make_migration_metrics(counts: Sequence[MigrationStateTotals]) -> Iterator[
 
 
 def _compute_age_s(catalog_metrics: CatalogMetrics, timestamp: dt.datetime) -> float:
-    # Another machine's clock may be ahead.
+    # The clock of another machine may be ahead.
     return max((catalog_metrics.read_at - timestamp).total_seconds(), 0.0)
 
 

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 HEALTH_PATH = "/healthz"
-# Any path: whether the stage answers is the question, not whether the object is there.
+# Any path will do: the check is whether the stage answers.
 _PROBE_PATH = "healthz/probe"
 
 
 def make_health_route(database: Database, stage: Store, threads: Executor) -> Route:
-    """Return the route; 200 when catalog and stage answer, else 503 naming what does not."""
+    """Return the route: 200 if catalog and stage answer, else 503 with the failing one."""
 
     def ping_catalog() -> None:
         with database.reading() as connection:
@@ -73,12 +73,12 @@ def _run_check(check: Callable[[], object]) -> str:
 
 
 METRICS_PATH = "/metrics"
-# Prometheus gives up on a page after ten seconds; the rest of it must not wait for the catalog.
+# Prometheus has a timeout of ten seconds; the other metrics must not wait for the catalog.
 _CATALOG_TIMEOUT_S = 3.0
 
 
 class MetricsEndpoint:
-    """Answers with the page; the catalog is read once at a time, however many ask."""
+    """Serves the metrics. Concurrent requests share one read of the catalog."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class MetricsEndpoint:
         token: str | None,
         with_table_labels: bool,
     ) -> None:
-        """Prepare to answer; a caller must present `token`, without one everybody may read."""
+        """Prepare responses. Callers must present `token`; None: no token is needed."""
         self._sources = sources
         self._database = database
         self._clock = clock
@@ -107,7 +107,7 @@ class MetricsEndpoint:
         request.scope[ROUTE_SCOPE_KEY] = METRICS_PATH
         if not self._is_authorized(request):
             return PlainTextResponse(
-                "The metrics are for those who present the token of metrics_token_file.\n",
+                "Authentication failed: present the token of metrics_token_file as a bearer token.\n",
                 HTTPStatus.UNAUTHORIZED,
                 {"www-authenticate": "Bearer"},
             )
