@@ -61,7 +61,7 @@ _THREAD_COUNT = 8
 
 @dataclass(frozen=True, slots=True)
 class ServiceComponents:
-    """Everything a running service consists of, but its sockets."""
+    """All components of a running service, except its sockets."""
 
     settings: Settings
     clock: DatabaseServerClock
@@ -79,15 +79,15 @@ class ServiceComponents:
 
     @property
     def s3_stage(self) -> Store | None:
-        """The stage, where clients upload through the S3 endpoint; else None.
+        """The stage, if clients upload through the S3 endpoint; else None.
 
-        The official SDK of the row API does wherever it can reach the service: over TLS.
+        The official SDK of the row API does so if it can reach the service over TLS.
         """
         is_folder = isinstance(self.channel_service.stage_locator, FolderStageLocator)
         return None if is_folder and not self.settings.tls_cert else self.stage
 
     def close(self) -> None:
-        """Answer what is waiting, then let go of threads and connections."""
+        """Answer pending requests, then close threads and connections."""
         self.row_api.close()
         self.channel_service.write_batcher.close()
         self.registrar.close()
@@ -100,15 +100,17 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
     """Open catalog, keys and stage, creating what is missing, and start the registrar.
 
     Raises:
-        ConfigurationError: Settings that do not go together.
-        CatalogUnavailable: The catalog cannot be reached.
+        ConfigurationError: If settings are invalid together.
+        CatalogUnavailable: If the catalog cannot be reached.
     """
     check_settings(settings)
     machine = clock or SystemClock()
     if settings.verify == VerificationDepth.OFF:
-        _log.warning("verify=off: chunks are acknowledged unseen; never do this with real rows")
+        _log.warning(
+            "verify=off: chunks commit without verification; never use this with real rows"
+        )
     if settings.verify == VerificationDepth.FOOTER:
-        _log.warning("verify=footer: the rows of chunks are not decoded before they count")
+        _log.warning("verify=footer: chunks commit without decoding their rows")
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     stage = open_store(settings.stage_url)
     database = open_and_upgrade_database(settings.catalog_url, clock=machine)
@@ -146,7 +148,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         pause_s=settings.group_pause_ms / 1000,
         max_group_requests=settings.group_limit,
         max_queued_requests=settings.queue_limit,
-        # One at least prepares requests while each process inspects others.
+        # One more thread than processes, to prepare requests meanwhile.
         verify_threads=max(settings.verify_threads, processes + 1),
     )
     durability = StageSync(stage, verifier, clock)
@@ -191,7 +193,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
 
 
 def _parse_decoding_exempt_users(settings: Settings) -> frozenset[str]:
-    """Return the users whose chunks an administrator lets pass undecoded, and log who they are."""
+    """Return the users of `unverified_users`, and log them."""
     names = frozenset(
         to_internal_name(name.strip())
         for name in settings.unverified_users.split(",")
@@ -208,14 +210,14 @@ def _parse_decoding_exempt_users(settings: Settings) -> frozenset[str]:
 def _choose_stage_locator(
     settings: Settings, stage: Store, upload_locator: StageLocator
 ) -> StageLocator:
-    """Return how clients get at the stage: its folder is only for those on this machine."""
+    """Return how clients reach the stage: its folder only for clients on this machine."""
     if isinstance(stage, LocalStore) and not has_remote_clients(settings):
         return FolderStageLocator(stage.root)
     return upload_locator
 
 
 def _make_upload_locator(settings: Settings, keyring: KeyRing, clock: Clock) -> StageLocator:
-    """Return how clients that upload are let in: by the S3 endpoint, or into the bucket itself."""
+    """Return how clients upload: through the S3 endpoint, or into the bucket itself."""
     at_endpoint = EndpointStageLocator(
         keyring,
         clock,
@@ -268,7 +270,7 @@ def _make_metrics_endpoint(service: ServiceComponents) -> MetricsEndpoint:
         clock=service.clock,
         threads=service.threads,
         token=token,
-        # Whoever reaches the port from elsewhere may not know yet which tables there are.
+        # Without a token, clients on other machines must not learn the names of tables.
         with_table_labels=token is not None or service.settings.listens_on_loopback,
     )
 
@@ -281,8 +283,8 @@ async def _handle_not_found(request: Request, error: Exception) -> Response:
 
 
 def _ensure_dev_user(database: Database, clock: Clock) -> str:
-    """Create the user that requests without a token belong to; it has no key."""
-    _log.warning("development mode: requests without a token may do everything")
+    """Create the user of requests without a token; it has no key."""
+    _log.warning("--dev: requests without a token have all privileges")
     with database.writing() as connection:
         try:
             access_control.find_user(connection, DEV_USER)

@@ -14,8 +14,8 @@ from snowmelt.errors import InternalError, SnowmeltError, UserError
 
 _log = logging.getLogger("snowmelt.server")
 _encoder = msgspec.json.Encoder()
-# Errors of the conversation itself; every other mistake of a caller is told in a 200 by its
-# `status_code`, because the official clients read nothing else (specification of v1, §2).
+# Errors of HTTP itself. All other errors are sent with status 200 and a `status_code`, because the
+# official clients read only that (specification of v1, §2).
 _HTTP_STATUS_ERRORS = {
     "request_malformed",
     "request_too_large",
@@ -32,7 +32,7 @@ _HEADERS_BY_STATUS: dict[int, tuple[tuple[bytes, bytes], ...]] = {
 
 
 class ServerResponse(msgspec.Struct, frozen=True):
-    """What goes back: HTTP status, body, headers beside type and length; `content_type` is the type."""
+    """A response: HTTP status, body, further headers and content type."""
 
     status: int
     body: bytes
@@ -40,7 +40,7 @@ class ServerResponse(msgspec.Struct, frozen=True):
     content_type: bytes = b"application/json"
 
     def make_start_message(self) -> dict[str, object]:
-        """Return the ASGI message that begins this answer."""
+        """Return the ASGI message that starts the response."""
         return {
             "type": "http.response.start",
             "status": self.status,
@@ -48,15 +48,15 @@ class ServerResponse(msgspec.Struct, frozen=True):
         }
 
     def all_headers(self) -> list[tuple[bytes, bytes]]:
-        """Return the headers with those of type and length."""
+        """Return all headers, with type and length."""
         length = b"%d" % len(self.body)
         return [(b"content-type", self.content_type), (b"content-length", length), *self.headers]
 
 
 class ErrorBody(msgspec.Struct):
-    """The body of every failure; `error` is the stable word of `errors`.
+    """Body of an error; `error` is the stable code in `errors`.
 
-    There must be no key `code`: the official client closes itself when it finds "59" there.
+    It must not have a key `code`: the official client closes itself if its value is "59".
     """
 
     status_code: int
@@ -65,12 +65,12 @@ class ErrorBody(msgspec.Struct):
 
 
 def json_response(message: object) -> ServerResponse:
-    """Return a 200 with `message` as JSON."""
+    """Return a response 200 with `message` as JSON."""
     return ServerResponse(HTTPStatus.OK, _encoder.encode(message))
 
 
 def error_response(error: Exception, *, path: str, user: str | None) -> ServerResponse:
-    """Turn whatever was raised into an answer, and log what an operator should see."""
+    """Return the response for an exception, and log it for operators."""
     about: dict[str, object] = {"path": path, "user": user}
     if isinstance(error, SnowmeltError):
         about["error"] = error.code
@@ -84,7 +84,7 @@ def error_response(error: Exception, *, path: str, user: str | None) -> ServerRe
     if isinstance(known, UserError) and known.code not in _HTTP_STATUS_ERRORS:
         _log.info("%s refused for user %s: %s", path, user, known, extra=about)
         return ServerResponse(HTTPStatus.OK, body)
-    # 503 is what clients of v1 send again for two minutes (specification §2.8).
+    # Clients of v1 retry a 503 for two minutes (specification §2.8).
     status = HTTPStatus.SERVICE_UNAVAILABLE if known.retryable else known.status
     about["status"] = int(status)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:

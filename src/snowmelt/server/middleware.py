@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from snowmelt.server.auth import Authenticator, Principal, RoleScope
 
 
-# Larger bodies are read in a thread; decoding takes about 5 ms a MiB.
+# Larger bodies are decoded in a thread: decoding takes about 5 ms per MiB.
 SMALL_BODY_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedRequest:
-    """One request that passed the front: who asks, and with what."""
+    """A request that passed all checks, with its user."""
 
     path: str
     user: str
@@ -46,20 +46,20 @@ class AuthenticatedRequest:
     scope: RoleScope | None = None
 
     def resolve_role(self, requested: str | None) -> str | None:
-        """Return the role to act as, within what the caller's token allows.
+        """Return the role to act as, within the scope of the token.
 
         Raises:
-            RoleNotGranted: The token does not allow the role that is asked for.
+            RoleNotGranted: If the token does not allow the requested role.
         """
         return requested if self.scope is None else self.scope.resolve_role(requested, self.user)
 
 
 @dataclass(frozen=True, slots=True)
 class PostRoute:
-    """A POST route; `allows_anonymous` needs no token, `has_failpoint` has a fault point.
+    """A POST route. `allows_anonymous` needs no token; `has_failpoint` has a failpoint.
 
-    `handle_immediately` does the same without a task of its own: it takes what settles the request, later and
-    in the event loop, with a message or an exception.
+    `handle_immediately` handles the request without a task of its own. It takes a callback for the
+    response message or an exception, to be called later in the event loop.
     """
 
     handle: Callable[[AuthenticatedRequest], Awaitable[ServerResponse]]
@@ -71,9 +71,9 @@ class PostRoute:
 
 
 class ImmediateHandler(Protocol):
-    """A request that may be answered without waiting for anything, as its headers say.
+    """Handler of a request that needs no task of its own.
 
-    `label` is what it is counted as; `has_failpoint` has a fault point within its answer.
+    `label` is the route in the metrics; `has_failpoint` has a failpoint in its response.
     """
 
     @property
@@ -83,15 +83,15 @@ class ImmediateHandler(Protocol):
     def has_failpoint(self) -> bool: ...  # noqa: D102 - told above
 
     def begin(self, body: bytes, on_result: Callable[[object], None]) -> None:
-        """Handle it; `on_result` gets a result or an exception, later and in the event loop."""
+        """Handle the request; `on_result` receives a result or an exception, later in the event loop."""
 
     def build_response(self, result: object) -> ServerResponse:
-        """Return the answer to what `settle` got."""
+        """Return the response for the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ImmediateRouteRequest:
-    """A request to a lane that can do without a task."""
+    """A request to a fast route that needs no task."""
 
     route: PostRoute
     handle: Callable[[AuthenticatedRequest, Callable[[object], None]], None]
@@ -122,7 +122,7 @@ class _ImmediateRouteRequest:
 
 @dataclass(frozen=True, slots=True)
 class RequestChecks:
-    """What the front asks of each request; `max_body_bytes` is a guard against nonsense only."""
+    """Checks of each request. `max_body_bytes` guards against oversized requests."""
 
     authenticator: Authenticator
     threads: Executor
@@ -132,7 +132,7 @@ class RequestChecks:
 
 
 class ServiceMiddleware:
-    """ASGI layer before `app`: paths in `lanes` (without trailing slash) never reach `app`."""
+    """ASGI layer before `app`: requests to `post_routes` (without trailing slash) never reach `app`."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class ServiceMiddleware:
         find_app_handler: Callable[[bytes, str, Mapping[bytes, bytes]], ImmediateHandler | None]
         | None = None,
     ) -> None:
-        """Join the layers; `find_app_handler` finds the short way of a request to `app`."""
+        """Join the layers; `find_app_handler` finds immediate handlers of `app`."""
         self.request_counts = RequestCounts()
         self._app = CountingMiddleware(app, self.request_counts)
         self._fast_routes = {
@@ -153,7 +153,7 @@ class ServiceMiddleware:
         self._find_app_handler = find_app_handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -175,7 +175,7 @@ class ServiceMiddleware:
                 return
             user, roles = ("", None) if caller is None else (caller.user, caller.scope)
             answer = await lane.handle(AuthenticatedRequest(path, user, body, headers, roles))
-        except Exception as error:  # noqa: BLE001 - nothing a client sends may end the service
+        except Exception as error:  # noqa: BLE001 - no request may end the service
             answer = error_response(error, path=path, user=None if caller is None else caller.user)
         self.request_counts.count_response(
             OTHER_ROUTE if lane is None else path.rstrip("/"), answer.status
@@ -187,11 +187,11 @@ class ServiceMiddleware:
     def find_immediate_handler(
         self, method: bytes, url: str, headers: Iterable[tuple[bytes, bytes]]
     ) -> ImmediateHandler | None:
-        """Return how a request may be answered without waiting for anything, None when not.
+        """Return the immediate handler of a request, None if there is none.
 
-        None also for what is to be refused: the ordinary way does that.
+        Also None for requests that must be rejected, which the ordinary path does.
         """
-        # Clients of v1 name each request in the query; nothing there matters.
+        # Clients of v1 put a request ID into the query, which is ignored.
         path = url.partition("?")[0]
         lane = self._fast_routes.get(path)
         if self._find_app_handler is None if lane is None else lane.handle_immediately is None:
@@ -237,10 +237,10 @@ class ServiceMiddleware:
 async def read_body(
     receive: Receive, max_bytes: int, too_large: type[SnowmeltError]
 ) -> bytes | None:
-    """Read a request's body to its end; None when the client has gone away.
+    """Read the body of a request to its end; None if the client has disconnected.
 
     Raises:
-        SnowmeltError: It has more than `max_bytes`: a `too_large`.
+        SnowmeltError: `too_large`, if it has more than `max_bytes`.
     """
     parts: list[bytes] = []
     size = 0
@@ -255,7 +255,7 @@ async def read_body(
 
 
 def hit_response_body_failpoint(*, is_enabled: bool) -> None:
-    """Pass the fault point between the head and the body of an answer."""
+    """Pass the failpoint between head and body of a response."""
     if is_enabled:
         failpoints.hit_failpoint(failpoints.Failpoint.ANSWERING)
 
@@ -280,10 +280,10 @@ def check_host(host: bytes, public_hosts: Collection[str] = ()) -> None:
 
 
 def check_content_type(content_type: bytes) -> None:
-    """Refuse what a web page may send without asking: forms and plain text.
+    """Reject content types that a web page may send without permission: forms and plain text.
 
     Raises:
-        ContentTypeRefused: Anything but JSON.
+        UnsupportedMediaType: If the type is not JSON.
     """
     kind = content_type.partition(b";")[0].strip().lower()
     if kind != b"application/json":
