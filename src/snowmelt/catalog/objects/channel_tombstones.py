@@ -33,16 +33,16 @@ _SELECT_TOMBSTONES = sa.select(
     _CHANNEL_TOMBSTONES.c.table_name == sa.bindparam("table"),
     in_array(_CHANNEL_TOMBSTONES.c.channel, sa.bindparam("channels", type_=sa.Text)),
 )
-# What a channel does not take along to another table.
+# Columns that are not moved to another table.
 _UNTRANSFERRED_COLUMNS = frozenset({"channel_id", "table_id", "client_sequencer"})
 
 
 def write_table_drop_tombstones(
     connection: sa.Connection, table_ids: Sequence[int], now: dt.datetime
 ) -> None:
-    """Leave what the channels of these tables, which are being dropped, have counted to.
+    """Write tombstones for the channels of tables that are being dropped.
 
-    The channels stay with their tables, to come back with them.
+    The channels stay with their tables, and are restored with them.
     """
     which = _CHANNELS.c.table_id.in_(table_ids)
     _write_tombstones(connection, which, now)
@@ -50,14 +50,13 @@ def write_table_drop_tombstones(
 
 
 def restore_channels(connection: sa.Connection, table_ids: Sequence[int], now: dt.datetime) -> None:
-    """Bring back the channels of these tables, which are being restored, with their tokens.
+    """Restore the channels of these tables with their tokens.
 
-    Each is a sequencer ahead of all that it, or another of its name, has had: whoever had it open
-    before the drop must open it again. It is kept from now on as if it had just been opened, or the
-    time it was away would count as idle.
+    Each gets a sequencer above all that its name has had, so clients that had it open must reopen it.
+    It counts as just opened, so that its time as dropped does not count as idle.
     """
     which = _CHANNELS.c.table_id.in_(table_ids)
-    # They go on from where others of their name, in this place, have counted further.
+    # They continue above the sequencers of earlier channels of this name.
     named = (
         sa.select(sa.literal(1))
         .select_from(
@@ -95,9 +94,9 @@ def restore_channels(connection: sa.Connection, table_ids: Sequence[int], now: d
 def transfer_channels(
     connection: sa.Connection, table_id: int, new_table_id: int, now: dt.datetime
 ) -> None:
-    """Give a table's channels, with their tokens, to the one that takes its place.
+    """Move the channels of a table, with their tokens, to the table that replaces it.
 
-    Each is a sequencer ahead: whoever has it open must open it again.
+    Each gets the next sequencer, so clients that have it open must reopen it.
     """
     carried = [column.name for column in _CHANNELS.c if column.name not in _UNTRANSFERRED_COLUMNS]
     connection.execute(
@@ -118,28 +117,28 @@ def transfer_channels(
 def tombstone_channel(
     connection: sa.Connection, channel_id: int, now: dt.datetime, *, user: str | None
 ) -> None:
-    """Remove one channel, which `user` drops."""
+    """Remove a channel that `user` drops, and write its tombstone."""
     _remove_channels(connection, _CHANNELS.c.channel_id == channel_id, "dropped", now, user=user)
 
 
 def tombstone_expired_channels(
     connection: sa.Connection, channel_ids: Sequence[int], now: dt.datetime
 ) -> None:
-    """Remove channels that nobody has used for long."""
+    """Remove channels that were idle for too long, and write their tombstones."""
     _remove_channels(connection, _CHANNELS.c.channel_id.in_(channel_ids), "expired", now, user=None)
 
 
 def write_rename_tombstones(connection: sa.Connection, table_id: int, now: dt.datetime) -> None:
-    """Before a table gets another name: leave what its channels count to under the old one.
+    """Write tombstones under the old name of a table that is being renamed.
 
-    The channels stay who they are: a writer that has one open goes on under the new name.
+    The channels themselves stay: open channels continue under the new name.
     """
     _write_tombstones(connection, _CHANNELS.c.table_id == table_id, now)
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelTombstone:
-    """What remains of a removed channel: its last client sequencer, and when it went away."""
+    """The last client sequencer of a removed channel, and the time of its removal."""
 
     client_sequencer: int
     dropped_at: dt.datetime
@@ -148,10 +147,10 @@ class ChannelTombstone:
 def find_tombstones(
     connection: sa.Connection, table: TableName, channels: Collection[str]
 ) -> dict[str, ChannelTombstone]:
-    """Return the tombstones of these channels, by name, that there are under a table's name.
+    """Return the tombstones of channels by name, under the name of a table.
 
-    A channel that was opened before `dropped_at` has come by the name since, with its table: who
-    asks for it by the name may mean the one that went.
+    A channel that was opened before `dropped_at` got its name later, with its table. A request by name
+    may then mean the removed channel.
     """
     found = connection.execute(
         _SELECT_TOMBSTONES,
@@ -188,7 +187,7 @@ def _append_history(
     *,
     user: str | None,
 ) -> None:
-    """Write a line of history for each of these channels as it is now."""
+    """Append a history record for each of these channels."""
     carried = ["table_id", "client_sequencer", "row_sequencer", "offset_token", "client_prefix"]
     connection.execute(
         sa.insert(_CHANNEL_HISTORY).from_select(
@@ -207,7 +206,7 @@ def _append_history(
 def _write_tombstones(
     connection: sa.Connection, condition: sa.ColumnElement[bool], now: dt.datetime
 ) -> None:
-    """Write down what channels have counted to, under the names that their tables have now."""
+    """Write the sequencers of channels under the current names of their tables."""
     at = sa.literal(now, model.UtcTimestamp)
     named = (
         _CHANNELS.join(_TABLES, _CHANNELS.c.table_id == _TABLES.c.table_id)
@@ -232,7 +231,7 @@ def _write_tombstones(
         stones.on_conflict_do_update(
             index_elements=["database_name", "schema_name", "table_name", "channel"],
             set_={
-                # A table that came by its name later may have counted less far.
+                # A table that got its name later may have lower sequencers.
                 "client_sequencer": sa.case(
                     (left > _CHANNEL_TOMBSTONES.c.client_sequencer, left),
                     else_=_CHANNEL_TOMBSTONES.c.client_sequencer,

@@ -27,7 +27,7 @@ _LOAD_FUNCTIONS = model.load_functions
 
 @dataclass(frozen=True, slots=True)
 class LibraryRecord:
-    """One library: where its files came from; the first of them is the one that was named."""
+    """A library with the paths of its files; the first is the one that CREATE LIBRARY named."""
 
     name: str
     language: str
@@ -39,7 +39,7 @@ class LibraryRecord:
 
 @dataclass(frozen=True, slots=True)
 class LoadFunctionRecord:
-    """One filter, parser or source, by internal name: a factory class of a library."""
+    """A filter, parser or source: a factory class of a library."""
 
     kind: FunctionKind
     name: str
@@ -56,10 +56,10 @@ def create_library(
     *,
     replace: bool,
 ) -> None:
-    """Create a library of these files; a replaced one keeps the functions made of it.
+    """Create a library of these files. A replaced library keeps its functions.
 
     Raises:
-        AlreadyExists: There is one of this name, and it is not to be replaced.
+        AlreadyExists: If it exists and `replace` is false.
     """
     files = {name: base64.b85encode(data).decode() for name, data in contents.items()}
     values = asdict(record) | {"files": json.dumps(files)}
@@ -74,11 +74,11 @@ def create_library(
 
 
 def drop_library(connection: sa.Connection, name: str, *, cascade: bool) -> None:
-    """Drop a library, with `cascade` also what is made of it.
+    """Drop a library; `cascade` also drops its functions.
 
     Raises:
-        NotFound: There is none of this name.
-        UserError: Functions are made of it.
+        NotFound: If it does not exist.
+        UserError: If it has functions.
     """
     made = [each for each in list_load_functions(connection) if each.library == name]
     if made and not cascade:
@@ -98,8 +98,8 @@ def create_load_function(
     """Create a filter, parser or source of a library.
 
     Raises:
-        AlreadyExists: There is one of this kind and name, and it is not to be replaced.
-        NotFound: There is no such library.
+        AlreadyExists: If it exists and `replace` is false.
+        NotFound: If the library does not exist.
     """
     if record.library not in {each.name for each in list_libraries(connection)}:
         raise NotFound(kind="Library", name=to_display_name(record.library))
@@ -111,7 +111,11 @@ def create_load_function(
 
 
 def drop_load_function(connection: sa.Connection, kind: FunctionKind, name: str) -> None:
-    """Drop a filter, parser or source. NotFound: there is none of this kind and name."""
+    """Drop a filter, parser or source.
+
+    Raises:
+        NotFound: If it does not exist.
+    """
     gone = connection.execute(
         sa.delete(_LOAD_FUNCTIONS).where(
             _LOAD_FUNCTIONS.c.kind == kind, _LOAD_FUNCTIONS.c.name == name
@@ -122,7 +126,7 @@ def drop_load_function(connection: sa.Connection, kind: FunctionKind, name: str)
 
 
 def list_libraries(connection: sa.Connection) -> list[LibraryRecord]:
-    """Return all libraries by name."""
+    """Return all libraries, ordered by name."""
     rows = connection.execute(sa.select(_LIBRARIES).order_by(_LIBRARIES.c.name))
     return [make_record(LibraryRecord, row, files=tuple(json.loads(row.files))) for row in rows]
 
@@ -130,7 +134,7 @@ def list_libraries(connection: sa.Connection) -> list[LibraryRecord]:
 def list_load_functions(
     connection: sa.Connection, kind: FunctionKind | None = None
 ) -> list[LoadFunctionRecord]:
-    """Return all filters, parsers and sources, or those of one kind, by name."""
+    """Return all filters, parsers and sources, optionally of one kind, ordered by name."""
     query = sa.select(_LOAD_FUNCTIONS).order_by(_LOAD_FUNCTIONS.c.kind, _LOAD_FUNCTIONS.c.name)
     if kind is not None:
         query = query.where(_LOAD_FUNCTIONS.c.kind == kind)
@@ -140,10 +144,10 @@ def list_load_functions(
 def read_library_files(
     connection: sa.Connection, names: Sequence[str]
 ) -> dict[str, dict[str, bytes]]:
-    """Return the files of libraries by name, the one that was named first.
+    """Return the files of libraries by name, the main file first.
 
     Raises:
-        NotFound: One of them does not exist.
+        NotFound: If a library does not exist.
     """
     found = {}
     for name in dict.fromkeys(names):

@@ -37,7 +37,11 @@ _TABLES = model.tables
 
 
 def find_database(connection: sa.Connection, name: str) -> DatabaseRecord:
-    """Return the live database of this internal name. DatabaseNotFound: there is none."""
+    """Return the live database of this internal name.
+
+    Raises:
+        DatabaseNotFound: If it does not exist.
+    """
     row = connection.execute(_select_live_databases().where(_DATABASES.c.name == name)).first()
     if row is None:
         raise DatabaseNotFound(database=to_display_name(name))
@@ -45,10 +49,10 @@ def find_database(connection: sa.Connection, name: str) -> DatabaseRecord:
 
 
 def lock_database(connection: sa.Connection, name: str) -> int:
-    """Lock the live database of this internal name, and return its id.
+    """Lock the live database of this internal name, and return its ID.
 
     Raises:
-        DatabaseNotFound: There is none.
+        DatabaseNotFound: If it does not exist.
     """
     query = sa.select(_DATABASES.c.database_id).where(
         _DATABASES.c.name == name, _DATABASES.c.dropped_at.is_(None)
@@ -60,7 +64,7 @@ def lock_database(connection: sa.Connection, name: str) -> int:
 
 
 def lock_rows(connection: sa.Connection, table: sa.Table, ids: Collection[int]) -> None:
-    """Lock databases or schemas in id order."""
+    """Lock databases or schemas in the order of their IDs."""
     (key,) = table.primary_key
     connection.execute(sa.select(key).where(key.in_(ids)).order_by(key).with_for_update())
 
@@ -80,10 +84,10 @@ def create_database(
     replace: bool = False,
     if_not_exists: bool = False,
 ) -> DatabaseRecord:
-    """Create a database with a schema PUBLIC in it; `replace` drops one of that name first.
+    """Create a database with a schema PUBLIC; `replace` drops a database of that name first.
 
     Raises:
-        AlreadyExists: There is one, and neither `replace` nor `if_not_exists` was given.
+        AlreadyExists: If it exists, and neither `replace` nor `if_not_exists` is set.
     """
     existing = connection.execute(_select_live_databases().where(_DATABASES.c.name == name)).first()
     if existing is not None:
@@ -98,10 +102,10 @@ def create_database(
 
 
 def drop_database(connection: sa.Connection, name: str, now: dt.datetime) -> DatabaseRecord:
-    """Drop a database with all that is in it, which is kept as long as the database says.
+    """Drop a database with its contents, which are kept for the retention of the database.
 
     Raises:
-        DatabaseNotFound: There is none.
+        DatabaseNotFound: If it does not exist.
     """
     database = find_database(connection, name)
     lock_rows(connection, _DATABASES, [database.database_id])
@@ -122,7 +126,8 @@ def find_schema(connection: sa.Connection, database: str, name: str) -> SchemaRe
     """Return the live schema of these internal names.
 
     Raises:
-        DatabaseNotFound, SchemaNotFound: There is no such one.
+        DatabaseNotFound: If the database does not exist.
+        SchemaNotFound: If the schema does not exist.
     """
     _, schema_id = find_namespace_ids(connection, database, name)
     return _to_schema_record(
@@ -131,7 +136,7 @@ def find_schema(connection: sa.Connection, database: str, name: str) -> SchemaRe
 
 
 def list_schemas(connection: sa.Connection, database: str | None = None) -> list[SchemaRecord]:
-    """Return the live schemas, ordered by name, of one database when given."""
+    """Return the live schemas, ordered by name, optionally of one database."""
     query = _select_live_schemas()
     if database is not None:
         query = query.where(_DATABASES.c.name == database)
@@ -149,11 +154,11 @@ def create_schema(
     replace: bool = False,
     if_not_exists: bool = False,
 ) -> SchemaRecord:
-    """Create a schema; `replace` drops one of that name first.
+    """Create a schema; `replace` drops a schema of that name first.
 
     Raises:
-        AlreadyExists: There is one, and neither `replace` nor `if_not_exists` was given.
-        DatabaseNotFound: There is no such database.
+        AlreadyExists: If it exists, and neither `replace` nor `if_not_exists` is set.
+        DatabaseNotFound: If the database does not exist.
     """
     database_id = lock_database(connection, database)
     query = _select_live_schemas().where(
@@ -177,10 +182,11 @@ def create_schema(
 def drop_schema(
     connection: sa.Connection, database: str, name: str, now: dt.datetime
 ) -> SchemaRecord:
-    """Drop a schema with all that is in it, which is kept as long as the schema says.
+    """Drop a schema with its contents, which are kept for the retention of the schema.
 
     Raises:
-        DatabaseNotFound, SchemaNotFound: There is no such one.
+        DatabaseNotFound: If the database does not exist.
+        SchemaNotFound: If the schema does not exist.
     """
     schema = find_schema(connection, database, name)
     _drop_schema(connection, schema, now)
@@ -200,7 +206,7 @@ def _drop_schemas(
     kept_until: dt.datetime,
     is_standalone: bool = False,
 ) -> None:
-    # The lock keeps a table from being created in a schema that is going.
+    # The lock prevents the creation of a table in a schema that is being dropped.
     lock_rows(connection, _SCHEMAS, schema_ids)
     inside = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.schema_id.in_(schema_ids), _TABLES.c.dropped_at.is_(None)
@@ -215,7 +221,7 @@ def _drop_schemas(
 
 
 def list_restorable_databases(connection: sa.Connection, now: dt.datetime) -> list[DatabaseRecord]:
-    """Return the dropped databases that UNDROP can bring back, the last one dropped first."""
+    """Return the dropped databases that UNDROP can restore, the last dropped first."""
     query = sa.select(_DATABASES).where(
         _DATABASES.c.dropped_at.is_not(None), _DATABASES.c.kept_until > now
     )
@@ -224,7 +230,7 @@ def list_restorable_databases(connection: sa.Connection, now: dt.datetime) -> li
 
 
 def list_restorable_schemas(connection: sa.Connection, now: dt.datetime) -> list[SchemaRecord]:
-    """Return the dropped schemas that are still kept, the last one dropped first."""
+    """Return the dropped schemas that UNDROP can restore, the last dropped first."""
     query = _select_schemas().where(_SCHEMAS.c.dropped_at.is_not(None), _SCHEMAS.c.kept_until > now)
     ordered = query.order_by(_SCHEMAS.c.dropped_at.desc(), _SCHEMAS.c.schema_id.desc())
     return [_to_schema_record(row) for row in connection.execute(ordered)]
@@ -270,9 +276,9 @@ _TABLES_BY_KIND = {"DATABASE": _DATABASES, "SCHEMA": _SCHEMAS, "TABLE": _TABLES}
 def set_object_properties(
     connection: sa.Connection, kind: ObjectKind, object_id: int, values: Mapping[str, object]
 ) -> None:
-    """Set fields of a database, schema or table: `retention_days`, `comment` and so on.
+    """Set fields of a database, schema or table, such as `retention_days` and `comment`.
 
-    None for the retention leaves it to what the object is in.
+    A retention of None inherits the retention of the enclosing object.
     """
     table = _TABLES_BY_KIND[kind]
     (key,) = table.primary_key
@@ -281,7 +287,7 @@ def set_object_properties(
 
 
 def transfer_table_properties(connection: sa.Connection, table_id: int, new_table_id: int) -> None:
-    """Give a table's properties to the one that takes its place."""
+    """Copy the properties of a table to the table that replaces it."""
     names = ("retention_days", "comment", "schema_evolution", "error_table_id")
     query = sa.select(*(_TABLES.c[name] for name in names)).where(_TABLES.c.table_id == table_id)
     values = connection.execute(query).mappings().one()
@@ -293,11 +299,12 @@ def transfer_table_properties(connection: sa.Connection, table_id: int, new_tabl
 def lock_restorable_table(
     connection: sa.Connection, name: TableName, now: dt.datetime
 ) -> TableRecord:
-    """Return the table of this name that was dropped last, and lock its row.
+    """Return the last dropped table of this name, and lock its row.
 
     Raises:
-        DatabaseNotFound, SchemaNotFound: There is no such one.
-        NotRestorable: None was dropped, or its retention has passed.
+        DatabaseNotFound: If the database does not exist.
+        SchemaNotFound: If the schema does not exist.
+        NotRestorable: If no such table was dropped, or its retention has passed.
     """
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     found = connection.execute(
@@ -313,12 +320,12 @@ def lock_restorable_table(
 
 
 def undrop_table(connection: sa.Connection, table: TableRecord, now: dt.datetime) -> TableRecord:
-    """Bring a table back that `lock_restorable_table` has found: rows, grants, channels with tokens.
+    """Restore a table from `lock_restorable_table`: rows, grants, and channels with tokens.
 
-    Channels that were open must be opened again.
+    Channels that were open must be reopened.
 
     Raises:
-        AlreadyExists: There is a table of its name by now.
+        AlreadyExists: If another table has its name.
     """
     in_schema = _TABLES.c.schema_id == table.schema_id
     _require_free_name(connection, _TABLES, table.name.table, str(table.name), in_schema)
@@ -329,11 +336,11 @@ def undrop_table(connection: sa.Connection, table: TableRecord, now: dt.datetime
 def find_restorable_schema(
     connection: sa.Connection, database: str, name: str, now: dt.datetime
 ) -> int:
-    """Return the id of the schema of this name that was dropped last, and lock its database.
+    """Return the ID of the last dropped schema of this name, and lock its database.
 
     Raises:
-        DatabaseNotFound: There is no such database.
-        NotRestorable: None was dropped, or its retention has passed.
+        DatabaseNotFound: If the database does not exist.
+        NotRestorable: If no such schema was dropped, or its retention has passed.
     """
     database_id = lock_database(connection, database)
     found = connection.execute(
@@ -350,12 +357,12 @@ def find_restorable_schema(
 def undrop_schema(
     connection: sa.Connection, schema_id: int, database: str, name: str, now: dt.datetime
 ) -> SchemaRecord:
-    """Bring a schema back with the tables and functions that it took along.
+    """Restore a schema with the tables and functions that were dropped with it.
 
-    What was dropped by itself before stays dropped.
+    Objects that were dropped before stay dropped.
 
     Raises:
-        AlreadyExists: There is a schema of its name by now.
+        AlreadyExists: If another schema has its name.
     """
     database_id = sa.select(_SCHEMAS.c.database_id).where(_SCHEMAS.c.schema_id == schema_id)
     shown = f"{to_display_name(database)}.{to_display_name(name)}"
@@ -366,10 +373,10 @@ def undrop_schema(
 
 
 def find_restorable_database(connection: sa.Connection, name: str, now: dt.datetime) -> int:
-    """Return the id of the database of this name that was dropped last.
+    """Return the ID of the last dropped database of this name.
 
     Raises:
-        NotRestorable: None was dropped, or its retention has passed.
+        NotRestorable: If no such database was dropped, or its retention has passed.
     """
     found = connection.execute(
         _select_last_dropped(_DATABASES, now).where(_DATABASES.c.name == name)
@@ -384,10 +391,10 @@ def find_restorable_database(connection: sa.Connection, name: str, now: dt.datet
 def undrop_database(
     connection: sa.Connection, database_id: int, name: str, now: dt.datetime
 ) -> DatabaseRecord:
-    """Bring a database back with the schemas that it took along, and all that was in them.
+    """Restore a database with the schemas and objects that were dropped with it.
 
     Raises:
-        AlreadyExists: There is a database of its name by now.
+        AlreadyExists: If another database has its name.
     """
     _require_free_name(connection, _DATABASES, name, to_display_name(name))
     connection.execute(
@@ -400,9 +407,9 @@ def undrop_database(
 
 
 def mark_purged_if_expired(connection: sa.Connection, table_id: int, now: dt.datetime) -> bool:
-    """Give a dropped table up for clean-up if its retention has passed, and tell whether it is.
+    """Mark a dropped table as purged if its retention has passed; return True if it is purged.
 
-    From the end of this transaction on nothing brings it back.
+    After this transaction it cannot be restored.
     """
     locked = connection.execute(
         sa.select(_TABLES.c.dropped_at, _TABLES.c.kept_until, _TABLES.c.purged_at)
@@ -454,7 +461,7 @@ def _restore_tables(connection: sa.Connection, table_ids: Sequence[int], now: dt
 
 
 def _select_last_dropped(table: sa.Table, now: dt.datetime) -> sa.Select[int]:
-    """Return the query for the id of what was dropped last and is still kept."""
+    """Return the query for the ID of the last dropped object within its retention."""
     key = next(iter(table.primary_key.columns))
     return (
         sa.select(key)
@@ -475,7 +482,7 @@ def _list_schemas_dropped_with(connection: sa.Connection, database_id: int) -> l
 
 
 def _has_purged_tables(connection: sa.Connection, schema_ids: Sequence[int]) -> bool:
-    """Tell whether clean-up, by a clock that is ahead, has begun with tables in these schemas."""
+    """Return True if garbage collection with a clock ahead has begun to purge tables of these schemas."""
     query = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.schema_id.in_(schema_ids),
         _TABLES.c.dropped_with_parent.is_(True),

@@ -50,19 +50,23 @@ _DATABASES = model.databases
 
 
 def lock_table(connection: sa.Connection, table: TableRecord) -> TableRecord:
-    """Lock a table and return it as it is now. TableNotFound: it was dropped meanwhile."""
+    """Lock a table and return its current record.
+
+    Raises:
+        TableNotFound: If it was dropped meanwhile.
+    """
     if not lock_tables(connection, [table.table_id]):
         raise TableNotFound(table=table.name)
     return find_table_by_id(connection, table.table_id)
 
 
 def has_had_rows(table: TableRecord) -> bool:
-    """Tell whether rows were ever committed to a table, by channels or by loads."""
+    """Return True if rows were ever committed to a table, by channels or by loads."""
     return table.last_seq > 0 or table.pointer is not None
 
 
 def set_cluster_by(connection: sa.Connection, table: TableRecord, columns: Sequence[str]) -> None:
-    """Sort the native files that are written from now on by these columns, by internal names."""
+    """Sort new native files by these columns, given as internal names."""
     packed = msgspec.json.encode(list(columns)).decode()
     _update_table_row(connection, table, cluster_by=packed)
 
@@ -70,17 +74,17 @@ def set_cluster_by(connection: sa.Connection, table: TableRecord, columns: Seque
 def rename_table(
     connection: sa.Connection, table: TableRecord, name: TableName, now: dt.datetime
 ) -> TableRecord:
-    """Give a table another name, perhaps in another schema; rows, grants and channels stay.
+    """Rename a table, possibly into another schema. Rows, grants and channels stay.
 
-    A channel that is open stays so; one that is opened counts on above all that the name has seen.
+    Open channels stay open. A new channel continues above all sequencers that its name has had.
 
     Raises:
-        AlreadyExists: There is a table of that name.
-        DatabaseNotFound: The new name's database does not exist.
-        SchemaNotFound: The new name's schema does not exist.
-        TableNotFound: The table was dropped meanwhile.
+        AlreadyExists: If there is a table of that name.
+        DatabaseNotFound: If the database of the new name does not exist.
+        SchemaNotFound: If the schema of the new name does not exist.
+        TableNotFound: If the table was dropped meanwhile.
     """
-    # The schema before the table, as everywhere.
+    # Lock the schema before the table, as everywhere.
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     table = lock_table(connection, table)
     try:
@@ -101,10 +105,10 @@ def rename_schema(
     name: str,
     now: dt.datetime,
 ) -> None:
-    """Give a schema another name, perhaps in another database; all that is in it goes along.
+    """Rename a schema, possibly into another database, with its contents.
 
     Raises:
-        AlreadyExists: There is a schema of that name.
+        AlreadyExists: If there is a schema of that name.
     """
     lock_rows(connection, _DATABASES, [schema.database_id, database.database_id])
     if name in {each.name for each in list_schemas(connection, database.name)}:
@@ -121,10 +125,10 @@ def rename_schema(
 def rename_database(
     connection: sa.Connection, database: DatabaseRecord, name: str, now: dt.datetime
 ) -> None:
-    """Give a database another name; all that is in it goes along.
+    """Rename a database with its contents.
 
     Raises:
-        AlreadyExists: There is a database of that name.
+        AlreadyExists: If there is a database of that name.
     """
     lock_rows(connection, _DATABASES, [database.database_id])
     if name in {each.name for each in list_databases(connection)}:
@@ -141,7 +145,7 @@ def rename_database(
 def _write_schema_rename_tombstones(
     connection: sa.Connection, schema_ids: Sequence[int], now: dt.datetime
 ) -> None:
-    """Before schemas get to another place: leave what their tables' channels count to."""
+    """Keep the sequencers of channels under their former names, before schemas are renamed."""
     lock_rows(connection, _SCHEMAS, schema_ids)
     inside = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.schema_id.in_(schema_ids), _TABLES.c.dropped_at.is_(None)
@@ -156,18 +160,18 @@ def _update_table_row(connection: sa.Connection, table: TableRecord, **values: o
     )
 
 
-# Columns that follow their rows: what loads and clients add to a table without an ALTER.
+# Schema evolution: columns that loads and clients add without an ALTER.
 
-# As many as one COPY adds in Snowflake.
+# The limit of one COPY in Snowflake.
 MAX_NEW_COLUMNS = 100
 _EVOLVE_PRIVILEGE = "EVOLVE SCHEMA"
 
 
 @dataclass(frozen=True, slots=True)
 class EvolutionResult:
-    """A table as it is now, and what this call has changed: nothing, when others were faster.
+    """A table after schema evolution, and the changes of this call: none if another call was first.
 
-    `added_columns` and `relaxed_columns` (NOT NULL taken off) are internal names in the order of the table.
+    `added_columns` and `relaxed_columns` (NOT NULL dropped) are internal names in table order.
     """
 
     table: TableRecord
@@ -176,10 +180,10 @@ class EvolutionResult:
 
 
 def make_column(name: str, type_text: str) -> Column:
-    """Return a column to be added, by internal name and a type as DDL writes it.
+    """Return a new column of this internal name and SQL type.
 
     Raises:
-        StatementError: It is no type.
+        StatementError: If the type is invalid.
     """
     cursor = TokenCursor(type_text)
     found = parse_column_type(cursor)
@@ -196,20 +200,20 @@ def evolve_table(
     role: str,
     now: dt.datetime,
 ) -> EvolutionResult:
-    """Add columns and take NOT NULL off, as far as that is still to be done.
+    """Add columns and drop NOT NULL where that is still needed.
 
-    A column that is there by that name stays as it is, whatever its type: the caller looks at
-    `EvolutionResult.table` and fits its values to that. Columns come without ordinals; all of them may be
-    NULL. One version of the columns is written at most.
+    A column that exists stays unchanged, whatever its type: the caller adapts its values to
+    `EvolutionResult.table`. New columns have no ordinals and are nullable. At most one version of the
+    columns is written.
 
-    `new_columns` are what the rows have and the table may lack, `no_longer_required` internal names
-    of columns that the rows leave out or have NULL in. `role` is the owner, or has EVOLVE SCHEMA.
+    `new_columns` are columns of the rows that the table may lack; `no_longer_required` are internal
+    names of columns that are NULL or missing in rows. `role` must be the owner or have EVOLVE SCHEMA.
 
     Raises:
-        TableNotFound: There is no such table, or the role may not use it.
-        PrivilegeMissing: The role may not evolve it.
-        EvolutionRefused: The table is not set to evolve, or too many columns come at once.
-        NotFound: There is no column to take NOT NULL off.
+        TableNotFound: If the table does not exist or the role lacks privileges on it.
+        PrivilegeMissing: If the role must not evolve it.
+        EvolutionRefused: If the table is not set to evolve, or too many columns are new.
+        NotFound: If a column for NOT NULL does not exist.
     """
     table = find_table(connection, name)
     require_table_privilege(connection, role, table, "INSERT", "SELECT", _EVOLVE_PRIVILEGE)

@@ -28,7 +28,7 @@ _PREFIX_GRANTS = model.prefix_grants
 CREATE_BUCKET_PRIVILEGE = "CREATE BUCKET"
 PREFIX_PRIVILEGES = tuple(each for each in PRIVILEGES["BUCKET"] if each != "OWNERSHIP")
 
-# Every request of the S3 endpoint asks these: built once, a statement costs half as much.
+# Every request of the S3 endpoint runs these. A statement that is built once costs half as much.
 _SELECT_LIVE_BUCKETS = sa.select(*(each for each in _BUCKETS.c if each.name != "dropped_at")).where(
     _BUCKETS.c.dropped_at.is_(None)
 )
@@ -61,7 +61,7 @@ _RESERVED_NAME_SUFFIXES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3
 
 @dataclass(frozen=True, slots=True)
 class BucketRecord:
-    """A bucket; `backend` is the URL of a place elsewhere, None for objects of our own."""
+    """A bucket; `backend` is the URL of an existing location, None for objects stored here."""
 
     bucket_id: int
     name: str
@@ -73,7 +73,7 @@ class BucketRecord:
 
 @dataclass(frozen=True, slots=True)
 class PrefixGrant:
-    """One privilege of a role on the objects beneath a prefix."""
+    """A privilege of a role on objects with a key prefix."""
 
     role: str
     bucket_id: int
@@ -83,20 +83,20 @@ class PrefixGrant:
 
 @dataclass(frozen=True, slots=True)
 class BucketPrivileges:
-    """What somebody may do in one bucket: for each privilege the prefixes of keys; b"" is all."""
+    """Privileges in one bucket: for each privilege the key prefixes; b"" is all keys."""
 
     is_owner: bool
     prefixes_by_privilege: dict[str, tuple[bytes, ...]]
 
     def allows(self, privilege: str, key: bytes) -> bool:
-        """Tell whether this key (or all keys beneath this prefix) may be used so."""
+        """Return True if the privilege covers this key, or all keys with this prefix."""
         return self.is_owner or any(
             key.startswith(each) for each in self.prefixes_by_privilege.get(privilege, ())
         )
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all is allowed."""
+        """True if there is no privilege."""
         return not self.is_owner and not any(self.prefixes_by_privilege.values())
 
 
@@ -108,11 +108,11 @@ def create_bucket(
     now: dt.datetime,
     backend: str | None = None,
 ) -> BucketRecord:
-    """Create a bucket that belongs to role `owner`.
+    """Create a bucket owned by role `owner`.
 
     Raises:
-        AlreadyExists: There is a bucket of that name, whoever owns it.
-        BucketNameInvalid: S3 knows no such names.
+        AlreadyExists: If there is a bucket of that name, whichever role owns it.
+        BucketNameInvalid: If S3 does not permit the name.
     """
     if (
         not 3 <= len(name) <= 63
@@ -134,7 +134,11 @@ def create_bucket(
 
 
 def find_bucket(connection: sa.Connection, name: str) -> BucketRecord:
-    """Return a bucket. NotFound: there is none of that name."""
+    """Return a bucket.
+
+    Raises:
+        NotFound: If it does not exist.
+    """
     row = connection.execute(_SELECT_BUCKET_BY_NAME, {"name": name}).first()
     if row is None:
         raise NotFound(kind="Bucket", name=name)
@@ -148,10 +152,10 @@ def list_buckets(connection: sa.Connection) -> list[BucketRecord]:
 
 
 def drop_bucket(connection: sa.Connection, bucket: BucketRecord, now: dt.datetime) -> None:
-    """Drop a bucket with the grants on it; the name is free again.
+    """Drop a bucket with its grants.
 
     Raises:
-        NotEmpty: There are objects, or uploads that are not completed.
+        NotEmpty: If it has objects or open uploads.
     """
     lock_bucket(connection, bucket.bucket_id, exclusive=True)
     for table, hindrance in _NOT_EMPTY_MESSAGES.items():
@@ -170,10 +174,10 @@ def drop_bucket(connection: sa.Connection, bucket: BucketRecord, now: dt.datetim
 
 
 def lock_bucket(connection: sa.Connection, bucket_id: int, *, exclusive: bool = False) -> None:
-    """Keep a bucket from being dropped until this transaction ends.
+    """Prevent the drop of a bucket until this transaction ends.
 
     Raises:
-        NotFound: It has been dropped.
+        NotFound: If it was dropped.
     """
     query = (
         sa.select(_BUCKETS.c.name)
@@ -187,12 +191,12 @@ def lock_bucket(connection: sa.Connection, bucket_id: int, *, exclusive: bool = 
 def set_select_dialect(
     connection: sa.Connection, bucket: BucketRecord, dialect: str | None
 ) -> None:
-    """Set the dialect of S3 Select requests that name none; None is the service's."""
+    """Set the dialect of S3 Select requests without one. None: the dialect of the service."""
     _update_bucket(connection, bucket, select_dialect=dialect)
 
 
 def set_backend(connection: sa.Connection, bucket: BucketRecord, backend: str) -> None:
-    """Let a bucket stand in front of another place than before."""
+    """Set the location that a bucket serves."""
     _update_bucket(connection, bucket, backend=backend)
 
 
@@ -205,7 +209,7 @@ def _update_bucket(connection: sa.Connection, bucket: BucketRecord, **values: ob
 def bucket_privileges(
     connection: sa.Connection, roles: Collection[str], bucket: BucketRecord
 ) -> BucketPrivileges:
-    """Return what the holder of these roles may do in a bucket."""
+    """Return the privileges of these roles in a bucket."""
     if ACCOUNTADMIN in roles or bucket.owner in roles:
         return BucketPrivileges(is_owner=True, prefixes_by_privilege={})
     prefixes: dict[str, tuple[bytes, ...]] = {}
@@ -218,10 +222,10 @@ def bucket_privileges(
 def grant_or_revoke_on_prefix(
     connection: sa.Connection, grant: PrefixGrant, *, revoke: bool = False
 ) -> None:
-    """Grant a privilege on the objects beneath a prefix, or take it from exactly this prefix.
+    """Grant a privilege on objects with a prefix, or revoke it from exactly this prefix.
 
     Raises:
-        NotFound: There is no such role, or no such privilege on prefixes.
+        NotFound: If the role or the privilege does not exist.
     """
     require_role(connection, grant.role)
     if grant.privilege not in PREFIX_PRIVILEGES:

@@ -24,7 +24,7 @@ from snowmelt.errors import ObjectChanged, ObjectMissing, UploadNotFound
 _OBJECTS = model.objects
 _DROPPED_FILES = model.dropped_files
 _UPLOAD_PARTS = model.upload_parts
-# Built once: every request asks the second.
+# Built once: every request runs the second.
 _SELECT_OBJECTS = sa.select(*(each for each in _OBJECTS.c if each.name != "bucket_id"))
 _SELECT_OBJECT = _SELECT_OBJECTS.where(
     _OBJECTS.c.bucket_id == sa.bindparam("bucket_id"), _OBJECTS.c.key == sa.bindparam("key")
@@ -34,7 +34,7 @@ _SELECT_OBJECT_FOR_UPDATE = _SELECT_OBJECT.with_for_update()
 
 @dataclass(frozen=True, slots=True)
 class ObjectRecord:
-    """One object; `headers` are those that a GET repeats, `checksum` is opaque here."""
+    """An object. `headers` are those that a GET repeats; `checksum` is opaque."""
 
     key: bytes
     size: int
@@ -47,9 +47,9 @@ class ObjectRecord:
 
 @dataclass(frozen=True, slots=True)
 class WritePrecondition:
-    """What must be true of the object that is there now, for a write to be carried out.
+    """Conditions on the current object for a write.
 
-    `modified_at` is compared to the second, as HTTP dates have it.
+    `modified_at` is compared to the second, as in HTTP dates.
     """
 
     must_not_exist: bool = False
@@ -60,11 +60,11 @@ class WritePrecondition:
 
     @property
     def requires_object(self) -> bool:
-        """Whether it cannot hold where there is no object."""
+        """True if the condition fails without an object."""
         return self.must_exist or self.etag is not None
 
     def is_met_by(self, record: ObjectRecord) -> bool:
-        """Return True if it holds for an object that is there."""
+        """Return True if the condition holds for this object."""
         return (
             not self.must_not_exist
             and self.etag in {None, record.etag}
@@ -77,7 +77,7 @@ NO_PRECONDITION = WritePrecondition()
 
 
 def find_object(connection: sa.Connection, bucket_id: int, key: bytes) -> ObjectRecord | None:
-    """Return an object, None when there is none."""
+    """Return an object, None if there is none."""
     row = connection.execute(_SELECT_OBJECT, {"bucket_id": bucket_id, "key": key}).first()
     return None if row is None else _to_object_record(row)
 
@@ -89,12 +89,12 @@ def put_object(
     *,
     precondition: WritePrecondition = NO_PRECONDITION,
 ) -> None:
-    """Write an object's row, whose file is there and durable; `modified_at` dates the change.
+    """Write the row of an object whose file is durable; `modified_at` dates the change.
 
     Raises:
-        NotFound: The bucket has been dropped.
-        ObjectChanged: The condition does not hold.
-        ObjectMissing: The condition names an ETag, and there is no object.
+        NotFound: If the bucket was dropped.
+        ObjectChanged: If the condition does not hold.
+        ObjectMissing: If the condition names an ETag and there is no object.
     """
     lock_bucket(connection, bucket_id)
     values = _to_values(record, bucket_id=bucket_id)
@@ -126,11 +126,11 @@ def delete_object(
     now: dt.datetime,
     precondition: WritePrecondition = NO_PRECONDITION,
 ) -> str | None:
-    """Delete an object's row; return its file, None when there was no such object.
+    """Delete the row of an object; return its file, None if there was no object.
 
     Raises:
-        ObjectChanged: The condition does not hold.
-        ObjectMissing: The condition asks for an object, and there is none.
+        ObjectChanged: If the condition does not hold.
+        ObjectMissing: If the condition requires an object and there is none.
     """
     older = _lock_object(connection, bucket_id, key, precondition)
     if older is None:
@@ -153,9 +153,9 @@ def list_objects(
     end_key: bytes | None,
     limit: int,
 ) -> list[ObjectRecord]:
-    """Return up to `limit` objects in the order of their keys' bytes, from `start_key` on.
+    """Return up to `limit` objects from `start_key` on, in the byte order of their keys.
 
-    `inclusive` counts `start_key` itself; `end_key` no longer counts, and is None for the end.
+    `inclusive` includes `start_key`; `end_key` is exclusive, None for no end.
     """
     query = _SELECT_OBJECTS.where(
         _OBJECTS.c.bucket_id == bucket_id,
@@ -170,7 +170,7 @@ def list_objects(
 
 
 def mark_files_dropped(connection: sa.Connection, files: Collection[str], now: dt.datetime) -> None:
-    """Note that nothing needs these files any more."""
+    """Record that these files are not referenced."""
     if files:
         connection.execute(
             make_insert(connection, _DROPPED_FILES).on_conflict_do_nothing(),
@@ -179,19 +179,19 @@ def mark_files_dropped(connection: sa.Connection, files: Collection[str], now: d
 
 
 def list_dropped_files(connection: sa.Connection, limit: int) -> list[str]:
-    """Return files that nothing needs any more and that may still exist."""
+    """Return unreferenced files that may still exist."""
     query = sa.select(_DROPPED_FILES.c.file).order_by(_DROPPED_FILES.c.dropped_at).limit(limit)
     return list(connection.execute(query).scalars())
 
 
 def delete_file_records(connection: sa.Connection, files: Sequence[str]) -> None:
-    """Note that these dropped files are gone."""
+    """Record that these unreferenced files are deleted."""
     listed = in_array(_DROPPED_FILES.c.file, encode_array(files))
     connection.execute(sa.delete(_DROPPED_FILES).where(listed))
 
 
 def find_unreferenced_files(connection: sa.Connection, files: Sequence[str]) -> list[str]:
-    """Return those of these files that no object, part or list of dropped files names."""
+    """Return those files that no object, part or list of dropped files names."""
     unknown = set(files)
     for table in (_OBJECTS, _UPLOAD_PARTS, _DROPPED_FILES):
         query = sa.select(table.c.file).where(in_array(table.c.file, encode_array(files)))
@@ -200,7 +200,7 @@ def find_unreferenced_files(connection: sa.Connection, files: Sequence[str]) -> 
 
 
 def decode_key(key: bytes) -> str:
-    """Return a key as text; keys are UTF-8 always."""
+    """Return a key, which is always UTF-8, as text."""
     return key.decode("utf-8", "replace")
 
 
@@ -232,7 +232,7 @@ _UPLOADS = model.uploads
 
 @dataclass(frozen=True, slots=True)
 class UploadRecord:
-    """An upload that was neither completed nor aborted; `checksum` is opaque here."""
+    """An upload that was neither completed nor aborted; `checksum` is opaque."""
 
     upload_id: str
     bucket_id: int
@@ -256,12 +256,16 @@ class PartRecord:
 
 
 def new_upload_id(now: dt.datetime) -> str:
-    """Return an id that was never given; those of one key sort by age, as listings show them."""
+    """Return an unused ID; the IDs of one key sort by age, as in listings."""
     return f"{int(now.timestamp() * 1e6):014x}{secrets.token_hex(16)}"
 
 
 def create_upload(connection: sa.Connection, upload: UploadRecord) -> None:
-    """Begin an upload in parts. NotFound: the bucket has been dropped."""
+    """Begin a multipart upload.
+
+    Raises:
+        NotFound: If the bucket was dropped.
+    """
     lock_bucket(connection, upload.bucket_id)
     connection.execute(sa.insert(_UPLOADS).values(_to_values(upload)))
 
@@ -269,10 +273,10 @@ def create_upload(connection: sa.Connection, upload: UploadRecord) -> None:
 def find_upload(
     connection: sa.Connection, bucket_id: int, key: bytes, upload_id: str, *, lock: bool = False
 ) -> UploadRecord:
-    """Return an upload; with `lock` nobody else ends it until this transaction does.
+    """Return an upload; with `lock` it cannot end before this transaction does.
 
     Raises:
-        UploadNotFound: There is none of that id for this key.
+        UploadNotFound: If there is no such upload for this key.
     """
     query = sa.select(_UPLOADS).where(
         _UPLOADS.c.upload_id == upload_id, _UPLOADS.c.bucket_id == bucket_id, _UPLOADS.c.key == key
@@ -284,10 +288,10 @@ def find_upload(
 
 
 def put_part(connection: sa.Connection, upload: UploadRecord, part: PartRecord) -> None:
-    """Write one part's row, replacing an older one; its file is there and durable.
+    """Write the row of a part, replacing an older one; its file is durable.
 
     Raises:
-        UploadNotFound: The upload has ended meanwhile.
+        UploadNotFound: If the upload has ended meanwhile.
     """
     find_upload(connection, upload.bucket_id, upload.key, upload.upload_id, lock=True)
     mine = sa.and_(
@@ -300,7 +304,7 @@ def put_part(connection: sa.Connection, upload: UploadRecord, part: PartRecord) 
 
 
 def list_parts(connection: sa.Connection, upload: UploadRecord) -> list[PartRecord]:
-    """Return the parts that have arrived, by number."""
+    """Return the uploaded parts by number."""
     query = (
         sa.select(_UPLOAD_PARTS)
         .where(_UPLOAD_PARTS.c.upload_id == upload.upload_id)
@@ -310,10 +314,10 @@ def list_parts(connection: sa.Connection, upload: UploadRecord) -> list[PartReco
 
 
 def delete_upload(connection: sa.Connection, upload: UploadRecord, now: dt.datetime) -> list[str]:
-    """Forget an upload and its parts; return their files, which are noted as dropped.
+    """Delete an upload and its parts; return their files, which are recorded as dropped.
 
     Raises:
-        UploadNotFound: It has ended already.
+        UploadNotFound: If it has ended.
     """
     find_upload(connection, upload.bucket_id, upload.key, upload.upload_id, lock=True)
     files = [part.file for part in list_parts(connection, upload)]
@@ -333,9 +337,9 @@ def list_uploads(
     after: tuple[bytes, str | None],
     limit: int,
 ) -> list[UploadRecord]:
-    """Return uploads under way by key and age; `after` is a key, and an upload id of that key.
+    """Return open uploads by key and age; `after` is a key, and an upload ID of that key.
 
-    Without an upload id all uploads of the key itself are left out.
+    Without an upload ID, all uploads of that key are left out.
     """
     key, upload_id = after
     later = _UPLOADS.c.key > key
@@ -351,7 +355,7 @@ def list_uploads(
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """Return the least key after every key that begins with `prefix`, None when there is none."""
+    """Return the least key after all keys that begin with `prefix`, None if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 

@@ -50,7 +50,7 @@ _EFFECTIVE_RETENTION_DAYS = sa.func.coalesce(
 
 
 def join_namespaces(objects: sa.FromClause) -> sa.Join:
-    """Join what lies in schemas with these and their databases."""
+    """Join objects of schemas with their schemas and databases."""
     return objects.join(_SCHEMAS, objects.c.schema_id == _SCHEMAS.c.schema_id).join(
         _DATABASES, _SCHEMAS.c.database_id == _DATABASES.c.database_id
     )
@@ -59,9 +59,9 @@ def join_namespaces(objects: sa.FromClause) -> sa.Join:
 def select_in_schemas(
     objects: sa.Table, database: str | None, schema: str | None, name: str | None
 ) -> sa.Select[Any]:
-    """Return the query for live objects by name, of one database, schema or name when given.
+    """Return the query for live objects by name, optionally of one database, schema or name.
 
-    Rows have `database`, `schema` and `database_id` besides the columns of the objects' own table.
+    Rows have `database`, `schema` and `database_id` besides the columns of the object's table.
     """
     wanted = ((_DATABASES.c.name, database), (_SCHEMAS.c.name, schema), (objects.c.name, name))
     return (
@@ -84,7 +84,9 @@ def find_table(connection: sa.Connection, name: TableName) -> TableRecord:
     """Return the live table of this name.
 
     Raises:
-        DatabaseNotFound, SchemaNotFound, TableNotFound: There is no such one.
+        DatabaseNotFound: If the database does not exist.
+        SchemaNotFound: If the schema does not exist.
+        TableNotFound: If the table does not exist.
     """
     row = connection.execute(
         _select_tables().where(
@@ -101,10 +103,10 @@ def find_table(connection: sa.Connection, name: TableName) -> TableRecord:
 
 
 def find_table_by_id(connection: sa.Connection, table_id: int) -> TableRecord:
-    """Return the table of this id, also when it is dropped.
+    """Return the table with this ID, also if it is dropped.
 
     Raises:
-        TableNotFound: Never existed, or its last traces are gone.
+        TableNotFound: If it never existed or was deleted.
     """
     row = connection.execute(_select_tables().where(_TABLES.c.table_id == table_id)).first()
     if row is None:
@@ -115,9 +117,9 @@ def find_table_by_id(connection: sa.Connection, table_id: int) -> TableRecord:
 def find_current_name(
     connection: sa.Connection, name: TableName, key_id: int | None, user: str
 ) -> TableName:
-    """Return what the live table is called for which `user` was given a key; else `name`.
+    """Return the current name of the live table for which `user` has a key; else `name`.
 
-    Who has opened a channel has such a key, and keeps the table whatever it is called later.
+    A user who has opened a channel has such a key, and keeps the table if it is renamed.
     """
     if key_id is None:
         return name
@@ -141,7 +143,7 @@ def find_current_name(
 def list_tables(
     connection: sa.Connection, database: str | None = None, schema: str | None = None
 ) -> list[TableRecord]:
-    """Return the live tables, ordered by name, of one database or schema when given."""
+    """Return the live tables, ordered by name, optionally of one database or schema."""
     query = _select_tables().where(_TABLES.c.dropped_at.is_(None))
     if database is not None:
         query = query.where(_DATABASES.c.name == database)
@@ -152,7 +154,7 @@ def list_tables(
 
 
 def list_restorable_tables(connection: sa.Connection, now: dt.datetime) -> list[TableRecord]:
-    """Return the dropped tables that UNDROP can bring back, the last one dropped first."""
+    """Return the dropped tables that UNDROP can restore, the last dropped first."""
     query = _select_tables().where(
         _TABLES.c.dropped_at.is_not(None), _TABLES.c.kept_until > now, _TABLES.c.purged_at.is_(None)
     )
@@ -161,7 +163,7 @@ def list_restorable_tables(connection: sa.Connection, now: dt.datetime) -> list[
 
 
 def list_dropped_tables(connection: sa.Connection) -> list[TableRecord]:
-    """Return the tables that are dropped but not yet forgotten, the longest gone first."""
+    """Return the dropped tables that are not deleted yet, the first dropped first."""
     query = _select_tables().where(_TABLES.c.dropped_at.is_not(None))
     ordered = query.order_by(_TABLES.c.dropped_at, _TABLES.c.table_id)
     return [_to_table_record(row) for row in connection.execute(ordered)]
@@ -178,16 +180,17 @@ def create_table(
     replace: bool = False,
     if_not_exists: bool = False,
 ) -> TableRecord:
-    """Create a table; its columns' ordinals must be unique and at least 1.
+    """Create a table. The ordinals of its columns must be unique and at least 1.
 
-    `cluster_by` are internal names of columns that native files are sorted by. `replace` drops a
-    table of that name first, `if_not_exists` returns it as it is.
+    `cluster_by` are internal names of columns that native files are sorted by. `replace` drops a table
+    of that name first, `if_not_exists` returns it unchanged.
 
     Raises:
-        AlreadyExists: A table of that name exists, or a column is named twice.
-        Unsupported: A column has the name of a companion of another one.
-        DatabaseNotFound, SchemaNotFound: There is no such one.
-        NotFound: A column of `cluster_by` does not exist.
+        AlreadyExists: If the table exists, or two columns have the same name.
+        Unsupported: If a column has the name of a companion of another column.
+        DatabaseNotFound: If the database does not exist.
+        SchemaNotFound: If the schema does not exist.
+        NotFound: If a column of `cluster_by` does not exist.
     """
     _check_columns(columns, cluster_by)
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
@@ -232,13 +235,15 @@ def create_table(
 
 
 def drop_table(connection: sa.Connection, name: TableName, now: dt.datetime) -> TableRecord:
-    """Drop a table: its name is free, its channels are invalid, its chunks do not show.
+    """Drop a table. Its name becomes free, its channels invalid, its chunks invisible.
 
-    Rows, chunks and keys stay until the retention has passed and clean-up has removed what they
-    point to; until then `retention.undrop_table` brings it back.
+    Rows, chunks and keys stay until the retention has passed and garbage collection has deleted their
+    files. Until then `undrop_table` restores it.
 
     Raises:
-        DatabaseNotFound, SchemaNotFound, TableNotFound: There is no such one.
+        DatabaseNotFound: If the database does not exist.
+        SchemaNotFound: If the schema does not exist.
+        TableNotFound: If the table does not exist.
     """
     table = find_table(connection, name)
     if not drop_tables(connection, [table.table_id], now):
@@ -253,10 +258,10 @@ def drop_tables(
     *,
     kept_until: dt.datetime | None = None,
 ) -> int:
-    """Drop tables by id and return how many were still live.
+    """Drop tables by ID and return how many were live.
 
-    With `kept_until` they go with their schema or database: whatever they say themselves, they
-    are kept as long as that, and come back with it.
+    With `kept_until` they are dropped with their schema or database: they are kept until that time,
+    whatever their own retention, and are restored with it.
     """
     live = lock_tables(connection, table_ids)
     if not live:
@@ -283,7 +288,7 @@ def drop_tables(
 
 
 def delete_table_record(connection: sa.Connection, table_id: int) -> None:
-    """Remove the last rows of a dropped table; its files and blobs must be gone already."""
+    """Delete the last rows of a dropped table. Its files and blobs must be deleted already."""
     ids = sa.select(model.channels.c.channel_id).where(model.channels.c.table_id == table_id)
     rows = model.row_channels
     connection.execute(sa.delete(rows).where(rows.c.channel_id.in_(ids)))
@@ -311,9 +316,9 @@ _LOCK_TABLES = (
 
 
 def lock_tables(connection: sa.Connection, table_ids: Collection[int]) -> list[int]:
-    """Lock the rows of tables in id order and return the ids of those that are live.
+    """Lock the rows of tables in the order of their IDs, and return the IDs of live tables.
 
-    Always in this order, so that two transactions never wait for each other.
+    The order prevents deadlocks.
     """
     return list(connection.execute(_LOCK_TABLES, {"table_ids": sorted(table_ids)}).scalars())
 
@@ -332,12 +337,12 @@ def list_table_schema_versions(connection: sa.Connection, table_id: int) -> dict
 def add_schema_version(
     connection: sa.Connection, table: TableRecord, columns: Sequence[Column], *, now: dt.datetime
 ) -> TableSchema:
-    """Give a table its next version of columns; ordinals of dropped columns stay unused.
+    """Add a version of a table's columns. Ordinals of dropped columns stay unused.
 
     Raises:
-        TableNotFound: The table was dropped meanwhile.
-        AlreadyExists: A column is named twice.
-        Unsupported: A column has the name of a companion of another one.
+        TableNotFound: If the table was dropped meanwhile.
+        AlreadyExists: If two columns have the same name.
+        Unsupported: If a column has the name of a companion of another column.
     """
     _check_columns(columns, ())
     if not lock_tables(connection, [table.table_id]):
@@ -368,10 +373,10 @@ def swap_metadata_pointer(
     expected: MetadataPointer,
     new: MetadataPointer,
 ) -> None:
-    """Swap the native table's pointer, as the one step that makes a native commit visible.
+    """Swap the pointer of the native table: the one step that makes a native commit visible.
 
     Raises:
-        CommitLost: The table is dropped, or its pointer or sequence is not as expected.
+        CommitLost: If the table was dropped, or its pointer or sequence differs from `expected`.
     """
     swapped = connection.execute(
         sa.update(_TABLES)
@@ -392,10 +397,11 @@ def swap_metadata_pointer(
 def find_namespace_ids(
     connection: sa.Connection, database: str, schema: str, *, lock: bool = False
 ) -> tuple[int, int]:
-    """Return the ids of a live database and schema; `lock` keeps them from being dropped.
+    """Return the IDs of a live database and schema; `lock` prevents their drop.
 
     Raises:
-        DatabaseNotFound, SchemaNotFound: There is no such one.
+        DatabaseNotFound: If the database does not exist.
+        SchemaNotFound: If the schema does not exist.
     """
     query = sa.select(_DATABASES.c.database_id).where(
         _DATABASES.c.name == database, _DATABASES.c.dropped_at.is_(None)
@@ -463,7 +469,7 @@ def _to_table_record(row: sa.Row[Any]) -> TableRecord:
 
 
 def find_error_table(connection: sa.Connection, table: TableRecord) -> TableRecord | None:
-    """Return the table that takes what this one refuses; None when there is none any more."""
+    """Return the error table of a table; None if there is none."""
     if table.error_table_id is None:
         return None
     try:
@@ -474,7 +480,7 @@ def find_error_table(connection: sa.Connection, table: TableRecord) -> TableReco
 
 
 def can_write_error_rows(connection: sa.Connection, role: str, error_table_id: int) -> bool:
-    """Tell whether a role may insert into a table whose refused rows go to this one."""
+    """Return True if a role may insert into a table with this error table."""
     feeding = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.error_table_id == error_table_id, _TABLES.c.dropped_at.is_(None)
     )
@@ -483,7 +489,7 @@ def can_write_error_rows(connection: sa.Connection, role: str, error_table_id: i
 
 
 def redirect_error_rows(connection: sa.Connection, table_id: int, new_table_id: int) -> None:
-    """Let refused rows go into the table that takes an error table's place."""
+    """Redirect rejected rows to the table that replaces an error table."""
     connection.execute(
         sa.update(_TABLES)
         .where(_TABLES.c.error_table_id == table_id)
@@ -493,7 +499,7 @@ def redirect_error_rows(connection: sa.Connection, table_id: int, new_table_id: 
 
 # Pipes: named entry points of a table, each with the COPY statement that transforms its rows.
 
-# Behind a table's name: the pipe that each table has by itself.
+# Suffix of the default pipe of each table.
 DEFAULT_PIPE_SUFFIX = "-STREAMING"
 _PIPES = model.pipes
 
@@ -516,13 +522,13 @@ class PipeRecord:
 
 
 def resolve_pipe_table(pipe_copy: PipeCopy, pipe_name: TableName) -> TableName:
-    """Return the table that a pipe copies into; a short name is one beside the pipe."""
+    """Return the table of a pipe's COPY; a short name is in the schema of the pipe."""
     parts = pipe_copy.table.parts
     return TableName(*(pipe_name.database, pipe_name.schema)[: 3 - len(parts)], *parts)
 
 
 def find_pipe(connection: sa.Connection, name: TableName) -> PipeRecord | None:
-    """Return the live pipe of this name, None when there is none."""
+    """Return the live pipe of this name, None if there is none."""
     found = list_pipes(connection, name.database, name.schema, name.table)
     return found[0] if found else None
 
@@ -530,7 +536,7 @@ def find_pipe(connection: sa.Connection, name: TableName) -> PipeRecord | None:
 def list_pipes(
     connection: sa.Connection, database: str | None, schema: str | None, name: str | None = None
 ) -> list[PipeRecord]:
-    """Return the live pipes, ordered by name, of one database, schema and name when given."""
+    """Return the live pipes, ordered by name, optionally of one database, schema and name."""
     query = select_in_schemas(_PIPES, database, schema, name)
     return [make_record(PipeRecord, row) for row in connection.execute(query)]
 
@@ -545,7 +551,11 @@ def create_pipe(
     comment: str | None,
     now: dt.datetime,
 ) -> None:
-    """Create a pipe. AlreadyExists: there is one of that name."""
+    """Create a pipe.
+
+    Raises:
+        AlreadyExists: If there is a pipe of this name.
+    """
     if find_pipe(connection, name) is not None:
         raise AlreadyExists(kind="Pipe", name=name)
     connection.execute(
@@ -561,10 +571,10 @@ def create_pipe(
 
 
 def drop_pipe(connection: sa.Connection, name: TableName, now: dt.datetime) -> None:
-    """Drop a pipe; rows that came through it stay, and so do the table's channels.
+    """Drop a pipe. Its rows and the channels of the table stay.
 
     Raises:
-        PipeNotFound: There is none of that name.
+        PipeNotFound: If there is no pipe of this name.
     """
     found = find_pipe(connection, name)
     if found is None:
