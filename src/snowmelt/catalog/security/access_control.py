@@ -78,7 +78,7 @@ class UserRecord:
 
 @dataclass(frozen=True, slots=True)
 class GrantRecord:
-    """One privilege of a role on an object; ownership is among them."""
+    """A privilege of a role on an object, including ownership."""
 
     role: str
     privilege: str
@@ -94,12 +94,12 @@ def create_user(
     default_role: str | None = None,
     now: dt.datetime,
 ) -> UserRecord:
-    """Create a user; `public_key` is RSA, as PEM or as base64 of DER.
+    """Create a user; `public_key` is RSA, as PEM or base64 of DER.
 
     Raises:
-        AlreadyExists: There is a user of that name.
-        InvalidPublicKey: The key cannot be read, is not RSA or too short.
-        NotFound: The default role does not exist.
+        AlreadyExists: If the user exists.
+        InvalidPublicKey: If the key is unreadable, not RSA or too short.
+        NotFound: If the default role does not exist.
     """
     if connection.execute(sa.select(_USERS.c.user_id).where(_USERS.c.name == name)).first():
         raise AlreadyExists(kind="User", name=to_display_name(name))
@@ -116,11 +116,11 @@ def create_user(
 def set_public_key(
     connection: sa.Connection, user: str, public_key: str | None, *, slot: Literal[1, 2] = 1
 ) -> None:
-    """Set one of a user's two public keys, or remove it with None.
+    """Set one of a user's two public keys; None removes it.
 
     Raises:
-        InvalidPublicKey: The key cannot be read, is not RSA or too short.
-        NotFound: There is no such user.
+        InvalidPublicKey: If the key is unreadable, not RSA or too short.
+        NotFound: If the user does not exist.
     """
     user_id = find_user(connection, user).user_id
     connection.execute(
@@ -142,7 +142,11 @@ def set_public_key(
 
 
 def set_default_role(connection: sa.Connection, user: str, role: str | None) -> None:
-    """Set the role of requests that name none. NotFound: there is no such user or role."""
+    """Set the role of requests without one.
+
+    Raises:
+        NotFound: If the user or the role does not exist.
+    """
     user_id = find_user(connection, user).user_id
     if role is not None:
         require_role(connection, role)
@@ -152,7 +156,11 @@ def set_default_role(connection: sa.Connection, user: str, role: str | None) -> 
 
 
 def find_user(connection: sa.Connection, name: str) -> UserRecord:
-    """Return a user by internal name. NotFound: there is no such user."""
+    """Return a user by internal name.
+
+    Raises:
+        NotFound: If the user does not exist.
+    """
     found = _fetch_users(connection, _USERS.c.name == name)
     if not found:
         raise NotFound(kind="User", name=to_display_name(name))
@@ -165,10 +173,10 @@ def list_users(connection: sa.Connection) -> list[UserRecord]:
 
 
 def drop_user(connection: sa.Connection, name: str) -> None:
-    """Remove a user with all keys and granted roles; what the user wrote stays.
+    """Drop a user with all keys and role grants. Committed rows stay.
 
     Raises:
-        NotFound: There is no such user.
+        NotFound: If the user does not exist.
     """
     user_id = find_user(connection, name).user_id
     for table in (_PUBLIC_KEYS, model.access_keys, _ROLE_MEMBERS, _USERS):
@@ -176,17 +184,21 @@ def drop_user(connection: sa.Connection, name: str) -> None:
 
 
 def create_role(connection: sa.Connection, name: str, *, now: dt.datetime) -> None:
-    """Create a role without privileges. AlreadyExists: there is a role of that name."""
+    """Create a role without privileges.
+
+    Raises:
+        AlreadyExists: If the role exists.
+    """
     if name in list_roles(connection):
         raise AlreadyExists(kind="Role", name=to_display_name(name))
     connection.execute(sa.insert(_ROLES).values(name=name, created_at=now))
 
 
 def drop_role(connection: sa.Connection, name: str) -> None:
-    """Remove a role with its grants; ACCOUNTADMIN takes over what it owned.
+    """Drop a role with its grants. ACCOUNTADMIN becomes the owner of its objects.
 
     Raises:
-        NotFound: There is no such role, or it is built in.
+        NotFound: If the role does not exist or is built in.
     """
     if name in BUILT_IN_ROLES:
         raise NotFound(f"Role {name} is built in and cannot be dropped.", kind="Role", name=name)
@@ -207,10 +219,10 @@ def list_roles(connection: sa.Connection) -> list[str]:
 
 
 def grant_role(connection: sa.Connection, role: str, user: str, *, revoke: bool = False) -> None:
-    """Grant a role to a user, or take it back; again is harmless.
+    """Grant a role to a user, or revoke it. Idempotent.
 
     Raises:
-        NotFound: There is no such role or user.
+        NotFound: If the role or the user does not exist.
     """
     require_role(connection, role)
     row = {"role": role, "user_id": find_user(connection, user).user_id}
@@ -218,18 +230,18 @@ def grant_role(connection: sa.Connection, role: str, user: str, *, revoke: bool 
 
 
 def list_user_roles(connection: sa.Connection, user: str) -> tuple[str, ...]:
-    """Return the roles of a user, ordered by name, PUBLIC among them."""
+    """Return the roles of a user, ordered by name, including PUBLIC."""
     return tuple(
         sorted({PUBLIC, *connection.execute(_SELECT_USER_ROLES, {"user": user}).scalars()})
     )
 
 
 def resolve_effective_role(connection: sa.Connection, user: str, requested: str | None) -> str:
-    """Return the role a request runs as: the one asked for, else the default, else PUBLIC.
+    """Return the role of a request: the requested one, else the default, else PUBLIC.
 
     Raises:
-        NotFound: There is no such user.
-        RoleNotGranted: The role is not granted to this user.
+        NotFound: If the user does not exist.
+        RoleNotGranted: If the role is not granted to the user.
     """
     role = requested or find_user(connection, user).default_role or PUBLIC
     if role not in list_user_roles(connection, user):
@@ -246,12 +258,12 @@ def grant_privilege(
     *,
     revoke: bool = False,
 ) -> None:
-    """Grant a privilege on an object, or take it back; again is harmless.
+    """Grant a privilege on an object, or revoke it. Idempotent.
 
-    OWNERSHIP passes to the role, and to ACCOUNTADMIN where it is taken back.
+    OWNERSHIP passes to the role, or to ACCOUNTADMIN if it is revoked.
 
     Raises:
-        NotFound: There is no such role, or no such privilege for this kind of object.
+        NotFound: If the role does not exist, or the privilege for this kind of object.
     """
     require_role(connection, role)
     if privilege not in PRIVILEGES[kind]:
@@ -272,7 +284,7 @@ def grant_privilege(
 def copy_grants(
     connection: sa.Connection, kind: ObjectKind, source_id: int, target_id: int
 ) -> None:
-    """Give on an object what is granted on another; ownership stays."""
+    """Copy the grants of an object to another, except ownership."""
     given = sa.select(_GRANTS.c.role, _GRANTS.c.privilege).where(
         _GRANTS.c.kind == kind, _GRANTS.c.object_id == source_id
     )
@@ -289,9 +301,9 @@ def list_grants(
     object_id: int | None = None,
     with_dropped: bool = False,
 ) -> list[GrantRecord]:
-    """Return privileges on live objects, ownership included, of a role or on an object.
+    """Return the privileges of a role or on an object, including ownership.
 
-    With `with_dropped` also those on objects that are dropped.
+    `with_dropped` includes those on dropped objects.
     """
     found = []
     for each, (owned, key) in _TABLES_AND_KEYS_BY_KIND.items():
@@ -317,12 +329,12 @@ def list_grants(
 def require_table_privilege(
     connection: sa.Connection, role: str, table: TableRecord, *privileges: str
 ) -> None:
-    """Let pass a role that owns the table or has one of `privileges` on it, and may get there.
+    """Check that a role owns the table, or has one of `privileges` on it, and can reach it.
 
     Raises:
-        DatabaseNotFound: It lacks USAGE on the database.
-        SchemaNotFound: It lacks USAGE on the schema.
-        TableNotFound: It lacks all of the privileges on the table.
+        DatabaseNotFound: If it lacks USAGE on the database.
+        SchemaNotFound: If it lacks USAGE on the schema.
+        TableNotFound: If it lacks all of the privileges on the table.
     """
     if role == ACCOUNTADMIN:
         return
@@ -345,13 +357,13 @@ def require_namespace_privilege(
     schema_id: int | None = None,
     name: str,
 ) -> None:
-    """Let pass a role that owns the schema (or database, without schema) or has a privilege.
+    """Check that a role owns the schema (or the database, without schema) or has a privilege on it.
 
-    For a schema USAGE on its database is needed, too. `name` is what errors show.
+    A schema also requires USAGE on its database. `name` is for errors.
 
     Raises:
-        DatabaseNotFound: The role may not use the database, or lacks the privileges on it.
-        SchemaNotFound: The role lacks the privileges on the schema.
+        DatabaseNotFound: If the role cannot use the database, or lacks the privileges on it.
+        SchemaNotFound: If the role lacks the privileges on the schema.
     """
     if role == ACCOUNTADMIN:
         return
@@ -367,7 +379,7 @@ def require_namespace_privilege(
 def has_privilege(
     connection: sa.Connection, role: str, kind: ObjectKind, object_id: int, *privileges: str
 ) -> bool:
-    """Tell whether a role owns an object, or it or PUBLIC has one of `privileges` on it."""
+    """Return True if a role owns an object, or it or PUBLIC has one of `privileges` on it."""
     if role == ACCOUNTADMIN:
         return True
     owned, key = _TABLES_AND_KEYS_BY_KIND[kind]
@@ -383,7 +395,11 @@ def has_privilege(
 
 
 def require_role(connection: sa.Connection, role: str) -> None:
-    """Let pass a role that exists. NotFound: there is none."""
+    """Check that a role exists.
+
+    Raises:
+        NotFound: If it does not.
+    """
     if not connection.execute(sa.select(_ROLES.c.name).where(_ROLES.c.name == role)).first():
         raise NotFound(kind="Role", name=to_display_name(role))
 
@@ -418,7 +434,7 @@ _ACCOUNT_OBJECT = {"kind": "ACCOUNT", "object_id": 0}
 def has_account_privilege(
     connection: sa.Connection, roles: Collection[str], privilege: str
 ) -> bool:
-    """Tell whether the holder of these roles has a privilege on the account."""
+    """Return True if one of these roles has a privilege on the account."""
     if ACCOUNTADMIN in roles:
         return True
     query = sa.select(_GRANTS.c.role).filter_by(**_ACCOUNT_OBJECT, privilege=privilege)
@@ -428,7 +444,11 @@ def has_account_privilege(
 def grant_account_privilege(
     connection: sa.Connection, role: str, privilege: str, *, revoke: bool
 ) -> None:
-    """Give a role a privilege on the account, or take it. NotFound: there is no such role."""
+    """Grant a privilege on the account to a role, or revoke it.
+
+    Raises:
+        NotFound: If the role does not exist.
+    """
     require_role(connection, role)
     row = {**_ACCOUNT_OBJECT, "role": role, "privilege": privilege}
     add_or_delete_row(connection, _GRANTS, row, delete=revoke)
@@ -447,7 +467,7 @@ _FUTURE_GRANTS = model.future_grants
 
 @dataclass(frozen=True, slots=True)
 class FutureGrant:
-    """A privilege that a role gets on each new object of a kind in a scope: schema or database."""
+    """A privilege of a role on each new object of a kind in a schema or database."""
 
     role: str
     scope_kind: ObjectKind
@@ -459,10 +479,10 @@ class FutureGrant:
 def add_or_revoke_future_grant(
     connection: sa.Connection, future_grant: FutureGrant, *, revoke: bool
 ) -> None:
-    """Promise a privilege, or take the promise back; what was created keeps what it got.
+    """Add a future grant, or revoke it. Existing objects keep their grants.
 
     Raises:
-        NotFound: There is no such role.
+        NotFound: If the role does not exist.
     """
     require_role(connection, future_grant.role)
     add_or_delete_row(connection, _FUTURE_GRANTS, asdict(future_grant), delete=revoke)
@@ -474,7 +494,7 @@ def list_future_grants(
     role: str | None = None,
     scope: tuple[ObjectKind, int] | None = None,
 ) -> list[FutureGrant]:
-    """Return what is promised to a role, or in a schema or database."""
+    """Return the future grants of a role, or in a schema or database."""
     query = sa.select(*_FUTURE_GRANTS.c).order_by(*_FUTURE_GRANTS.c)
     if role is not None:
         query = query.where(_FUTURE_GRANTS.c.role == role)
@@ -486,7 +506,7 @@ def list_future_grants(
 
 
 def apply_future_table_grants(connection: sa.Connection, table: TableRecord) -> None:
-    """Grant on a new table what was promised."""
+    """Apply future grants to a new table."""
     apply_future_grants(
         connection,
         "TABLE",
@@ -501,9 +521,9 @@ def apply_future_grants(
     object_id: int,
     scopes: Sequence[tuple[ObjectKind, int]],
 ) -> None:
-    """Grant on a new object what was promised in the first of these places that promises any.
+    """Apply future grants to a new object, from the innermost scope that defines any.
 
-    As in Snowflake, what a schema promises stands in the place of what its database does.
+    As in Snowflake, the future grants of a schema override those of its database.
     """
     for scope in scopes:
         given = [each for each in list_future_grants(connection, scope=scope) if each.kind == kind]
@@ -519,10 +539,10 @@ _TRAVERSAL_PRIVILEGES = frozenset({"USAGE", "OWNERSHIP"})
 
 
 class VisibleObjects:
-    """The privileges of a role, read once; for single objects `StatementSession` asks the catalog."""
+    """The privileges of a role, read once. For single objects, `StatementSession` queries the catalog."""
 
     def __init__(self, connection: sa.Connection, role: str, *, with_dropped: bool = False) -> None:
-        """`with_dropped` reads also those on what is dropped and perhaps still kept."""
+        """Read the privileges; `with_dropped` includes dropped objects."""
         self._is_administrator = role == ACCOUNTADMIN
         grants = []
         if not self._is_administrator:
@@ -536,30 +556,30 @@ class VisibleObjects:
         }
 
     def includes_database(self, database: DatabaseRecord) -> bool:
-        """Tell whether the role has any privilege on this database."""
+        """Return True if the role has a privilege on this database."""
         return self._is_administrator or ("DATABASE", database.database_id) in self._granted
 
     def includes_schema(self, schema: SchemaRecord) -> bool:
-        """Tell whether the role has any privilege on this schema and may use its database."""
+        """Return True if the role has a privilege on this schema and can use its database."""
         return self._is_administrator or (
             ("DATABASE", schema.database_id) in self._traversable
             and ("SCHEMA", schema.schema_id) in self._granted
         )
 
     def includes_table(self, table: TableRecord) -> bool:
-        """Tell whether the role has any privilege on this table and may use what it is in."""
+        """Return True if the role has a privilege on this table and can reach it."""
         return self.includes_schema_object(
             "TABLE", table.table_id, table.schema_id, table.database_id
         )
 
     def includes_account_object(self, kind: ObjectKind, object_id: int) -> bool:
-        """Tell whether the role has any privilege on an object that lies in no schema."""
+        """Return True if the role has a privilege on an object outside of schemas."""
         return self._is_administrator or (kind, object_id) in self._granted
 
     def includes_schema_object(
         self, kind: ObjectKind, object_id: int, schema_id: int, database_id: int
     ) -> bool:
-        """Tell whether the role has any privilege on an object and may use what it is in."""
+        """Return True if the role has a privilege on an object of a schema and can reach it."""
         return self._is_administrator or (
             ("DATABASE", database_id) in self._traversable
             and ("SCHEMA", schema_id) in self._traversable

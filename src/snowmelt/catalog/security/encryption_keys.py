@@ -39,18 +39,18 @@ KEY_BYTES = 32
 MASTER_KEY_FILE = "master.key"
 
 _NONCE_BYTES = 12
-# No incarnation begins so: a sealed secret and a table's key cannot stand for each other.
+# No incarnation begins with this, so a sealed secret and the key of a table differ.
 _SEALED_PREFIX = "sealed: "
 _TABLES = model.tables
 _TABLE_KEYS = model.table_keys
 _DATA_KEYS = model.data_keys
-# Below the least number of parameters that SQLite takes in one statement.
+# Below the parameter limit of one statement in SQLite.
 _KEYS_PER_QUERY = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class DataKey:
-    """A 256-bit data key and its id; the key must not be printed."""
+    """A 256-bit data key and its ID; `repr` hides the key."""
 
     key_id: int
     key: bytes
@@ -60,13 +60,13 @@ class DataKey:
 
 
 def load_master_key(location: Path, *, create: bool = True) -> bytes:
-    """Return the master key, made when it is missing, whoever else tries at once.
+    """Return the master key; create a missing one, safe against concurrent creation.
 
-    `location` is its folder; or its file, which may hold the bytes or their base64, and which is
-    never made here. `create` says whether a missing one is made.
+    `location` is a folder, or a file with the bytes or their base64, which is never created. `create` allows
+    the creation.
 
     Raises:
-        ConfigurationError: Others may read folder or key, it is no key, or it is missing.
+        ConfigurationError: If others may read folder or key, the key is invalid, or it is missing.
     """
     if location.is_file():
         return _read_master_key(location, forbidden_mode=0o037)
@@ -80,7 +80,7 @@ def load_master_key(location: Path, *, create: bool = True) -> bytes:
             )
         make_durable_folder(location, mode=0o700)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        # Open before it is written to, so that its fsync tells of every write that failed.
+        # Open it before it is written, so that fsync reports every failed write.
         with open_folder(path.parent) as folder:
             try:
                 create_durable_file(draft, secrets.token_bytes(KEY_BYTES))
@@ -88,7 +88,7 @@ def load_master_key(location: Path, *, create: bool = True) -> bytes:
                     path.hardlink_to(draft)
             finally:
                 draft.unlink(missing_ok=True)
-                # Also for the key of another process: it is used from here on.
+                # Also for the key of another process, which is used from now on.
                 os.fsync(folder)
     _check_master_key_permissions(location, 0o077)
     return _read_master_key(path, forbidden_mode=0o077)
@@ -116,12 +116,12 @@ def _check_master_key_permissions(path: Path, forbidden_mode: int) -> None:
 
 
 def compute_master_key_check_value(master_key: bytes) -> str:
-    """Return what tells a master key from others and is of no use for anything else."""
+    """Return a value that identifies a master key and reveals nothing about it."""
     return _derive_key(master_key, b"snowmelt master key check", 16).hex()
 
 
 class KeyRing:
-    """Hands out the keys of tables to whoever has the master key."""
+    """Derives the keys of tables from the master key."""
 
     def __init__(self, master_key: bytes) -> None:
         self._cipher = AESGCM(master_key)
@@ -129,12 +129,12 @@ class KeyRing:
     def get_or_create_data_key(
         self, connection: sa.Connection, table: TableRecord, user: str
     ) -> DataKey:
-        """Return the key with which `user` writes to `table`, made at its first use.
+        """Return the key of `user` for writing to `table`, created at its first use.
 
-        Needs a writing transaction.
+        Requires a writing transaction.
 
         Raises:
-            ConfigurationError: The master key is not the one of this catalog.
+            ConfigurationError: If the master key is not that of the catalog.
         """
         scope = {"table_id": table.table_id, "user": user}
         known = sa.select(_DATA_KEYS.c.key_id).filter_by(**scope)
@@ -155,10 +155,10 @@ class KeyRing:
     def find_data_keys(
         self, connection: sa.Connection, key_ids: Collection[int]
     ) -> dict[int, bytes]:
-        """Return the data keys of these ids; ids that do not exist are left out.
+        """Return the data keys of these IDs, without unknown IDs.
 
         Raises:
-            ConfigurationError: The master key is not the one of this catalog.
+            ConfigurationError: If the master key is not that of the catalog.
         """
         found: dict[int, bytes] = {}
         opened: dict[str, bytes] = {}
@@ -180,7 +180,7 @@ class KeyRing:
         return found
 
     def find_key_scope(self, connection: sa.Connection, key_id: int) -> tuple[int, str] | None:
-        """Return the table id and the user of a key id, None when there is none."""
+        """Return table ID and user of a key ID, None if it does not exist."""
         query = sa.select(_DATA_KEYS.c.table_id, _DATA_KEYS.c.user).where(
             _DATA_KEYS.c.key_id == key_id
         )
@@ -188,14 +188,14 @@ class KeyRing:
         return None if row is None else (row.table_id, row.user)
 
     def seal(self, secret: bytes, purpose: str) -> bytes:
-        """Encrypt a secret under the master key; only the same `purpose` opens it again."""
+        """Encrypt a secret with the master key; only the same `purpose` can decrypt it."""
         return self._wrap(secret, _SEALED_PREFIX + purpose)
 
     def unseal(self, sealed: bytes, purpose: str) -> bytes:
-        """Return what was sealed for `purpose`.
+        """Decrypt a secret that was sealed for `purpose`.
 
         Raises:
-            ConfigurationError: The master key is not the one it was sealed with.
+            ConfigurationError: If it was sealed with another master key.
         """
         return self._unwrap(sealed, _SEALED_PREFIX + purpose)
 
@@ -235,13 +235,12 @@ _MASTER_KEY_CHECK = model.deployment.c.master_key_check
 
 
 def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
-    """Return the keys of a catalog; a new catalog's master key is made.
+    """Return the keys of a catalog; create the master key of a new catalog.
 
     `location` is the folder of the master key, or its file.
 
     Raises:
-        ConfigurationError: The catalog has another master key, or it is not there, or others may
-            read it.
+        ConfigurationError: If the catalog has another master key, or it is missing, or readable by others.
     """
     with database.reading() as connection:
         check = connection.execute(sa.select(_MASTER_KEY_CHECK)).scalar_one()
@@ -250,7 +249,7 @@ def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
     keyring = KeyRing(key)
     if check is None:
         with database.reading() as connection:
-            # A catalog older than the check: its own keys tell.
+            # The catalog is older than the check value: use its keys.
             keyring.find_data_keys(connection, [] if first is None else [first])
         with database.writing() as connection:
             connection.execute(
@@ -258,7 +257,7 @@ def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
                 .where(_MASTER_KEY_CHECK.is_(None))
                 .values(master_key_check=compute_master_key_check_value(key))
             )
-            # Of two services that begin a catalog at once with a key each, one is right.
+            # If two services create a catalog at the same time with two keys, one wins.
             check = connection.execute(sa.select(_MASTER_KEY_CHECK)).scalar_one()
     if check != compute_master_key_check_value(key):
         raise ConfigurationError(
@@ -270,10 +269,10 @@ def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
 
 
 def is_catalog_master_key(database: Database, location: Path) -> bool:
-    """Tell whether a place holds the catalog's master key, or the catalog has none yet.
+    """Return True if a location has the master key of the catalog, or the catalog has none yet.
 
     Raises:
-        ConfigurationError: There is no key, or others may read it.
+        ConfigurationError: If there is no key, or others may read it.
     """
     with database.reading() as connection:
         check = connection.execute(sa.select(_MASTER_KEY_CHECK)).scalar_one()
@@ -288,7 +287,7 @@ def is_catalog_master_key(database: Database, location: Path) -> bool:
 _ACCESS_KEYS = model.access_keys
 _USERS = model.users
 
-# As long as AWS's, so that every tool takes them; the letters tell them from AWS's own.
+# As long as AWS's, so that tools accept them; the prefix distinguishes them.
 _ID_PREFIX = "SMAK"
 _ID_LENGTH = 20
 _ID_ALPHABET = string.ascii_uppercase + "234567"
@@ -304,7 +303,7 @@ def _draw_id_and_secret(id_prefix: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class AccessKey:
-    """An access key with its secret, which must not be printed by accident."""
+    """An access key with its secret, which `repr` hides."""
 
     access_key_id: str
     user: str
@@ -316,7 +315,7 @@ class AccessKey:
 
 @dataclass(frozen=True, slots=True)
 class AccessKeyRecord:
-    """What may be shown of an access key."""
+    """The public fields of an access key."""
 
     access_key_id: str
     user: str
@@ -326,10 +325,10 @@ class AccessKeyRecord:
 def create_access_key(
     connection: sa.Connection, keyring: KeyRing, user: str, *, now: dt.datetime
 ) -> AccessKey:
-    """Give a user one more access key; the secret is returned here and can be shown never again.
+    """Create an access key of a user. The secret cannot be read again.
 
     Raises:
-        NotFound: There is no such user.
+        NotFound: If the user does not exist.
     """
     user_id = find_user(connection, user).user_id
     access_key_id, secret = _draw_id_and_secret(_ID_PREFIX)
@@ -348,10 +347,10 @@ def create_access_key(
 def find_access_key(
     connection: sa.Connection, keyring: KeyRing, access_key_id: str
 ) -> AccessKey | None:
-    """Return an access key by its id, None when there is none.
+    """Return an access key by its ID, None if it does not exist.
 
     Raises:
-        ConfigurationError: The master key is not the one of this catalog.
+        ConfigurationError: If the master key is not that of the catalog.
     """
     query = (
         sa.select(_ACCESS_KEYS.c.sealed_secret, _USERS.c.name)
@@ -378,10 +377,10 @@ def list_access_keys(connection: sa.Connection, user: str | None = None) -> list
 
 
 def drop_access_key(connection: sa.Connection, user: str, access_key_id: str) -> None:
-    """Take an access key away; running services take it for a few seconds more.
+    """Drop an access key. Running services accept it for some seconds more.
 
     Raises:
-        NotFound: There is no such user, or the user has no such key.
+        NotFound: If the user does not exist or does not have this key.
     """
     user_id = find_user(connection, user).user_id
     own = sa.and_(_ACCESS_KEYS.c.access_key_id == access_key_id, _ACCESS_KEYS.c.user_id == user_id)
@@ -397,17 +396,16 @@ def _secret_purpose(access_key_id: str) -> str:
 # carries user, prefix, expiry and secret, sealed with the master key, so every service can verify.
 
 _STAGE_PURPOSE = "stage credentials"
-# As long as AWS's, so that every tool takes them; the letters tell them from lasting keys.
+# As long as AWS's, so that tools accept them; the prefix distinguishes them from permanent keys.
 _STAGE_ID_PREFIX = "SMST"
 _MAX_TOKEN_CHARACTERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class StageCredentials:
-    """What a client signs its uploads with; secret and token are not printed.
+    """Credentials for uploads; `repr` hides secret and token.
 
-    They are good until `expires_at` for blobs of `prefix`; with `any_prefix` for blobs of all
-    prefixes of that user.
+    They are valid until `expires_at` for blobs of `prefix`; with `any_prefix` for all prefixes of the user.
     """
 
     access_key_id: str
@@ -441,7 +439,7 @@ def issue_stage_credentials(
 
 
 def parse_stage_token(keyring: KeyRing, token: str) -> StageCredentials | None:
-    """Return the credentials that a token stands for, expired or not; None when it is not ours."""
+    """Return the credentials of a token, possibly expired; None if the token is invalid."""
     if len(token) > _MAX_TOKEN_CHARACTERS:
         return None
     try:

@@ -26,7 +26,7 @@ _SECURITY_INTEGRATIONS = model.security_integrations
 
 @dataclass(frozen=True, slots=True)
 class SecurityIntegrationRecord:
-    """An integration by its name."""
+    """An integration with its name."""
 
     name: str
     integration: SecurityIntegration
@@ -37,12 +37,12 @@ class SecurityIntegrationRecord:
 def apply_changes(
     integration: SecurityIntegration, changes: Mapping[str, Any]
 ) -> SecurityIntegration:
-    """Return it with other fields; a key's are `public_key` and `public_key_2`, None to forget it.
+    """Return an integration with changed fields, including `public_key` and `public_key_2`; None clears one.
 
-    Keys and an address of keys exclude each other: whichever is given now counts.
+    Keys and a URL of keys exclude each other: the one in the changes replaces the other.
 
     Raises:
-        UserError: Nothing would be left that signatures are checked with.
+        UserError: If neither keys nor a URL of keys is left.
     """
     fields = dict(changes)
     keys = [*integration.public_keys, None, None][:2]
@@ -65,7 +65,7 @@ def apply_changes(
 def find_integration_by_issuer(
     connection: sa.Connection, issuer: str
 ) -> SecurityIntegration | None:
-    """Return what is known of an issuer, None when nothing is."""
+    """Return the integration of an issuer, None if there is none."""
     query = sa.select(_SECURITY_INTEGRATIONS.c.definition).where(
         _SECURITY_INTEGRATIONS.c.issuer == issuer
     )
@@ -87,7 +87,11 @@ def list_security_integrations(connection: sa.Connection) -> list[SecurityIntegr
 
 
 def find_security_integration(connection: sa.Connection, name: str) -> SecurityIntegrationRecord:
-    """Return the integration of this internal name. NotFound: there is none."""
+    """Return the integration of this internal name.
+
+    Raises:
+        NotFound: If it does not exist.
+    """
     for each in list_security_integrations(connection):
         if each.name == name:
             return each
@@ -100,11 +104,11 @@ def update_security_integration(
     """Set fields of an integration, see `apply_changes`.
 
     Raises:
-        NotFound: There is none.
-        AlreadyExists: Another one has its issuer.
-        UserError: Nothing would be left that signatures are checked with.
+        NotFound: If it does not exist.
+        AlreadyExists: If another one has its issuer.
+        UserError: If neither keys nor a URL of keys is left.
     """
-    # Changes wait for one another, so that none undoes what another has just done.
+    # Serialize changes, so that none overwrites another.
     connection.execute(
         sa.select(_SECURITY_INTEGRATIONS.c.name)
         .where(_SECURITY_INTEGRATIONS.c.name == name)
@@ -127,7 +131,11 @@ def update_security_integration(
 def create_security_integration(
     connection: sa.Connection, record: SecurityIntegrationRecord, *, replace: bool
 ) -> None:
-    """Add an integration. AlreadyExists: there is one of that name, or of that issuer."""
+    """Create an integration.
+
+    Raises:
+        AlreadyExists: If there is one of this name or issuer.
+    """
     if replace:
         connection.execute(
             sa.delete(_SECURITY_INTEGRATIONS).where(_SECURITY_INTEGRATIONS.c.name == record.name)
@@ -151,7 +159,11 @@ def create_security_integration(
 
 
 def drop_security_integration(connection: sa.Connection, name: str) -> None:
-    """Take no more tokens of an issuer. NotFound: there is no such integration."""
+    """Drop an integration; tokens of its issuer are rejected.
+
+    Raises:
+        NotFound: If it does not exist.
+    """
     named = sa.delete(_SECURITY_INTEGRATIONS).where(_SECURITY_INTEGRATIONS.c.name == name)
     if not connection.execute(named).rowcount:
         raise NotFound(kind="Security integration", name=to_display_name(name))

@@ -30,12 +30,12 @@ _CHANNEL_HISTORY = model.channel_history
 _TABLES = model.tables
 _MAX_EXPIRED_PER_CALL = 1_000
 
-# Client prefix, request id, channel and user of an open.
+# Client prefix, request ID, channel and user of an opening.
 _OpenKey: TypeAlias = tuple[str, str, str, str]
 
 _STORED_OPEN_KEY = ("client_prefix", "request_id", "table_id", "channel")
 
-# Built once, for opens come by hundreds.
+# Built once: channels are opened by the hundreds.
 _SELECT_NAMED_CHANNELS = sa.select(_CHANNELS).where(
     _CHANNELS.c.table_id == sa.bindparam("table_id"),
     sets.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
@@ -46,7 +46,7 @@ _COUNT_CHANNELS = sa.select(sa.func.count()).where(_CHANNELS.c.table_id == sa.bi
 @cache
 def _select_stored_opens(dialect: str) -> sa.Select[Any]:
     columns = _CHANNEL_HISTORY.c
-    # With the table's id in each row: as a parameter it would let SQLite read a table's whole history.
+    # The table ID is in each row: as a parameter, SQLite would read the whole history of the table.
     given = sets.make_rows_source(
         dialect, *(sa.column(name, columns[name].type) for name in _STORED_OPEN_KEY)
     )
@@ -63,12 +63,11 @@ def _select_stored_opens(dialect: str) -> sa.Select[Any]:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRecord:
-    """A channel as it is persisted.
+    """A channel as stored.
 
-    `client_sequencer` is the epoch, one more at each open; `row_sequencer` counts the channel's
-    committed chunks. `last_…` describe the last of these, `rows` and `bytes` what all of them
-    held: None once a chunk came that was shared with other channels and did not say whose rows
-    were whose.
+    `client_sequencer` counts the openings, `row_sequencer` the committed chunks. `last_…` describe the last
+    committed chunk. `rows` and `bytes` are totals; None after a chunk that was shared with other channels
+    and did not state the rows of each.
     """
 
     table_id: int
@@ -89,10 +88,10 @@ class ChannelRecord:
 
 @dataclass(frozen=True, slots=True)
 class OpenChannelResult:
-    """The answer to an open.
+    """The result of an opening.
 
-    `previous_owner` is the client prefix of who had the channel before (None when nobody had);
-    `is_replayed` says that this request was answered before and nothing was changed now.
+    `previous_owner` is the client prefix of the previous owner, None if there was none. `is_replayed` is
+    True if the same request was answered before; then nothing changed.
     """
 
     record: ChannelRecord
@@ -102,7 +101,7 @@ class OpenChannelResult:
 
 @dataclass(frozen=True, slots=True)
 class ChannelEvent:
-    """A line of a channel's history.
+    """A history record of a channel.
 
     Events are `opened`, `dropped`, `expired`, `table dropped`, `table undropped`, `table truncated`.
     """
@@ -124,8 +123,8 @@ class ChannelEvent:
 class ChannelOpen:
     """A request to open a channel of a table.
 
-    `client_prefix` is the opening client and `request_id` its name for this open: without one of
-    them each open is a new one. `offset_token` becomes the channel's committed token when given.
+    `client_prefix` and `request_id` identify the request; without both, each request is a new one.
+    `offset_token`, if given, becomes the committed token of the channel.
     """
 
     channel: str
@@ -136,7 +135,7 @@ class ChannelOpen:
 
     @property
     def key(self) -> _OpenKey | None:
-        """What a repetition has equal; None where none can be known."""
+        """Identity of the request; None if it has none."""
         if self.client_prefix is None or self.request_id is None:
             return None
         return self.client_prefix, self.request_id, self.channel, self.user
@@ -144,7 +143,7 @@ class ChannelOpen:
 
 @dataclass(frozen=True, slots=True)
 class _StoredOpen:
-    """The answer to an earlier open, as its line of the history has it."""
+    """The result of an earlier opening, from the history."""
 
     client_sequencer: int
     row_sequencer: int
@@ -164,11 +163,11 @@ def open_channel(
     offset_token: str | None = None,
     now: dt.datetime,
 ) -> OpenChannelResult:
-    """Open one channel as `open_channels` does.
+    """Open one channel, as `open_channels` does.
 
     Raises:
-        TableNotFound: The table was dropped meanwhile.
-        TooManyChannels: The table has 10,000 channels and this would be one more.
+        TableNotFound: If the table was dropped meanwhile.
+        TooManyChannels: If the table has 10,000 channels and this is another one.
     """
     request = ChannelOpen(channel, user, client_prefix, request_id, offset_token)
     [opened] = open_channels(connection, table, [request], now=now)
@@ -184,17 +183,16 @@ def open_channels(
     *,
     now: dt.datetime,
 ) -> list[OpenChannelResult | TooManyChannels]:
-    """Open channels of a table for new owners, created where missing, and fence those before.
+    """Open channels of a table, creating missing ones and fencing previous owners.
 
-    Requests count one after the other; the number of statements does not depend on theirs. The
-    same request of the same client again gets the same sequencer, and fences nobody: an answer
-    that was lost must not cost the channel, a request that was late not its next owner. Where the
-    table has 10,000 channels and this would be one more, the result is TooManyChannels.
+    Requests apply in order; the number of statements is constant. A repeated request of the same client
+    gets the same sequencer and fences no client, so a lost response costs nothing, and a late
+    repetition does not fence the next owner. Above 10,000 channels the result is TooManyChannels.
 
-    The table is as found in this writing transaction.
+    The table record must come from the same writing transaction.
 
     Raises:
-        TableNotFound: The table was dropped meanwhile.
+        TableNotFound: If the table was dropped meanwhile.
     """
     if not lock_tables(connection, [table.table_id]):
         raise TableNotFound(table=table.name)
@@ -205,7 +203,7 @@ def open_channels(
     wanted = {"table_id": table.table_id, "names": sets.encode_array(sorted(names))}
     for row in connection.execute(_SELECT_NAMED_CHANNELS, wanted):
         ids[row.name], records[row.name] = row.channel_id, _to_channel_record(row)
-    # Others may have counted further under the name that the table has now.
+    # Earlier channels under the current name of the table may have higher sequencers.
     tombstones = find_tombstones(connection, table.name, names)
     free = MAX_CHANNELS_PER_TABLE
     if names - ids.keys():
@@ -260,7 +258,7 @@ def open_channels(
 def find_channel(
     connection: sa.Connection, table: TableRecord, channel: str
 ) -> ChannelRecord | None:
-    """Return a channel of a table, None when there is none of that name."""
+    """Return a channel of a table, None if it does not exist."""
     row = _find_channel_row(connection, table.table_id, channel)
     return None if row is None else _to_channel_record(row)
 
@@ -268,7 +266,7 @@ def find_channel(
 def find_channels(
     connection: sa.Connection, names: Collection[tuple[int, str]]
 ) -> dict[tuple[int, str], ChannelRecord]:
-    """Return those of many channels, given as (table id, name), that exist."""
+    """Return the existing channels among many, given as (table ID, name)."""
     found = {}
     for table_id in sorted({table_id for table_id, _ in names}):
         wanted = [name for each, name in names if each == table_id]
@@ -284,7 +282,7 @@ def find_channels(
 def list_channels(
     connection: sa.Connection, table_ids: Collection[int] | None = None
 ) -> list[ChannelRecord]:
-    """Return the channels of these tables, or of all live ones, ordered by table id and name."""
+    """Return the channels of these tables, or of all live ones, ordered by table ID and name."""
     query = sa.select(_CHANNELS).order_by(_CHANNELS.c.table_id, _CHANNELS.c.name)
     if table_ids is not None:
         query = query.where(_CHANNELS.c.table_id.in_(table_ids))
@@ -303,14 +301,14 @@ def drop_channel(
     user: str | None = None,
     now: dt.datetime,
 ) -> ChannelRecord:
-    """Drop a channel with its offset token; committed rows stay.
+    """Drop a channel with its offset token. Committed rows stay.
 
-    The table is as found in this writing transaction. With `client_sequencer` only this epoch is
-    dropped; `user` is who drops it, for the history.
+    The table record must come from the same writing transaction. With `client_sequencer`, only this
+    opening is dropped. `user` is recorded in the history.
 
     Raises:
-        ChannelFenced: Another client has opened it since.
-        ChannelNotFound: There is no such channel.
+        ChannelFenced: If another client has opened the channel since.
+        ChannelNotFound: If it does not exist.
     """
     lock_tables(connection, [table.table_id])
     row = _find_channel_row(connection, table.table_id, channel)
@@ -325,10 +323,10 @@ def drop_channel(
 def expire_idle_channels(
     connection: sa.Connection, idle_since: dt.datetime, now: dt.datetime
 ) -> int:
-    """Remove channels, with their tokens, that nobody has written to since; return how many.
+    """Remove up to 1,000 channels without writes since an instant, with their tokens; return how many.
 
-    At most a thousand at once. A channel that is opened counts as written to. Whoever still holds
-    one of them is told that it does not exist, and may open it again, as a new one.
+    Opening a channel counts as a write. A client that still holds one of them gets ChannelNotFound, and
+    may open it again as a new channel.
     """
     idle = sa.and_(
         _CHANNELS.c.opened_at < idle_since,
@@ -343,7 +341,7 @@ def expire_idle_channels(
     ).all()
     if not found:
         return 0
-    # Registrations lock tables, too: what moved on before this did is seen now.
+    # Registrations lock tables, too, so all earlier ones are visible now.
     lock_tables(connection, {row.table_id for row in found})
     ids = [row.channel_id for row in found]
     still = connection.execute(
@@ -360,9 +358,9 @@ def expire_idle_channels(
 def prune_channel_history(
     connection: sa.Connection, before: dt.datetime, *, limit: int = 1_000
 ) -> int:
-    """Remove the oldest lines of the history that were written before an instant; return how many.
+    """Delete up to `limit` of the oldest history records before an instant; return how many.
 
-    With the line of an `open` its stored answer goes: repeated after that, it opens anew.
+    This also deletes stored results of openings: a repetition then opens the channel again.
     """
     oldest = (
         sa.select(_CHANNEL_HISTORY.c.history_id, _CHANNEL_HISTORY.c.at)
@@ -379,7 +377,7 @@ def prune_channel_history(
 def list_channel_history(
     connection: sa.Connection, table_id: int, channel: str | None = None, *, limit: int = 10_000
 ) -> list[ChannelEvent]:
-    """Return the history of a table's channels, or of one, the newest line first."""
+    """Return the history of a table's channels, or of one channel, newest first."""
     query = sa.select(_CHANNEL_HISTORY).where(_CHANNEL_HISTORY.c.table_id == table_id)
     if channel is not None:
         query = query.where(_CHANNEL_HISTORY.c.channel == channel)
@@ -390,7 +388,7 @@ def list_channel_history(
 def _find_stored_opens(
     connection: sa.Connection, table_id: int, requests: Sequence[ChannelOpen]
 ) -> dict[_OpenKey | None, _StoredOpen]:
-    """Return what was answered to these requests before, by their keys."""
+    """Return the stored results of these requests by their keys."""
     repeatable = {
         (request.client_prefix, request.request_id, table_id, request.channel)
         for request in requests
@@ -408,10 +406,10 @@ def _find_stored_opens(
 def _to_replayed_record(
     table_id: int, request: ChannelOpen, stored: _StoredOpen, current: ChannelRecord | None
 ) -> ChannelRecord:
-    """Return the channel with the sequencer that the same request was given before."""
+    """Return the channel with the sequencer of the first response to the request."""
     if current is not None and current.client_sequencer == stored.client_sequencer:
         return current
-    # Opened by somebody else or dropped since: the old answer, whose holder is fenced already.
+    # Another client has opened it, or it was dropped: return the old result, which is fenced already.
     return ChannelRecord(
         table_id,
         request.channel,
@@ -431,7 +429,7 @@ def _to_opened_record(
     last_client_sequencer: int,
     now: dt.datetime,
 ) -> ChannelRecord:
-    """Return a channel after an open; `last_client_sequencer` is its tombstone's, -1 for none."""
+    """Return a channel after an opening; `last_client_sequencer` is that of its tombstone, -1 for none."""
     token, user, prefix = request.offset_token, request.user, request.client_prefix
     if previous is None:
         client = last_client_sequencer + 1

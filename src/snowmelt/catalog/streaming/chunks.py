@@ -29,9 +29,9 @@ _READ_BATCH_SIZE = 1_000
 
 
 class ChunkRecord(msgspec.Struct, frozen=True, gc=False):
-    """One registered chunk: `length` bytes at `offset` of the blob at `prefix/path`.
+    """A registered chunk: `length` bytes at `offset` of the blob at `prefix/path`.
 
-    `seq` is the table's commit sequence; `statistics` is as `StoredStatisticsDecoder` reads it.
+    `seq` is its number in the commit sequence of the table; `StoredStatisticsDecoder` reads `statistics`.
     """
 
     table_id: int
@@ -55,11 +55,10 @@ class ChunkRecord(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ChunkRange:
-    """The chunks of a table in (`after_seq`, `up_to_seq`], and `held`, those in quarantine below.
+    """The chunks of a table in (`after_seq`, `up_to_seq`], and `held`: quarantined chunks below.
 
-    They are read from the catalog when they are iterated, a batch at a time: rows of chunks do not
-    change, and stay there for as long as a snapshot may be read. All of them in memory would be
-    gigabytes where a million wait for migration, of which most queries need few.
+    Iteration reads them from the catalog in batches. Their rows do not change, and stay as long as a
+    snapshot may be read. In memory, a million of them would take gigabytes, and most queries need few.
     """
 
     database: Database
@@ -69,11 +68,15 @@ class ChunkRange:
     held: tuple[ChunkRecord, ...]
 
     def __len__(self) -> int:
-        """Return how many chunks there are."""
+        """Return the number of chunks."""
         return len(self.held) + self.up_to_seq - self.after_seq
 
     def __iter__(self) -> Iterator[ChunkRecord]:
-        """Yield the chunks by sequence. TableInconsistent: one is missing."""
+        """Yield the chunks by sequence.
+
+        Raises:
+            TableInconsistent: If a chunk is missing.
+        """
         yield from self.held
         for start, end in self._split():
             with self.database.reading() as connection:
@@ -83,7 +86,7 @@ class ChunkRange:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The sequences."""
+        """The sequences of the chunks."""
         return frozenset(range(self.after_seq + 1, self.up_to_seq + 1)).union(
             chunk.seq for chunk in self.held
         )
@@ -91,13 +94,13 @@ class ChunkRange:
     def select(
         self, choose: Callable[[Iterable[tuple[int, int, int, bytes]]], list[int]]
     ) -> list[ChunkRecord]:
-        """Return the chunks that `choose` chooses, by sequence.
+        """Return the chunks that `choose` selects, by sequence.
 
-        It is handed sequence, rows, schema version and statistics of a batch of chunks, all of
-        which it has to read, and returns sequences.
+        `choose` receives sequence, rows, schema version and statistics of a batch of chunks, must read all of
+        them, and returns sequences.
 
         Raises:
-            TableInconsistent: One is missing.
+            TableInconsistent: If a chunk is missing.
         """
         held = {chunk.seq: chunk for chunk in self.held}
         rows = ((seq, *chunk.pruning_fields) for seq, chunk in held.items())
@@ -105,7 +108,7 @@ class ChunkRange:
         for start, end in self._split():
             query = _select_range(_PRUNING_COLUMNS, self.table.table_id, start, end)
             with self.database.reading() as connection:
-                # As the driver has them: rows of SQLAlchemy would take a third of the search.
+                # Rows of the driver: rows of SQLAlchemy would take a third of the time.
                 cursor: Any = connection.execute(query).cursor
                 rows = cursor.fetchall()
                 _check_chunk_count(self.table, len(rows), start, end)
@@ -122,7 +125,7 @@ class ChunkRange:
 
 @dataclass(frozen=True, slots=True)
 class MigrationBacklog:
-    """What of a table is not yet in native files; `oldest_registered_at` is a registration time or None."""
+    """The unmigrated chunks of a table; `oldest_registered_at` is None if there are none."""
 
     chunks: int
     rows: int
@@ -132,7 +135,7 @@ class MigrationBacklog:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedChunk:
-    """A chunk that could not be decoded; its blob is kept."""
+    """A chunk that cannot be decoded. Its blob is kept."""
 
     table_id: int
     seq: int
@@ -148,13 +151,13 @@ _PRUNING_COLUMNS = [_CHUNKS.c[name] for name in ("seq", "rows", "schema_version"
 
 
 def read_chunk_range(connection: Connection, database: Database, table: TableRecord) -> ChunkRange:
-    """Return the chunks of a table that are in no native file, in quarantine or not.
+    """Return the chunks of a table that are in no native file, including quarantined ones.
 
     Raises:
-        TableInconsistent: One is missing.
+        TableInconsistent: If a chunk is missing.
     """
     start, end = table.migrated_seq, table.last_seq
-    # Numbers have no gaps: a chunk that is missing here would be missing in the response.
+    # Sequences have no gaps: a missing chunk would be missing in the result.
     counted = _select_range([sa.func.count()], table.table_id, start, end).order_by(None)
     _check_chunk_count(table, connection.execute(counted).scalar_one(), start, end)
     held = list_quarantined_chunk_records(connection, table.table_id)
@@ -174,7 +177,7 @@ def list_chunks(
 ) -> list[ChunkRecord]:
     """Return the chunks of a table in (after, up_to], ordered by sequence.
 
-    With `retained_only` those are left out whose blobs may be deleted by now.
+    `retained_only` leaves out chunks whose blobs may be deleted.
     """
     query = _select_range(_RECORD_COLUMNS, table_id, after_seq, up_to_seq).limit(limit)
     if retained_only:
@@ -183,7 +186,7 @@ def list_chunks(
 
 
 def measure_backlog(connection: Connection, table_id: int) -> MigrationBacklog:
-    """Return how much of a table waits for migration."""
+    """Return the backlog of a table."""
     unmigrated = sa.and_(
         _CHUNKS.c.table_id == _TABLES.c.table_id,
         _CHUNKS.c.seq > _TABLES.c.migrated_seq,
@@ -204,7 +207,7 @@ def measure_backlog(connection: Connection, table_id: int) -> MigrationBacklog:
 
 
 def list_backlogged_table_ids(connection: Connection) -> list[int]:
-    """Return the ids of the live tables that have chunks above their migrated sequence."""
+    """Return the IDs of the live tables with unmigrated chunks."""
     query = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.dropped_at.is_(None), _TABLES.c.last_seq > _TABLES.c.migrated_seq
     )
@@ -212,9 +215,9 @@ def list_backlogged_table_ids(connection: Connection) -> list[int]:
 
 
 def quarantine_chunk(connection: Connection, table_id: int, seq: int, reason: str) -> None:
-    """Set a chunk aside that cannot be decoded: no native file has its rows, its blob is kept.
+    """Quarantine a chunk that cannot be decoded. No native file has its rows; its blob is kept.
 
-    Readers go on reading it, and fail, until the blob is restored or `discard_quarantined_chunks` is called.
+    Queries still read it, and fail, until the blob is restored or `discard_quarantined_chunks` is called.
     """
     connection.execute(
         sa.update(_CHUNKS)
@@ -226,7 +229,7 @@ def quarantine_chunk(connection: Connection, table_id: int, seq: int, reason: st
 def list_quarantined_chunks(
     connection: Connection, table_id: int | None = None
 ) -> list[QuarantinedChunk]:
-    """Return the chunks set aside, of one table or of all."""
+    """Return the quarantined chunks of one table or of all."""
     names = ("table_id", "seq", "prefix", "path", "offset", "rows", "quarantine_reason")
     query = sa.select(*(_CHUNKS.c[name] for name in names)).where(_IS_QUARANTINED)
     if table_id is not None:
@@ -236,7 +239,7 @@ def list_quarantined_chunks(
 
 
 def list_quarantined_chunk_records(connection: Connection, table_id: int) -> list[ChunkRecord]:
-    """Return the chunks of a table that are set aside, as a reader needs them, by sequence."""
+    """Return the quarantined chunks of a table for a reader, by sequence."""
     query = sa.select(*_RECORD_COLUMNS).where(_CHUNKS.c.table_id == table_id, _IS_QUARANTINED)
     return [ChunkRecord(*row) for row in connection.execute(query.order_by(_CHUNKS.c.seq))]
 
@@ -244,9 +247,9 @@ def list_quarantined_chunk_records(connection: Connection, table_id: int) -> lis
 def discard_quarantined_chunks(
     connection: Connection, table_id: int, now: dt.datetime, *, seq: int | None = None
 ) -> int:
-    """Give up one chunk in quarantine, or all of a table, with their rows; return how many.
+    """Discard one quarantined chunk, or all of a table, with their rows; return how many.
 
-    Clean-up deletes their blobs.
+    Garbage collection deletes their blobs.
     """
     chosen = sa.true() if seq is None else _CHUNKS.c.seq == seq
     given = connection.execute(
@@ -265,9 +268,9 @@ def retire_chunks(
     *,
     limit: int = _RETIRE_BATCH_SIZE,
 ) -> int:
-    """Mark the chunks of a table up to a sequence as needed by nobody; return how many.
+    """Mark up to `limit` chunks of a table, up to a sequence, as unreferenced; return how many.
 
-    The caller knows that no query still reads them. Chunks in quarantine are left alone.
+    The caller ensures that no query reads them. Quarantined chunks are skipped.
     """
     query = sa.select(_CHUNKS.c.seq).where(
         _CHUNKS.c.table_id == table_id,
@@ -285,7 +288,7 @@ def retire_chunks(
 
 
 def list_deletable_blobs(connection: Connection, *, limit: int = 1_000) -> list[StagedBlob]:
-    """Return blobs of which every chunk, of whatever table, is retired."""
+    """Return blobs whose chunks, of all tables, are all retired."""
     other = _CHUNKS.alias()
     needed = sa.select(sa.literal(1)).where(
         other.c.path == _CHUNKS.c.path, other.c.retired_at.is_(None)
@@ -302,10 +305,9 @@ def list_deletable_blobs(connection: Connection, *, limit: int = 1_000) -> list[
 def replace_with_tombstones(
     connection: Connection, blobs: Collection[StagedBlob], now: dt.datetime
 ) -> None:
-    """Remove the rows of blobs whose objects are gone; chunks that are not retired stay.
+    """Delete the rows of blobs whose objects are deleted; chunks that are not retired stay.
 
-    A tombstone takes their place: a chunk of such a blob may still be on its way here, checked
-    when the object was there.
+    A tombstone replaces them, because the registration of a chunk of such a blob may still be in progress.
     """
     if not blobs:
         return

@@ -14,12 +14,12 @@ from enum import IntEnum
 from snowmelt.schema.inference import SchemaConflict
 from snowmelt.schema.types import TableName, to_display_name
 
-# From the service's first sight of a blob; what comes later may be on its way out already.
+# Since the first sighting of a blob. After this time it may be in deletion.
 REGISTRATION_WINDOW = dt.timedelta(hours=1)
 
 
 class CommitCode(IntEnum):
-    """The codes of streaming v1 (specification §2.7) that a registration may be answered with."""
+    """Result codes of a registration in streaming v1 (specification §2.7)."""
 
     ACCEPTED = 0
     TABLE_MISSING = 4
@@ -40,9 +40,9 @@ class CommitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommitDecision:
-    """The answer for one channel of one chunk; 0 is committed, by this call or an earlier one.
+    """The result for one channel of one chunk. Code 0 means committed.
 
-    `is_replay` where it was an earlier one.
+    `is_replay` is True if an earlier call committed it.
     """
 
     code: int
@@ -52,7 +52,7 @@ class CommitDecision:
 
 @dataclass(frozen=True, slots=True)
 class ChannelAdvance:
-    """One channel of a chunk; `rows` are its own, None where the client does not say."""
+    """One channel of a chunk; `rows` are its rows, None if the client does not state them."""
 
     name: str
     client_sequencer: int
@@ -63,17 +63,17 @@ class ChannelAdvance:
 
     @property
     def sequence_key(self) -> tuple[str, int, int]:
-        """What makes this advance unique."""
+        """Unique key of this advance."""
         return self.name, self.client_sequencer, self.row_sequencer
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkOffer:
-    """One chunk as a client registers it, checked against the stage already.
+    """A chunk of a registration, already verified against the stage.
 
-    `role` None means the user's default. With a `rejection` (code and message) the checks failed,
-    and the offer can only be a repetition of what was accepted before. Of a commit in several
-    `commit_chunk_count` this is one; they follow each other.
+    `role` None means the default role of the user. With a `rejection` (code and message) the verification
+    failed, and only a repetition of an accepted chunk can succeed. `commit_chunk_count` is the number of
+    adjacent chunks that commit together.
     """
 
     path: str
@@ -97,19 +97,19 @@ class ChunkOffer:
 
     @property
     def location(self) -> tuple[str, int]:
-        """Where the chunk lies: no two accepted chunks share it."""
+        """Location of the chunk, unique among accepted chunks."""
         return self.path, self.offset
 
     @property
     def identity(self) -> ChunkIdentity:
-        """What an equal chunk must have equal."""
+        """Identity of the chunk: equal for a repetition."""
         return ChunkIdentity(
             self.md5, self.key_id, tuple(each.sequence_key for each in self.channels)
         )
 
     @property
     def commit_key(self) -> object:
-        """What the parts of one commit have equal."""
+        """Key of the commit: equal for chunks that commit together."""
         return (
             self.commit_chunk_count,
             self.user,
@@ -120,7 +120,7 @@ class ChunkOffer:
 
 @dataclass(frozen=True, slots=True)
 class ChunkIdentity:
-    """What makes a chunk at the same place the same chunk, within one table."""
+    """Identity of a chunk at a location, within one table."""
 
     md5: str
     key_id: int
@@ -131,7 +131,7 @@ class ChunkIdentity:
 class TableCommitState:
     """A live, locked table; `last_seq` grows as chunks are accepted.
 
-    `schema_conflicts` tells for older versions of its columns why their rows are not taken any more.
+    `schema_conflicts` has, for older versions of its columns, why their rows are rejected.
     """
 
     table_id: int
@@ -152,7 +152,7 @@ class StoredChunk:
 
 @dataclass(frozen=True, slots=True)
 class LastCommittedChunk:
-    """The last committed chunk of a channel: remembers it when the chunk's row is gone."""
+    """The last committed chunk of a channel, known even if the row of the chunk is deleted."""
 
     client_sequencer: int | None
     path: str | None
@@ -163,7 +163,7 @@ class LastCommittedChunk:
 
 @dataclass(slots=True)
 class ChannelCommitState:
-    """A channel as it is now; moves on as chunks are accepted."""
+    """The current state of a channel, which advances as chunks are accepted."""
 
     channel_id: int
     client_sequencer: int
@@ -178,12 +178,12 @@ class ChannelCommitState:
 
 @dataclass(slots=True)
 class CommitDecisionInputs:
-    """Everything the verdicts of one group of offers rest on.
+    """All inputs of the decisions on one group of offers.
 
-    `missing_tables` tells for names that are no live table why, `renamed_tables` by id what tables are called
-    whose chunks came under another name; `effective_roles` maps (user, asked role) to the
-    effective role or None; `access_rejections` maps (role, table id) to a verdict for roles that
-    may not insert; `key_scopes` maps key ids to (table id, user).
+    `missing_tables` has the reason for names without a live table, `renamed_tables` the current names by ID
+    of tables whose chunks came under another name. `effective_roles` maps (user, requested role) to the
+    effective role or None; `access_rejections` maps (role, table ID) to a rejection if the role lacks
+    INSERT; `key_scopes` maps key IDs to (table ID, user).
     """
 
     now: dt.datetime
@@ -207,9 +207,9 @@ REPLAYED = replace(ACCEPTED, is_replay=True)
 def decide_commit(
     offer: ChunkOffer, commit_state: CommitDecisionInputs
 ) -> tuple[tuple[CommitDecision, ...], TableCommitState | None]:
-    """Return a verdict per channel, and the table when the chunk is to be added to it now.
+    """Return a decision per channel, and the table if the chunk is new.
 
-    A repetition of an accepted chunk gets its acceptance again, and no table.
+    A repetition of an accepted chunk is accepted again, without a table.
     """
     table = commit_state.tables.get(offer.table)
     if commit_state.prefix_owners.get(offer.prefix) != offer.user:
@@ -231,12 +231,12 @@ def decide_commit(
 def decide_all_or_none(
     offers: Sequence[ChunkOffer], commit_state: CommitDecisionInputs
 ) -> list[tuple[tuple[CommitDecision, ...], TableCommitState | None]]:
-    """Return what `decide_commit` returns for each part of one commit: all are to be added, or none is."""
+    """Return the results of `decide_commit` for the parts of one commit: all are new, or none."""
     judged = [decide_commit(offer, commit_state) for offer in offers]
     if offers[0].commit_chunk_count == 1:
         return judged
     if any(verdicts[0].is_replay for verdicts, _ in judged):
-        # They were taken together, and perhaps only the last one is still remembered.
+        # They were accepted together; possibly only the last one is still recorded.
         return [(_decide_all_channels(offer, REPLAYED), None) for offer in offers]
     refusal: CommitDecision | None = None
     if len({offer.location for offer in offers}) != offers[0].commit_chunk_count:
@@ -259,9 +259,9 @@ def decide_all_or_none(
 def apply_accepted_chunk(
     offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
 ) -> int:
-    """Move table and channels on by an accepted chunk and return its sequence number.
+    """Advance table and channels by an accepted chunk and return its sequence.
 
-    One without rows has none: its channels alone move, and remember it.
+    A chunk without rows gets none: only its channels advance and record it.
     """
     table.last_seq += 1 if offer.rows else 0
     sizes = _compute_channel_sizes(offer)
@@ -289,12 +289,12 @@ def apply_accepted_chunk(
 def is_replay(
     offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
 ) -> bool:
-    """Tell whether exactly this chunk was accepted before: never by its place alone."""
+    """Return True if exactly this chunk was accepted before; its location alone is not enough."""
     stored = commit_state.chunks.get(offer.location)
     if stored is not None:
         return stored.table_id == table.table_id and stored.identity == offer.identity
-    # The chunk's row may have been cleaned up. It was taken whole: one channel that remembers it
-    # as its last commit speaks for the others, which must then be at least as far.
+    # The row of the chunk may be deleted. A chunk is accepted as a whole, so one channel that records it
+    # as its last commit proves it for the others, which must be at least as far.
     states = [commit_state.channels.get((table.table_id, each.name)) for each in offer.channels]
     remembered = False
     for advance, state in zip(offer.channels, states, strict=True):
@@ -374,7 +374,7 @@ def _find_schema_error(offer: ChunkOffer, table: TableCommitState) -> CommitDeci
 def _find_rename_error(
     offer: ChunkOffer, commit_state: CommitDecisionInputs
 ) -> CommitDecision | None:
-    """Return where a table went whose name is free now, to those who hold a key of it."""
+    """Return the new name of a renamed table to clients that hold a key of it."""
     table_id, user = commit_state.key_scopes.get(offer.key_id, (0, ""))
     name = commit_state.renamed_tables.get(table_id)
     if name is None or user != offer.user:
@@ -443,7 +443,7 @@ def _decide_channel_advance(
 
 
 def _compute_channel_sizes(offer: ChunkOffer) -> Sequence[tuple[int, int] | None]:
-    """Return (rows, bytes) of each channel in a chunk, None where it is not known."""
+    """Return (rows, bytes) of each channel in a chunk, None if unknown."""
     if len(offer.channels) == 1:
         return [(offer.rows, offer.length)]
     return [
