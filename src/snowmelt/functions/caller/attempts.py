@@ -51,12 +51,12 @@ HTTP_OK, HTTP_ACCEPTED, HTTP_NOT_FOUND, HTTP_CONTENT_TOO_LARGE = 200, 202, 404, 
 _RETRYABLE_STATUSES = frozenset({408, 429, *range(500, 600)})
 _INITIAL_DELAY_S, _MAX_RETRY_DELAY_S, _MAX_POLL_DELAY_S = 0.2, 20.0, 5.0
 _POLL_DELAY_FACTOR = 1.5
-# Less time than this is not worth another request.
+# With less time left, another request is useless.
 _MIN_REQUEST_TIMEOUT_S = 0.05
 
 
 class RetryState:
-    """One batch, from its first POST on; `method` is that of the next request."""
+    """Retry state of one batch from its first POST on; `method` is that of the next request."""
 
     def __init__(self, plan: CallPlan, clock: Clock) -> None:
         function, options = plan.function, plan.options
@@ -65,7 +65,7 @@ class RetryState:
         self._clock = clock
         self._max_retries = function.max_batch_retries
         self._poll_timeout_s = options.poll_timeout_s
-        # What the statement says covers polls, too; the caller's own limits are one for each.
+        # A limit of the statement includes polls; the limits of the caller are separate.
         said_s = function.batch_timeout_s
         self._timeout_covers_polls = said_s is not None
         self._deadline = clock.monotonic() + (options.retry_timeout_s if said_s is None else said_s)
@@ -76,16 +76,16 @@ class RetryState:
             _INITIAL_DELAY_S, _MAX_POLL_DELAY_S, factor=_POLL_DELAY_FACTOR, jitter=0.0
         )
         self._was_resubmitted = False
-        # What the service said last to a POST.
+        # The last response of the service to a POST.
         self._last_post_error: str | None = None
 
     @property
     def remaining_s(self) -> float:
-        """The seconds that are left in this part of the course; not less than a moment."""
+        """Seconds left for this phase; at least a minimum."""
         return max(self._current_deadline() - self._clock.monotonic(), _MIN_REQUEST_TIMEOUT_S)
 
     def extend_deadline(self, seconds: float) -> None:
-        """Give back the seconds for which nothing could be done."""
+        """Extend the deadline by time in which no request was possible."""
         self._deadline += seconds
         if self._poll_deadline is not None:
             self._poll_deadline += seconds
@@ -102,10 +102,10 @@ class RetryState:
     ) -> float:
         """Return the seconds to pause before the next request.
 
-        `status`: Of the reply; neither 200 nor 413, which are not about time.
+        `status` is neither 200 nor 413.
 
         Raises:
-            ResponseInvalid: There shall be no next request.
+            ResponseInvalid: If there must be no next request.
         """
         reason = f"{self._failure_prefix} with remote service error: {status}{body_excerpt}"
         if status == HTTP_ACCEPTED:
@@ -116,7 +116,7 @@ class RetryState:
                 return self._schedule_retry(reason, retry_after_s)
             raise ResponseInvalid(reason=reason)
         if status == HTTP_NOT_FOUND and not self._was_resubmitted:
-            # The service has lost what it knew, as after a restart.
+            # The service has lost the batch, for example in a restart.
             self._was_resubmitted = True
             self.method = "POST"
             return 0.0
@@ -125,10 +125,10 @@ class RetryState:
         raise ResponseInvalid(reason=reason)
 
     def compute_pause_after_failure(self, error: TransportFailed) -> float:
-        """Return the seconds to pause after a request without a reply.
+        """Return the seconds to pause after a request without a response.
 
         Raises:
-            ResponseInvalid: There shall be no next request.
+            ResponseInvalid: If there must be no next request.
         """
         why = str(error).rstrip(".")
         told, self._last_post_error = self._last_post_error, None
@@ -138,7 +138,7 @@ class RetryState:
                 told is not None
                 and self._current_deadline() - self._clock.monotonic() <= _MIN_REQUEST_TIMEOUT_S
             ):
-                # The last request was given what was left of the time, so it says nothing.
+                # The last request had only the remaining time, so its failure says nothing.
                 reason = told
         else:
             reason = (
@@ -165,7 +165,7 @@ class RetryState:
         return self._fit_pause(next(self._poll_delays_s), retry_after_s, reason or said)
 
     def _fit_pause(self, pause_s: float, retry_after_s: float | None, reason: str) -> float:
-        """Fit a pause into what is left; what a service asks for is kept or not waited for."""
+        """Limit a pause to the remaining time; a Retry-After that does not fit ends the retries."""
         left_s = self._current_deadline() - self._clock.monotonic()
         if left_s <= _MIN_REQUEST_TIMEOUT_S:
             raise ResponseInvalid(reason=f"{reason}; no answer in time")
@@ -179,9 +179,9 @@ class RetryState:
 
 
 def parse_retry_after(headers: Mapping[str, str], now: dt.datetime) -> float | None:
-    """Return how long a reply asks to wait, in seconds; None where it does not say so.
+    """Return the seconds of Retry-After; None without the header.
 
-    `now`: Aware; what a date is seen from.
+    `now` is aware, for a header with a date.
     """
     said = headers.get("retry-after", "").strip()
     if not said:
@@ -204,7 +204,7 @@ _BUSY_STATUSES = frozenset({429, 503})
 
 
 class RetryingSender:
-    """Sends batches of one function; for one event loop, any number at a time."""
+    """Sends batches of one function, any number at a time. For one event loop."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class RetryingSender:
         call_limiter: RateLimiter | None = None,
         budget: CallBudget | None = None,
     ) -> None:
-        """Prepare; nothing is looked up or connected yet."""
+        """Prepare; nothing is resolved or connected yet."""
         self._budget = budget
         self._plan = plan
         self._client = client
@@ -232,16 +232,15 @@ class RetryingSender:
         self._max_body_bytes = options.max_batch_bytes if most is None else most
 
     async def send_batch(self, batch: TranslatedRequest, record: CallRecord) -> bytes:
-        """Return the body of a batch's answer, decompressed and with the right checksum.
+        """Return the body of the response, decompressed and verified by its checksum.
 
-        The record gets status, attempts, polls, bytes and times; what it came to is for whoever
-        reads the body.
+        The record gets status, attempts, polls, bytes and times; the reader of the body sets its outcome.
 
         Raises:
-            PayloadTooLarge: The batch or its reply is larger than it may be; halves may do.
-            CallFailed: There is no answer, and will be none.
-            UserError: Nothing may be sent: the URL is refused, a secret is missing, or the budget
-                is spent.
+            PayloadTooLarge: If the batch or its response is too large; halves may fit.
+            CallFailed: If there is no response, and will be none.
+            UserError: If nothing may be sent: the URL is rejected, a secret is missing, or the budget is
+                spent.
         """
         if batch.body is not None and len(batch.body) > self._max_body_bytes:
             raise PayloadTooLarge(
@@ -288,7 +287,7 @@ class RetryingSender:
                     await turn.acquire_next_request()
                 if self._budget is not None:
                     self._budget.spend()
-                # Waiting for one's turn is nobody's failure.
+                # Waiting for a permit does not count as a failure.
                 course.extend_deadline(clock.monotonic() - waited)
                 record.ms_waiting += (clock.monotonic() - paused) * 1000
 
@@ -331,7 +330,7 @@ class RetryingSender:
         return retry_state.compute_pause_after_status(response.status, asked_s, shown)
 
     def _excerpt_error_body(self, response: HttpResponse) -> str:
-        """Return the beginning of a body that is an error, on one line and without secrets."""
+        """Return the beginning of an error body, on one line and without secrets."""
         longest = self._plan.options.error_body_chars
         if not longest:
             return ""
@@ -364,7 +363,7 @@ class RetryingSender:
 
 
 def make_call_failed(record: CallRecord, reason: str, url: str = "") -> CallFailed:
-    """Return the error of a batch that failed for good, with what its record knows."""
+    """Return the error of a failed batch with the data of its record."""
     return CallFailed(
         function=record.function,
         batch=record.batch_id,
@@ -378,7 +377,7 @@ def make_call_failed(record: CallRecord, reason: str, url: str = "") -> CallFail
 
 
 def display_url(plan: CallPlan, suffix: str = "") -> str:
-    """Return the URL of a call for people to read, without its query; empty if it is secret."""
+    """Return the URL of a call for messages, without its query; empty if it is secret."""
     if plan.function.secure:
         return ""
     try:

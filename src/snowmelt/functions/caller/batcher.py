@@ -34,9 +34,9 @@ from snowmelt.functions.definition import ExternalFunction, Volatility
 
 Int64Array: TypeAlias = NDArray[np.int64]
 
-# Brackets, commas and the row's number.
+# Brackets, commas and the row number.
 _ROW_OVERHEAD_BYTES = 10
-# The longest JSON of a value; a decimal has its digits, a sign, a point and perhaps an exponent.
+# Longest JSON of a value; a decimal has digits, a sign, a point and possibly an exponent.
 _MAX_JSON_BYTES = {
     pa.bool_(): 6,
     pa.int64(): 21,
@@ -45,16 +45,16 @@ _MAX_JSON_BYTES = {
 }
 _DEFAULT_MAX_JSON_BYTES = 42
 _STRING_OVERHEAD_BYTES = 3
-# Rows that are not sent wait for the batch they are in: so many at most.
+# Limit of rows in a batch that are not sent, and wait for its response.
 _MAX_COVERED_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class CallBatch:
-    """Rows that follow each other in the stream, and those of them that a service is to see.
+    """Adjacent rows of the stream, and those of them that the service receives.
 
-    `columns` hold the rows to be sent. `sent_positions` says where each of them stands among the batch's
-    `rows`; None where all are sent.
+    `columns` hold the rows to send. `sent_positions` are their positions among the `rows` of the batch;
+    None if all are sent.
     """
 
     ordinal: int
@@ -64,16 +64,15 @@ class CallBatch:
 
     @property
     def sent_rows(self) -> int:
-        """How many rows are to be sent."""
+        """Number of rows to send."""
         return self.rows if self.sent_positions is None else len(self.sent_positions)
 
 
 class CallBatcher:
-    """Cuts one stream; used once.
+    """Splits one stream; used once.
 
-    A batch ends after `max_rows` rows to be sent, or before the row that would make it larger than
-    `max_bytes`; a row that alone is larger is a batch. Bytes are an upper bound of the JSON,
-    but for characters that need escapes.
+    A batch ends after `max_rows` rows to send, or before the row that would exceed `max_bytes`; a larger row
+    is a batch of its own. Bytes are an upper bound of the JSON, except for characters that need escapes.
     """
 
     def __init__(self, max_rows: int, max_bytes: int, *, skip_null_rows: bool = False) -> None:
@@ -89,11 +88,11 @@ class CallBatcher:
         self._rows = self._sent_rows = self._bytes = 0
 
     def split_batches(self, stream: Iterable[Sequence[pa.Array]]) -> Iterator[CallBatch]:
-        """Return the batches of a stream, each as soon as its last row is there.
+        """Yield the batches of a stream, each as soon as its last row arrives.
 
         Args:
-            stream: Columns of as many rows each. A function without arguments still needs a
-                column, which says how many rows there are.
+            stream: Columns of equal length. A function without arguments needs one column, for the number
+                of rows.
         """
         for columns in stream:
             if len(columns[0]):
@@ -125,7 +124,7 @@ class CallBatcher:
                 yield self._finish_batch()
 
     def _count_fitting_rows(self, rows: _IncomingRows, start: int, max_rows: int) -> int:
-        """Return how many of the next `max_rows` rows the batch has room for."""
+        """Return how many of the next `max_rows` rows fit the batch."""
         room = self._max_bytes - self._bytes
         if max_rows == 0 or rows.estimate_bytes(start, start + max_rows) <= room:
             return max_rows
@@ -162,7 +161,7 @@ class CallBatcher:
 
 
 class _IncomingRows:
-    """Rows of one arrival: those to be sent, their places, and their sizes."""
+    """Rows of one record batch: those to send, their positions and their sizes."""
 
     def __init__(self, columns: Sequence[pa.Array], *, skip_null_rows: bool) -> None:
         self.row_count = len(columns[0])
@@ -183,34 +182,34 @@ class _IncomingRows:
                 self._fixed_bytes += _MAX_JSON_BYTES.get(column.type, _DEFAULT_MAX_JSON_BYTES)
             else:
                 self._fixed_bytes += _STRING_OVERHEAD_BYTES
-                # Hexadecimal is the longest form of bytes.
+                # Hexadecimal is the longest form of binary values.
                 self._variable_width_offsets.append(
                     (2 if pa.types.is_binary(column.type) else 1, ends)
                 )
 
     def get_position(self, sent_index: int) -> int:
-        """Return the row that a row to be sent is."""
+        """Return the position of a row to send."""
         return sent_index if self._sent_positions is None else int(self._sent_positions[sent_index])
 
     def get_positions(self, start: int, end: int) -> Int64Array:
-        """Return the rows that some of the rows to be sent are."""
+        """Return the positions of rows to send."""
         sent = self._sent_positions
         return np.arange(start, end) if sent is None else sent[start:end]
 
     def count_sent_before(self, row: int) -> int:
-        """Return how many of the rows before one are to be sent."""
+        """Return how many rows before a row are to be sent."""
         sent = self._sent_positions
         return row if sent is None else int(np.searchsorted(sent, row))
 
     def estimate_bytes(self, start: int, end: int) -> int:
-        """Return the size of some of the rows to be sent, in bytes."""
+        """Return the size of rows to send, bytes."""
         size = self._fixed_bytes * (end - start)
         for factor, ends in self._variable_width_offsets:
             size += factor * int(ends[end] - ends[start])
         return size
 
     def estimate_cumulative_bytes(self, start: int, end: int) -> Int64Array:
-        """Return the size from the first of some rows to each of them, in bytes."""
+        """Return the cumulative sizes of rows to send, bytes."""
         sizes = np.arange(1, end - start + 1, dtype=np.int64) * self._fixed_bytes
         for factor, ends in self._variable_width_offsets:
             sizes += factor * (ends[start + 1 : end + 1].astype(np.int64) - ends[start])
@@ -218,7 +217,7 @@ class _IncomingRows:
 
 
 def _get_value_offsets(column: pa.Array) -> NDArray[Any] | None:
-    """Return the offsets of texts and bytes; None for types of fixed width."""
+    """Return the offsets of strings and binary values; None for types of fixed width."""
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         width: Any = np.int32
     elif pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type):
@@ -232,13 +231,13 @@ def _get_value_offsets(column: pa.Array) -> NDArray[Any] | None:
 
 _DIGEST_BYTES = 6
 _TASKS_PER_FILE = 256
-# A file is of no use once its task is over.
+# A file is useless after the end of its task.
 _USES_FILE_TTL_S = 24 * 3600.0
 _USES_PER_CLEANUP = 64
 
 
 def make_query_id(session: str, execution: int | str) -> str:
-    """Return the id of a query: of a root execution within a Spark session."""
+    """Return the ID of a query: a root execution within a Spark session."""
     try:
         root = uuid.UUID(session)
     except ValueError:
@@ -247,28 +246,25 @@ def make_query_id(session: str, execution: int | str) -> str:
 
 
 def make_streaming_query_id(query: str, batch: int | str) -> str:
-    """Return the id of a streaming query's batch, which a restart of the query does not change.
+    """Return the ID of a batch of a streaming query, which stays the same after a restart.
 
-    `query` is the streaming query's own UUID, kept with its checkpoint.
+    `query` is the UUID of the streaming query in its checkpoint.
     """
     return make_query_id(query, f"batch {batch}")
 
 
 class BatchIdGenerator:
-    """Ids of the batches that one use of a function makes at one place of a query.
+    """IDs of the batches of one use of a function at one place of a query.
 
-    An id says query, stage, partition and ordinal, and a digest of function, site, number of the
-    use and body: uses of several functions in a stage, two calls of one VOLATILE function, or rows
-    that a shuffle brings in another order the second time, never share one.
+    An ID has query, stage, partition and ordinal, and a digest of function, site, number of the use and
+    body. So uses of several functions in a stage, two calls of a VOLATILE function, and rows that a shuffle
+    delivers in another order never share an ID.
     """
 
     def __init__(
         self, position: QueryPosition, function: ExternalFunction, *, folder: Path | None = None
     ) -> None:
-        """Prepare.
-
-        `function`: What is called. Uses of an IMMUTABLE one may share ids: they share values.
-        """
+        """Prepare IDs for a function. Uses of an IMMUTABLE function may share IDs: they share values."""
         self._prefix = f"{position.query_id}:{position.stage}:{position.partition}"
         signature = function.signature
         self._key_material = f"{position.query_id}\0{function.version}\0{signature.name}{signature.format_arguments()}"
@@ -288,10 +284,7 @@ class BatchIdGenerator:
         ).digest()
 
     def make_batch_id(self, ordinal: int, body: bytes) -> str:
-        """Return the id of a batch.
-
-        `body`: As it is sent, before compression.
-        """
+        """Return the ID of a batch; `body` is its body before compression."""
         if self._use_counter is not None:
             first = Poly1305.generate_tag(self._key, body) + ordinal.to_bytes(8)
             number, self._use_counter = self._use_counter.increment(first), None
@@ -303,16 +296,15 @@ class BatchIdGenerator:
 
 
 class _FunctionUseCounter:
-    """Numbers of the uses that begin with the same batch in one attempt at a task.
+    """Numbers of the uses that begin with the same batch in one attempt of a task.
 
-    The processes of the attempt share a file of digests. Which use gets which number is chance.
-    That does no harm: they ask the same function for the same rows, so their values may change
-    places between two attempts.
+    The processes of the attempt share a file of digests. The order of the numbers is arbitrary, which is
+    safe: such uses send the same rows to the same function, so their values may only be swapped.
     """
 
     def __init__(self, position: QueryPosition, folder: Path | None) -> None:
         self._task_attempt_id = position.task_attempt_id
-        # A file of all tasks of a query would be read from end to end too often.
+        # One file for all tasks of a query would be read completely too often.
         group = str(position.partition // _TASKS_PER_FILE)
         self._folder = folder or ensure_private_folder()
         name = make_shared_file_name("uses", position.query_id, str(position.stage), group)

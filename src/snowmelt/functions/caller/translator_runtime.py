@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 TranslatorHandler: TypeAlias = Callable[[dict[str, object]], Mapping[str, object]]
 
-# Makes something of an object: of its `body`, and the others as JSON. Raises TranslatorError.
+# Translates an object: its `body`, and the other fields as JSON. Raises TranslatorError.
 TranslatorRunner: TypeAlias = "Callable[[bytes | None, bytes], TranslatorOutput]"
 
 _SOURCE_FILE_NAME = "<translator>"
 
 
 class TranslatorOutput(msgspec.Struct, frozen=True, tag=True):
-    """What a request becomes; `translator_data` is JSON for the reply's translator."""
+    """A translated request; `translator_data` is JSON for the response translator."""
 
     body: bytes | None
     url_suffix: str = ""
@@ -44,7 +44,7 @@ class TranslatorOutput(msgspec.Struct, frozen=True, tag=True):
 
 
 class TranslatorError(Exception):
-    """A translator failed; `detail` may hold payload, the message does not."""
+    """A translator failed. `detail` may contain payload, the message does not."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason)
@@ -52,9 +52,9 @@ class TranslatorError(Exception):
 
 
 def make_translator_runner(translator: Translator) -> TranslatorRunner:
-    """Return what runs a translator in this process.
+    """Return a runner for a translator in this process.
 
-    A script keeps nothing from one object to the next. A Python module keeps its globals.
+    A script keeps no state between objects. A Python module keeps its globals.
     """
     if translator.language is TranslatorLanguage.PYTHON:
         source, name = translator.body, translator.handler or ""
@@ -63,13 +63,13 @@ def make_translator_runner(translator: Translator) -> TranslatorRunner:
 
 
 class PythonTranslatorRunner:
-    """A callable, or a function of a source that is loaded when it is first needed."""
+    """A callable, or a function of a source that is loaded at first use."""
 
     def __init__(self, load_handler: Callable[[], TranslatorHandler]) -> None:
         self._load_handler = load_handler
 
     def __call__(self, body: bytes | None, other_fields: bytes) -> TranslatorOutput:
-        """Return what it makes of an object."""
+        """Return the result for an object."""
         event = cast("dict[str, object]", exact.parse_json(other_fields))
         if body is not None:
             event["body"] = _parse_body(body)
@@ -122,13 +122,13 @@ def _load_source(source: str, handler_name: str) -> TranslatorHandler:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return an exception's kind and place; its text may hold payload."""
+    """Return type and place of an exception; its text may contain payload."""
     if isinstance(error, TranslatorError):
         return str(error)
     reason = type(error).__name__
     if isinstance(error, SyntaxError):
         return f"{reason} in line {error.lineno}"
-    # The first frame is this module's own.
+    # The first frame is in this module.
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if frame.filename == _SOURCE_FILE_NAME] or frames[-1:]
     if not own:
@@ -140,7 +140,7 @@ _RAW_NULL = msgspec.Raw(b"null")
 
 
 class _ScriptResult(msgspec.Struct, rename="camel"):
-    """What a script returns; whatever else it has does not count."""
+    """The result of a script; other fields are ignored."""
 
     body: msgspec.Raw = _RAW_NULL
     url_suffix: str | None = None
@@ -155,7 +155,7 @@ _MAX_CPU_S = 10.0
 _MAX_MEMORY_BYTES = 256 * 1024 * 1024
 _MAX_SAFE_INTEGER = 2**53 - 1
 
-# Which bytes may belong to a number that a double does not hold: 16 digits and more, or exponents.
+# Matches numbers that a double may not hold: 16 or more digits, or exponents.
 _BYTE_CLASSES = bytes(
     ord("1") if chr(byte) in "0123456789.+-" else ord("e") if chr(byte) in "eE" else ord(" ")
     for byte in range(256)
@@ -189,7 +189,7 @@ _STACK_FRAME_PATTERN = re.compile(r"^    at (?:([\w$]{1,60}) \()?<input>:(\d+)\)
 
 
 class JavaScriptFunction:
-    """One function; for any number of threads. It keeps nothing from one object to the next."""
+    """A JavaScript function without state between objects. Thread-safe."""
 
     def __init__(
         self,
@@ -199,28 +199,28 @@ class JavaScriptFunction:
         max_cpu_s: float = _MAX_CPU_S,
         max_memory_bytes: int = _MAX_MEMORY_BYTES,
     ) -> None:
-        """Prepare; the source is not read before it is needed.
+        """Prepare; the source is parsed at first use.
 
         Args:
-            argument: The name under which the function finds its object; in capitals, too.
-            source: The function's body.
-            max_cpu_s: Of the process's processing time for one object.
-            max_memory_bytes: Of memory.
+            argument: Name of the object in the function; also in upper case.
+            source: Body of the function.
+            max_cpu_s: Limit of processor time for one object, seconds.
+            max_memory_bytes: Memory limit, bytes.
         """
         self._max_cpu_s, self._max_memory_bytes = max_cpu_s, max_memory_bytes
         self._argument = argument
         self._source = source
-        # No data can hold it by chance: it stands for "this text is an integer".
+        # Random marker for "this string is an integer", which data cannot contain by chance.
         self._mark = f"integer-{secrets.token_hex(12)}-"
         self._marked_integer_pattern = re.compile(b'"' + self._mark.encode() + b'(-?[0-9]+)"')
 
     def run(self, body: bytes | None, other_fields: bytes) -> str:
-        """Return the JSON text of what the function returns.
+        """Return the JSON text of the function's result.
 
-        `body`: JSON that is the object's `body`, or a text that is none; None leaves it out.
+        `body` is JSON for the object's `body`, or a text that is not JSON; None omits it.
 
         Raises:
-            TranslatorError: The function did, or what it was given or returned cannot be taken.
+            TranslatorError: If the function failed, or its input or result is invalid.
         """
         marked_body, large_body = (None, False) if body is None else self._mark_large_integers(body)
         marked_others, large_others = self._mark_large_integers(other_fields)
@@ -241,7 +241,7 @@ class JavaScriptFunction:
         return result
 
     def __call__(self, body: bytes | None, other_fields: bytes) -> TranslatorOutput:
-        """Return what it makes of an object."""
+        """Return the result for an object."""
         try:
             found = _result_decoder.decode(self.run(body, other_fields))
         except msgspec.ValidationError as error:
@@ -263,13 +263,13 @@ class JavaScriptFunction:
         return self.restore_integers(found)
 
     def restore_integers(self, text: bytes) -> bytes:
-        """Return a part of a result with all integers written as numbers."""
+        """Return a part of a result with all integers as numbers."""
         return (
             self._marked_integer_pattern.sub(rb"\1", text) if self._mark.encode() in text else text
         )
 
     def _mark_large_integers(self, text: bytes) -> tuple[str, bool]:
-        """Return JSON in which larger integers than JavaScript's are marked texts, if there are."""
+        """Return JSON in which integers above 2^53 are marked strings, and True if there are any."""
         try:
             plain = text.decode()
         except UnicodeDecodeError as error:
@@ -312,7 +312,7 @@ class JavaScriptFunction:
         first = text.partition("\n")[0]
         if first == "InternalError: interrupted":
             return TranslatorError(f"it took longer than {self._max_cpu_s:g} s")
-        # Where there is no memory left for an error, the engine throws null.
+        # Without memory for an error, the engine throws null.
         if first in {"InternalError: out of memory", "null"}:
             return TranslatorError(
                 f"it needed more than {self._max_memory_bytes} bytes, or threw null"

@@ -54,10 +54,14 @@ _MAX_DETAIL_CHARS = 200  # characters of an error's own text, where payload may 
 
 
 class TranslatorPair:
-    """Both translators of a function, either of which may be missing; for any number of threads."""
+    """Both translators of a function; either may be missing. Thread-safe."""
 
     def __init__(self, plan: CallPlan) -> None:
-        """Prepare. MissingExtra: a translator is JavaScript, and the engine is not installed."""
+        """Prepare the translators.
+
+        Raises:
+            MissingExtra: If a translator is JavaScript and the engine is not installed.
+        """
         self._function = plan.function.signature.name
         self._url = plan.function.url
         self._shows_payload = plan.options.debug_payload
@@ -77,16 +81,16 @@ class TranslatorPair:
         )
 
     def close(self) -> None:
-        """End the processes of translators in Python."""
+        """End the processes of Python translators."""
         for run in (self._request_runner, self._response_runner):
             if isinstance(run, TranslatorProcess):
                 run.close()
 
     def translate_request(self, body: bytes) -> TranslatorOutput:
-        """Return what is sent instead of a body.
+        """Return the translated request.
 
         Raises:
-            TranslatorFailed: The translator did, or its suffix leads away from the function's URL.
+            TranslatorFailed: If the translator failed, or its suffix leads outside of the function's URL.
         """
         if self._request_runner is None:
             return TranslatorOutput(body)
@@ -108,7 +112,11 @@ class TranslatorPair:
         return translated
 
     def translate_response(self, body: bytes, translator_data: bytes | None) -> bytes:
-        """Return what a reply's body means. TranslatorFailed: the translator did."""
+        """Return the translated response body.
+
+        Raises:
+            TranslatorFailed: If the translator failed.
+        """
         if self._response_runner is None:
             return body
         others = b"{}" if translator_data is None else b'{"translatorData":%b}' % translator_data
@@ -150,11 +158,11 @@ def _get_translator_name(translator: Translator | TranslatorHandler | None) -> s
     return getattr(translator, "__qualname__", type(translator).__name__)
 
 
-# Of processing time, for one object; the engine's own limit of 10 s comes first where it reaches.
+# Processor time for one object. The limit of the engine, 10 s, applies first where it can.
 _MAX_CPU_S = 11.0
-# From the request to the answer: for a translator in Python that waits for something.
+# From request to result, for a Python translator that waits.
 _MAX_WALL_S = 60.0
-# Of address space, beside which a script has 256 MiB in its engine.
+# Address space; a script has 256 MiB in its engine besides.
 _MAX_PROCESS_BYTES = 2 * 1024 * 1024 * 1024
 _MAX_IDLE_PROCESSES = 4
 _EXIT_TIMEOUT_S = 5.0
@@ -183,7 +191,7 @@ _JobOutcome: TypeAlias = TranslatorOutput | _JobFailure
 
 
 class _ChildProcess:
-    """One process; for one object at a time. One that failed is not used again."""
+    """A process for one object at a time. It is not used again after a failure."""
 
     def __init__(self) -> None:
         ours, its = Pipe()
@@ -198,12 +206,12 @@ class _ChildProcess:
         self._finalizer = weakref.finalize(self, _kill_process, process, ours)
 
     def run(self, job: _TranslatorJob, max_wall_s: float) -> _JobOutcome:
-        """Return what a translator makes of an object.
+        """Return the translated object.
 
         Raises:
-            TranslatorError: The process had to be stopped, or ended.
+            TranslatorError: If the process was stopped or exited.
         """
-        # A process that does not read stops the sending, which waits without end.
+        # If the process does not read, sending blocks forever.
         late = threading.Event()
 
         def stop() -> None:
@@ -253,7 +261,7 @@ def _kill_process(process: subprocess.Popen[bytes], connection: Connection[Any, 
     process.wait()
 
 
-# By process: a fork shares no children with its parent.
+# Per process: a fork does not share the children of its parent.
 _idle_processes: dict[int, list[_ChildProcess]] = {}
 _idle_lock = threading.Lock()
 
@@ -266,15 +274,17 @@ def run_javascript_translator(
     max_cpu_s: float = _MAX_CPU_S,
     max_wall_s: float = _MAX_WALL_S,
 ) -> TranslatorOutput:
-    """Return what a translator in JavaScript makes of an object.
+    """Return the result of a JavaScript translator.
 
-    `body`: JSON, or a text that is none; None leaves it out.
-    `other_fields`: The object without it, as JSON.
-    `max_cpu_s`: Of the processing time of its process.
-    `max_wall_s`: From the request to the answer.
+    Args:
+        translator: The translator.
+        body: JSON, or a text that is not JSON; None: no body.
+        other_fields: The other fields of the object, as JSON.
+        max_cpu_s: Limit of processor time, seconds.
+        max_wall_s: Limit from request to result, seconds.
 
     Raises:
-        TranslatorError: It failed, or took more than it may.
+        TranslatorError: If it failed, or exceeded a limit.
     """
     with _idle_lock:
         idle = _idle_processes.setdefault(os.getpid(), [])
@@ -295,7 +305,7 @@ def run_javascript_translator(
 
 
 class TranslatorProcess:
-    """A translator in Python in a process of its own, until it is closed; for any threads."""
+    """A Python translator in a process of its own, until it is closed. Thread-safe."""
 
     def __init__(
         self,
@@ -310,10 +320,10 @@ class TranslatorProcess:
         self._lock = threading.Lock()
 
     def __call__(self, body: bytes | None, other_fields: bytes) -> TranslatorOutput:
-        """Return what it makes of an object: `body`, and the others as JSON.
+        """Return the result for an object: `body`, and the other fields as JSON.
 
         Raises:
-            TranslatorError: It failed, or took more than it may.
+            TranslatorError: If it failed, or exceeded a limit.
         """
         job = _TranslatorJob(self._translator, body, other_fields, self._max_cpu_s)
         with self._lock:
@@ -341,17 +351,17 @@ def _unwrap_outcome(outcome: _JobOutcome) -> TranslatorOutput:
 
 
 def serve(descriptor: int) -> None:
-    """Run translators for the process at the other end of a socket, until it closes it."""
+    """Run translators for the process at the other end of a socket, until it closes the socket."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_PROCESS_BYTES, _MAX_PROCESS_BYTES))
-    # The parent's own log is where what a translator prints belongs.
+    # Output of a translator goes to the log of the parent.
     os.dup2(2, 1)
     jobs = msgspec.msgpack.Decoder(_TranslatorJob)
     get_runner = lru_cache(maxsize=64)(make_translator_runner)
     with Connection(descriptor) as connection, contextlib.suppress(EOFError):
         while True:
             job = jobs.decode(connection.recv_bytes())
-            # Its default action ends the process, whatever the engine is doing.
+            # The default action of the signal ends the process, even inside the engine.
             signal.setitimer(signal.ITIMER_PROF, job.max_cpu_s)
             try:
                 result: _JobOutcome = get_runner(job.translator)(job.body, job.others)
