@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="time between two COPYs, in seconds (default: 10)",
+        help="time between two COPY statements, in seconds (default: 10)",
     )
     frames.add_argument(
         "--parser", default="KafkaJSONParser()", help="parser, as in COPY (default: %(default)s)"
