@@ -16,23 +16,23 @@ from snowmelt.errors import ObjectMissing
 from snowmelt.storage.store import OpenObject, Store
 from snowmelt.table.warehouse_paths import open_cached_store
 
-# Metadata is smaller; data files are read in parts, of which readers choose few.
+# Metadata files are smaller. Readers need few parts of data files.
 _MAX_WHOLE_READ_BYTES = 8 * 1024 * 1024
 _BUFFER_BYTES = 1024 * 1024
 
 
 def make_file_io(location: str) -> FileIO:
-    """Return what opens files at an address like this one."""
+    """Return the `FileIO` for an address."""
     return load_file_io({}, location) if is_local_location(location) else StoreFileIO()
 
 
 def is_local_location(location: str) -> bool:
-    """Tell whether an address is a path or a `file:` URL."""
+    """Return True if an address is a path or a `file:` URL."""
     return urlsplit(location).scheme in {"", "file"}
 
 
 class StoreFileIO(FileIO):
-    """Files by their full addresses (`s3://bucket/path`), in stores of ours."""
+    """Files by their full addresses (`s3://bucket/path`), in stores of `snowmelt.storage`."""
 
     def new_input(self, location: str) -> StoreInputFile:
         """Return a file to read."""
@@ -43,7 +43,7 @@ class StoreFileIO(FileIO):
         return StoreOutputFile(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Delete a file; harmless when there is none."""
+        """Delete a file. Idempotent."""
         store, path = _resolve_location(
             location if isinstance(location, str) else location.location
         )
@@ -51,17 +51,17 @@ class StoreFileIO(FileIO):
 
 
 class _StoreFile:
-    """A file of a store by its address."""
+    """A file of a store."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)  # type: ignore[call-arg]  # PyIceberg's class comes next
         self._store, self._path = _resolve_location(location)
 
     def __len__(self) -> int:
-        """Return its length in bytes.
+        """Return the length in bytes.
 
         Raises:
-            FileNotFoundError: There is no such file.
+            FileNotFoundError: If the file does not exist.
         """
         info = self._store.head(self._path)
         if info is None:
@@ -69,19 +69,19 @@ class _StoreFile:
         return info.size
 
     def exists(self) -> bool:
-        """Tell whether it is there."""
+        """Return True if the file exists."""
         return self._store.head(self._path) is not None
 
 
 class StoreInputFile(_StoreFile, InputFile):
-    """A file of a store, to read."""
+    """A file of a store, for reading."""
 
     def open(self, seekable: bool = True) -> io.BytesIO | io.BufferedReader:
-        """Return it as a stream; a large one is fetched in parts.
+        """Return the file as a stream; a large one is fetched in parts.
 
         Raises:
-            FileNotFoundError: There is no such file.
-            StageUnavailable: The store does not answer.
+            FileNotFoundError: If the file does not exist.
+            StageUnavailable: If the store does not answer.
         """
         del seekable
         try:
@@ -94,14 +94,14 @@ class StoreInputFile(_StoreFile, InputFile):
 
 
 class StoreOutputFile(_StoreFile, OutputFile):
-    """A file of a store, to write."""
+    """A file of a store, for writing."""
 
     def create(self, overwrite: bool = False) -> _ObjectWriteStream:
-        """Return a stream whose bytes become the file when it is closed."""
+        """Return a stream that writes the file when it is closed."""
         return _ObjectWriteStream(self._store, self._path, create_only=not overwrite)
 
     def to_input_file(self) -> StoreInputFile:
-        """Return the file to read it again."""
+        """Return the file for reading."""
         return StoreInputFile(self._location)
 
 
@@ -134,7 +134,7 @@ class _ObjectReadStream(io.RawIOBase):
 
 
 class _ObjectWriteStream(io.BytesIO):
-    """Bytes that are put when they are whole; nothing is written when the writer fails."""
+    """A stream that writes the whole object on close, and nothing if the writer fails."""
 
     def __init__(self, store: Store, path: str, *, create_only: bool) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class _ObjectWriteStream(io.BytesIO):
 
     def close(self) -> None:
         if not self.closed and not self._failed:
-            # The process that commits need not be the one that wrote: each file is durable by itself.
+            # Another process may commit, so each file must be durable by itself.
             self._store.put(
                 self._path, self.getvalue(), create_only=self._create_only, durable=True
             )
@@ -160,7 +160,7 @@ class _ObjectWriteStream(io.BytesIO):
 
 
 def _resolve_location(location: str) -> tuple[Store, str]:
-    """Return the store of an address and the path in it."""
+    """Return the store of an address, and the path in it."""
     scheme, _, rest = location.partition("://")
     bucket, _, path = rest.partition("/")
     return open_cached_store(f"{scheme}://{bucket}"), path

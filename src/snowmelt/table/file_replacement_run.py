@@ -42,17 +42,17 @@ from snowmelt.table.warehouse_paths import open_warehouse
 _MIB = 1024 * 1024
 _MAX_ATTEMPTS = 100
 _MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 0.02, 0.2
-# Letting go of one snapshot is not worth a commit while the table is written to anyway.
+# A single expired snapshot is not worth a commit while the table has writes.
 _MIN_EXPIRED_SNAPSHOTS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceSettings:
-    """Where native files lie, when they are rewritten, and how much at once.
+    """Location and limits of maintenance runs.
 
-    Files of `target_bytes` are aimed at. Small ones are joined once there are `min_files` of about
-    a size; one commit replaces `run_bytes` at most. `memory_bytes` bounds the rows that are held.
-    Snapshots are let go of `retention_s` after they were made.
+    `target_bytes` is the target size of a file. Small files are compacted once there are `min_files` of
+    similar size; one commit replaces at most `run_bytes`. `memory_bytes` limits the rows in memory. Snapshots
+    expire after `retention_s`.
     """
 
     warehouse_url: str
@@ -67,7 +67,7 @@ class MaintenanceSettings:
 
 @dataclass(frozen=True, slots=True)
 class OpenMaintenanceRun:
-    """A run that has begun; `table` and `native` are as they were then."""
+    """A run that has begun, with table and native table as of its start."""
 
     run_id: str
     table: TableRecord
@@ -77,13 +77,13 @@ class OpenMaintenanceRun:
 
     @property
     def folder(self) -> str:
-        """Where the run's files are written."""
+        """Folder of the run's files."""
         folder = open_warehouse(self.settings.warehouse_url).table_folder(self.table)
         return f"{folder}/data/{self.run_id}"
 
 
 def maintenance_lease_name(table: TableRecord) -> str:
-    """Return the name of the lease that whoever maintains a table holds."""
+    """Return the name of the maintenance lease of a table."""
     return f"maintenance:{table.incarnation}"
 
 
@@ -94,13 +94,13 @@ def begin_maintenance_run(
     settings: MaintenanceSettings,
     clock: Clock,
 ) -> OpenMaintenanceRun | None:
-    """Take a table's lease and begin a run; None where another has it, or there are no files.
+    """Acquire the lease of a table and begin a run; None if another process has it, or without files.
 
-    It must be ended by `commit_maintenance_run` or `abort_maintenance_run`.
+    End the run with `commit_maintenance_run` or `abort_maintenance_run`.
 
     Raises:
-        TableNotFound: There is no such table.
-        TableInconsistent: Catalog and native table do not agree.
+        TableNotFound: If the table does not exist.
+        TableInconsistent: If catalog and native table do not agree.
     """
     run_id = str(uuid.uuid4())
     with database.writing() as connection:
@@ -139,17 +139,17 @@ def commit_maintenance_run(
     written: Sequence[WrittenFile] = (),
     replaced: frozenset[str] = frozenset(),
 ) -> MaintenanceTotals:
-    """Put files in the place of others, and let go of old snapshots: all or nothing.
+    """Replace files and expire snapshots, all or nothing.
 
-    `replaced` are the full addresses of files whose rows are in `written`.
+    `replaced` are the addresses of files whose rows are in `written`.
 
     Returns:
-        What was done, with the number of snapshots.
+        The totals, with the number of expired snapshots.
 
     Raises:
-        CommitLost: The table was dropped, or a file to be replaced is no longer its own.
-        LeaseLost: Another has taken over; nothing was changed.
-        UnknownOutcome: It may have been committed; the history will tell.
+        CommitLost: If the table was dropped, or a replaced file is no longer part of it.
+        LeaseLost: If another process has taken over. Nothing was changed.
+        UnknownOutcome: If it may have been committed; the history has the outcome.
     """
     tally = replace(
         totals,
@@ -160,7 +160,7 @@ def commit_maintenance_run(
     try:
         return _commit_with_retry(database, run, tally, clock, written, replaced)
     except Exception as error:
-        # Only the catalog knows whether it happened; closed as failed it never will.
+        # Only the catalog knows the outcome. A run that is closed as failed can never commit.
         try:
             if not _fail_run_and_release_lease(
                 database, run.run_id, run.lease, str(error), clock
@@ -176,12 +176,12 @@ def commit_maintenance_run(
 def abort_maintenance_run(
     database: Database, run: OpenMaintenanceRun, reason: str, *, clock: Clock
 ) -> None:
-    """Give a run up: close it in the history unless it is closed, and give the lease back."""
+    """Close a run in the history, unless it is closed, and release the lease."""
     _fail_run_and_release_lease(database, run.run_id, run.lease, reason, clock)
 
 
 def abort_orphaned_maintenance_runs(database: Database, table: TableRecord, clock: Clock) -> None:
-    """Close runs whose process is gone; taking the lease makes sure that they never commit."""
+    """Close runs whose process has died. Acquiring the lease ensures that they never commit."""
     with database.reading() as connection:
         if not run_history.list_running_maintenance(connection, table.table_id):
             return
@@ -203,15 +203,15 @@ def abort_orphaned_maintenance_runs(database: Database, table: TableRecord, cloc
 def expire_snapshots(
     database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock
 ) -> MaintenanceTotals | None:
-    """Let go of snapshots older than the retention; None where that is not worth a commit.
+    """Expire snapshots older than the retention; None if that is not worth a commit.
 
-    Their files are deleted by clean-up, not before the retention has passed since they were
-    replaced. A table that nobody writes to keeps its current snapshot alone in the end.
+    Garbage collection deletes their files once the retention has passed since they were replaced. A table
+    without writes finally keeps only its current snapshot.
 
     Raises:
-        TableNotFound: There is no such table.
-        ConflictError: Somebody was faster; nothing was changed.
-        UnknownOutcome: It may have been committed.
+        TableNotFound: If the table does not exist.
+        ConflictError: If another process was first. Nothing was changed.
+        UnknownOutcome: If it may have been committed.
     """
     if not count_expired_snapshots(database, name, settings, clock):
         return None
@@ -226,10 +226,10 @@ def expire_snapshots(
 def count_expired_snapshots(
     database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock
 ) -> int:
-    """Return how many snapshots `expire_snapshots` would let go of.
+    """Return how many snapshots `expire_snapshots` would expire.
 
     Raises:
-        TableNotFound: There is no such table.
+        TableNotFound: If the table does not exist.
     """
     with database.reading() as connection:
         table = find_table(connection, name)
@@ -255,7 +255,7 @@ def _commit_with_retry(
     written: Sequence[WrittenFile],
     replaced: frozenset[str],
 ) -> MaintenanceTotals:
-    """Try until it is done or definitely cannot be; a lost race is run again from the start."""
+    """Retry until the commit succeeds or cannot succeed; a lost race starts again."""
     delays_s = growing_delays_s(_MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S)
     left = _MAX_ATTEMPTS
     while True:
@@ -310,7 +310,7 @@ def _make_append(
         base=native,
         schema=current.schema,
         files=written,
-        # None of its rows came with this run.
+        # This run adds no rows.
         facts=replace(native.facts, run_id=run.run_id, rows=0),
         now_ms=to_epoch_ms(clock.now()),
         expire_before_ms=_expiry_cutoff_ms(run.settings, clock),
@@ -389,7 +389,7 @@ def _expiry_cutoff_ms(settings: MaintenanceSettings, clock: Clock) -> int:
 def _fail_run_and_release_lease(
     database: Database, run_id: str, lease: Lease, reason: str, clock: Clock
 ) -> bool:
-    """Close a run as failed and give the lease back; False where it was closed before."""
+    """Close a run as failed and release the lease; return False if it was closed before."""
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
         leases.release_lease(connection, lease)

@@ -58,7 +58,7 @@ MAX_SNAPSHOTS = 50
 
 _PROPERTY_PREFIX = "snowmelt."
 _TABLE_PROPERTIES = {
-    # PyIceberg would retry a lost commit on the newer table by itself and double its rows.
+    # PyIceberg would retry a lost commit on the newer table and duplicate its rows.
     "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "50",
@@ -80,11 +80,10 @@ _ICEBERG_TYPES: dict[pa.DataType, PrimitiveType] = {
 
 @dataclass(frozen=True, slots=True)
 class IcebergSummary:
-    """What a native table contains, as its last commit says.
+    """The content of a native table as of its last commit.
 
-    All chunks up to `watermark` (less those in quarantine) are in it. `rows` came with run
-    `run_id`, `total_rows` are there in all; `checksum` is chained over (sequence, rows) of every
-    chunk ever migrated.
+    It has all chunks up to `watermark`, except quarantined ones. `rows` came with run `run_id`; `total_rows`
+    is the total. `checksum` is chained over (sequence, rows) of every migrated chunk.
     """
 
     incarnation: str
@@ -96,7 +95,7 @@ class IcebergSummary:
     checksum: str
 
     def to_properties(self) -> dict[str, str]:
-        """Return the facts as properties."""
+        """Return the summary as table properties."""
         return {
             _PROPERTY_PREFIX + name.replace("_", "-"): str(getattr(self, name))
             for name in self.__slots__
@@ -105,14 +104,14 @@ class IcebergSummary:
 
 @dataclass(frozen=True, slots=True)
 class NativeTable:
-    """A native table as one metadata file describes it."""
+    """A native table as described by one metadata file."""
 
     location: str
     metadata: TableMetadata
     facts: IcebergSummary
 
     def has_snapshot_of_run(self, run_id: str) -> bool:
-        """Tell whether one of the kept snapshots is this run's."""
+        """Return True if a retained snapshot is of this run."""
         summaries = [snapshot.summary for snapshot in self.metadata.snapshots]
         key = _PROPERTY_PREFIX + "run-id"
         return any(s is not None and s.additional_properties.get(key) == run_id for s in summaries)
@@ -120,9 +119,9 @@ class NativeTable:
 
 @dataclass(frozen=True, slots=True)
 class NativeFile:
-    """One native file: full address, number of its commit, bytes, rows; statistics by field id.
+    """A native file: address, number of its commit, bytes, rows, and statistics by field ID.
 
-    Bounds are encoded (see `snowmelt.table.column_bounds`); what is not known is missing.
+    Bounds are encoded (see `snowmelt.table.column_bounds`); unknown ones are missing.
     """
 
     path: str
@@ -137,11 +136,10 @@ class NativeFile:
 
 @dataclass(frozen=True, slots=True)
 class IcebergAppend:
-    """Files to add to a table, in the folder `folder` of `warehouse`, and what that makes true.
+    """Files to add to a table, in the folder `folder` of `warehouse`, and the new summary.
 
-    `base` is the table as it was when the files were planned, None for the first commit. Snapshots
-    made before `expire_before_ms` are let go of. `run_id` names the metadata file where the run
-    is not that of the facts.
+    `base` is the table for which the files were planned, None for the first commit. Snapshots before
+    `expire_before_ms` expire. `run_id` names the metadata file if the run differs from that of the summary.
     """
 
     warehouse: Warehouse
@@ -156,10 +154,9 @@ class IcebergAppend:
 
 
 class PointerCatalog(NoopCatalog):
-    """A catalog of one table that can do one thing: commit, by a step that it is handed.
+    """A PyIceberg catalog of one table that only commits, by a given step.
 
-    `swap(location, snapshot_id)` makes the new metadata file the table's current one, or raises
-    and leaves everything as it was.
+    `swap(location, snapshot_id)` makes the new metadata file current, or raises without a change.
     """
 
     def __init__(self, append: IcebergAppend, swap: Callable[[str, int], None]) -> None:
@@ -173,7 +170,7 @@ class PointerCatalog(NoopCatalog):
         requirements: tuple[TableRequirement, ...],
         updates: tuple[TableUpdate, ...],
     ) -> CommitTableResponse:
-        """Write the metadata file, make everything durable, swap the pointer."""
+        """Write the metadata file durably, then swap the pointer."""
         for requirement in requirements:
             requirement.validate(table.metadata)
         metadata = update_table_metadata(
@@ -196,7 +193,7 @@ class PointerCatalog(NoopCatalog):
         try:
             self._swap(location, snapshot_id)
         except ConflictError:
-            # Definitely not current: a run that tries again leaves one metadata file, its last.
+            # Certainly not current. A run that retries leaves only its last metadata file.
             self._append.warehouse.store.delete(self._append.warehouse.to_path(location))
             raise
         return CommitTableResponse.model_validate(
@@ -204,14 +201,14 @@ class PointerCatalog(NoopCatalog):
         )
 
 
-# A metadata file never changes; queries of a table that rests read it once.
+# A metadata file never changes: queries of an unchanged table read it once.
 @lru_cache(maxsize=64)
 def load_native_table(location: str, incarnation: str) -> NativeTable:
-    """Read a metadata file and check that its facts are the incarnation's and are proved.
+    """Read a metadata file, and verify that its summary belongs to the incarnation.
 
     Raises:
-        TableInconsistent: Another incarnation, facts missing, or properties that the line of
-            snapshots does not prove (for example after a rollback by another tool).
+        TableInconsistent: If it is of another incarnation, the summary is missing, or the snapshots do not
+            prove the properties (for example after a rollback by another tool).
     """
     io = make_file_io(location)
     metadata = FromInputFile.table_metadata(io.new_input(location))
@@ -223,10 +220,10 @@ def load_native_table(location: str, incarnation: str) -> NativeTable:
 
 
 def list_native_files(native: NativeTable) -> list[NativeFile]:
-    """Return the files of a native table's current snapshot, in the order of their chunks.
+    """Return the files of the current snapshot, in the order of their chunks.
 
     Raises:
-        TableInconsistent: Another tool has added delete files.
+        TableInconsistent: If another tool has added delete files.
     """
     files = (
         file
@@ -237,7 +234,7 @@ def list_native_files(native: NativeTable) -> list[NativeFile]:
 
 
 def list_current_file_addresses(native: NativeTable) -> Iterator[str]:
-    """Yield the addresses of everything the current snapshot needs: list, manifests, data."""
+    """Yield the addresses of all files of the current snapshot: list, manifests, data."""
     snapshot = native.metadata.current_snapshot()
     if snapshot is not None:
         yield snapshot.manifest_list
@@ -248,7 +245,7 @@ def list_current_file_addresses(native: NativeTable) -> Iterator[str]:
 
 
 def list_retained_file_addresses(native: NativeTable) -> Iterator[str]:
-    """Yield the addresses of everything that any kept snapshot needs, metadata files too."""
+    """Yield the addresses of all files of all retained snapshots, including metadata files."""
     yield native.location
     for entry in native.metadata.metadata_log:
         yield entry.metadata_file
@@ -265,10 +262,10 @@ def list_retained_file_addresses(native: NativeTable) -> Iterator[str]:
 
 
 def parse_snapshot_summary(snapshot: Snapshot, location: str) -> IcebergSummary | None:
-    """Return what a snapshot of a native table contains, None where no commit of ours made it.
+    """Return the summary of a snapshot, None if Snowmelt did not commit it.
 
     Raises:
-        TableInconsistent: Facts are missing.
+        TableInconsistent: If the summary is incomplete.
     """
     if snapshot.summary is None or not _has_summary(snapshot):
         return None
@@ -276,10 +273,10 @@ def parse_snapshot_summary(snapshot: Snapshot, location: str) -> IcebergSummary 
 
 
 def commit_append(append: IcebergAppend, swap: Callable[[str, int], None]) -> None:
-    """Add files and facts in one commit, as the child of `append.base`; expire old snapshots.
+    """Add files and summary in one commit, as the child of `append.base`; expire old snapshots.
 
-    Whatever `swap` raises is passed on; files that were written for the commit stay, because
-    only the catalog can tell whether it happened.
+    Errors of `swap` are passed on. Files that were written for the commit stay, because only the catalog
+    knows the outcome.
     """
     transaction = begin_transaction(append, swap)
     properties = append.facts.to_properties()
@@ -291,7 +288,7 @@ def commit_append(append: IcebergAppend, swap: Callable[[str, int], None]) -> No
 
 
 def begin_transaction(append: IcebergAppend, swap: Callable[[str, int], None]) -> Transaction:
-    """Begin a commit as the child of `append.base`, letting go of what is kept no longer."""
+    """Begin a commit as the child of `append.base`, and expire old snapshots."""
     base = append.base
     metadata = (
         _make_first_metadata(append) if base is None else _add_schema_version(base, append.schema)
@@ -307,7 +304,7 @@ def begin_transaction(append: IcebergAppend, swap: Callable[[str, int], None]) -
 
 
 def find_expired_snapshots(metadata: TableMetadata, before_ms: int = 0) -> list[int]:
-    """Return the snapshots that the next commit lets go of: too many, or made before an instant."""
+    """Return the snapshots that the next commit expires: above the limit, or older than an instant."""
     kept = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
     surplus = {snapshot.snapshot_id for snapshot in kept[: max(len(kept) - MAX_SNAPSHOTS + 1, 0)]}
     old = {snapshot.snapshot_id for snapshot in kept if snapshot.timestamp_ms < before_ms}
@@ -315,7 +312,7 @@ def find_expired_snapshots(metadata: TableMetadata, before_ms: int = 0) -> list[
 
 
 def to_iceberg_schema(schema: TableSchema) -> Schema:
-    """Return the Iceberg schema of a table's native form, with exactly our field ids."""
+    """Return the Iceberg schema of a table's native form, with its field IDs."""
     fields = [
         NestedField(
             field_id=int(field.metadata[FIELD_ID]),
@@ -335,7 +332,7 @@ def _to_iceberg_type(kind: pa.DataType) -> PrimitiveType:
 
 
 def _make_first_metadata(append: IcebergAppend) -> TableMetadata:
-    # Built directly: PyIceberg's own way of creating a table numbers the fields anew.
+    # Built directly: PyIceberg's creation of a table renumbers the fields.
     schema = to_iceberg_schema(append.schema)
     return TableMetadataV2.model_validate(
         {
@@ -357,7 +354,7 @@ def _make_first_metadata(append: IcebergAppend) -> TableMetadata:
 
 def _add_schema_version(base: NativeTable, schema: TableSchema) -> TableMetadata:
     metadata = base.metadata
-    # A run that was planned before the columns changed must not take a later version back.
+    # A run that was planned before a schema change must not restore the older version.
     if metadata.current_schema_id >= schema.version:
         return metadata
     # Not by AddSchemaUpdate: it wants field ids to grow, and companions' ids are far above.
@@ -373,7 +370,7 @@ def _add_schema_version(base: NativeTable, schema: TableSchema) -> TableMetadata
 
 
 def _set_snapshot_time(update: TableUpdate, now_ms: int, base: TableMetadata) -> TableUpdate:
-    """Date a new snapshot, never before the last: other readers refuse a line that goes back."""
+    """Date a new snapshot, never before the previous one: other readers reject decreasing times."""
     if not isinstance(update, AddSnapshotUpdate):
         return update
     changes: dict[str, Any] = {"timestamp_ms": max(now_ms, base.last_updated_ms + 1)}
@@ -385,7 +382,7 @@ def _set_snapshot_time(update: TableUpdate, now_ms: int, base: TableMetadata) ->
 
 
 def _metadata_version(location: str) -> int:
-    """Return the number a metadata file begins with, -1 for none."""
+    """Return the number at the start of a metadata file name, -1 without one."""
     name = location.rpartition("/")[2]
     return int(name.partition("-")[0]) if name else -1
 
@@ -395,7 +392,7 @@ def _parse_summary(properties: Mapping[str, Any], location: str) -> IcebergSumma
         name: properties.get(_PROPERTY_PREFIX + name.replace("_", "-"))
         for name in IcebergSummary.__slots__
     }
-    # A missing value is never taken for 0: that would migrate everything again.
+    # A missing value must not count as 0: that would migrate everything again.
     missing = [name for name, value in values.items() if value is None]
     if missing:
         raise TableInconsistent(table=location, reason=f"{', '.join(missing)} missing")

@@ -70,7 +70,7 @@ from snowmelt.table.rejects import REJECT_SCHEMA
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.warehouse_paths import open_warehouse
 
-# A loser reads the metadata anew and writes a manifest; some 30 ms each.
+# After a lost race, the load reads the metadata again and writes a manifest: about 30 ms.
 _MAX_ATTEMPTS = 100
 _MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 0.02, 0.2
 
@@ -79,16 +79,16 @@ _log = logging.getLogger("snowmelt.load")
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """What a load is to be: into which table, where its rejects go, who asks, in what words."""
+    """A load to begin: its table, its table of rejects, its role and its statement."""
 
     table: TableName
     statement: str
     role: str
     rejects: TableName | None = None
     stream_name: str | None = None
-    # Where files were written before the load began; a new one when not given.
+    # Folder of files that were written before the load began; None: a new one.
     load_id: str | None = None
-    # Without `rejects`: whether they go into the table's error table, if it has one.
+    # Without `rejects`: store rejects in the error table, if there is one.
     keep_rejected: bool = False
 
 
@@ -103,17 +103,17 @@ class OpenLoad:
     lease_s: float
     warehouse_url: str
     folder: str
-    # The error table, where rejects go there.
+    # The error table, if rejects are stored there.
     errors: TableRecord | None = None
 
     @property
     def error_folder(self) -> str | None:
-        """Where refused rows are written as rows of the error table."""
+        """Folder of rejected rows for the error table."""
         return self._find_data_folder(self.errors)
 
     @property
     def reject_folder(self) -> str | None:
-        """Where rejects are written as rows of their table."""
+        """Folder of rejected rows for the table of rejects."""
         return self._find_data_folder(self.rejects)
 
     def _find_data_folder(self, table: TableRecord | None) -> str | None:
@@ -124,10 +124,10 @@ class OpenLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What a load made: native files, what became of each input, and where streams are now.
+    """The result of a load: native files, the outcome of each input, and the stream offsets.
 
-    With `force` files that another load has loaded meanwhile are loaded all the same. `message`
-    is what the history tells besides.
+    With `force`, files that another load has loaded meanwhile are loaded again. `message` is recorded in
+    the history.
     """
 
     files: Sequence[WrittenFile]
@@ -139,7 +139,7 @@ class LoadResult:
 
 
 def load_lease_name(load_id: str) -> str:
-    """Return the name of the lease that a load's process holds."""
+    """Return the name of a load's lease."""
     return f"load:{load_id}"
 
 
@@ -151,11 +151,11 @@ def begin_load(
     clock: Clock,
     lease_s: float = 60.0,
 ) -> OpenLoad:
-    """Begin a load; it must be ended by `commit_load` or `abort_load`.
+    """Begin a load; end it with `commit_load` or `abort_load`.
 
     Raises:
-        TableNotFound: A table does not exist, or the role may not insert into it.
-        LoadRefused: The table of rejects is no such table, or is the table itself.
+        TableNotFound: If a table does not exist or the role lacks INSERT on it.
+        LoadRefused: If the table of rejects has other columns, or is the table itself.
     """
     load_id = request.load_id or str(uuid.uuid4())
     with database.writing() as connection:
@@ -202,7 +202,7 @@ def begin_load(
 
 @contextlib.contextmanager
 def renewing_load_lease(database: Database, load: OpenLoad, *, clock: Clock) -> Iterator[None]:
-    """Keep a load's lease while the block runs."""
+    """Renew a load's lease while the block runs."""
     with renewing_lease(database, load.lease, ttl_s=load.lease_s, clock=clock):
         yield
 
@@ -210,12 +210,12 @@ def renewing_load_lease(database: Database, load: OpenLoad, *, clock: Clock) -> 
 def publish_rejects(
     database: Database, load: OpenLoad, files: Sequence[WrittenFile], *, clock: Clock
 ) -> None:
-    """Make files of rejects part of their table.
+    """Add files of rejects to their table.
 
     Raises:
-        CommitLost: The table of rejects was dropped.
-        LeaseLost: Somebody has given this load up.
-        UnknownOutcome: It may have been done.
+        CommitLost: If the table of rejects was dropped.
+        LeaseLost: If another process has aborted this load.
+        UnknownOutcome: If it may have been done.
     """
     rejects = load.rejects
     if not files or rejects is None:
@@ -241,15 +241,15 @@ def commit_load(
     clock: Clock,
     rejected_files: Sequence[WrittenFile] = (),
 ) -> None:
-    """Make a load's files part of the table, all or nothing, and close the load.
+    """Add a load's files to the table, all or nothing, and close the load.
 
     `rejected_files` become part of the error table in the same transaction.
 
     Raises:
-        LoadOvertaken: A file was loaded, or a stream moved, by another load meanwhile; the table
-            was dropped or has got a column that must not be NULL. Nothing was changed.
-        LeaseLost: Somebody has given this load up; nothing was changed.
-        UnknownOutcome: It may have been committed; the history will tell.
+        LoadOvertaken: If another load has loaded a file or moved a stream, the table was dropped, or a
+            column became NOT NULL. Nothing was changed.
+        LeaseLost: If another process has aborted this load. Nothing was changed.
+        UnknownOutcome: If it may have been committed; the history has the outcome.
     """
     additions = [(load.table, result.files)]
     if rejected_files and (errors := _find_current_error_table(database, load)):
@@ -270,7 +270,7 @@ def commit_load(
 
 
 def _find_current_error_table(database: Database, load: OpenLoad) -> TableRecord | None:
-    """Return the error table of a load, None where it is another by now or gone."""
+    """Return the error table of a load, None if it was replaced or dropped."""
     with database.reading() as connection:
         current = find_error_table(connection, find_table_by_id(connection, load.table.table_id))
     if load.errors is None or current is None:
@@ -288,7 +288,7 @@ def abort_load(
     inputs: Sequence[LoadFileRecord] = (),
     totals: LoadTotals | None = None,
 ) -> bool:
-    """Give a load up; False, and nothing is changed, when it has ended already."""
+    """Abort a load; return False, without a change, if it has ended."""
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
         leases.release_lease(connection, load.lease)
@@ -306,17 +306,17 @@ def abort_load(
 
 
 def is_committed(database: Database, load_id: str) -> bool:
-    """Tell whether a load has committed.
+    """Return True if a load has committed.
 
     Raises:
-        NotFound: It never started.
+        NotFound: If it never started.
     """
     with database.reading() as connection:
         return load_history.find_load(connection, load_id).state is RunState.COMMITTED
 
 
 def abort_orphaned_loads(database: Database, table: TableRecord, clock: Clock) -> None:
-    """Close loads whose process is gone; taking their leases makes sure they never commit."""
+    """Close loads whose process has died. Acquiring their leases ensures that they never commit."""
     with database.reading() as connection:
         running = load_history.list_running_loads(connection, table.table_id)
     for load in running:
@@ -352,8 +352,8 @@ def _finish_committed_load(
     """Close a load in the transaction that commits it.
 
     Raises:
-        LeaseLost: Somebody has given the load up.
-        LoadOvertaken: A file was loaded, or a stream moved, by another load meanwhile.
+        LeaseLost: If another process has aborted the load.
+        LoadOvertaken: If another load has loaded a file or moved a stream.
     """
     _require_lease(connection, load)
     now, table_id = clock.now(), load.table.table_id
@@ -400,14 +400,14 @@ def _append_files(
     is_done: Callable[[], bool],
     clock: Clock,
 ) -> None:
-    """Add files to tables, and run `commit_step` in the transaction that does.
+    """Add files to tables, and run `commit_step` in the same transaction.
 
-    It is handed the snapshot of the first table, None where no files are added to that.
+    `commit_step` receives the snapshot of the first table, None if no files are added to it.
     """
     table_ids = [table.table_id for table, _ in additions]
 
     def stage(moves: tuple[tuple[TableRecord, str, int] | None, ...]) -> None:
-        """Stage one table's metadata after the other's, then move all pointers."""
+        """Stage the metadata of each table, then move all pointers."""
         if len(moves) == len(additions):
             return swap(moves)
         table, files = additions[len(moves)]
@@ -446,7 +446,7 @@ def _retry_load_commit(
     is_done: Callable[[], bool],
     clock: Clock,
 ) -> None:
-    """Try until it is done or definitely cannot be; a lost race is run again from the start."""
+    """Retry until the commit succeeds or cannot succeed; a lost race starts again."""
     delays_s = growing_delays_s(_MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S)
     left = _MAX_ATTEMPTS
     while True:
@@ -460,7 +460,7 @@ def _retry_load_commit(
         except ConflictError:
             raise
         except Exception as error:
-            # Only the catalog knows whether it happened.
+            # Only the catalog knows the outcome.
             with contextlib.suppress(Exception):
                 if is_done():
                     return None
@@ -475,10 +475,10 @@ def _retry_load_commit(
 def _read_current_table(
     database: Database, load: OpenLoad, table: TableRecord
 ) -> tuple[TableRecord, NativeTable | None]:
-    """Return a table of a load as it is now, and its native form.
+    """Return the current record of a load's table, and its native table.
 
     Raises:
-        LoadOvertaken: It was dropped, or has got a column that must not be NULL.
+        LoadOvertaken: If it was dropped, or a column became NOT NULL.
     """
     with database.reading() as connection:
         current = find_table_by_id(connection, table.table_id)
@@ -502,7 +502,7 @@ def _make_append(
     files: Sequence[WrittenFile],
     clock: Clock,
 ) -> IcebergAppend:
-    """Return what files of a load add to a table."""
+    """Return the append of a load's files to a table."""
     rows = sum(file.rows for file in files)
     before = None if native is None else native.facts
     warehouse = open_warehouse(load.warehouse_url)
@@ -529,11 +529,11 @@ def _make_append(
 def get_or_create_reject_table(
     connection: sa.Connection, name: TableName, *, owner: str, now: dt.datetime
 ) -> TableRecord:
-    """Return the table of rejects of this name, created if there is none.
+    """Return the table of rejects of this name, created if it is missing.
 
     Raises:
-        LoadRefused: A table of that name has other columns.
-        SchemaNotFound: There is no such schema.
+        LoadRefused: If a table of that name has other columns.
+        SchemaNotFound: If the schema does not exist.
     """
     try:
         found = find_table(connection, name)

@@ -59,7 +59,7 @@ from snowmelt.table.warehouse_paths import open_warehouse
 
 _MIB = 1024 * 1024
 
-# Does a function for each task, anywhere, and returns the results in any order of time.
+# Runs a function for each task, on any executor, and returns the results.
 TaskRunner: TypeAlias = Callable[
     [Callable[[MigrationTask], list[TaskOutcome]], Sequence[MigrationTask]],
     Iterable[list[TaskOutcome]],
@@ -68,10 +68,10 @@ TaskRunner: TypeAlias = Callable[
 
 @dataclass(frozen=True, slots=True)
 class MigrationSettings:
-    """Where migrations read and write, and how much at once.
+    """Locations and limits of migrations.
 
-    `target_bytes` is the size of a native file aimed at, `lease_s` how long a migrator that
-    died keeps others waiting.
+    `target_bytes` is the target size of a native file; `lease_s` is how long another migrator waits for a
+    crashed one.
     """
 
     stage_url: str
@@ -84,7 +84,7 @@ class MigrationSettings:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """One run: the chunks in (from_seq, to_seq] of a table, as tasks, under a lease."""
+    """A run: the chunks in (from_seq, to_seq] of a table, as tasks, under a lease."""
 
     run_id: str
     table: TableRecord
@@ -96,7 +96,7 @@ class MigrationPlan:
 
     @property
     def from_seq(self) -> int:
-        """The watermark that the run starts from."""
+        """Watermark before the run."""
         return self.table.migrated_seq
 
     @property
@@ -107,7 +107,7 @@ class MigrationPlan:
 
 @dataclass(frozen=True, slots=True)
 class MigrationResult:
-    """What a run did."""
+    """Result of a run."""
 
     run_id: str
     from_seq: int
@@ -119,7 +119,7 @@ class MigrationResult:
 
 
 def migration_lease_name(table: TableRecord) -> str:
-    """Return the name of the lease that a table's migrator holds."""
+    """Return the name of the migration lease of a table."""
     return f"migration:{table.incarnation}"
 
 
@@ -131,13 +131,13 @@ def plan_migration(
     *,
     clock: Clock | None = None,
 ) -> MigrationPlan | None:
-    """Take the table's lease and plan a run; None when there is nothing to do or no lease.
+    """Acquire the lease of a table and plan a run; None without work or lease.
 
-    The plan must be ended by `commit_migration` or `abort_migration`.
+    End the plan with `commit_migration` or `abort_migration`.
 
     Raises:
-        TableNotFound: There is no such table.
-        TableInconsistent: Catalog, chunks and native table do not agree.
+        TableNotFound: If the table does not exist.
+        TableInconsistent: If catalog, chunks and native table do not agree.
     """
     clock = clock or SystemClock()
     started = _start_migration(database, name, settings, clock)
@@ -159,15 +159,15 @@ def commit_migration(
     *,
     clock: Clock | None = None,
 ) -> MigrationResult:
-    """Make the run's files part of the table, all or nothing, and give the lease back.
+    """Add the files of a run to the table, all or nothing, and release the lease.
 
-    `outcomes` are those of all tasks, each task counted once.
+    `outcomes` are those of all tasks, each task once.
 
     Raises:
-        LeaseLost: Another migrator has taken over; nothing was changed.
-        CommitLost: The table was dropped, or its chunks were migrated; nothing was changed.
-        TableInconsistent: The files do not hold the rows of the chunks; nothing was changed.
-        UnknownOutcome: It may have been committed; the next run will see.
+        LeaseLost: If another migrator has taken over. Nothing was changed.
+        CommitLost: If the table was dropped, or its chunks were migrated. Nothing was changed.
+        TableInconsistent: If the files do not have the rows of the chunks. Nothing was changed.
+        UnknownOutcome: If it may have been committed; the next run finds out.
     """
     clock = clock or SystemClock()
     failpoints.hit_failpoint(Failpoint.MIGRATION_WRITTEN)
@@ -178,7 +178,7 @@ def commit_migration(
         abort_migration(database, plan, str(error), clock=clock)
         raise
     except Exception as error:
-        # Only the catalog knows whether it happened.
+        # Only the catalog knows the outcome.
         if not _is_committed(database, plan):
             if isinstance(error, UnknownOutcome):
                 raise
@@ -197,7 +197,7 @@ def commit_migration(
 def abort_migration(
     database: Database, plan: MigrationPlan, reason: str, *, clock: Clock | None = None
 ) -> None:
-    """Give a run up: close it in the history unless it is closed, and give the lease back."""
+    """Close a run in the history, unless it is closed, and release the lease."""
     now = (clock or SystemClock()).now()
     with database.writing() as connection:
         # The lease's row first, as in the commit, which this must not overtake.
@@ -218,16 +218,16 @@ def migrate_table(
     clock: Clock | None = None,
     run_tasks: TaskRunner = map,
 ) -> MigrationResult | None:
-    """Run one migration; None when there was nothing to do or no lease.
+    """Run one migration; None without work or lease.
 
-    `run_tasks` does the tasks, in this process unless it is another than `map`. The lease is
-    renewed meanwhile; a renewal that fails is no error, since the commit checks the lease itself.
+    `run_tasks` runs the tasks; `map` runs them in this process. The lease is renewed meanwhile. A failed
+    renewal is no error, because the commit checks the lease.
 
     Raises:
-        TableNotFound: There is no such table.
-        LeaseLost: Another migrator has taken over; nothing was changed.
-        CommitLost: The table was dropped, or its pointer has moved; nothing was changed.
-        UnknownOutcome: It may have been committed; the next run will see.
+        TableNotFound: If the table does not exist.
+        LeaseLost: If another migrator has taken over. Nothing was changed.
+        CommitLost: If the table was dropped, or its pointer has moved. Nothing was changed.
+        UnknownOutcome: If it may have been committed; the next run finds out.
     """
     clock = clock or SystemClock()
     plan = plan_migration(database, keyring, name, settings, clock=clock)
@@ -237,7 +237,7 @@ def migrate_table(
         try:
             outcomes = [each for done in run_tasks(run_migration_task, plan.tasks) for each in done]
         except Exception as error:
-            # Of what Spark raises, the lines after the first are Java's.
+            # The lines after the first of a Spark error are a Java trace.
             abort_migration(database, plan, str(error).partition("\n")[0], clock=clock)
             raise
         return commit_migration(database, plan, outcomes, clock=clock)
@@ -246,7 +246,7 @@ def migrate_table(
 def _start_migration(
     database: Database, name: TableName, settings: MigrationSettings, clock: Clock
 ) -> MigrationPlan | None:
-    """Take the lease and begin a run, planned but for tasks and native table."""
+    """Acquire the lease and begin a run, without tasks and native table yet."""
     with database.reading() as connection:
         table = find_table(connection, name)
     if table.last_seq == table.migrated_seq:
@@ -258,7 +258,7 @@ def _start_migration(
         )
         if lease is None:
             return None
-        # Read again: the migrator before may have committed since.
+        # Read again: the previous migrator may have committed since.
         table = find_table(connection, name)
         if lease.name != migration_lease_name(table):
             return None
@@ -290,7 +290,7 @@ def _start_migration(
 
 
 def abort_orphaned_migrations(connection: sa.Connection, table_id: int, clock: Clock) -> None:
-    """Close the table's open runs. The caller has acquired the lease: they can never commit."""
+    """Close the open runs of a table. The caller holds the lease, so they can never commit."""
     for run in run_history.list_running_migrations(connection, table_id):
         run_history.finish_migration(
             connection,
@@ -348,7 +348,7 @@ def _commit_with_retry(
     result: MigrationResult,
     clock: Clock,
 ) -> None:
-    """Commit a run; again, with the same files, where a load has moved the pointer meanwhile."""
+    """Commit a run; retry with the same files if a load has moved the pointer meanwhile."""
     while True:
         append = _make_append(plan, outcomes, result, clock)
         try:

@@ -38,13 +38,13 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - naive on purpose, for TIMESTA
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _OFFSET_BITS = 14
-# A decimal becomes a double in the engine by one or two roundings.
+# The engine converts a decimal to a double with one or two roundings.
 _MAX_ROUNDINGS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`column op value`; the column by internal name, the value in Python's terms."""
+    """`column op value`, with the internal name of the column and a Python value."""
 
     column: str
     op: Literal["=", "<>", "<", "<=", ">", ">=", "<=>"]
@@ -77,14 +77,14 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """At least one of the conditions."""
+    """At least one condition."""
 
     conditions: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """Every one of the conditions."""
+    """All conditions."""
 
     conditions: tuple[Predicate, ...]
 
@@ -93,7 +93,7 @@ Predicate: TypeAlias = Comparison | InList | StartsWith | IsNull | Or | And
 
 
 class _ColumnBounds(NamedTuple):
-    """Between what a column's comparable values lie in each file or chunk, and how many are null.
+    """Bounds of the comparable values of a column and number of nulls, per file or chunk.
 
     None is unbounded or unknown.
     """
@@ -112,7 +112,7 @@ _ChunkRow: TypeAlias = "tuple[int, int, int, bytes]"
 def prune_files(
     files: Iterable[NativeFile], schema: TableSchema, predicates: Sequence[Predicate]
 ) -> list[NativeFile]:
-    """Return the native files that can hold rows for which all predicates are true."""
+    """Return the native files that may have rows for which all predicates are true."""
     files = list(files)
     if not predicates:
         return files
@@ -131,9 +131,9 @@ def prune_chunks(
     schemas: Mapping[int, TableSchema],
     predicates: Sequence[Predicate],
 ) -> list[ChunkRecord]:
-    """Return the chunks that can hold rows for which all predicates are true.
+    """Return the chunks that may have rows for which all predicates are true.
 
-    `schema` is the one the predicates speak of, `schemas` has every version of the table.
+    The predicates refer to `schema`; `schemas` has every version of the table.
     """
     if not predicates:
         return list(chunks)
@@ -177,7 +177,7 @@ def prune_chunks(
 
 
 def list_predicate_columns(predicates: Iterable[Predicate]) -> Iterator[str]:
-    """Yield the columns that predicates are about."""
+    """Yield the columns of predicates."""
     for predicate in predicates:
         match predicate:
             case And(conditions) | Or(conditions):
@@ -189,7 +189,7 @@ def list_predicate_columns(predicates: Iterable[Predicate]) -> Iterator[str]:
 def _find_matches(
     predicate: Predicate, find_bounds: _BoundsFinder, rows: Sequence[int]
 ) -> Iterable[bool]:
-    """Return of each file or chunk, which have so many rows, whether the predicate can be true."""
+    """Return for each file or chunk, with these row counts, whether the predicate may be true."""
     match predicate:
         case And(conditions):
             each = [_find_matches(condition, find_bounds, rows) for condition in conditions]
@@ -274,7 +274,7 @@ def _compare_start(bounds: _ColumnBounds, prefix: str) -> Iterable[bool]:
 
 
 def _literal_range(column: Column, value: LiteralValue) -> tuple[Any, Any] | None:
-    """Return the limits between which the engine may see the literal, None for no idea."""
+    """Return the bounds between which the engine may see the literal, None if unknown."""
     match column.kind:
         case LogicalType.FIXED | LogicalType.REAL:
             return _number_range(column, value)
@@ -318,7 +318,7 @@ def _number_range(column: Column, value: LiteralValue) -> tuple[Any, Any] | None
         return _make_single_value_range(scaled if scaled.denominator > 1 else int(scaled))
     if isinstance(value, Decimal) or not math.isfinite(value):
         return None
-    # The engine compares as doubles: whatever rounds to this one may be equal to it.
+    # The engine compares as doubles: values that round to this one may be equal to it.
     low, high = _widen_float(value)
     if not (math.isfinite(low) and math.isfinite(high)):
         return None
@@ -374,7 +374,7 @@ def _file_bounds(files: Sequence[NativeFile], column: Column) -> _ColumnBounds:
         if key not in file.nulls:
             limits = None, None
         elif column.kind is LogicalType.REAL and file.nans.get(key) != 0:
-            # Bounds of reals leave NaN out.
+            # Bounds of FLOAT columns ignore NaN.
             limits = limits[0], None
         low, high = (None if limit is None else decode_bound(limit, kind) for limit in limits)
         lower.append(_to_sort_key(low, unit))
@@ -385,7 +385,7 @@ def _file_bounds(files: Sequence[NativeFile], column: Column) -> _ColumnBounds:
 def _map_written_columns(
     schema: TableSchema, written: TableSchema, names: Collection[str]
 ) -> dict[str, Column]:
-    """Return columns as they were written, by the names that they have now."""
+    """Return columns as they were written, by their current names."""
     old = {column.ordinal: column for column in written.columns}
     return {
         column.name: old[column.ordinal]
@@ -402,7 +402,7 @@ def _chunk_bounds(
     elif column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES:
         unit = int(10 ** (9 - (column.scale or 0)))
         shift = _OFFSET_BITS if column.kind is LogicalType.TIMESTAMP_TZ else 0
-        # What is read back may be floored to microseconds.
+        # Values may be floored to microseconds when read.
         step = 1000 if needs_nanosecond_companion(column) else 1
         lower = [None if low is None else (low >> shift) * unit // step * step for low in lower]
         upper = [

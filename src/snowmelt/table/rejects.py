@@ -24,7 +24,7 @@ def _number_column(name: str, ordinal: int) -> Column:
     return Column(name, LogicalType.FIXED, ordinal, precision=18, scale=0)
 
 
-# The first ten are those that Vertica writes, in its order.
+# The first ten columns are Vertica's, in its order.
 REJECT_SCHEMA = TableSchema(
     1,
     (
@@ -49,7 +49,7 @@ ROW_NUMBER_INDEX = REJECT_SCHEMA.columns.index(REJECT_SCHEMA.column("ROW_NUMBER"
 
 @dataclass(frozen=True, slots=True)
 class RejectOrigin:
-    """Where rejected records come from: `batch` is the number of the portion in its load."""
+    """Origin of rejected records: `batch` is the number of the portion in its load."""
 
     load_id: str
     node: str
@@ -58,15 +58,15 @@ class RejectOrigin:
 
     @property
     def transaction_id(self) -> int:
-        """A number that is the same for every reject of a load."""
+        """A number that is the same for all rejects of a load."""
         return int(self.load_id.replace("-", "")[:14], 16)
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """One rejected record; `row_number` counts from 1 in its portion, or is None.
+    """A rejected record; `row_number` counts from 1 in its portion, or is None.
 
-    `location` is a nearer place than the file of its portion.
+    `location` is a more exact place than the file of its portion.
     """
 
     row_number: int | None
@@ -80,8 +80,8 @@ class RejectedRow:
 def to_reject_table(origin: RejectOrigin, rows: Sequence[RejectedRow]) -> pa.Table:
     """Return rejected records as rows of their table, in native form.
 
-    What is no UTF-8 is shown with escapes, and kept as it was in REJECTED_BYTES; what is too
-    long for a column is cut, its length told.
+    Bytes that are not UTF-8 are shown with escapes, and kept in REJECTED_BYTES. Texts that are too long for
+    a column are cut, with their length.
     """
     texts = [_decode_for_display(row.data) for row in rows]
     columns: list[list[object]] = [
@@ -111,9 +111,9 @@ def to_reject_table(origin: RejectOrigin, rows: Sequence[RejectedRow]) -> pa.Tab
 
 
 def offset_row_numbers(rows: pa.Table, preceding_records: int | None) -> pa.Table:
-    """Return rejects with the records of earlier portions counted into their row numbers.
+    """Return rejects with row numbers that include the records of earlier portions.
 
-    None, for a number that is not known, makes them NULL.
+    None means an unknown number; then row numbers are NULL.
     """
     field = rows.schema.field(ROW_NUMBER_INDEX)
     if preceding_records is None:
@@ -139,5 +139,5 @@ def _make_array(values: list[object], kind: pa.DataType) -> pa.Array:
 
 
 def _to_decimal_array(integers: pa.Array, kind: pa.DataType) -> pa.Array:
-    # Arrow asks for room for any 64 bits first.
+    # Arrow requires a type that holds any 64-bit value first.
     return integers.cast(pa.decimal128(19, 0)).cast(kind)

@@ -25,15 +25,15 @@ from snowmelt.schema.types import TableName, TableSchema
 if TYPE_CHECKING:
     from snowmelt.table.iceberg import NativeFile, NativeTable
 
-# Ten minutes less than the shipped retention, so that collection waits longer than any query.
+# Ten minutes less than the default retention, so that garbage collection waits longer than any query.
 MAX_SNAPSHOT_AGE_S = 3000
 
 
 def check_retention_outlasts_queries(retention_s: float) -> None:
-    """Check that what a query has planned outlives it.
+    """Check that files are retained longer than a query may read its plan.
 
     Raises:
-        ConfigurationError: `retention_s` (seconds) is not longer than a query may read its plan.
+        ConfigurationError: If `retention_s` (seconds) is too short.
     """
     if retention_s <= MAX_SNAPSHOT_AGE_S:
         raise ConfigurationError(
@@ -46,7 +46,7 @@ def check_retention_outlasts_queries(retention_s: float) -> None:
 class TableSnapshot:
     """A table at one instant: native files up to `watermark`, and `chunks` up to `up_to`.
 
-    Chunks in quarantine are among `chunks` whatever their number: they are in no native file.
+    `chunks` include quarantined chunks of any sequence, which are in no native file.
     """
 
     table: TableRecord
@@ -59,7 +59,7 @@ class TableSnapshot:
 
     @property
     def pointer(self) -> str | None:
-        """The metadata file of the native table, None before the first migration."""
+        """Metadata file of the native table; None before the first migration."""
         return self.table.pointer
 
     @property
@@ -87,13 +87,13 @@ def take_snapshots(
 ) -> list[TableSnapshot]:
     """Take snapshots of several tables at one instant.
 
-    They may be read for `MAX_SNAPSHOT_AGE_S`. SELECT is required of `role`, unless that is None.
+    They are valid for `MAX_SNAPSHOT_AGE_S`. `role` needs SELECT; None: no check.
 
     Raises:
-        DatabaseNotFound: A database does not exist or must not be used.
-        SchemaNotFound: A schema does not exist or must not be used.
-        TableNotFound: A table does not exist or must not be read.
-        TableInconsistent: Catalog and native table do not agree.
+        DatabaseNotFound: If a database does not exist or the role lacks privileges on it.
+        SchemaNotFound: If a schema does not exist or the role lacks privileges on it.
+        TableNotFound: If a table does not exist or the role lacks SELECT on it.
+        TableInconsistent: If catalog and native table do not agree.
     """
     deadline = clock.now() + dt.timedelta(seconds=MAX_SNAPSHOT_AGE_S)
     found = []
@@ -119,16 +119,16 @@ def take_snapshots(
 
 
 def load_current_native_table(table: TableRecord) -> NativeTable | None:
-    """Load the native table that the catalog points to; None before the first migration.
+    """Load the current native table; None before the first migration.
 
     Raises:
-        TableInconsistent: It is not what the catalog says it is.
+        TableInconsistent: If it does not agree with the catalog.
     """
     if table.pointer is None:
         if table.migrated_seq:
             raise TableInconsistent(table=table.name, reason="chunks are migrated to nowhere")
         return None
-    # Here, not above: PyIceberg takes longer to load than the rest of a service.
+    # Imported here: PyIceberg takes longer to load than the rest of a service.
     from snowmelt.table.iceberg import load_native_table
 
     native = load_native_table(table.pointer, table.incarnation)

@@ -64,7 +64,7 @@ def make_chunk_read_tasks(
 
 
 def read_native_file(file: NativeFile, schema: TableSchema) -> pa.Table:
-    """Read one native file as rows of `schema` in native form; columns are found by field id."""
+    """Read a native file as rows of `schema` in native form; columns are matched by field ID."""
     with make_file_io(file.path).new_input(file.path).open() as stream:
         whole = pq.ParquetFile(stream)
         names = _names_by_field_id(whole)
@@ -73,14 +73,14 @@ def read_native_file(file: NativeFile, schema: TableSchema) -> pa.Table:
 
 
 def read_native_batches(file: NativeFile, schema: TableSchema, max_rows: int) -> Iterator[pa.Table]:
-    """Read one native file like `read_native_file`, so many rows at a time at most."""
+    """Read a native file like `read_native_file`, up to `max_rows` rows at a time."""
     return read_native_field_batches(file.path, native_schema(schema), max_rows)
 
 
 def read_native_field_batches(address: str, wanted: pa.Schema, max_rows: int) -> Iterator[pa.Table]:
-    """Read fields of the native file at an address, so many rows at a time at most.
+    """Read fields of a native file, up to `max_rows` rows at a time.
 
-    `wanted` are native fields with their ids, by which they are found.
+    `wanted` are native fields, matched by their IDs.
     """
     with make_file_io(address).new_input(address).open() as stream:
         whole = pq.ParquetFile(stream)
@@ -107,7 +107,7 @@ def _find_present_names(wanted: pa.Schema, names: dict[int, str]) -> list[str]:
 
 
 def _conform_to_schema(table: pa.Table, names: dict[int, str], wanted: pa.Schema) -> pa.Table:
-    """Return what was read of a file as rows of `wanted`; what the file has not is NULL."""
+    """Return rows as rows of `wanted`; missing columns are NULL."""
     rows = table.num_rows
     if not len(wanted):
         return make_columnless_table(rows)
@@ -129,20 +129,20 @@ def read_table(
     *,
     clock: Clock | None = None,
 ) -> pa.Table:
-    """Read a whole table in native form, without an engine; everything is held in memory.
+    """Read a whole table in native form into memory, without an engine.
 
     Args:
         database: The catalog.
-        keyring: Opens the chunks.
-        stage: Where the blobs are.
-        name: Which table.
-        columns: Internal names of the columns to return, in that order; None for all.
-        clock: The machine's clock when not given.
+        keyring: Keys of the chunks.
+        stage: Stage of the blobs.
+        name: The table.
+        columns: Internal names of the columns, in the wanted order. None: all.
+        clock: None: the system clock.
 
     Raises:
-        TableNotFound: There is no such table.
-        BlobCorrupt: A chunk is not what was registered.
-        KeyError: There is no such column.
+        TableNotFound: If the table does not exist.
+        BlobCorrupt: If a chunk differs from what was registered.
+        KeyError: If a column does not exist.
     """
     [snapshot] = take_snapshots(database, [name], clock=clock or SystemClock())
     whole = snapshot.table.schema
