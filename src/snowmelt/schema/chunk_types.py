@@ -75,9 +75,9 @@ def chunk_arrow_schema(schema: TableSchema) -> pa.Schema:
 def decimal_from_int64(
     values: Int64s, nulls: Mask | None, precision: int, scale: int
 ) -> pa.Decimal128Array:
-    """Return decimals of these unscaled values; `nulls` is true where the result is null.
+    """Return decimals of these unscaled values; `nulls` is True for null values.
 
-    The caller has checked that the values fit `precision`.
+    The caller ensures that the values fit `precision`.
     """
     return decimal_from_words(values.view(np.uint64), values >> 63, nulls, precision, scale)
 
@@ -112,7 +112,7 @@ def decimal_to_words(array: pa.Array | pa.ChunkedArray) -> tuple[UInt64s, Int64s
     flat = to_contiguous_array(array)
     words = np.frombuffer(flat.buffers()[1], dtype=np.uint64).reshape(-1, 2)
     words = words[flat.offset : flat.offset + len(flat)]
-    # Copies always: of a single row NumPy would hand back the buffer itself, read-only.
+    # Always copy: for a single row, NumPy would return the read-only buffer itself.
     low = words[:, 0].copy()
     high = words[:, 1].copy().view(np.int64)
     if flat.null_count:
@@ -147,7 +147,7 @@ def to_contiguous_array(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if array.num_chunks == 1:
         return array.chunk(0)
     combined: Any = array.combine_chunks()
-    # Text of more than 2 GiB stays in pieces; only fixed-width callers come here.
+    # Text of more than 2 GiB stays in pieces; callers have fixed-width values.
     return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
@@ -164,7 +164,7 @@ _BOOLEAN_BYTES = 0.125
 
 
 def estimate_fixed_value_bytes(column: Column) -> float | None:
-    """Return the estimated size of a value in a buffer (§5.4); None where its length decides."""
+    """Return the estimated size of a value in a buffer (§5.4); None if it depends on its length."""
     if column.kind is LogicalType.BOOLEAN:
         return _BOOLEAN_BYTES
     if column.kind is LogicalType.FIXED:
@@ -176,7 +176,7 @@ def estimate_fixed_value_bytes(column: Column) -> float | None:
 
 
 def estimate_value_bytes(value: StoredValue, width_bytes: float | None) -> float:
-    """Return the same for a value of a column whose `estimate_fixed_value_bytes` are known."""
+    """Return the estimated size of a value; `width_bytes` is the column's `estimate_fixed_value_bytes`."""
     if value is None:
         return _LEVEL_BYTES
     if width_bytes is not None:
@@ -200,7 +200,7 @@ def estimate_array_bytes(array: pa.Array | pa.ChunkedArray, width_bytes: float |
 def estimate_packed_bytes(
     count: int, null_count: int, content_bytes: int, width_bytes: float | None
 ) -> float:
-    """Return the same for so many values, nulls among them; texts have so many bytes in all."""
+    """Return the estimated size of `count` values with `null_count` nulls and `content_bytes` of text."""
     values = count - null_count
     own = values * _LENGTH_BYTES + content_bytes if width_bytes is None else values * width_bytes
     return count * _LEVEL_BYTES + own
@@ -209,7 +209,7 @@ def estimate_packed_bytes(
 def estimate_bytes_per_value(
     array: pa.Array | pa.ChunkedArray, width_bytes: float | None
 ) -> NDArray[np.float64]:
-    """Return the estimated size of each of a column's values."""
+    """Return the estimated size of each value of a column."""
     if isinstance(array, pa.ChunkedArray):
         return np.concatenate(
             [estimate_bytes_per_value(piece, width_bytes) for piece in array.chunks]

@@ -12,14 +12,14 @@ from snowmelt.schema.conversion.json_text import format_json
 from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter, RowError
 from snowmelt.schema.types import MAX_TEXT_BYTES, Column, LogicalType, TableSchema
 
-# Of one row; what is longer is cut, and CODE tells so to `snowmelt replay`.
+# Limit of one row. Longer data is cut, and CODE marks it for `snowmelt replay`.
 MAX_ROW_CHARACTERS = 1024 * 1024
-# Of the rows of one call; those after it are kept without their data.
+# Limit of the rows of one call. Further rows are stored without their data.
 MAX_CALL_CHARACTERS = 64 * 1024 * 1024
 _MAX_REASON_CHARACTERS = 4096
 _UTC = ZoneInfo("UTC")
 TRUNCATED_CODE = "cut"
-# The reader of a marker knows by PROTOCOL that it is no refused row.
+# PROTOCOL distinguishes a marker from a rejected row.
 REPLAY_PROTOCOL = "replay"
 REPLAY_VOID_PROTOCOL = "replay_void"
 
@@ -51,10 +51,10 @@ ERROR_SCHEMA = TableSchema(
 
 @dataclass(frozen=True, slots=True)
 class ErrorRowOrigin:
-    """Where refused rows come from.
+    """Origin of rejected rows.
 
-    `protocol` is `sdk`, `rows` or `copy`; `source` a channel, or the load's id; `table` the full
-    name of the table that did not take them.
+    `protocol` is `sdk`, `rows` or `copy`; `source` is a channel or the ID of a load; `table` is the full name
+    of the table that rejected them.
     """
 
     table: str
@@ -67,7 +67,7 @@ class ErrorRowOrigin:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """One refused row: its number in its call, and what it was, None when that is not known."""
+    """A rejected row with its number in its call; unknown parts are None."""
 
     number: int | None
     reason: str
@@ -77,7 +77,7 @@ class ErrorRow:
 
 
 def find_missing_error_columns(schema: TableSchema) -> list[str]:
-    """Return the columns of a table of refused rows that a table does not have as they must be."""
+    """Return the columns of error tables that a table lacks, or has with another type."""
     there = {column.name: column for column in schema.columns}
     return [
         f"{column.display_name} {column.sql_type}"
@@ -87,7 +87,7 @@ def find_missing_error_columns(schema: TableSchema) -> list[str]:
 
 
 def to_error_row(error: RowError) -> ErrorRow:
-    """Return a row that a converter refused."""
+    """Return a row that a converter rejected."""
     columns = error.extra_columns or error.missing_not_null or error.null_for_not_null
     column = ", ".join(columns) if columns else error.error.fields.get("column")
     return ErrorRow(
@@ -102,7 +102,7 @@ def to_error_row(error: RowError) -> ErrorRow:
 def make_error_table_rows(
     origin: ErrorRowOrigin, error_rows: Iterable[ErrorRow]
 ) -> Iterator[dict[str, object]]:
-    """Return refused rows as rows of the table for them; each gets an id that no other has."""
+    """Yield rejected rows as rows of the error table, each with a unique ID."""
     call, left = uuid.uuid4().hex, MAX_CALL_CHARACTERS
     for place, each in enumerate(error_rows):
         data = None if each.row is None else row_to_json(each.row)
@@ -123,7 +123,7 @@ def make_error_table_rows(
             if each.column is None
             else _escape_surrogates(each.column)[:_MAX_REASON_CHARACTERS],
             "CODE": code,
-            # A reason may quote what no text column takes.
+            # A reason may quote characters that a text column rejects.
             "REASON": _escape_surrogates(each.reason)[:_MAX_REASON_CHARACTERS],
             "ROW_DATA": data,
         }
@@ -132,14 +132,14 @@ def make_error_table_rows(
 def convert_error_table_rows(
     schema: TableSchema, rows: Iterable[dict[str, object]]
 ) -> RowConversion:
-    """Convert rows of `make_error_table_rows` for a table as it is now; columns that it lost are left out."""
+    """Convert rows of `make_error_table_rows` for the current columns of a table; dropped columns are left out."""
     names = {column.name for column in schema.columns}
     wanted = [{f'"{name}"': row[name] for name in row if name in names} for row in rows]
     return RowConverter(schema, zone=_UTC).convert(wanted)
 
 
 def row_to_json(row: object) -> str:
-    """Return a row as JSON; what JSON cannot say is there as `repr` writes it."""
+    """Return a row as JSON; values that JSON does not have are written as `repr`."""
     if isinstance(row, str):
         return _escape_surrogates(row)
     if not isinstance(row, Mapping):
@@ -153,7 +153,7 @@ def row_to_json(row: object) -> str:
 
 def _value_to_json(value: object) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
-        # As BINARY columns take texts.
+        # The text form of BINARY values.
         return format_json(bytes(value).hex())
     try:
         return format_json(value)

@@ -54,12 +54,12 @@ def native_fields(column: Column) -> tuple[pa.Field, ...]:
 
 
 def find_companion_conflict(columns: Sequence[Column]) -> str | None:
-    """Return the name of a column that another column's companion has as well, or None."""
+    """Return the name of a column that equals the companion of another column, or None."""
     companions = {part.name for column in columns for part in native_fields(column)[1:]}
     return next((column.name for column in columns if column.name in companions), None)
 
 
-# Asked for with each of a thousand chunks.
+# Called for each of a thousand chunks.
 @lru_cache(maxsize=256)
 def native_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of a table in native form, with field ids."""
@@ -67,16 +67,16 @@ def native_schema(schema: TableSchema) -> pa.Schema:
 
 
 def needs_nanosecond_companion(column: Column) -> bool:
-    """Tell whether microseconds are too coarse for the column."""
+    """Return True if the column has values finer than microseconds."""
     timed = column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES
     return timed and (column.scale or 0) > 6
 
 
 def to_native_table(table: pa.Table, schema: TableSchema) -> pa.Table:
-    """Turn a table in chunk form, with exactly the columns of `schema`, into native form.
+    """Convert a table in chunk form, with exactly the columns of `schema`, to native form.
 
     Raises:
-        InvalidValue: if a stored time or timestamp is outside what its type allows.
+        InvalidValue: If a stored time or timestamp is out of range.
     """
     arrays: list[pa.Array | pa.ChunkedArray] = []
     for column in schema.columns:

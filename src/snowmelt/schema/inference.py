@@ -19,10 +19,10 @@ from snowmelt.schema.types import Column, LogicalType, TableSchema, to_internal_
 
 RowsOrTable: TypeAlias = "list[Mapping[str, object]] | pa.Table"
 
-# A NUMBER's scale stays for ever, so that it had better not be that of the first few values.
+# The scale of a NUMBER is permanent, so it should not depend on the first few values.
 _MIN_SCALE, _MAX_SCALE = 9, 30
 _TEXT_TYPE = "VARCHAR"
-# NUL, and the halves of a character that UTF-8 does not have.
+# NUL, and surrogates, which UTF-8 does not have.
 _INVALID_NAME_PATTERN = re.compile("[\0\ud800-\udfff]")
 _SQL_TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((bool, np.bool_), "BOOLEAN"),
@@ -37,11 +37,11 @@ _SQL_TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def infer_new_columns(data: RowsOrTable, schema: TableSchema) -> dict[str, str]:
-    """Return internal names and types, as DDL writes them, of columns that the table lacks.
+    """Return internal names and SQL types of columns that the table lacks.
 
-    Keys that no column can have, such as the empty one, are left out.
-    Values of several kinds make what takes them all: a FLOAT, a VARCHAR, a timestamp, else a
-    VARIANT, which takes texts only if they are JSON. Only NULLs make a VARCHAR.
+    Keys that cannot name a column, such as the empty one, are left out. Values of several types give a type
+    for all of them: FLOAT, VARCHAR, a timestamp, else VARIANT, which accepts texts only if they are JSON.
+    Only NULLs give VARCHAR.
     """
     known = {column.name for column in schema.columns}
     if isinstance(data, pa.Table):
@@ -63,7 +63,7 @@ def infer_new_columns(data: RowsOrTable, schema: TableSchema) -> dict[str, str]:
 
 
 def find_unfilled_columns(data: RowsOrTable, schema: TableSchema) -> list[str]:
-    """Return the internal names of NOT NULL columns in which some rows have nothing."""
+    """Return the internal names of NOT NULL columns that are NULL or missing in some rows."""
     required = {column.name for column in schema.columns if not column.nullable}
     if isinstance(data, pa.Table):
         filled = {
@@ -90,7 +90,7 @@ def _is_column_name(name: str) -> bool:
 
 
 def _infer_value_types(value: object) -> Iterator[str]:
-    """Yield the type of a value, nothing for what is NULL."""
+    """Yield the type of a value; nothing for NULL."""
     plain = to_plain_value(value)
     if isinstance(value, np.datetime64) and plain is not None:
         yield "TIMESTAMP_NTZ(9)" if has_time_of_day(value) else "DATE"
@@ -107,7 +107,7 @@ def _infer_value_types(value: object) -> Iterator[str]:
 
 
 def _merge_types(sql_types: set[str]) -> str:
-    """Return the type that takes values of all these, as far as there is one."""
+    """Return the type for values of all these types, if there is one."""
     others = sql_types - {_TEXT_TYPE}
     numbers = {each for each in others if each == "FLOAT" or each.startswith("NUMBER")}
     if others <= numbers | {"BOOLEAN"} and sql_types != others:
@@ -164,9 +164,9 @@ _TYPE_FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class SchemaConflict:
-    """Why rows written for older columns are not taken any more.
+    """Why rows for older columns are rejected.
 
-    `is_missing` tells that they lack a column, by its value or by its name.
+    `is_missing` is True if they lack a column, by its value or by its name.
     """
 
     reason: str
@@ -174,16 +174,16 @@ class SchemaConflict:
 
 
 def next_ordinal(versions: Iterable[TableSchema]) -> int:
-    """Return the ordinal of a new column: above every one that any version has used."""
+    """Return the ordinal of a new column, above all ordinals of all versions."""
     used = (column.ordinal for version in versions for column in version.columns)
     return max(used, default=0) + 1
 
 
 def widen_column_type(column: Column, wanted: Column) -> Column | str:
-    """Return a column with the type of `wanted`, or why its rows would not fit that type.
+    """Return a column with the type of `wanted`, or why its rows do not fit that type.
 
-    Types may only grow, in a way that leaves every stored value as it is: the digits of a NUMBER
-    before its point, the length of a VARCHAR or a BINARY.
+    Types may only grow without changing stored values: the integer digits of a NUMBER, the length of a
+    VARCHAR or BINARY.
     """
     if column.kind is not wanted.kind:
         return f"it is {column.sql_type} and stays {_TYPE_FAMILIES.get(column.kind, column.kind)}"
@@ -206,10 +206,10 @@ def widen_column_type(column: Column, wanted: Column) -> Column | str:
 
 
 def find_schema_conflict(older: TableSchema, current: TableSchema) -> SchemaConflict | None:
-    """Return why rows written for `older` columns are not taken now, None when they are.
+    """Return why rows for `older` columns are rejected, None if they are accepted.
 
-    They are taken when each value still has its column, under the name that the writer knows, and
-    each column they lack may be NULL.
+    They are accepted if each value still has its column, under the name that the writer knows, and columns
+    that they lack are nullable.
     """
     known = {column.ordinal: column for column in older.columns}
     there = {column.ordinal: column for column in current.columns}

@@ -182,14 +182,13 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# --- Whose rules decide where a value has no one obvious meaning (Streaming v1, §5.4).
-
+# Rules for ambiguous values (Streaming v1, §5.4).
 DEFAULT_ZONE = "UTC"
 """Zone of timestamps that name none, wherever no session, channel or setting names another."""
 
 
 class TimestampTextFormat(StrEnum):
-    """Which texts are dates, times and timestamps."""
+    """Accepted text formats of dates, times and timestamps."""
 
     JAVA = "java"
     AUTO = "auto"
@@ -212,18 +211,18 @@ class Compatibility(StrEnum):
 
     @property
     def default_zone(self) -> ZoneInfo:
-        """The zone of timestamps that name none, if the channel sets no other."""
-        # The Java client has its zone built in; it is no setting of a session.
+        """Zone of timestamps without one, if the channel sets no other."""
+        # The zone is built into the Java client; it is not a session setting.
         return ZoneInfo("America/Los_Angeles" if self is Compatibility.SNOWFLAKE else DEFAULT_ZONE)
 
     @property
     def timestamp_format(self) -> TimestampTextFormat:
-        """Which texts are dates and times."""
+        """Text formats of dates and times."""
         return _TIMESTAMP_FORMATS[self]
 
     @property
     def is_java(self) -> bool:
-        """Whether the Java client's quirks are kept."""
+        """True for the rules of the Java client."""
         return self is Compatibility.SNOWFLAKE
 
 
@@ -245,7 +244,7 @@ _PREFIX = "The given row cannot be converted to the internal format"
 
 
 def wrong_type_error(value: object, column: Column, row_index: int, allowed: str) -> InvalidRow:
-    """Return the error for a value whose Python type the column does not take."""
+    """Return the error for a value whose Python type the column does not accept."""
     text = (
         f"{_PREFIX}: Object of type {python_type_name(value)} cannot be ingested into column "
         f"{column.display_name} of type {column.sql_type}, rowIndex:{row_index}. "
@@ -319,7 +318,7 @@ class ColumnFields(TypedDict):
 
 
 def column_to_fields(column: Column) -> ColumnFields:
-    """Return what an open channel's answer says about a column."""
+    """Return the entry of a column in the response to an opening."""
     timed = column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES
     byte_length = MAX_TEXT_BYTES if column.kind in SEMI_STRUCTURED_TYPES else column.byte_length
     if column.kind is LogicalType.TEXT and byte_length is None:
@@ -340,10 +339,10 @@ def column_to_fields(column: Column) -> ColumnFields:
 
 
 def column_from_fields(fields: Mapping[str, object]) -> Column:
-    """Return the column that an open channel's answer describes.
+    """Return the column of an entry in the response to an opening.
 
     Raises:
-        Unsupported: if the column has a type, physical type or collation we cannot write.
+        Unsupported: If its type, physical type or collation cannot be written.
     """
     name = str(fields["name"])
     logical = str(fields["logical_type"]).upper()

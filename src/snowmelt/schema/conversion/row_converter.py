@@ -52,7 +52,7 @@ Piece: TypeAlias = CompactColumn | pa.Array | pa.ChunkedArray
 
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
-# Each spelling of a column is remembered; rows with random keys must not fill the memory.
+# Limit of cached spellings: rows with random keys must not fill the memory.
 _MAX_CACHED_SPELLINGS = 100_000
 _PACKED_TOGETHER = 1_024
 _MESSAGE_PREFIX = "The given row cannot be converted to the internal format:"
@@ -60,9 +60,9 @@ _MESSAGE_PREFIX = "The given row cannot be converted to the internal format:"
 
 @dataclass(frozen=True, slots=True)
 class RowError:
-    """Why a row of a batch was refused; `row_index` is its position, from 0.
+    """Why a row of a batch was rejected; `row_index` is its position, from 0.
 
-    The three tuples name columns when that check refused the row, and are None otherwise.
+    The three tuples name columns if that check rejected the row, and are None otherwise.
     """
 
     row_index: int
@@ -74,13 +74,13 @@ class RowError:
 
     @property
     def lacks_columns(self) -> bool:
-        """Whether the table's columns refused it, and no value of it."""
+        """True if columns of the table rejected it, not a value."""
         return bool(self.extra_columns or self.missing_not_null or self.null_for_not_null)
 
 
 @dataclass(frozen=True, slots=True)
 class RowConversion:
-    """The good rows of a batch in chunk form, and what was refused."""
+    """The valid rows of a batch in chunk form, and the rejected ones."""
 
     table: pa.Table
     row_count: int
@@ -89,7 +89,7 @@ class RowConversion:
 
 
 class RowConverter:
-    """Converts rows for one version of a table; safe to use from one thread at a time."""
+    """Converts rows for one version of a table. Not thread-safe."""
 
     def __init__(
         self,
@@ -118,9 +118,9 @@ class RowConverter:
         ]
 
     def convert(self, rows: Sequence[Row], *, stop_at_first: bool = False) -> RowConversion:
-        """Convert a batch; refused rows are reported and left out.
+        """Convert a batch; rejected rows are reported and left out.
 
-        With `stop_at_first` one refused row leaves no rows, and only the first is reported.
+        With `stop_at_first`, one rejected row leaves no rows, and only the first is reported.
         """
         if not rows:
             return RowConversion(self.arrow_schema.empty_table(), 0, 0, [])
@@ -132,10 +132,10 @@ class RowConverter:
         return self._finish_conversion(arrays, refused, rows, stop_at_first=stop_at_first)
 
     def try_defer(self, rows: Sequence[Row]) -> DeferredRows | None:
-        """Pack the rows of a batch, to be converted later; None if some are, or may be, refused."""
+        """Pack rows for a later conversion; None if a row is, or may be, rejected."""
         columns: list[list[Piece]] = [[] for _ in self._columns]
         size = 0.0
-        # Piece by piece: what was gathered is still in the processor's cache when it is packed.
+        # In pieces: gathered values are still in the processor cache when they are packed.
         for start in range(0, len(rows), _PACKED_TOGETHER):
             pieces, refused = self._pack_columns(rows[start : start + _PACKED_TOGETHER])
             size += sum(map(_estimate_piece_bytes, pieces, self._widths))
@@ -146,11 +146,11 @@ class RowConverter:
         return DeferredRows(self, columns, len(rows), int(size) + 1) if rows else None
 
     def make_converters(self) -> list[ColumnConverter]:
-        """Return converters that no other thread uses."""
+        """Return converters for use by another thread."""
         return make_column_converters(self.schema, self._zone, self._compatibility)
 
     def convert_arrow_table(self, table: pa.Table, *, stop_at_first: bool = False) -> RowConversion:
-        """Convert a table whose columns are named as keys of rows are; the outcome is theirs."""
+        """Convert a table whose columns are named like keys of rows, with the same result."""
         rows = ArrowRows(table)
         places = self._distinct_positions(table.column_names)
         if not len(rows) or places is None or not set(self._required) <= set(places.values()):
@@ -190,7 +190,7 @@ class RowConverter:
         table = pa.Table.from_arrays(arrays, schema=self.arrow_schema)
         if not rejected:
             return RowConversion(table, len(rows), int(total) + 1, [])
-        # Leave refused rows out and find the first reason of each.
+        # Leave rejected rows out, and find the first reason of each.
         places = sorted(rejected)
         if stop_at_first:
             error = self._find_row_error(rows[places[0]], places[0])
@@ -234,14 +234,14 @@ class RowConverter:
         return pa.Table.from_arrays(arrays, schema=self.arrow_schema)
 
     def _resolve_keys(self, keys: tuple[str, ...]) -> tuple[int, ...] | None:
-        """Return the columns that the keys of a row mean; None if it lacks or exceeds them."""
+        """Return the columns of the keys of a row; None if a key is missing or unknown."""
         places = self._distinct_positions(keys)
         if places is None or not set(self._required) <= set(places.values()):
             return None
         return tuple(places.values())
 
     def _pack_columns(self, rows: Sequence[Row]) -> tuple[list[Piece], set[int]]:
-        """Return each column as `ColumnConverter.pack` does, and which rows are refused."""
+        """Return each column as `ColumnConverter.pack` does, and the rejected rows."""
         columns, refused = self._gather_columns(rows)
         pieces: list[Piece] = []
         for values, converter in zip(columns, self._converters, strict=True):
@@ -256,7 +256,7 @@ class RowConverter:
         return pieces, refused
 
     def _gather_columns(self, rows: Sequence[Row]) -> tuple[list[list[object] | None], set[int]]:
-        """Return the values of each column, None for one in no row, and which rows are refused."""
+        """Return the values of each column, None for a column in no row, and the rejected rows."""
         columns: list[list[object] | None] = [None] * len(self._columns)
         if list(map(type, rows)).count(dict) == len(rows):
             gathered = self._gather_same_keys(rows)
@@ -271,10 +271,10 @@ class RowConverter:
         return list(given), refused
 
     def _gather_same_keys(self, rows: Sequence[Row]) -> list[list[object] | None] | None:
-        """Return the columns of dicts that all have the keys of the first; None if others are there."""
+        """Return the columns of dicts that all have the keys of the first; None if some have others."""
         keys = tuple(rows[0])
         places = self._distinct_positions(keys)
-        # Each has all these keys, or a lookup fails: none has more if their sum is right.
+        # Each row has all these keys, or a lookup fails; the total shows that none has more.
         if not places or sum(map(len, rows)) != len(keys) * len(rows):
             return None
         columns: list[list[object] | None] = [None] * len(self._columns)
@@ -306,7 +306,7 @@ class RowConverter:
         return gathered, refused
 
     def _distinct_positions(self, keys: Iterable[object]) -> dict[str, int] | None:
-        """Map keys to places of columns; None if one is unknown or two mean the same column."""
+        """Map keys to positions of columns; None if a key is unknown or two name the same column."""
         places: dict[str, int] = {}
         for key in keys:
             place = self._find_position(key)
@@ -328,7 +328,7 @@ class RowConverter:
         return place
 
     def _check_columns(self, row: Row, row_index: int) -> tuple[dict[int, object], bool]:
-        """Check the columns of a row; return values by place, and whether one was named twice."""
+        """Check the columns of a row; return values by position, and True if a column is named twice."""
         if not isinstance(row, (dict, Mapping)):
             raise InvalidRow(
                 reason=f"a row is a mapping, not {python_type_name(row)}, rowIndex:{row_index}"
@@ -359,7 +359,7 @@ class RowConverter:
         return [self._columns[place].display_name for place in places]
 
     def _check_values_of_all_spellings(self, row: Row, row_index: int) -> None:
-        """Convert also those values that a later spelling of their column replaces."""
+        """Also convert values that a later spelling of their column replaces."""
         for key, value in row.items():
             place = self._find_position(key)
             if place is not None and value is not None:
@@ -376,10 +376,9 @@ class RowConverter:
 
 
 class DeferredRows:
-    """Rows of one or more calls that were only packed; `size_bytes` is an estimate.
+    """Packed rows of one or more calls; `size_bytes` is an estimate.
 
-    A flush makes a table of them, mostly without the interpreter's lock: what a call costs whatever
-    its rows is paid once.
+    A flush makes a table of them, mostly without the interpreter lock, which pays the cost per call once.
     """
 
     __slots__ = ("columns", "form", "rows", "size_bytes")
@@ -397,7 +396,7 @@ class DeferredRows:
         self.size_bytes = size_bytes
 
     def try_extend(self, other: object) -> bool:
-        """Append the rows of a later call if they are of the same form."""
+        """Append the rows of a later call if they have the same form."""
         if not (isinstance(other, DeferredRows) and other.form is self.form):
             return False
         for own, more in zip(self.columns, other.columns, strict=True):
@@ -407,7 +406,7 @@ class DeferredRows:
         return True
 
     def to_table(self) -> pa.Table:
-        """Return them in chunk form; any thread may call it."""
+        """Return the rows in chunk form; from any thread."""
         arrays = []
         for pieces, converter in zip(self.columns, self.form.make_converters(), strict=True):
             made = concatenate_to_arrays(pieces, converter)

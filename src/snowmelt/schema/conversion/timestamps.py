@@ -40,10 +40,10 @@ _MAX_ENUM_DEPTH = 8
 
 
 def to_plain_value(value: object) -> object:
-    """Return what an enumeration's member, `numpy.datetime64` or a missing value stands for.
+    """Return the plain value of an enumeration member, `numpy.datetime64` or missing value.
 
-    Anything else is returned as it is. `NaT` and `pandas.NA` are None; a `datetime64` is a date,
-    a datetime, or ISO 8601 text where a datetime is too narrow for it.
+    Other values are returned unchanged. `NaT` and `pandas.NA` give None; a `datetime64` gives a date, a
+    datetime, or ISO 8601 text if a datetime cannot hold it.
     """
     for _ in range(_MAX_ENUM_DEPTH):
         if not isinstance(value, Enum):
@@ -65,7 +65,7 @@ def to_plain_value(value: object) -> object:
 
 
 def is_missing(value: object) -> bool:
-    """Tell whether a value is pandas' or numpy's null; neither library is loaded for it."""
+    """Return True for a null of pandas or NumPy; neither library is imported for it."""
     if isinstance(value, np.datetime64):
         return bool(np.isnat(value))
     kind = type(value)
@@ -90,7 +90,7 @@ def split_datetime64(value: np.datetime64) -> tuple[datetime, int] | None:
 
 
 def has_time_of_day(value: np.datetime64) -> bool:
-    """Tell whether a value is a moment rather than a day, month or year."""
+    """Return True if a value is a point in time, not a day, month or year."""
     return np.datetime_data(value.dtype)[0] not in {"Y", "M", "W", "D"}
 
 
@@ -116,7 +116,7 @@ _MAX_EPOCH_S = 31_536_000_000
 _MAX_OFFSET_S = 18 * 3600
 _MAX_DIGITS = 4_000
 _MAX_SHOWN_CHARACTERS = 80
-# The days of the wire's calendar; a moment beyond is not a moment at all.
+# The days of the wire's calendar; points in time outside are invalid.
 _FIRST_DAY, _LAST_DAY = -365_243_219_162, 365_241_780_471
 _CYCLE_S = 146_097 * DAY_S
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local clock times are counted from a local epoch
@@ -183,7 +183,7 @@ _NOON_HOUR = 12
 
 
 class TimestampSyntaxError(ValueError):
-    """The text is no date, time or timestamp; `reason` says why, None where it has no known form."""
+    """The text is not a date, time or timestamp; `reason` is None if it has no known form."""
 
     def __init__(self, text: str, reason: str | None = None) -> None:
         super().__init__(text)
@@ -287,7 +287,7 @@ def region_offset_s(region: str, utc_s: int) -> int:
     zone = _load_zone(region)
     if zone is None:
         raise TimestampSyntaxError(region)
-    # The calendar repeats; what was before the first rule, and the last rule, hold for ever.
+    # The calendar repeats. The times before the first rule and after the last rule follow those rules.
     if utc_s < _FIRST_S + DAY_S:
         utc_s = _FIRST_S + _CYCLE_S + utc_s % _CYCLE_S
     elif utc_s >= _END_S - DAY_S:
@@ -366,7 +366,7 @@ def _parse_loose_offset(match: re.Match[str]) -> int | None:
 
 
 def _parse_unambiguous_epoch(text: str) -> tuple[int, int]:
-    """Read an integer since 1970 unless it is more likely a date, a year or a time of day."""
+    """Parse an integer since 1970, unless it is more likely a date, a year or a time of day."""
     if not _INTEGER_PATTERN.fullmatch(text):
         raise TimestampSyntaxError(text)
     digits = text.lstrip("+-")
@@ -390,7 +390,7 @@ def _parse_offset(text: str) -> int:
 
 
 def _parse_epoch_by_size(text: str) -> tuple[int, int]:
-    """Read an integer as s, ms, µs or ns since 1970, by its size."""
+    """Parse an integer as s, ms, µs or ns since 1970, by its size."""
     if not _INTEGER_PATTERN.fullmatch(text) or len(text) > _MAX_DIGITS or not is_bmp_text(text):
         raise TimestampSyntaxError(text)
     value = int(text)
@@ -428,7 +428,7 @@ _TIME_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTimestamp:
-    """A resolved moment: seconds of the local clock since 1970, and the offset it was given in."""
+    """A resolved point in time: seconds of the local clock since 1970, and its offset."""
 
     local_s: int
     nanos: int
@@ -479,7 +479,7 @@ def convert_timestamp(
 ) -> int:
     """Return the stored value of a TIMESTAMP_*: scaled, floored, TZ with its packed offset.
 
-    Without a `zone`, clock times that name none are taken as they are.
+    Without a `zone`, clock times without one stay unchanged.
     """
     instant = _resolve_value(value, column, zone, row_index, forms)
     scale = column.scale or 0
@@ -504,10 +504,10 @@ def to_offset_minutes(offset_s: int) -> int:
 def resolve_local_time(
     local_s: int, nanos: int, zone: tzinfo | None, fold: int
 ) -> ResolvedTimestamp:
-    """Give a local clock time its offset in a zone.
+    """Return a local clock time with its offset in a zone.
 
-    In a gap the clock moves forward; in an overlap the earlier offset holds unless `fold` is 1.
-    Without a zone it stays as it is.
+    In a gap the clock moves forward; in an overlap the earlier offset applies unless `fold` is 1. Without a
+    zone the time stays unchanged.
     """
     if zone is None:
         return ResolvedTimestamp(local_s, nanos, 0)
@@ -554,7 +554,7 @@ def _parse_value(
 
 
 def _require_valid_datetime(value: datetime, column: Column, row_index: int) -> datetime:
-    """Refuse what only looks like a datetime (a NaT has no fields)."""
+    """Reject values that only look like a datetime (NaT has no fields)."""
     # Written so that a type checker does not know better: NaT is a datetime and unequal to itself.
     same: object = value
     if same != value:
@@ -577,12 +577,12 @@ _SECOND_US = 1_000_000
 
 
 def timestamp_limits_s(kind: LogicalType) -> tuple[int, int]:
-    """Return the first second since 1970 that timestamps of a type may have, and the end."""
+    """Return the first second since 1970 of timestamps of a type, and the exclusive end."""
     return _FIRST_S if kind is LogicalType.TIMESTAMP_NTZ else _FIRST_INSTANT_S, _END_S
 
 
 def describe_limits(kind: LogicalType) -> str:
-    """Return the range of a type as a sentence names it."""
+    """Return the range of a type for messages."""
     if kind is LogicalType.DATE:
         return "0001-01-01 to 9999-12-31"
     if kind is LogicalType.TIMESTAMP_NTZ:
@@ -621,7 +621,7 @@ def find_range_error(
 
 
 def instant_range_error(column: Column, row_index: int, shown: str) -> InvalidValue:
-    """Return the error for an instant that readers do not have."""
+    """Return the error for an instant that readers cannot represent."""
     what = "Date" if column.kind is LogicalType.DATE else "Timestamp"
     return wrong_value_error(
         column,
@@ -653,11 +653,11 @@ def are_timestamps_in_range(counts: Int64s, digits: int, kind: LogicalType) -> b
 def out_of_range_mask(
     column: Column, native_arrays: Sequence[pa.Array | pa.ChunkedArray]
 ) -> Mask | None:
-    """Return where values of a column in native form are out of range; None if nowhere.
+    """Return a mask of values of a column in native form that are out of range; None if there are none.
 
     Args:
         column: Any column.
-        native_arrays: Its native arrays, companions included.
+        native_arrays: Its native arrays, including companions.
     """
     if column.kind not in LIMITED_TYPES:
         return None
@@ -688,7 +688,7 @@ def out_of_range_mask(
 
 
 def _format_utc(seconds: int) -> str:
-    """Write an instant; Python has no word for one after year 9999."""
+    """Format an instant; Python cannot represent one after year 9999."""
     try:
         return f"{_EPOCH + timedelta(seconds=seconds)} in UTC"
     except OverflowError:

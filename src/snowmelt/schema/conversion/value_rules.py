@@ -71,10 +71,10 @@ _DATE_AND_TIMESTAMP_TYPES = TIMESTAMP_TYPES | {LogicalType.DATE}
 def make_value_rule(
     column: Column, zone: tzinfo, compatibility: Compatibility = Compatibility.STRICT
 ) -> Rule:
-    """Return what converts a value of a column; timestamps without a zone are clock times of `zone`.
+    """Return the conversion of values of a column; timestamps without a zone are clock times of `zone`.
 
-    It raises InvalidRow if the Python type does not fit, a number is out of range, or null is
-    refused, and InvalidValue if the value does not fit.
+    It raises InvalidRow if the Python type is wrong, a number is out of range or null is not allowed, and
+    InvalidValue if the value does not fit.
     """
     convert = _select_converter(column, zone, compatibility)
     is_limited = column.kind in LIMITED_TYPES
@@ -131,11 +131,11 @@ def _select_converter(column: Column, zone: tzinfo, compatibility: Compatibility
 def _convert_foreign_value(
     value: object, convert: Convert, column: Column, original_error: InvalidRow
 ) -> StoredValue:
-    """Try what an unusual value stands for; a refusal of its type names its own type."""
+    """Convert the plain form of an unusual value; an error names the original type."""
     plain = to_plain_value(value)
     if plain is None:
         return None
-    # Text that only stands for a moment is no text elsewhere; a moment is no time of day.
+    # Text that stands for a timestamp is not text elsewhere; a timestamp is not a time of day.
     moment = isinstance(value, np.datetime64)
     if plain is value or (moment and column.kind not in _DATE_AND_TIMESTAMP_TYPES):
         raise original_error
@@ -147,7 +147,7 @@ def _convert_foreign_value(
         raise original_error from None
 
 
-# --- Text and bytes: what TEXT and BINARY take (specification of v1, §5.4).
+# Text and bytes for TEXT and BINARY (specification of v1, §5.4).
 
 _ALLOWED_TEXT_TYPES = "str, int, float, decimal.Decimal, bool, uuid.UUID"
 _ALLOWED_BINARY_TYPES = "bytes, bytearray, memoryview, str, uuid.UUID"
@@ -160,9 +160,9 @@ _FULLWIDTH_HEX_LETTERS = {
 
 
 def convert_string(value: object, column: Column, row_index: int) -> str:
-    """Return the text of a string, number or boolean; nothing is trimmed."""
+    """Return a string, number or boolean as text, without trimming."""
     if isinstance(value, str):
-        # An enumeration's own str() would be its name.
+        # The str() of an enumeration member may be its name.
         written = str.__str__(value)
     elif isinstance(value, (bool, np.bool_)):
         written = "true" if value else "false"
@@ -184,7 +184,7 @@ def convert_string(value: object, column: Column, row_index: int) -> str:
 
 
 def convert_binary(value: object, column: Column, row_index: int) -> bytes:
-    """Return a copy of bytes, or the bytes that hexadecimal text stands for."""
+    """Return a copy of bytes, or the bytes of a hexadecimal text."""
     if isinstance(value, memoryview):
         if value.format not in _BYTE_FORMATS or value.ndim != 1:
             # Its bytes would be the machine's words, or another order than the reader's.
@@ -206,7 +206,7 @@ def convert_binary(value: object, column: Column, row_index: int) -> bytes:
 
 
 def _parse_hex(digits: str, column: Column, row_index: int) -> bytes:
-    """Read pairs of digits; as for the wire's parser, any alphabet's decimal digits are some."""
+    """Parse pairs of hexadecimal digits, including decimal digits of any alphabet, as on the wire."""
     if not digits.isascii() and is_bmp_text(digits):
         digits = "".join(
             digit if digit.isascii() else str(unicodedata.decimal(digit, digit))
@@ -239,7 +239,7 @@ def _too_long_error(column: Column, row_index: int, size: int, limit: int, unit:
     return wrong_value_error(column, row_index, reason)
 
 
-# --- Semi-structured values: what VARIANT, ARRAY and OBJECT take, as JSON text (§5.4).
+# Semi-structured values for VARIANT, ARRAY and OBJECT, as JSON text (§5.4).
 
 _JSON_WHITESPACE = " \t\n\r"
 _MAX_JSON_BYTES = MAX_TEXT_BYTES - 64
@@ -360,7 +360,7 @@ def _keep(convert: Convert) -> Convert:
 
 
 def _reject_ambiguous_text(pattern: re.Pattern[str], meanings: str, convert: Convert) -> Convert:
-    """Return a conversion that rejects text which may be written bytes."""
+    """Return a conversion that rejects text which may stand for bytes."""
 
     def checked(value: object, column: Column, row_index: int) -> StoredValue:
         if isinstance(value, str) and pattern.fullmatch(value.strip(TRIMMED_CHARACTERS)):
