@@ -22,9 +22,9 @@ DEFAULT_CONTENT_TYPE = "binary/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class ObjectMetadata:
-    """What is known of an object; the ETag has no quotes, `headers` are what a GET repeats.
+    """Metadata of an object; the ETag has no quotes, `headers` are what a GET repeats.
 
-    `part_sizes` are those of the parts it was made of, empty where it came whole, or is not ours.
+    `part_sizes` are the sizes of its parts; empty for an object without parts, or of a backend.
     """
 
     key: str
@@ -36,20 +36,20 @@ class ObjectMetadata:
     part_sizes: tuple[int, ...] = ()
 
 
-# A group is the text up to a delimiter that several keys share.
+# A group is a common prefix: the text up to a delimiter.
 ListingEntry: TypeAlias = ObjectMetadata | str
 
 
 @dataclass(frozen=True, slots=True)
 class ListingPage:
-    """Entries in the order of their bytes, and whether there are more."""
+    """Entries in byte order, and whether there are more."""
 
     entries: tuple[ListingEntry, ...]
     truncated: bool
 
     @property
     def last_key_or_prefix(self) -> str:
-        """The last key or group, from which a listing goes on; empty without entries."""
+        """The last key or common prefix, from which the listing continues; empty without entries."""
         if not self.entries:
             return ""
         last = self.entries[-1]
@@ -58,10 +58,10 @@ class ListingPage:
 
 @dataclass(frozen=True, slots=True)
 class UploadCompletion:
-    """What becomes known of an object when it is whole.
+    """Metadata of a complete object.
 
-    `etag` and `checksum` are None where the bucket finds its own. `in_transaction` is done in the
-    transaction that publishes the object, where there is one, else right after.
+    `etag` and `checksum` are None if the bucket computes them. `in_transaction` runs in the transaction that
+    publishes the object, or right after it if there is none.
     """
 
     etag: str | None = None
@@ -72,7 +72,7 @@ class UploadCompletion:
 
 
 class ObjectUpload(Protocol):
-    """An object on its way in: nobody sees it before `finish`."""
+    """An upload in progress, invisible before `finish`."""
 
     def write(self, data: BytesLike) -> None:
         """Append bytes."""
@@ -81,56 +81,56 @@ class ObjectUpload(Protocol):
         """Append bytes of another object."""
 
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
-        """Publish it, durably.
+        """Publish the object durably.
 
         Raises:
-            S3Error: The condition does not hold.
+            S3Error: If the condition does not hold.
         """
 
     def abort(self) -> None:
-        """Leave nothing behind; after `finish`, or again, it is harmless."""
+        """Delete the upload. Idempotent, and without effect after `finish`."""
 
 
 class Bucket(Protocol):
-    """Objects by key. Keys are checked by `check_key`; all methods may block."""
+    """Objects by key. Callers check keys with `check_key`; all methods may block."""
 
     def head(self, key: str) -> ObjectMetadata:
-        """Return what is known of an object.
+        """Return the metadata of an object.
 
         Raises:
-            S3Error: There is none.
+            S3Error: If it does not exist.
         """
 
     def open(self, key: str) -> tuple[ObjectMetadata, OpenObject]:
         """Open an object for reading; the caller closes it.
 
         Raises:
-            S3Error: There is none.
+            S3Error: If it does not exist.
         """
 
     def start_upload(self, key: str, headers: Mapping[str, str]) -> ObjectUpload:
         """Begin to write an object.
 
         Raises:
-            S3Error: This bucket cannot hold such a key.
+            S3Error: If this bucket cannot have such a key.
         """
 
     def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
-        """Delete an object; a missing one is fine.
+        """Delete an object. Idempotent.
 
         Raises:
-            S3Error: The condition does not hold.
+            S3Error: If the condition does not hold.
         """
 
     def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
-        """Return up to `limit` entries beyond `after`; see `snowmelt.storage.store.Store.scan`."""
+        """Return up to `limit` entries after `after`; see `snowmelt.storage.store.Store.scan`."""
 
 
 def check_key(key: str) -> None:
-    """Let pass what can be a key.
+    """Check a key.
 
     Raises:
-        S3Error: Too long, or with a NUL.
+        S3Error: If it is too long or contains NUL.
     """
     size = len(key.encode("utf-8", "surrogatepass"))
     if size > MAX_KEY_BYTES:

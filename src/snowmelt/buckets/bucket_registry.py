@@ -32,7 +32,7 @@ from snowmelt.storage.store_factory import open_store
 
 @dataclass(frozen=True, slots=True)
 class BucketAccess:
-    """A user in a bucket, and what is allowed there."""
+    """A bucket with the privileges of a user."""
 
     user: str
     record: BucketRecord
@@ -40,26 +40,26 @@ class BucketAccess:
     bucket: Bucket
 
     def require_privilege(self, privilege: str, key: str) -> None:
-        """Let pass whoever has a privilege on this key, or on all keys that begin with it.
+        """Check a privilege on a key, or on all keys with this prefix.
 
         Raises:
-            S3Error: It was not granted.
+            S3Error: If it is not granted.
         """
         if not self.privileges.allows(privilege, key.encode()):
             raise S3Error("AccessDenied", f"This needs {privilege} on bucket {self.record.name}.")
 
     def require_any_privilege(self) -> None:
-        """Let pass whoever may do anything here.
+        """Check that the user has a privilege on the bucket.
 
         Raises:
-            S3Error: Nothing was granted.
+            S3Error: If none is granted.
         """
         if self.privileges.is_empty:
             raise S3Error("AccessDenied")
 
 
 class BucketRegistry:
-    """Finds, makes and drops buckets; every call reads privileges anew."""
+    """Finds, creates and drops buckets; each call reads the current privileges."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class BucketRegistry:
         self._mounts = dict(mounts or {})
 
     def access_bucket(self, user: str, name: str) -> BucketAccess:
-        """Return a bucket with what a user may do in it.
+        """Return a bucket with the privileges of a user.
 
         Raises:
-            S3Error: There is no such bucket.
+            S3Error: If it does not exist.
         """
         with self.database.reading() as connection:
             record = self._find_bucket(connection, name)
@@ -90,17 +90,17 @@ class BucketRegistry:
     def access_with_privileges(
         self, user: str, name: str, privileges: BucketPrivileges
     ) -> BucketAccess:
-        """Return a bucket for somebody who may do there what `privileges` says, and no more.
+        """Return a bucket with exactly the given privileges.
 
         Raises:
-            S3Error: There is no such bucket.
+            S3Error: If it does not exist.
         """
         with self.database.reading() as connection:
             record = self._find_bucket(connection, name)
         return BucketAccess(user, record, privileges, self._open_bucket(record))
 
     def list_visible(self, user: str) -> list[BucketRecord]:
-        """Return the buckets in which a user may do anything, by name."""
+        """Return the buckets on which a user has a privilege, by name."""
         with self.database.reading() as connection:
             roles = access_control.list_user_roles(connection, user)
             return [
@@ -111,10 +111,10 @@ class BucketRegistry:
             ]
 
     def create(self, user: str, name: str) -> None:
-        """Create a bucket for the user's default role, or for the only other role than PUBLIC.
+        """Create a bucket for the user's default role, or for the only other role besides PUBLIC.
 
         Raises:
-            S3Error: There is one, its name cannot be, or the user may not.
+            S3Error: If it exists, its name is invalid, or the user lacks the privilege.
         """
         if "_" in name:
             raise S3Error(
@@ -143,7 +143,7 @@ class BucketRegistry:
         """Drop an empty bucket.
 
         Raises:
-            S3Error: It is not empty, is no bucket of our own, or the user does not own it.
+            S3Error: If it is not empty, is served from a backend, or the user does not own it.
         """
         if not access.privileges.is_owner:
             raise S3Error("AccessDenied", "Only the owner's role may delete a bucket.")
@@ -187,13 +187,13 @@ class BucketRegistry:
 
 
 def mount_backends(database: Database, clock: Clock, urls: str) -> dict[str, Store]:
-    """Open the places of `--backend`, and note each as a bucket of ACCOUNTADMIN's.
+    """Open the locations of `--backend`, and register each as a bucket of ACCOUNTADMIN.
 
-    `urls` are URLs or folders with commas between; `name=url` gives the bucket another name than
-    that of the bucket, container or folder it stands for.
+    `urls` are URLs or folders, separated by commas; `name=url` sets the name of the bucket, by default that of
+    the bucket, container or folder.
 
     Raises:
-        ConfigurationError: A place cannot be opened, or its name is another bucket's.
+        ConfigurationError: If a location cannot be opened, or another bucket has its name.
     """
     mounts: dict[str, Store] = {}
     for text in filter(None, (each.strip() for each in urls.split(","))):
@@ -207,10 +207,10 @@ def mount_backends(database: Database, clock: Clock, urls: str) -> dict[str, Sto
 
 
 def mount_stage(database: Database, clock: Clock, name: str, stage: Store) -> dict[str, Store]:
-    """Note a bucket of ACCOUNTADMIN's that stands in front of the stage, and return both.
+    """Register a bucket of ACCOUNTADMIN for the stage, and return both.
 
     Raises:
-        ConfigurationError: There is a bucket of that name with objects of its own.
+        ConfigurationError: If a bucket with objects has that name.
     """
     with database.writing() as connection:
         _register_mount(connection, name, stage.url, clock)

@@ -69,22 +69,22 @@ from snowmelt.table.native_file_writer import WrittenFile
 
 
 class TaskRunner(Protocol):
-    """What runs the portions of a load: this process, or Spark."""
+    """Runs the portions of a load, in this process or on Spark."""
 
     @property
     def parallelism(self) -> int:
-        """How many portions it runs at a time."""
+        """Number of portions that run at the same time."""
 
     def __call__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> Iterable[PortionResult]:
-        """Run portions, each once as far as is seen from here; their outcomes in any order."""
+        """Run each portion once; yield the results in any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyContext:
-    """Whose COPY it is, and what short names mean to them; names are internal.
+    """Role, catalog and namespace of a COPY; names are internal.
 
-    No portion of a file is smaller than `min_portion_bytes` bytes. `reserved_paths` are files and folders
-    that no output may replace, besides the warehouse. `user_code_limits` are those of code of users.
+    No portion of a file is smaller than `min_portion_bytes`. Output must not replace `reserved_paths`,
+    besides the warehouse. `user_code_limits` apply to user code.
     """
 
     database: Database
@@ -101,12 +101,12 @@ class CopyContext:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """What a COPY did. Without a `load_id` there was nothing to load.
+    """The result of a COPY. Without a `load_id` there was nothing to load.
 
-    `skipped_files` counts files that the table has already; `reject_reasons` are the most frequent ones of
-    rejects, `rejected_to` says where those are (None: nowhere). `failed_files` are files that were
-    left out, each with the reason (only with ERROR TOLERANCE). `duplicate_paths` are paths that were left
-    out because they lead to the same file as the path behind each.
+    `skipped_files` counts files that were loaded before. `reject_reasons` are the most frequent reasons,
+    `rejected_to` is where rejects are stored (None: nowhere). `failed_files` were left out, with the reason
+    (only with ERROR TOLERANCE). `duplicate_paths` were left out because they lead to the same file as the
+    second path.
     """
 
     load_id: str | None
@@ -132,7 +132,7 @@ class CopyResult:
     )
 
     def to_row(self) -> tuple[object, ...]:
-        """Return it as a row of COLUMNS."""
+        """Return the result as a row of COLUMNS."""
         return (
             str(self.table),
             self.totals.rows,
@@ -157,20 +157,20 @@ def run_copy(
     """Run one COPY statement.
 
     Args:
-        context: Whose it is.
+        context: Role, catalog and namespace.
         statement_text: The statement.
-        runner: What runs the portions.
-        on_progress: Is told of each portion that is done, and how many there are in all.
+        runner: Runs the portions.
+        on_progress: Called with each finished portion and the number of portions.
 
     Raises:
-        StatementError: The statement cannot be understood.
-        TableNotFound: The table does not exist, or the role may not insert into it.
-        LoadRefused: A source, filter, parser, parameter or table of rejects is refused.
-        OutputRefused: A file of rejects would replace an input, another file, or one of ours.
-        LoadFailed: A file cannot be loaded, or too many records were rejected. Nothing was
-            loaded; rejects are published all the same.
-        LoadOvertaken: Another load was faster with the same files. Nothing was loaded.
-        UnknownOutcome: It may have been committed; LOAD_HISTORY will tell.
+        StatementError: If the statement cannot be parsed.
+        TableNotFound: If the table does not exist or the role lacks INSERT on it.
+        LoadRefused: If a source, filter, parser, parameter or table of rejects is invalid.
+        OutputRefused: If a file of rejects would replace an input, or a file of the installation.
+        LoadFailed: If a file cannot be loaded, or too many records were rejected. No row was loaded;
+            rejects are published.
+        LoadOvertaken: If another load committed the same files first. No row was loaded.
+        UnknownOutcome: If it may have been committed; LOAD_HISTORY has the outcome.
     """
     statement = parse_copy(statement_text)
     if statement.no_commit:
@@ -224,7 +224,7 @@ class _PreparedCopy:
     saved_offsets: Mapping[tuple[str, int], int]
 
     def list_offset_advances(self, results: Iterable[PortionResult]) -> tuple[OffsetAdvance, ...]:
-        """Return how streams move on with the commit."""
+        """Return the stream offsets to commit."""
         return tuple(
             OffsetAdvance(
                 self.stream_key,
@@ -279,7 +279,7 @@ def _prepare_copy(
 
 
 def find_load_functions(connection: sa.Connection, steps: Sequence[LoadStep]) -> LoadFunctions:
-    """Return the filters, parsers and sources of users, with the libraries that `steps` need."""
+    """Return the user-defined filters, parsers and sources, with the libraries of `steps`."""
     made = list_load_functions(connection)
     functions = LoadFunctions(
         tuple(UserLoadFunction(each.kind, each.name, each.factory, each.library) for each in made)
@@ -289,7 +289,7 @@ def find_load_functions(connection: sa.Connection, steps: Sequence[LoadStep]) ->
 
 
 class _CopyRun:
-    """One COPY that has begun: it ends by a commit, or is given up."""
+    """A COPY that has begun. It ends with a commit or an abort."""
 
     def __init__(
         self,
@@ -349,10 +349,10 @@ class _CopyRun:
     def _publish_rejects(
         self, results: Sequence[PortionResult], reconciliation: CopyReconciliation
     ) -> tuple[WrittenFile, ...]:
-        """Publish rejects, or return them as files of the error table, for the commit."""
+        """Publish rejects, or return them as files of the error table for the commit."""
         folder = self._plan.reject_folder
         if folder is None or not any(each.reject_files for each in results):
-            # Rejects of an earlier load would be taken for those of this one.
+            # Rejects of an earlier load would look like those of this one.
             truncate_reject_files(self._statement.rejects)
             return ()
         files = renumber_reject_files(
@@ -412,7 +412,7 @@ class _CopyRun:
         )
 
     def _report_offsets(self, results: Sequence[PortionResult]) -> None:
-        """Tell the source how far streams were loaded; what counts is in the commit."""
+        """Report loaded offsets to the source, for information only."""
         ends = [end for each in results for end in each.partition_ends]
         if ends:
             step = self._prepared.plan.tasks[0].plan.source

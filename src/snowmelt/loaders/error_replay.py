@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 10_000
 _CHANNEL_NAME = "snowmelt:replay"
 _DONE_MARKER_PREFIX = "batch:"
-# Which row of its batch it was says nothing here, and reasons are counted.
+# The position in the batch is omitted, so that equal reasons are counted together.
 _ROW_INDEX_PATTERN = re.compile(r", rowIndex:[0-9]+")
 _ERROR_TABLE_COLUMNS = (
     "REFUSAL_ID",
@@ -57,10 +57,10 @@ _ERROR_TABLE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """Which rows of which table: those refused at `since` or later, each as `transform_row` makes it.
+    """The rows to replay: those of a table rejected since `since`, changed by `transform_row`.
 
-    Rows carry the name that the table had; `former_names` are others than its own. `parse_text`
-    reads what is no JSON object, such as a line of a file. Naive times are of `zone`.
+    Rows carry the name that the table had; `former_names` are further names. `parse_text` parses data that is
+    not a JSON object, such as a line of a file. `zone` applies to times without one.
     """
 
     table: TableName
@@ -73,7 +73,7 @@ class ReplayOptions:
 
 @dataclass(slots=True)
 class ReplayResult:
-    """What came of it: rows inserted now, and by runs before; those refused again, by reason."""
+    """Rows inserted by this run and by earlier runs, and rows rejected again, by reason."""
 
     inserted: int = 0
     already_inserted: int = 0
@@ -83,7 +83,7 @@ class ReplayResult:
 
 @dataclass(frozen=True, slots=True)
 class ErrorTableReadContext:
-    """Where the error table is read: its catalog, keys and stage."""
+    """Catalog, keys and stage of the error table."""
 
     database: Database
     keyring: KeyRing
@@ -93,10 +93,10 @@ class ErrorTableReadContext:
 
 @dataclass(slots=True)
 class _ErrorTableContents:
-    """What the error table says of a table.
+    """The rows of an error table for one table.
 
-    `rejected_rows` are refused rows by id, `markers` the rows of each batch, `committed_batches` the batches that are
-    known to be in the table whatever its channel says.
+    `rejected_rows` are rejected rows by ID, `markers` the rows of each batch, `committed_batches` the batches
+    that are known to be committed.
     """
 
     rejected_rows: dict[str, dict[str, object]] = field(default_factory=dict)
@@ -104,16 +104,16 @@ class _ErrorTableContents:
     committed_batches: set[int] = field(default_factory=set)
 
     def is_committed(self, batch_number: int, last_committed_batch: int) -> bool:
-        """Tell whether a batch is in the table."""
+        """Return True if a batch is committed."""
         return batch_number <= last_committed_batch or batch_number in self.committed_batches
 
     def next_batch_number(self, last_committed_batch: int) -> int:
-        """Return a number that no batch has had."""
+        """Return an unused batch number."""
         return max([last_committed_batch, *self.markers, *self.committed_batches]) + 1
 
 
 class ErrorReplay:
-    """One run; it stops another one that is at work for the same table."""
+    """One replay; it fences another one of the same table."""
 
     def __init__(self, options: ReplayOptions, source: ErrorTableReadContext) -> None:
         self._options = options
@@ -125,13 +125,13 @@ class ErrorReplay:
     def run(
         self, client: Client, on_progress: Callable[[ReplayResult], None] | None = None
     ) -> ReplayResult:
-        """Insert what the table takes by now.
+        """Insert the rows that the table now accepts.
 
         Raises:
-            UserError: The table has no error table.
-            ChannelFenced: Another run has begun meanwhile; it goes on with the rest.
-            TableNotFound: There is no such table, or the user may not insert into it.
-            ServiceUnavailable: The service does not answer.
+            UserError: If the table has no error table.
+            ChannelFenced: If another replay has begun, which continues with the rest.
+            TableNotFound: If the table does not exist or the user lacks INSERT on it.
+            ServiceUnavailable: If the service does not answer.
         """
         table, errors = self._find_tables()
         with (
@@ -165,11 +165,11 @@ class ErrorReplay:
         return self.done
 
     def dry_run(self) -> ReplayResult:
-        """Return what `run` would do; nothing is changed, and no service is asked.
+        """Return what `run` would do, without changes and without the service.
 
         Raises:
-            UserError: The table has no error table.
-            TableNotFound: There is no such table.
+            UserError: If the table has no error table.
+            TableNotFound: If the table does not exist.
         """
         table, errors = self._find_tables()
         journal = self._read_error_table(table, errors)
@@ -229,7 +229,7 @@ class ErrorReplay:
         *,
         with_interrupted: bool = False,
     ) -> Iterator[dict[str, object]]:
-        """Return the rows that are in no batch, those refused first before others."""
+        """Yield the rows that are in no batch, in the order of their rejection."""
         since, gone = self._options.since, set[str]()
         for number, keys in journal.markers.items():
             if journal.is_committed(number, last_committed_batch):
@@ -252,7 +252,7 @@ class ErrorReplay:
         *,
         has_markers: bool = False,
     ) -> None:
-        """Bring one batch into the table; `has_markers` is one whose markers are there."""
+        """Commit one batch; `has_markers` is True if its markers are committed."""
         assert self._channel is not None  # noqa: S101 - `run` has opened both
         assert self._markers is not None  # noqa: S101
         taken = self._select_accepted_rows(table, rows)
@@ -269,7 +269,7 @@ class ErrorReplay:
         self._channel.insert_rows(list(taken.values()), str(batch_number))
         self._channel.flush()
         failpoints.hit_failpoint(failpoints.Failpoint.REPLAY_INSERTED)
-        # Should the channel expire one day, its token goes, and this line stays.
+        # If the channel expires, its token is lost; this row stays.
         self._write_markers(
             self._markers, table, batch_number, [(f"{_DONE_MARKER_PREFIX}{batch_number}", None)]
         )
@@ -296,7 +296,7 @@ class ErrorReplay:
     def _select_accepted_rows(
         self, table: TableRecord, rows: Sequence[dict[str, object]]
     ) -> dict[str, Mapping[str, object]]:
-        """Return by id the rows that the table takes as it is now; count the others."""
+        """Return by ID the rows that the table now accepts; count the others."""
         read: dict[str, Mapping[str, object]] = {}
         for row in rows:
             made = self._parse_rejected_row(row)
@@ -317,7 +317,7 @@ class ErrorReplay:
         self.done.reject_reasons[reason] += 1
 
     def _parse_rejected_row(self, row: Mapping[str, object]) -> Mapping[str, object] | str:
-        """Return what was refused as a row, or why it is none."""
+        """Return rejected data as a row, or the reason why that is impossible."""
         data = row["ROW_DATA"]
         if row["CODE"] == TRUNCATED_CODE or not isinstance(data, str):
             return "the row was too long to be kept whole"

@@ -39,12 +39,11 @@ _MAX_BATCHES_PER_ROUND = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailOptions:
-    """What is read where to, and what becomes of files whose rows are committed.
+    """Files, table and parser of a tail, and the treatment of committed files.
 
-    `make_parser` makes for each file what turns a line, with its number, into a row.
-    `header_lines` lines at a file's beginning are no rows. Files are deleted, or moved to `move_to`,
-    when they were not written to for `idle_before_removal_s` seconds (at once with `once`). With
-    `schema_evolution` keys that are no columns yet become columns.
+    `make_parser` returns a parser of lines for a file. The first `header_lines` lines are no rows. Files are
+    deleted, or moved to `move_to`, after `idle_before_removal_s` seconds without writes (at once with `once`).
+    With `schema_evolution`, unknown keys become columns.
     """
 
     patterns: Sequence[str]
@@ -61,7 +60,7 @@ class TailOptions:
 
 @dataclass(frozen=True, slots=True)
 class RejectedLine:
-    """A line that is no row of the table: `messages_1.log:20`, its bytes, and why."""
+    """A line that is not a valid row: position such as `messages_1.log:20`, bytes and reason."""
 
     location: str
     data: bytes
@@ -70,9 +69,9 @@ class RejectedLine:
 
 @dataclass(slots=True)
 class TailProgress:
-    """What a tail has done so far.
+    """Progress of a tail.
 
-    `unfinished_files` names files whose last line has no end, `unreadable_files` those that cannot be opened.
+    `unfinished_files` have a last line without an end, `unreadable_files` cannot be opened.
     """
 
     files: int = 0
@@ -92,12 +91,12 @@ class _FollowedFile:
 
     @property
     def is_committed(self) -> bool:
-        """Whether all that was read of it is committed."""
+        """True if all lines that were read are committed."""
         return self.channel.status().waiting_rows == 0
 
 
 class FileTail:
-    """Follows files; for one thread."""
+    """Follows files. Not thread-safe."""
 
     def __init__(
         self,
@@ -107,7 +106,7 @@ class FileTail:
         on_rejected: Callable[[RejectedLine], None],
     ) -> None:
         if options.move_to is not None and any(
-            # Each of its files would be found again, whatever name it is given there.
+            # The patterns would match its files again, whatever their names.
             _matches_pattern(options.move_to.resolve().parts, Path(pattern).resolve().parent.parts)
             for pattern in options.patterns
         ):
@@ -125,14 +124,14 @@ class FileTail:
     def run(
         self, stop: threading.Event, on_progress: Callable[[TailProgress], None] | None = None
     ) -> TailProgress:
-        """Follow until `stop` is set, or to the files' ends; all that was read is committed then.
+        """Follow files until `stop` is set, or to their ends; then all rows are committed.
 
-        `on_progress` is called now and then with what was done.
+        `on_progress` is called about twice a second.
 
         Raises:
-            SourceWentBackwards: A file has become shorter than what is committed of it.
-            ChannelFenced: Somebody else follows the same files into the table.
-            TableNotFound: The table does not exist, or nothing may be inserted into it.
+            SourceWentBackwards: If a file is shorter than its committed position.
+            ChannelFenced: If another tail follows the same files into the table.
+            TableNotFound: If the table does not exist or the role lacks INSERT on it.
         """
         try:
             while not stop.is_set():
@@ -153,7 +152,7 @@ class FileTail:
         return self.done
 
     def _read_round(self, stop: threading.Event) -> bool:
-        """Look for files, and read some of each; tell whether there was anything."""
+        """Find files and read a part of each; return True if there was anything to read."""
         self._discover_files()
         moved = False
         for followed in self._files.values():
@@ -183,9 +182,9 @@ class FileTail:
                 else:
                     self._files[key].lines.path = path
             except FileNotFoundError:
-                continue  # rotated this very moment: the next look finds it
+                continue  # rotated at this moment: the next round finds it
             except OSError as error:
-                # One of many, such as another user's: the others must not wait for it.
+                # For example a file of another user: the others must not wait for it.
                 if path not in self._unreadable:
                     _log.warning("%s cannot be read: %s", path, error.strerror)
                 self._unreadable.add(path)
@@ -195,7 +194,7 @@ class FileTail:
                 seen.add(key)
         for key, followed in list(self._files.items()):
             followed.is_missing = key not in seen
-            # A file that was renamed or removed is read to its end; what was written over is lost.
+            # A renamed or deleted file is read to its end; overwritten lines are lost.
             unread = followed.lines.unread_bytes if followed.lines.is_same_file else 0
             if followed.is_missing and unread <= 0 and followed.is_committed:
                 self._close_file(key)
@@ -242,7 +241,7 @@ class FileTail:
         return key
 
     def _delete_or_move_committed_files(self) -> None:
-        """Remove what is committed, if that is asked for."""
+        """Delete or move committed files, if requested."""
         options = self._options
         if not options.delete and options.move_to is None:
             return
@@ -260,7 +259,7 @@ class FileTail:
             ):
                 self._delete_or_move_file(lines.path)
                 self.done.removed += 1
-                # Only now: a channel without its file is harmless, the opposite doubles rows.
+                # In this order: a channel without its file is harmless, a file without its channel duplicates rows.
                 followed.channel.close(drop=True)
                 self._close_file(key)
 
@@ -308,7 +307,7 @@ def _matches_pattern(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _is_same_file_at(path: Path, inode: int) -> bool:
-    """Tell whether a file is still where it was seen: it may have been rotated since."""
+    """Return True if a file is still at its path: it may have been rotated since."""
     try:
         return path.stat().st_ino == inode
     except FileNotFoundError:

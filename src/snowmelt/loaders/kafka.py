@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from snowmelt.client.client import Client
 
 _LOG = logging.getLogger(__name__)
-# A consumer is made anew now and then, which finds partitions that were added.
+# The consumer is recreated at intervals, which finds new partitions.
 _CONSUMER_LIFETIME_S = 300.0
-# Added to the time that brokers were given to answer.
+# Added to the timeout of the brokers.
 _BROKER_RETRY_DELAY_S = 5.0
 _REOPEN_DELAY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaConnectorOptions:
-    """What is streamed where to, and when rows that wait here are handed to their channel."""
+    """Topic, table and flush limits of a connector."""
 
     topic: str
     table: str
@@ -60,7 +60,7 @@ class KafkaConnectorOptions:
 
 @dataclass(frozen=True, slots=True)
 class RejectedMessage:
-    """A message that is no row of the table: where it lies, its bytes, and why."""
+    """A message that is not a valid row: position, bytes and reason."""
 
     position: MessagePosition
     data: bytes
@@ -69,7 +69,7 @@ class RejectedMessage:
 
 @dataclass(slots=True)
 class _MessageBuffer:
-    """Messages of one partition that wait."""
+    """Buffered messages of one partition."""
 
     since: float = 0.0
     size_bytes: int = 0
@@ -78,7 +78,7 @@ class _MessageBuffer:
 
 
 class KafkaConnector:
-    """Streams a topic. What is refused is told to `on_refused`, and counts as done."""
+    """Streams a topic. Rejected messages go to `on_refused` and count as processed."""
 
     def __init__(
         self,
@@ -97,19 +97,19 @@ class KafkaConnector:
         self._buffers: dict[int, _MessageBuffer] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Stream until `stop` is set; everything that was read is committed then.
+        """Stream until `stop` is set; then all messages that were read are committed.
 
         Raises:
-            ChannelFenced: Another process streams the same topic into the table.
-            TableNotFound: The table does not exist, or nothing may be inserted into it.
-            PhaseFailed: The topic does not exist, or was made anew.
-            RemoteError: The service does not answer for too long; brokers are waited for.
+            ChannelFenced: If another process streams the same topic into the table.
+            TableNotFound: If the table does not exist or the role lacks INSERT on it.
+            PhaseFailed: If the topic does not exist or was recreated.
+            RemoteError: If the service does not answer in time; unavailable brokers are awaited.
         """
         while not stop.is_set():
             try:
                 self._stream_until_reopen(stop)
             except ChannelInvalid as error:
-                # Such as when the table was created again: what is not committed is read again.
+                # For example if the table was recreated: uncommitted messages are read again.
                 _LOG.warning("%s", error)
                 stop.wait(_REOPEN_DELAY_S)
             except BrokersSilent as error:
@@ -138,7 +138,7 @@ class KafkaConnector:
         self._client.flush()
 
     def _open_channels(self) -> list[PartitionRange]:
-        """Open a channel for each partition; return where to go on."""
+        """Open a channel for each partition; return the positions to continue from."""
         topic = self._options.topic
         consumer = self._connection.make_consumer(_ignore_error)
         try:
@@ -167,7 +167,7 @@ class KafkaConnector:
         return channel
 
     def _check_channels(self) -> None:
-        # A refusal comes after the insert call, and the next message may be long in coming.
+        # A rejection follows the insert, and the next message may come much later.
         for channel in self._channels.values():
             channel.state.check_valid()
 
@@ -219,7 +219,7 @@ class KafkaConnector:
     def _insert_all_or_none(
         self, partition: int, rows: list[Mapping[str, object]], tokens: tuple[str, str]
     ) -> list[RowError]:
-        """Insert all rows, or none if some are refused; return those."""
+        """Insert all rows, or none if some are rejected; return these."""
         start, end = tokens
         return self._channels[partition].insert_rows(rows, end, start_offset_token=start).errors
 
@@ -232,21 +232,19 @@ def _parse_offset_token(channel: Channel, token: str) -> int:
 
 
 def _ignore_error(_: object) -> None:
-    """Whoever asks gets the error as an answer."""
+    """Ignore an error that the caller receives as a result."""
 
 
-# --- A topic of Kafka into a table, frame after frame: each frame is one COPY.
-
+# Frames: each frame is one COPY.
 _INITIAL_BACKOFF_S, _MAX_BACKOFF_S = 1.0, 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaFrameOptions:
-    """What is loaded from where to where; `parser`, `filters` and `rest` as in the statement.
+    """Topic, table and COPY options of frames; `parser`, `filters` and `rest` are as in the statement.
 
-    A frame takes `seconds`: what has come meanwhile is loaded at once, the rest of the time is
-    waited. Where the last frame ended is part of its commit, so that a crash repeats nothing;
-    tables keep it for each `stream_name`.
+    A frame takes `seconds`: it loads the messages that have arrived, then waits. Its end offsets are part of
+    its commit, so a crash repeats nothing; they are stored per table and `stream_name`.
     """
 
     topic: str
@@ -267,8 +265,8 @@ class KafkaFrameOptions:
         """Return the COPY of a frame.
 
         Args:
-            parallelism: Portions that share the partitions.
-            end_offsets: Offset to end before, by partition; None: whatever is there of all partitions.
+            parallelism: Number of portions that share the partitions.
+            end_offsets: End offsets by partition, exclusive. None: all messages of all partitions.
         """
         streams = [f"{self.topic}|*|-3"]
         if end_offsets is not None:
@@ -298,20 +296,19 @@ def run_frames(
     *,
     once: bool = False,
 ) -> Iterator[CopyResult]:
-    """Yield what each frame did, until `stop` is set; frames without messages do nothing.
+    """Yield the result of each frame until `stop` is set; frames without messages have no effect.
 
-    With `once` frames end at the offsets that partitions end at when this begins; then all of
-    them are loaded. Otherwise brokers that do not answer are waited for, however long it takes;
-    that they do not is logged.
+    With `once`, frames end at the current end offsets, and the function returns when these are loaded.
+    Otherwise unavailable brokers are awaited and logged.
 
-    Another process that runs the same frames may be faster; then its messages are not loaded
-    here, and the next frame begins where it ended.
+    If another process runs the same frames and is faster, its messages are not loaded again, and the next
+    frame begins where it ended.
 
     Raises:
-        LoadFailed: A frame could not be loaded, such as when too much was rejected. The frames
-            before it are there.
-        BrokersSilent: No broker answers, and `once`.
-        LoadRefused: The topic, a parameter or the parser is refused.
+        LoadFailed: If a frame cannot be loaded, for example with too many rejects. Earlier frames are
+            committed.
+        BrokersSilent: If no broker answers, with `once`.
+        LoadRefused: If the topic, a parameter or the parser is invalid.
     """
     ends = _fetch_frame_end_offsets(options) if once else None
     if ends is not None and not any(ends.values()):
