@@ -12,30 +12,30 @@ _Item = TypeVar("_Item")
 
 
 class WorkQueue(Generic[_Item]):
-    """A queue that wakes a thread once for all that comes until it has woken.
+    """Queue that wakes a worker once for all items added since it last ran.
 
-    A queue of the standard library wakes a thread for each item; at thousands of items a second
-    the system calls, and the fight for the interpreter's lock, cost more than the items' work.
+    The queue of the standard library wakes a thread for each item. At thousands of items per second
+    the system calls and the contention for the interpreter's lock cost more than the work itself.
     """
 
     def __init__(self) -> None:
         self._items: deque[_Item] = deque()
-        # One token stands for "look"; looking in vain is harmless, not looking is not.
+        # One wake-up token is enough. A spurious wake-up is harmless; a missed one is not.
         self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_wake_pending = False
         self._closed = False
 
     def put(self, items: Iterable[_Item]) -> None:
-        """Add items; from any thread, but not after `close`."""
+        """Add items. Callable from any thread, but not after `close`."""
         self._items.extend(items)
         if not self._is_wake_pending:
             self._wake_thread()
 
     def pop_batch(self, max_items: int) -> list[_Item]:
-        """Wait for items and return up to `max_items` of them; nothing once it is closed and empty."""
+        """Wait for items and return up to `max_items` of them; an empty list once closed and drained."""
         while True:
             self._tokens.get()
-            # First this, then looking: what is put from here on is announced again.
+            # Cleared before the queue is read, so that any later `put` sends a new token.
             self._is_wake_pending = False
             taken: list[_Item] = []
             while len(taken) < max_items:
@@ -49,7 +49,7 @@ class WorkQueue(Generic[_Item]):
                 return taken
 
     def close(self) -> None:
-        """Let every `pop_batch` return, after the items that wait."""
+        """Make every `pop_batch` return an empty list once the queue is drained."""
         self._closed = True
         self._wake_thread()
 
@@ -59,9 +59,9 @@ class WorkQueue(Generic[_Item]):
 
 
 class WorkerPool(Generic[_Item]):
-    """Threads that handle what is put, many items at a time, until it is closed.
+    """Worker threads that handle queued items in batches until the pool is closed.
 
-    `handle` gets up to `limit` items, and may not raise. There is a thread for each of `names`.
+    `handle` gets up to `limit` items and must not raise. There is one thread for each of `names`.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class WorkerPool(Generic[_Item]):
             thread.start()
 
     def submit_all(self, items: Iterable[_Item]) -> bool:
-        """Add items, from any thread; tell whether they are taken, which ends with `close`."""
+        """Add items from any thread. Return False if the pool is closed."""
         with self._lock:
             if not self._closed:
                 self._work_queue.put(items)
             return not self._closed
 
     def close(self) -> None:
-        """Let what was put be handled, then end; a second call does nothing."""
+        """Handle the queued items, then stop the threads. Idempotent."""
         with self._lock:
             if self._closed:
                 return

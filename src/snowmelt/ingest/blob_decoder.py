@@ -1,4 +1,4 @@
-"""Reading, hashing, decryption and decoding of blobs on the stage.
+"""Read, hash, decrypt and decode the blobs on the stage.
 
 Needs no catalog, so it can run in a process of its own (`decoder_pool`). A row that is reported as
 committed must stay readable, and statistics that a client sends must not hide a row. The statistics
@@ -32,22 +32,22 @@ from snowmelt.wire.streaming import ChunkStatisticsMessage, ResponseCode
 if TYPE_CHECKING:
     Schemas: TypeAlias = Mapping[int, Mapping[int, TableSchema]]
 
-# Larger blobs are hashed piece by piece and their chunks read one at a time.
+# Larger blobs are hashed in pieces, and their chunks are read one at a time.
 _MAX_IN_MEMORY_BYTES = 32 * 1024 * 1024
 _READ_SIZE_BYTES = 8 * 1024 * 1024
-# Such chunks are decoded together; larger ones are not kept in memory for others.
+# Chunks up to this size are decoded together. Larger ones would hold too much memory.
 _SMALL_CHUNK_BYTES = 256 * 1024
-# Another server's stage mostly waits.
+# Reads from a remote stage are bound by latency, not by the processor.
 _READ_THREADS = 16
 
 _statistics_decoder = msgspec.json.Decoder(ChunkStatisticsMessage)
 
 
 class ChunkDecodeJob(msgspec.Struct, frozen=True, array_like=True):
-    """One chunk to inspect: its place, what its client claims, and what may have been written.
+    """A chunk to decode: its location, the client's claims, and the schema versions it may have.
 
-    `claimed_statistics` are the client's statistics as JSON, `schema_versions` the known versions of the columns of
-    `table_id`. `is_final`: no newer versions exist, so that a chunk that fits none is rejected.
+    `claimed_statistics` are the client's statistics as JSON. `schema_versions` are the known schema versions
+    of `table_id`. `is_final`: no newer versions exist, so a chunk that fits none is rejected.
     """
 
     offset: int
@@ -64,7 +64,7 @@ class ChunkDecodeJob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BlobDecodeJob(msgspec.Struct, frozen=True, array_like=True):
-    """One blob to inspect: its path, where it lies in the stage, and the MD5 that was claimed."""
+    """A blob to decode: its path, its location in the stage, and the MD5 that the client claims."""
 
     path: str
     stage_path: str
@@ -73,10 +73,10 @@ class BlobDecodeJob(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChunkDecodeResult(msgspec.Struct, frozen=True, array_like=True):
-    """What became of one chunk: a version and our statistics, or a code and a reason.
+    """Result of one chunk: its schema version and statistics, or an error code and message.
 
-    `may_fit_newer_schema`: newer columns could make the chunk acceptable. `failure_traceback` is a traceback where
-    the inspection itself failed.
+    `may_fit_newer_schema`: newer columns could make the chunk acceptable. `failure_traceback` is the traceback
+    of an unexpected error in the decoder.
     """
 
     schema_version: int = 0
@@ -88,7 +88,7 @@ class ChunkDecodeResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BlobDecodeResult(msgspec.Struct, frozen=True, array_like=True):
-    """What became of a blob's chunks, in their order, and when the blob was last modified."""
+    """Results of a blob's chunks in order, and the blob's modification time."""
 
     chunks: tuple[ChunkDecodeResult, ...]
     modified_at: dt.datetime | None = None
@@ -105,16 +105,16 @@ class _ChunkRejected(Exception):
 
 
 def reject_all_chunks(job: BlobDecodeJob, code: ResponseCode, message: str) -> BlobDecodeResult:
-    """Return the same code and reason for every chunk of a blob."""
+    """Return a result that rejects every chunk of a blob with one code and message."""
     return BlobDecodeResult((ChunkDecodeResult(code=int(code), message=message),) * len(job.chunks))
 
 
 def decode_blobs(
     stage: Store, jobs: Sequence[BlobDecodeJob], schemas: Schemas
 ) -> list[BlobDecodeResult]:
-    """Inspect blobs and return a finding for each, in their order.
+    """Decode blobs and return one result for each, in order.
 
-    `schemas` by table id and version hold at least those that the jobs name.
+    `schemas`, by table ID and version, must contain at least the versions that the jobs name.
     """
     if isinstance(stage, LocalStore) or len(jobs) == 1:
         opened = [_decrypt_blob(job, _open_verified_blob(stage, job), schemas) for job in jobs]
@@ -137,7 +137,7 @@ def decode_blobs(
 
 @dataclass(frozen=True, slots=True)
 class _SmallChunk:
-    """A small chunk that is to be decoded together with others; `error_prefix` begins sentences."""
+    """A small chunk that will be decoded together with others; `error_prefix` starts its messages."""
 
     chunk: chunk_content_check.DecryptedChunk
     error_prefix: str
@@ -192,7 +192,7 @@ def _make_failure_result(error_prefix: str, error: Exception) -> ChunkDecodeResu
 
 
 def _open_verified_blob(stage: Store, job: BlobDecodeJob) -> _BlobReader | BlobDecodeResult:
-    """Return the bytes of a blob that has the MD5 that was claimed, or why there are none."""
+    """Return a reader of a blob whose MD5 is the claimed one, or a result that rejects it."""
     wrong = ResponseCode.BLOB_FORMAT_WRONG
     try:
         info, start = stage.read_prefix(job.stage_path, _MAX_IN_MEMORY_BYTES)
@@ -226,7 +226,7 @@ def _open_verified_blob(stage: Store, job: BlobDecodeJob) -> _BlobReader | BlobD
 def _decode_or_defer_chunk(
     chunk: ChunkDecodeJob, job: BlobDecodeJob, data: _BlobReader, schemas: Schemas
 ) -> ChunkDecodeResult | _SmallChunk:
-    """Return what became of a chunk, or a small one opened and not decoded yet."""
+    """Return the result of a chunk, or a small chunk that is decrypted but not decoded yet."""
     where = f"The chunk at {chunk.offset} of blob {job.path}"
     known = schemas[chunk.table_id]
     versions = {number: known[number] for number in chunk.schema_versions}
@@ -284,7 +284,7 @@ def _decrypt_and_check_chunk(
             ResponseCode(code), f"{error_prefix}: {reason}", may_fit_newer_schema=True
         )
     if not chunk.must_decode:
-        # What a client claims never prunes: bounds that nobody has compared are not stored.
+        # Only bounds collected from the rows are stored: claimed bounds must never prune a chunk.
         return ChunkDecodeResult(schema.version, column_statistics.NO_STORED_STATISTICS)
     opened = _SmallChunk(
         chunk_content_check.DecryptedChunk(parquet, footer, schema, claimed, path), error_prefix
@@ -303,7 +303,7 @@ def _find_schema_version(
     *,
     is_final: bool,
 ) -> TableSchema:
-    """Return the schema version a chunk was written for, else the newest that it fits."""
+    """Return the schema version that a chunk was written for, else the newest that it fits."""
     known = find_written_schema(footer, schemas_by_version)
     if known is not None:
         return known
@@ -319,18 +319,18 @@ def _find_schema_version(
 
 @dataclass(eq=False, slots=True)
 class _BlobReader:
-    """A blob's bytes: those in `_whole` where these are all, else read piece by piece."""
+    """A blob's bytes: kept in `_whole` if the blob is small, else read range by range."""
 
     _stage: Store
     _stored_at: str
     size: int
     _whole: bytes | None
     modified_at: dt.datetime
-    # How long the first chunk is, and its MD5.
+    # Length of the first chunk, and its MD5.
     _first: tuple[int, str | None] = (0, None)
 
     def compute_md5(self, *, first_chunk_bytes: int) -> str:
-        """Return the MD5 of the whole blob, hex; that of its `first_chunk_bytes` bytes becomes known with it."""
+        """Return the MD5 of the whole blob in hex, and cache that of its first `first_chunk_bytes` bytes."""
         if self._whole is None:
             digest = _new_md5(b"")
             for offset in range(0, self.size, _READ_SIZE_BYTES):
@@ -343,7 +343,7 @@ class _BlobReader:
         return digest.hexdigest()
 
     def get_cached_md5(self, offset: int, length: int) -> str | None:
-        """Return the MD5 of a part, hex, if it is the one that came with the whole blob's."""
+        """Return the MD5 of a range in hex if `compute_md5` cached it, else None."""
         return self._first[1] if offset == 0 and length == self._first[0] else None
 
     def read_range(self, offset: int, length: int) -> bytes | memoryview:

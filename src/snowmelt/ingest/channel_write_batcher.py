@@ -1,8 +1,8 @@
-"""Batching of small catalog writes of many clients into a few transactions.
+"""Group small catalog writes of many clients into a few transactions.
 
 Opening a thousand channels at the same time would need a thousand transactions, each with a disk
-sync. Pending writes share a transaction instead: those of one kind in one call, for as many
-statements as one of them would need, all others in a savepoint of their own.
+sync. Pending writes share a transaction instead. Writes of one kind run in one call, with as many
+statements as a single write. Every other write runs in a savepoint of its own.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 _MAX_GROUP_WRITES = 256
-# Commits of rows wait for one group at most. An open takes about 0.1 ms, a drop 1 ms, a sync 1–5 ms.
+# A commit of rows waits for at most one group. An open takes about 0.1 ms, a drop 1 ms, a sync 1–5 ms.
 _GROUP_TIMEOUT_S = 0.05
 _MAX_ITEMS_PER_CALL = 64
-# On PostgreSQL a group waits for row locks of its table while others can go on.
+# On PostgreSQL a group waits for row locks of its own table while other groups continue.
 _POSTGRES_THREADS = 4
 
 
-# What every write of a group would meet again, each after as long a wait.
+# Errors that every other write of the group would hit as well, each after the same timeout.
 _GROUP_ERRORS = (CatalogBusy, CatalogUnavailable, UnknownOutcome)
 
 
 @dataclass(frozen=True, slots=True)
 class _PendingWrite:
-    """A caller's write; writes with one key may share a transaction on PostgreSQL."""
+    """A queued write. Writes with the same key may share a transaction on PostgreSQL."""
 
     work: Callable[[sa.Connection, Sequence[Any]], Sequence[Any]]
     item: Any
@@ -57,10 +57,10 @@ class _PendingWrite:
 
 
 class WriteBatcher:
-    """Executes writes from any thread in groups and reports each result in a future.
+    """Group commit of writes from any thread; each write has a future for its result.
 
     A write that raises is rolled back alone; the others of its group are committed. On PostgreSQL
-    a group holds the locks of one key only, so that two groups cannot wait for each other.
+    a group holds the locks of one key only, so two groups cannot deadlock.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -77,15 +77,17 @@ class WriteBatcher:
     def submit(
         self, work: Callable[[sa.Connection], _Result], *, group_key: Hashable
     ) -> Future[_Result]:
-        """Queue a write and return the future of its result; `group_key` is what the write locks.
+        """Queue a write and return the future of its result.
 
-        `work` is called once or, after a failure of its group, again; with a writing transaction
-        that it must neither commit nor roll back.
+        Args:
+            work: Called with a writing transaction, which it must neither commit nor roll back. Called
+                a second time if its group fails.
+            group_key: Identifies what the write locks.
 
         Raises:
             ServiceBusy: If `close` was called.
         """
-        # A work of its own: it never shares a call.
+        # A separate function object, so the write never shares a call.
         return self.submit_item(partial(_execute_in_savepoint, work), None, group_key=group_key)
 
     def submit_item(
@@ -97,9 +99,12 @@ class WriteBatcher:
     ) -> Future[_Result]:
         """Queue an item of `work` and return the future of its result; see `submit`.
 
-        `work` is called with a writing transaction and the items that wait, one after the other as
-        they came, and returns a result or an error for each. Whatever it raises undoes the whole
-        group, and is each item's own only when it is called with that item alone.
+        Args:
+            work: Called with a writing transaction and all queued items in order; returns a result or
+                an error for each. An exception rolls back the whole group. It becomes an item's own
+                error only if `work` raises it for that item alone.
+            item: The item.
+            group_key: Identifies what the write locks.
 
         Raises:
             ServiceBusy: If `close` was called.
@@ -110,11 +115,11 @@ class WriteBatcher:
         return write.future
 
     def close(self) -> None:
-        """Execute what was submitted, then stop."""
+        """Execute the queued writes, then stop."""
         self._workers.close()
 
     def _execute_writes(self, writes: Sequence[_PendingWrite]) -> None:
-        # From here on a caller that goes away cannot cancel its write.
+        # After this call a caller cannot cancel its write.
         waiting = deque(write for write in writes if write.future.set_running_or_notify_cancel())
         while waiting:
             group = self._pop_writes_with_same_key(waiting)
@@ -131,7 +136,7 @@ class WriteBatcher:
                     except Exception as alone:  # noqa: BLE001 - reported to the caller
                         _fail_writes([write], alone)
             else:
-                # What a full group left over comes first in the next one.
+                # Writes that did not fit into this group come first in the next one.
                 waiting.extendleft(reversed(group[done:]))
 
     def _pop_writes_with_same_key(self, pending: deque[_PendingWrite]) -> list[_PendingWrite]:
@@ -147,7 +152,7 @@ class WriteBatcher:
         return group
 
     def _commit_group(self, group: Sequence[_PendingWrite]) -> int:
-        """Execute writes in one transaction until its time is over; return how many."""
+        """Execute writes in one transaction until its time limit; return their number."""
         results: list[Any] = []
         with self._database.writing() as connection:
             end = self._clock.monotonic() + _GROUP_TIMEOUT_S
@@ -166,13 +171,13 @@ class WriteBatcher:
 def _execute_in_savepoint(
     work: Callable[[sa.Connection], Any], connection: sa.Connection, items: Sequence[None]
 ) -> list[Any]:
-    """Return what `work` returns, or the error that it raises, for its only item."""
+    """Return the result of `work` for its only item, or the error that it raises."""
     del items
     savepoint = connection.begin_nested()
     try:
         result = work(connection)
     except sa.exc.DBAPIError:
-        # The database's own failure may have ended the whole transaction.
+        # A database error may have ended the whole transaction.
         raise
     except Exception as error:  # noqa: BLE001 - reported to its caller; the others go on
         if not isinstance(error, SnowmeltError):

@@ -68,7 +68,7 @@ _NAME_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class _RequestedOpen:
-    """An open of one channel, whose names are read."""
+    """An open request for one channel, with parsed names."""
 
     table: TableName
     channel: str
@@ -78,7 +78,7 @@ class _RequestedOpen:
 
 @dataclass(frozen=True, slots=True)
 class ChannelService:
-    """What the receiving half needs; opens and drops of many requests share a transaction."""
+    """Channel operations of the service. Opens and drops of many requests share a transaction."""
 
     database: Database
     write_batcher: WriteBatcher
@@ -90,11 +90,11 @@ class ChannelService:
     def configure_client(
         self, request: ConfigureClientRequest, requester: StageRequester
     ) -> ConfigureClientResponse:
-        """Give a client a prefix of its own, which is never given again, and its stage.
+        """Issue a new client prefix, never used before, and the upload location of its blobs.
 
         Raises:
-            RoleNotGranted: The role is not the user's.
-            RequestMalformed: It asks again with a prefix that the user was not given.
+            RoleNotGranted: If the role is not granted to the user.
+            RequestMalformed: If a client renews with a prefix that was not issued to the user.
         """
         with self.database.writing() as connection:
             resolve_effective_role(connection, requester.user, _parse_role(request.role))
@@ -120,9 +120,9 @@ class ChannelService:
         )
 
     def open_channel(self, request: OpenChannelRequest, user: str) -> Future[OpenChannelResponse]:
-        """Open a channel, or answer again to a request that came before; fences older owners.
+        """Open a channel, fencing previous owners. A repeated request gets its first response.
 
-        The future raises RoleNotGranted if the role is not the user's, DatabaseNotFound,
+        The future raises RoleNotGranted if the role is not granted to the user, DatabaseNotFound,
         SchemaNotFound or TableNotFound if one is missing or the role may not use it, and
         TooManyChannels if the table's limit is reached.
 
@@ -145,7 +145,7 @@ class ChannelService:
     def _open_in_transaction(
         self, connection: sa.Connection, requests: Sequence[_RequestedOpen]
     ) -> list[OpenChannelResponse | SnowmeltError]:
-        """Open channels of any tables, in the order given within each; return a response for each."""
+        """Open channels of any tables, in order for each table; return a response for each."""
         responses: dict[int, OpenChannelResponse | SnowmeltError] = {}
         tables_by_sender: dict[tuple[TableName, str, str | None], TableRecord | SnowmeltError] = {}
         together: dict[int, tuple[TableRecord, list[int]]] = {}
@@ -215,10 +215,10 @@ class ChannelService:
     def get_channel_statuses(
         self, request: ChannelStatusRequest, user: str
     ) -> ChannelStatusResponse:
-        """Tell what is committed, in the order asked; a channel's problem is its own code.
+        """Return the committed offset tokens in request order; each channel has its own error code.
 
         Raises:
-            RoleNotGranted: The role is not the user's.
+            RoleNotGranted: If the role is not granted to the user.
         """
         with self.database.reading() as connection:
             resolve_effective_role(connection, user, _parse_role(request.role))
@@ -250,12 +250,12 @@ class ChannelService:
         return ChannelStatusResponse(status_code=0, message="Success", channels=answers)
 
     def drop_channel(self, request: DropChannelRequest, user: str) -> Future[DropChannelResponse]:
-        """Drop a channel; with a client sequencer only if it is still that owner's.
+        """Drop a channel; with a client sequencer only if that owner still holds it.
 
-        The future raises RoleNotGranted if the role is not the user's, DatabaseNotFound,
+        The future raises RoleNotGranted if the role is not granted to the user, DatabaseNotFound,
         SchemaNotFound or TableNotFound if one is missing or the role may not use it,
-        ChannelNotFound if there is no such channel, and ChannelFenced if another client has
-        opened it since.
+        ChannelNotFound if the channel does not exist, and ChannelFenced if another client has
+        opened it.
 
         Raises:
             NameMissing: If the request lacks a name.
@@ -275,7 +275,7 @@ class ChannelService:
                     now=self.clock.now(),
                 )
             except ChannelNotFound:
-                # The same drop a second time, because its answer was lost, is a success.
+                # A repeated drop, sent because its response was lost, succeeds.
                 left = channel_tombstones.find_tombstones(connection, current, [channel])
                 if (
                     channel not in left
@@ -312,7 +312,7 @@ class ChannelService:
         caller: tuple[str, str | None],
         resolved_tables: dict[tuple[TableName, int | None], TableRecord | UserError],
     ) -> tuple[TableRecord, str] | UserError:
-        """Return table and channel that a query names, or what is wrong with the names."""
+        """Return the table and channel that a query names, or the error in the names."""
         try:
             name, channel = _parse_table_name(query), _parse_channel_name(query.channel_name)
         except NameMissing as error:
@@ -328,10 +328,10 @@ class ChannelService:
         return table if isinstance(table, UserError) else (table, channel)
 
     def _make_channel_open(self, requested: _RequestedOpen) -> channels.ChannelOpen:
-        """Return what is to be opened; the id of a request is `<client prefix>_<n>`.
+        """Return the channel open for a request; a request ID is `<client prefix>_<n>`.
 
-        An id without a prefix of this user's own makes no identity (None), or one user could
-        answer for another.
+        A request ID without a prefix of this user identifies nothing (None). Otherwise one user could
+        replay another user's request.
         """
         request_id, token = requested.request.request_id, requested.request.offset_token
         client_prefix, _, count = (request_id or "").rpartition("_")
@@ -353,10 +353,10 @@ def _find_queries_matching_foreign_channels(
     resolved_channels: Sequence[tuple[TableRecord, str] | UserError],
     records: Mapping[tuple[int, str], channels.ChannelRecord],
 ) -> set[int]:
-    """Return the queries, by number, that by a name and a count may find another's channel.
+    """Return the indexes of queries that may match another client's channel by name and sequencer.
 
-    It came by the name with its table after another of that name went, and happens to have counted
-    as far: its committed token must not be taken for one's own.
+    A table may replace a dropped one of the same name, with a channel of the same name and an equal
+    sequencer. The client must not take that channel's committed token for its own.
     """
     asked: dict[TableName, dict[str, list[int]]] = {}
     opened_at: dict[int, dt.datetime] = {}
@@ -395,8 +395,8 @@ def _build_channel_status(
         persisted_row_sequencer=record.row_sequencer,
     )
     if query.client_sequencer not in {None, record.client_sequencer}:
-        # With the token: the official client takes it whatever the code, and without one an
-        # application would send again what is committed.
+        # Include the token: the official client uses it whatever the code. Without a token, an
+        # application would resend committed rows.
         fenced = ChannelFenced(channel=to_display_name(channel))
         status.status_code, status.message = fenced.response_code, str(fenced)
     elif query.with_columns:
@@ -428,7 +428,7 @@ def _parse_channel_name(text: str | None) -> str:
     if not text:
         raise NameMissing("channel", ResponseCode.CHANNEL_NAME_MISSING)
     if "\0" in text:
-        # Neither database finds texts with it again.
+        # Neither database matches texts that contain NUL.
         raise RequestMalformed(reason="a channel's name cannot contain the character NUL")
     return to_internal_name(text)
 
@@ -447,15 +447,15 @@ def _parse_table_name(
 def evolve_schema(
     database: Database, clock: Clock, request: EvolveTableRequest, user: str
 ) -> EvolveTableResponse:
-    """Add columns to a table and take NOT NULL off, as far as that is still to be done.
+    """Add columns to a table and drop NOT NULL constraints, as far as not already done.
 
     Raises:
-        RequestMalformed: The table is not named, or a column has no name.
-        RoleNotGranted: The role is not the user's.
-        StatementError: A type is none.
-        TableNotFound: There is no such table, or the role may not use it.
-        PrivilegeMissing: The role may not evolve it.
-        EvolutionRefused: The table is not set to evolve, or too many columns come at once.
+        RequestMalformed: If the table is not named, or a column has no name.
+        RoleNotGranted: If the role is not granted to the user.
+        StatementError: If a column type is invalid.
+        TableNotFound: If the table does not exist, or the role may not use it.
+        PrivilegeMissing: If the role may not evolve the table.
+        EvolutionRefused: If schema evolution is not enabled, or too many columns come at once.
     """
     if not (request.database and request.schema and request.table):
         raise RequestMalformed(reason="database, schema and table must be named")

@@ -56,11 +56,11 @@ from snowmelt.wire.streaming import ChunkStatisticsMessage, ResponseCode
 if TYPE_CHECKING:
     Value: TypeAlias = int | float | bytes
 
-# What decodes to more is decoded column by column: a bomb then costs the memory of one column.
+# Larger chunks are decoded column by column, so a decompression bomb costs one column's memory.
 _MAX_WHOLE_DECODE_BYTES = 64 * 1024 * 1024
-# A column of a chunk is never larger than the chunk.
+# A column of a chunk cannot be larger than the chunk.
 _MAX_COLUMN_DECODE_BYTES = MAX_CHUNK_BYTES
-# What a document needs at least to nest deeper, or to hold a larger number, than readers can follow.
+# Only documents that match these can exceed the readers' limits, so only they are parsed.
 _NESTING_BRACKETS = ("[", "{")
 _LARGE_NUMBER_PATTERN = r"[eE]\+?[0-9]{3}|[0-9]{200}"
 
@@ -77,10 +77,9 @@ class DecryptedChunk:
 
 
 def validate_and_derive_statistics(chunk: DecryptedChunk) -> bytes | RequestRejection:
-    """Decode a chunk and return its statistics as they are stored, collected anew.
+    """Decode a chunk and return its statistics in stored form, collected from its rows.
 
-    A chunk that contradicts the statistics its client claims is refused: the client is mistaken
-    about what it wrote.
+    A chunk whose rows contradict the statistics that its client claims is rejected.
     """
     bounds = column_statistics.bounds_from_message(chunk.schema, chunk.claimed_statistics)
     collected: list[ColumnStatistics] = []
@@ -100,10 +99,10 @@ def validate_and_derive_statistics(chunk: DecryptedChunk) -> bytes | RequestReje
 def validate_and_derive_statistics_batch(
     chunks: Sequence[DecryptedChunk],
 ) -> list[bytes | RequestRejection]:
-    """Return what `validate_and_derive_statistics` returns for each of small chunks.
+    """Return the result of `validate_and_derive_statistics` for each of many small chunks.
 
-    Those with equal columns are decoded as row groups of one file: of 100 rows the decoder's calls
-    take three times as long as its work.
+    Chunks with equal columns are decoded as row groups of one file. For chunks of 100 rows, the
+    decoder's calls take three times as long as its work.
     """
     alike: dict[object, list[int]] = {}
     for number, chunk in enumerate(chunks):
@@ -121,7 +120,7 @@ def validate_and_derive_statistics_batch(
 def _derive_combined_statistics(
     chunks: Sequence[DecryptedChunk],
 ) -> list[bytes | RequestRejection] | None:
-    """Return what becomes of chunks with equal columns, None where one spoils the others."""
+    """Return the results of chunks with equal columns, or None if they do not decode together."""
     schema = chunks[0].schema
     groups: list[RowGroup] = []
     at = 0
@@ -166,7 +165,7 @@ def _collect_and_check_statistics(
     schema: TableSchema,
     claimed_bounds: Mapping[int, column_statistics.StatisticBounds],
 ) -> tuple[ColumnStatistics, ...] | RequestRejection:
-    """Return the statistics of decoded columns, or why they are refused."""
+    """Return the statistics of decoded columns, or a rejection."""
     found = statistics.collect_statistics(table, schema).columns
     for column, actual in zip(schema.columns, found, strict=True):
         refusal = _find_oversized_value(
@@ -178,10 +177,10 @@ def _collect_and_check_statistics(
 
 
 def _decode_columns(chunk: DecryptedChunk) -> Iterator[tuple[TableSchema, pa.Table]]:
-    """Yield the columns of a chunk: all of a small one together, else each alone.
+    """Yield the columns of a chunk: all together if the chunk is small, else one by one.
 
     Raises:
-        BlobInvalid: They do not decode, or a reader would refuse all of them together as too large.
+        BlobInvalid: If they do not decode, or are larger together than a reader accepts.
     """
     parquet, footer, schema, path = chunk.parquet, chunk.footer, chunk.schema, chunk.blob_path
     try:
@@ -213,10 +212,10 @@ def _decode_columns(chunk: DecryptedChunk) -> Iterator[tuple[TableSchema, pa.Tab
 
 
 def check_temporal_values(table: pa.Table, schema: TableSchema) -> None:
-    """Turn dates, times and timestamps into what queries see of them.
+    """Convert dates, times and timestamps to the types that queries return, to check their ranges.
 
     Raises:
-        InvalidRow: A value is outside what its type allows, or what readers can represent.
+        InvalidRow: If a value is outside the range of its type or of the readers.
     """
     timed = tuple(
         each for each in schema.columns if each.kind in LIMITED_TYPES | {LogicalType.TIME}
@@ -236,7 +235,7 @@ def check_temporal_values(table: pa.Table, schema: TableSchema) -> None:
 def _find_oversized_value(
     array: pa.ChunkedArray, column: Column, actual_statistics: ColumnStatistics
 ) -> RequestRejection | None:
-    """Return which value of a column is longer, or further away, than its type allows."""
+    """Return a rejection for the first value that exceeds its column's type, or None."""
     match column.kind:
         case LogicalType.TEXT:
             reason = _find_text_length_error(array, column, actual_statistics.max_length)
@@ -266,7 +265,7 @@ def _find_text_length_error(array: pa.ChunkedArray, column: Column, max_bytes: i
 
 
 def _find_document_limit_error(array: pa.ChunkedArray) -> str | None:
-    """Return why a document has no form in some reader; text that is no JSON is text to all."""
+    """Return why some reader cannot represent a document, or None. Text that is not JSON passes."""
     longest = pc.max(pc.binary_length(array)).as_py() or 0
     if longest > MAX_TEXT_BYTES:
         return f"a value has {longest:,} bytes"
@@ -290,7 +289,7 @@ def _find_document_limit_error(array: pa.ChunkedArray) -> str | None:
 def _find_statistics_mismatch(
     column: Column, claimed: column_statistics.StatisticBounds, actual: ColumnStatistics
 ) -> RequestRejection | None:
-    """Return where a column's values contradict what its client said of them."""
+    """Return a rejection if a column's values contradict the client's statistics, or None."""
     if claimed.null_count is not None and claimed.null_count != actual.null_count:
         return RequestRejection(
             ResponseCode.EP_INVALID,
@@ -306,7 +305,7 @@ def _find_statistics_mismatch(
 
 
 def _is_below(lower: Value | None, upper: Value | None) -> bool:
-    """Tell whether `lower` is the smaller one; False when either is unknown."""
+    """Return True if `lower` is less than `upper`; False if either is unknown."""
     if lower is None or upper is None:
         return False
     return bool(_make_sort_key(lower) < _make_sort_key(upper))
@@ -323,10 +322,10 @@ def _make_sort_key(value: Value) -> tuple[int, Value, float]:
 def find_written_schema(
     footer: ChunkFooter, schemas: Mapping[int, TableSchema]
 ) -> TableSchema | None:
-    """Return the newest version whose columns are those of a chunk, all of them by their names.
+    """Return the newest version with exactly the columns of a chunk, by name.
 
-    None where there is none: perhaps it is newer than those known here, or its writer leaves
-    columns out.
+    None if there is none: the version may be newer than those in the cache, or the writer omits
+    columns.
     """
     newest_first = sorted(schemas.values(), key=lambda schema: -schema.version)
     return next((schema for schema in newest_first if _has_all_columns(footer, schema)), None)

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("snowmelt.ingest")
 
 _FRAME_HEADER_BYTES = 8
-# For the blobs of one batch, at most sixteen; the largest chunk that is taken decodes in some seconds.
+# For the blobs of one batch, at most 16. The largest chunk that is accepted decodes in seconds.
 _MAX_CPU_S = 120.0
-# A process that has needed more gives it back by ending.
+# A process with a higher peak is stopped, which returns its memory.
 _MAX_PEAK_MEMORY_BYTES = 512 * 1024 * 1024
-# Columns of so many tables stay in a process; then it is started again.
+# A process keeps the schemas of up to this many tables, then it is restarted.
 _MAX_CACHED_TABLES = 10_000
 _STOP_TIMEOUT_S = 10.0
-# The kernel ends a process by SIGKILL where memory runs out, which is not the blob's fault alone.
+# The kernel kills a process when memory runs out, which need not be the blob's fault.
 _EXTERNAL_SIGNALS = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _UNAVAILABLE_REJECTION = (
     ResponseCode.TRY_AGAIN,
@@ -55,17 +55,17 @@ _UNAVAILABLE_REJECTION = (
 
 
 class BlobDecoderPool:
-    """Inspects in up to `count` processes of its own, which start when they are needed."""
+    """Pool of up to `count` child processes, started on demand."""
 
     def __init__(self, stage_url: str, max_processes: int) -> None:
         self._stage_url = stage_url
-        # The one that worked last comes first: the others start only under load.
+        # Last in, first out: the other processes start only under load.
         self._idle: queue.LifoQueue[_DecoderProcess | None] = queue.LifoQueue()
         for _ in range(max(max_processes, 1)):
             self._idle.put(None)
 
     def decode(self, jobs: Sequence[BlobDecodeJob], schemas: Schemas) -> list[BlobDecodeResult]:
-        """Return a finding for each job; a blob that ends a process twice is rejected."""
+        """Return one result for each job. A blob that ends a process twice is rejected."""
         process = self._idle.get()
         try:
             try:
@@ -85,7 +85,7 @@ class BlobDecoderPool:
             self._idle.put(process)
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         while True:
             try:
                 process = self._idle.get_nowait()
@@ -123,7 +123,7 @@ class BlobDecoderPool:
 
 
 class _DecoderProcessEnded(Exception):
-    """The process has ended with this code; negative for a signal."""
+    """The child process ended with this exit code; negative for a signal."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -131,7 +131,7 @@ class _DecoderProcessEnded(Exception):
 
 
 def _reject_crashing_blob(ended: _DecoderProcessEnded, job: BlobDecodeJob) -> BlobDecodeResult:
-    """Return what becomes of a blob whose inspection alone has ended a process."""
+    """Return the result of a blob that ended a process while it was decoded alone."""
     _log.error(
         "the inspection of blob %s ended its process with %d",
         *(job.path, ended.exit_code),
@@ -163,7 +163,7 @@ _response_decoder = msgspec.msgpack.Decoder(_DecodeResponse)
 
 
 class _DecoderProcess:
-    """One child process; for one thread at a time."""
+    """One child process. Not thread-safe."""
 
     def __init__(self, stage_url: str) -> None:
         self._sent_versions: dict[int, set[int]] = {}
@@ -183,10 +183,10 @@ class _DecoderProcess:
     def decode(
         self, jobs: Sequence[BlobDecodeJob], schemas: Schemas
     ) -> tuple[list[BlobDecodeResult], bool]:
-        """Return findings, and whether the process may go on.
+        """Return the results, and True if the process may be used again.
 
         Raises:
-            _Ended: The process has ended before it answered.
+            _DecoderProcessEnded: If the process ended before it responded.
         """
         batch = _DecodeRequest(list(jobs), self._collect_unsent_schemas(jobs, schemas))
         try:
@@ -201,7 +201,7 @@ class _DecoderProcess:
         )
 
     def stop(self) -> None:
-        """End it by closing its input; insist after ten seconds."""
+        """Close the input of the process, and kill it if it still runs 10 s later."""
         self._close_streams()
         try:
             self._child.wait(_STOP_TIMEOUT_S)
@@ -212,7 +212,7 @@ class _DecoderProcess:
     def _collect_unsent_schemas(
         self, jobs: Sequence[BlobDecodeJob], schemas: Schemas
     ) -> list[tuple[int, TableSchema]]:
-        """Return the columns that these jobs need and the process does not have yet."""
+        """Return the schemas that these jobs need and that the process has not received."""
         unknown = []
         for job in jobs:
             for chunk in job.chunks:
@@ -244,15 +244,15 @@ def _read_frame(stream: IO[bytes]) -> bytes:
 
 
 def main() -> None:
-    """Inspect what the parent sends, until it closes the pipe or ends."""
+    """Decode the blobs that the parent sends, until the parent closes the pipe or ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # The parent decides: it still answers what it has taken.
+        # The parent handles the signal and finishes its requests first.
         signal.signal(number, signal.SIG_IGN)
-    # Where memory runs out, this process goes before the service.
+    # If memory runs out, the kernel kills this process before the service.
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
     replies = os.fdopen(os.dup(1), "wb")
-    # What a library prints must not end up between the frames.
+    # Output of a library must not be written between the frames.
     os.dup2(2, 1)
     batches = msgspec.msgpack.Decoder(_DecodeRequest)
     known: dict[int, dict[int, TableSchema]] = {}
@@ -262,7 +262,7 @@ def main() -> None:
             batch = batches.decode(_read_frame(sys.stdin.buffer))
             for table_id, schema in batch.schemas:
                 known.setdefault(table_id, {})[schema.version] = schema
-            # A decoder that does not come to an end would hold up all clients: SIGPROF ends it.
+            # A decoder that never returns would block all clients: SIGPROF ends the process.
             signal.setitimer(signal.ITIMER_PROF, _MAX_CPU_S)
             findings = decode_blobs(stage, batch.jobs, known)
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -270,12 +270,12 @@ def main() -> None:
 
 
 def _peak_memory_bytes() -> int:
-    """Return the most memory that this process has had resident."""
+    """Return the peak resident memory of this process, in bytes."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         line = next(line for line in lines if line.startswith("VmHWM:"))
         return int(line.split()[1]) * 1024
-    # On Linux this is at least what the parent had when it started the process.
+    # On Linux this is at least the parent's resident memory when the process started.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

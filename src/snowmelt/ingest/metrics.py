@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-# Upper ends of the classes of durations, in seconds; what takes longer is in a class of its own.
+# Upper bounds of the histogram's buckets, in seconds; slower requests have a bucket of their own.
 LATENCY_BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
     *(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
@@ -21,17 +21,17 @@ _Code = TypeVar("_Code", int, str)
 
 @dataclass(slots=True)
 class RequestMetrics(Generic[_Code]):
-    """Counts; its owner sees to it that one thread at a time writes each number.
+    """Counters of one protocol. The owner ensures that one thread at a time updates each of them.
 
     Attributes:
-        counts_by_code: How many answers had which code of the protocol.
-        rows: Rows committed; repetitions count once.
-        stored_bytes: Those of their chunks on the stage.
-        rejected_rows: Rows that were refused in requests that are committed.
-        latency_buckets: How many requests took up to each of `LATENCY_BUCKETS_S`, and last how many
-            took longer.
-        total_latency_s: How long all of them took together.
-        pending_requests: How many requests are not answered yet; in snapshots.
+        counts_by_code: Number of responses for each code of the protocol.
+        rows: Rows committed; repeated requests count once.
+        stored_bytes: Bytes of the chunks of these rows on the stage.
+        rejected_rows: Rows rejected in committed requests.
+        latency_buckets: Number of requests that took at most each of `LATENCY_BUCKETS_S`; the last
+            item counts the slower ones.
+        total_latency_s: Sum of the latencies of all requests, in seconds.
+        pending_requests: Requests without a response; set in snapshots only.
     """
 
     counts_by_code: dict[_Code, int] = field(default_factory=dict)
@@ -43,17 +43,17 @@ class RequestMetrics(Generic[_Code]):
     pending_requests: int = 0
 
     def record_response(self, codes: Iterable[_Code], latency_s: float) -> None:
-        """Count a request that was answered with these codes after so many seconds."""
+        """Count a request that was answered with these codes after `latency_s` seconds."""
         self.latency_buckets[bisect_left(LATENCY_BUCKETS_S, latency_s)] += 1
         self.total_latency_s += latency_s
         for code in codes:
             self.counts_by_code[code] = self.counts_by_code.get(code, 0) + 1
 
     def snapshot(self, pending_requests: int = 0) -> RequestMetrics[_Code]:
-        """Return the numbers as they are now; from any thread."""
+        """Return a copy of the current numbers. Callable from any thread."""
         return replace(
             self,
-            # One step, in which no other thread counts.
+            # One operation of the interpreter, so no other thread updates the list meanwhile.
             counts_by_code=self.counts_by_code.copy(),
             latency_buckets=self.latency_buckets.copy(),
             pending_requests=pending_requests,

@@ -12,8 +12,8 @@ from snowmelt.clock import Clock
 from snowmelt.ingest.registration_structure_check import RequestRejection
 from snowmelt.wire.streaming import ResponseCode
 
-# A look is followed by a rest of so many times its length: adding up the bytes of a million waiting
-# chunks takes half a second of a processor.
+# The pause after a poll, as a multiple of its duration: summing the bytes of a million pending
+# chunks takes half a second of CPU time.
 _POLL_PAUSE_FACTOR = 20
 
 BACKLOG_TOO_LARGE = RequestRejection(
@@ -24,7 +24,7 @@ BACKLOG_TOO_LARGE = RequestRejection(
 
 
 class BackPressure:
-    """Which tables have too long a backlog, as of the last look; limits of 0 are none."""
+    """Tables whose backlog exceeds a limit, as of the last poll. A limit of 0 is none."""
 
     def __init__(
         self, database: Database, *, clock: Clock, max_chunks: int, max_bytes: int
@@ -38,14 +38,14 @@ class BackPressure:
 
     @property
     def has_limits(self) -> bool:
-        """Whether there is any limit."""
+        """True if any limit is set."""
         return self._max_chunks is not None or self._max_bytes is not None
 
     def refresh(self) -> None:
-        """Read the catalog, unless that took long just now; what was known stays when it fails.
+        """Poll the catalog, unless the previous poll was slow and recent. A failed poll keeps the state.
 
         Raises:
-            CatalogUnavailable: The catalog cannot be reached.
+            CatalogUnavailable: If the catalog cannot be reached.
         """
         began = self._clock.monotonic()
         if began < self._not_before:

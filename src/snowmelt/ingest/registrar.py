@@ -54,21 +54,21 @@ from snowmelt.wire.streaming import (
 
 _log = logging.getLogger("snowmelt.ingest")
 
-# Called once, from a thread of the registrar's, with the answer or with what to raise.
+# Called once, from a thread of the registrar, with the response or an exception.
 ResponseCallback: TypeAlias = "Callable[[RegisterBlobsResponse | Exception], None]"
 
 _QUEUE_FULL = RequestRejection(
     ResponseCode.QUEUE_FULL, "Too many registrations are waiting; send it again in a moment."
 )
-# Enough to wake the writer seldom, few enough to share slow blobs among the threads.
+# High enough that the writer wakes rarely, low enough that the threads share slow blobs.
 _VERIFY_BATCH_REQUESTS = 16
-# After these every further transaction would only wait for the same thing again.
+# After these errors every further transaction would wait for the same timeout again.
 _OUTAGE_ERRORS = (CatalogBusy, CatalogUnavailable)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCommitSettings:
-    """How the registrar groups: least pause between groups, and limits."""
+    """Settings of group commit: minimum pause between groups, and size limits."""
 
     pause_s: float = 0.002
     max_group_requests: int = 512
@@ -86,7 +86,7 @@ class _PendingRegistration:
 
 @dataclass(frozen=True, slots=True)
 class _VerifiedRegistration:
-    """A submission after its checks; `sync_failures_before` is how many there had been when they began."""
+    """A verified registration; `sync_failures_before` is the number of failed syncs before its checks."""
 
     pending: _PendingRegistration
     chunks: list[ChunkCandidate]
@@ -94,7 +94,7 @@ class _VerifiedRegistration:
 
 
 class Registrar:
-    """Takes registrations from any thread and answers each exactly once."""
+    """Takes registrations from any thread and responds to each exactly once."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Registrar:
             max_batch_items=settings.max_group_requests,
             thread_names=["register"],
         )
-        # A share of what waits, so that threads wake each other once and not for each.
+        # A share of the queue, so that threads wake each other once per batch and not per item.
         self._verify_workers: WorkerPool[_PendingRegistration] = WorkerPool(
             self._verify_batch,
             max_batch_items=_VERIFY_BATCH_REQUESTS,
@@ -129,11 +129,11 @@ class Registrar:
     def submit(
         self, request: RegisterBlobsRequest, registrant: Registrant, respond: ResponseCallback
     ) -> None:
-        """Queue a registration; `respond` gets the answer, from another thread or at once.
+        """Queue a registration. `respond` gets the response, from another thread or before this returns.
 
         Raises:
-            RegistrationRefused: The request as a whole is wrong; `respond` is not called.
-            ServiceBusy: The registrar is closed; `respond` is not called.
+            RegistrationRefused: If the request as a whole is invalid; `respond` is not called.
+            ServiceBusy: If the registrar is closed; `respond` is not called.
         """
         check_request_names_channels(request)
         now = self._clock.monotonic()
@@ -152,12 +152,12 @@ class Registrar:
             respond(answer)
 
     def get_metrics_snapshot(self) -> RequestMetrics[int]:
-        """Return what has been registered and answered since the start."""
+        """Return the counters since the start."""
         with self._lock:
             return self._metrics.snapshot(self._pending_requests)
 
     def close(self) -> None:
-        """Answer what was submitted, then stop; further submissions are refused."""
+        """Respond to the queued registrations, then stop; later submissions are rejected."""
         self._verify_workers.close()
         self._commit_workers.close()
 
@@ -182,11 +182,11 @@ class Registrar:
 
     def _commit_and_pause(self, group: Sequence[_VerifiedRegistration]) -> None:
         self._commit_group(group)
-        # A writer back to back would starve everybody else who writes to the catalog.
+        # Without a pause this thread would starve every other writer of the catalog.
         self._clock.sleep(self._settings.pause_s)
 
     def _commit_group(self, group: Sequence[_VerifiedRegistration]) -> None:
-        """Register a group; on any failure each of its members alone."""
+        """Register a group; after any failure, register each of its members alone."""
         try:
             answers: list[RegisterBlobsResponse | Exception] = list(self._register_group(group))
         except Exception as error:  # noqa: BLE001 - answered one by one
@@ -223,7 +223,7 @@ class Registrar:
         checked = [
             (
                 member.pending.request,
-                # Refused when a sync has failed since their blobs were read.
+                # Rejected if a sync failed after their blobs were read.
                 member.chunks
                 if member.sync_failures_before == self._stage_sync.failure_count
                 else [candidate.with_rejection(BLOB_NOT_DURABLE) for candidate in member.chunks],
@@ -240,13 +240,13 @@ class Registrar:
         if offers:
             failpoints.hit_failpoint(failpoints.Failpoint.BEFORE_REGISTRATION)
             with self._database.writing(urgent=True) as connection:
-                # The time is read here: a group may have waited for others who write.
+                # Read the time here: the group may have waited for other writers.
                 decisions = registration.register_chunks(
                     connection, offers, now=self._clock.now(), commit_cache=self._commit_cache
                 )
                 failpoints.hit_failpoint(failpoints.Failpoint.INSIDE_REGISTRATION)
             failpoints.hit_failpoint(failpoints.Failpoint.AFTER_REGISTRATION)
-            # This thread alone writes the counts; a chunk is taken whole or not at all.
+            # Only this thread updates the counters. A chunk is accepted completely or not at all.
             for offer, (first, *_) in zip(offers, decisions, strict=True):
                 if not first.code and not first.is_replay:
                     self._metrics.rows += offer.rows
@@ -286,7 +286,7 @@ def _list_codes(response: RegisterBlobsResponse | Exception) -> list[int]:
 def _build_failure_response(
     submission: _PendingRegistration, error: Exception
 ) -> RegisterBlobsResponse | Exception:
-    """Return what a client may send again; never what would make it drop rows."""
+    """Return a response after which the client may retry; never one that makes it drop rows."""
     match error:
         case UnknownOutcome():
             _log.warning("unknown outcome of a registration: %s", error)
@@ -315,14 +315,14 @@ def build_response(
     candidates: Iterable[ChunkCandidate],
     decisions: Iterator[tuple[CommitDecision, ...]],
 ) -> RegisterBlobsResponse:
-    """Return the answer to one request; takes one item of `decisions` per candidate with an offer."""
+    """Return the response to one request; takes one item of `decisions` per candidate with an offer."""
     remaining = iter(candidates)
 
     def build_result(chunk: ChunkMetadata) -> ChunkRegistrationResult:
         candidate, channels = next(remaining), chunk.channels or []
         results: list[tuple[int, str | None]]
         if candidate.offer is None:
-            # Without offer and refusal nothing was registered: never to be told as committed.
+            # A candidate with neither offer nor rejection was not registered: never report it as committed.
             rejection = candidate.rejection or RETRY_REGISTRATION
             results = [(rejection.code, rejection.message)] * len(channels)
         else:
@@ -349,5 +349,5 @@ def build_response(
 def build_uniform_response(
     request: RegisterBlobsRequest, rejection: RequestRejection
 ) -> RegisterBlobsResponse:
-    """Return an answer that tells every channel the same."""
+    """Return a response with the same rejection for every channel."""
     return build_response(request, itertools.repeat(ChunkCandidate(None, rejection)), iter(()))

@@ -1,7 +1,7 @@
 """Structural checks of a registration before any lookup (specification of v1, §2.7).
 
 Pure: takes a message, returns rejections. An error in a chunk is reported to its channels. The
-whole request is rejected only where there is no channel to report to.
+whole request is rejected only if there is no channel to report to.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from snowmelt.wire.streaming import (
     ResponseCode,
 )
 
-# A chunk is at most 256 MiB by its client's estimate and a blob 1 GiB (specification §3.6);
-# twice that leaves room for estimates that were too small.
+# A client limits chunks to 256 MiB and blobs to 1 GiB by its own estimate (specification §3.6).
+# Twice that leaves room for estimates that were too small.
 MAX_CHUNK_BYTES = 512 * 1024 * 1024
 MAX_BLOB_BYTES = 2 * 1024 * 1024 * 1024
 MAX_CHUNK_ROWS = 1 << 40
@@ -31,17 +31,17 @@ _MAX_INT64 = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class RequestRejection:
-    """Why channels of a chunk are refused: a code of v1 and a sentence."""
+    """Why channels of a chunk are rejected: a response code of v1 and a message."""
 
     code: ResponseCode
     message: str
 
 
 def check_request_names_channels(request: RegisterBlobsRequest) -> None:
-    """Refuse what has no channels to tell.
+    """Raise RegistrationRefused if a blob has no channel to respond to.
 
     Raises:
-        RegistrationRefused: No blobs, a blob without chunks, or a chunk without channels.
+        RegistrationRefused: If there are no blobs, a blob has no chunks, or a chunk no channels.
     """
     if not request.blobs:
         raise RegistrationRefused("it names no blobs", ResponseCode.BLOBS_MISSING)
@@ -57,7 +57,7 @@ def check_request_names_channels(request: RegisterBlobsRequest) -> None:
 
 
 def find_blob_error(blob: BlobMetadata, earlier_paths: set[str]) -> RequestRejection | None:
-    """Return what is wrong with the blob as a whole; `earlier_paths` came before it."""
+    """Return the error of a blob as a whole, or None; `earlier_paths` are the blobs before it."""
     if not blob.path:
         return RequestRejection(ResponseCode.BLOB_PATH_MISSING, "The blob's path is missing.")
     if blob.path in earlier_paths:
@@ -88,7 +88,7 @@ def find_blob_error(blob: BlobMetadata, earlier_paths: set[str]) -> RequestRejec
 
 
 def find_chunk_error(chunk: ChunkMetadata) -> RequestRejection | None:
-    """Return what is missing in a chunk or in one of its channels, the first mistake only."""
+    """Return the first validation error of a chunk or its channels, or None."""
     for value, code, what in (
         (chunk.database, ResponseCode.DATABASE_NAME_MISSING, "database"),
         (chunk.schema, ResponseCode.SCHEMA_NAME_MISSING, "schema"),

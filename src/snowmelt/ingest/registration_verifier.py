@@ -50,7 +50,7 @@ BLOB_NOT_DURABLE = RequestRejection(
     " disk. Open the channel again and send the rows since its committed offset token again; the"
     " service's log says what is wrong with the stage.",
 )
-# The same few names come with every registration.
+# Every registration repeats the same few names.
 _cached_internal_name = lru_cache(maxsize=100_000)(to_internal_name)
 
 _MAX_CACHED_ENTRIES = 100_000
@@ -60,7 +60,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class CachedDataKey:
-    """A data key and whose it is: one table incarnation, one user."""
+    """A data key with its table incarnation and its user."""
 
     table_id: int
     user: str
@@ -69,7 +69,7 @@ class CachedDataKey:
 
 @dataclass(eq=False, slots=True)
 class CatalogCache:
-    """Prefix owners, data keys and schema versions, which the catalog is asked once; thread-safe.
+    """Cache of immutable catalog data: prefix owners, data keys and schema versions. Thread-safe.
 
     It decides nothing: the registering transaction checks table, role, key and columns again.
     """
@@ -82,7 +82,7 @@ class CatalogCache:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find_prefix_owner(self, prefix: str) -> str | None:
-        """Return the user to whom a client prefix was issued, None when it never was."""
+        """Return the user that a client prefix was issued to, or None if it never was."""
         owner = self._owners.get(prefix)
         if owner is None:
             with self._database.reading() as connection:
@@ -92,7 +92,7 @@ class CatalogCache:
         return owner
 
     def find_data_key(self, key_id: int) -> CachedDataKey | None:
-        """Return a data key by its id, None when there is none."""
+        """Return a data key by its ID, or None if there is none."""
         known = self._keys.get(key_id)
         if known is None:
             with self._database.reading() as connection:
@@ -105,7 +105,7 @@ class CatalogCache:
         return known
 
     def get_schemas(self, table_id: int, *, refresh: bool = False) -> Mapping[int, TableSchema]:
-        """Return the schema versions of a table known so far; `refresh` asks the catalog."""
+        """Return the cached schema versions of a table; `refresh` reads the catalog first."""
         known = self._schemas.get(table_id)
         if known is None or refresh:
             with self._database.reading() as connection:
@@ -122,7 +122,7 @@ class CatalogCache:
 
 @dataclass(frozen=True, slots=True)
 class Registrant:
-    """Who registers: user and role (None: the user's own)."""
+    """User and role of a registration (None: the user's default role)."""
 
     user: str
     role: str | None
@@ -130,10 +130,10 @@ class Registrant:
 
 @dataclass(frozen=True, slots=True)
 class ChunkCandidate:
-    """One chunk after its checks: an offer to the catalog, or (no offer) why there can be none.
+    """A verified chunk: an offer to the catalog, or a rejection if there can be no offer.
 
-    An offer may carry a refusal: then it may only be accepted as a repetition, for what was
-    registered once stays registered, even when its file has been cleaned up since.
+    An offer with a rejection is accepted only as a repetition: a registered chunk stays registered,
+    even after its file was cleaned up.
     """
 
     offer: ChunkOffer | None
@@ -141,11 +141,11 @@ class ChunkCandidate:
 
     @property
     def is_acceptable(self) -> bool:
-        """Whether nothing has been found against this chunk yet."""
+        """True if no check has rejected this chunk."""
         return self.offer is not None and self.offer.rejection is None
 
     def with_rejection(self, rejection: RequestRejection) -> ChunkCandidate:
-        """Return this candidate as one that only a repetition can save."""
+        """Return a copy with a rejection, which is accepted only as a repetition."""
         if self.offer is None or self.offer.rejection is not None:
             return self
         refusal_fields = (int(rejection.code), rejection.message)
@@ -156,7 +156,7 @@ class ChunkCandidate:
 
 @dataclass(frozen=True, slots=True)
 class _BlobLocation:
-    """Where a blob lies in the stage, and whose it is."""
+    """Location of a blob in the stage, and its owner."""
 
     path: str
     stage_path: str
@@ -164,11 +164,11 @@ class _BlobLocation:
 
 
 class VerificationDepth(StrEnum):
-    """How much of a chunk is looked at.
+    """How much of a chunk is verified.
 
-    FULL decodes it. FOOTER, the opt-out of an administrator, compares checksums, footer and
-    columns, and stores no bounds. OFF believes everything, so that the cost of the rest can be
-    measured.
+    FULL decodes the chunk. FOOTER, which an administrator can choose for a user, compares checksums,
+    footer and columns, and stores no bounds. OFF verifies nothing; it exists to measure the cost of
+    the other levels.
     """
 
     FULL = "full"
@@ -178,21 +178,21 @@ class VerificationDepth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VerificationPolicy:
-    """How deep chunks are looked at: that of users whom an administrator has opted out, by footer."""
+    """Verification depth, with FOOTER for the users that an administrator has exempted."""
 
     depth: VerificationDepth = VerificationDepth.FULL
     unverified_users: frozenset[str] = frozenset()
 
     def requires_decoding(self, user: str) -> bool:
-        """Return True if the rows of this user's chunks are decoded before they count."""
+        """Return True if this user's chunks are decoded before they are registered."""
         return self.depth is VerificationDepth.FULL and user not in self.unverified_users
 
 
 @dataclass(slots=True)
 class _ClaimedBlob:
-    """A blob as its sender describes it: candidates, and what is to be inspected of them.
+    """A blob as its sender describes it: candidates, and the decode jobs for them.
 
-    `keys` are those of the candidates at the same position; None where they are not inspected.
+    `keys` has one item per candidate: None if the candidate is not decoded.
     """
 
     chunks: list[ChunkCandidate]
@@ -206,7 +206,7 @@ class _ClaimedBlob:
 
 
 class RegistrationVerifier:
-    """Checks registrations against the stage."""
+    """Verifies registrations against the stage."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class RegistrationVerifier:
         back_pressure: BackPressure | None = None,
         decode_blobs: Callable[[Sequence[BlobDecodeJob], Schemas], list[BlobDecodeResult]],
     ) -> None:
-        """Check what lies on `stage`, in names that carry `deployment_id`; by default in full."""
+        """Verify blobs on `stage` whose names carry `deployment_id`; by default in full."""
         self._catalog_cache = catalog_cache
         self._stage = stage
         self._suffix = f"_{deployment_id}"
@@ -228,17 +228,17 @@ class RegistrationVerifier:
         self._rejected_before: dt.datetime | None = None
 
     def reject_blobs_before(self, timestamp: dt.datetime) -> None:
-        """Refuse from now on what was put before that instant and is not registered.
+        """Reject blobs that were written before `timestamp` and are not registered yet.
 
-        After a failed sync the kernel may have dropped pages of any file that was not on the disk
-        yet; until they are read again they look whole.
+        After a failed sync the kernel may have dropped dirty pages of any file. Such a file looks
+        complete until its pages are read from the disk again.
         """
         self._rejected_before = timestamp
 
     def verify_all(
         self, requests: Sequence[tuple[RegisterBlobsRequest, Registrant]]
     ) -> list[list[ChunkCandidate] | Exception]:
-        """Return for each request a candidate per chunk, or what went wrong on our side."""
+        """Return for each request one candidate per chunk, or the error of the service itself."""
         claimed: list[list[_ClaimedBlob] | Exception] = []
         for request, sender in requests:
             try:
@@ -282,7 +282,7 @@ class RegistrationVerifier:
         return _ClaimedBlob(candidates, keys, place, (blob.md5 or "").lower(), registrant.user)
 
     def _decode_blobs(self, blobs: Sequence[_ClaimedBlob]) -> dict[int, Exception]:
-        """Inspect blobs and settle their candidates; return by identity what failed on our side."""
+        """Decode blobs and update their candidates; return internal errors by the blob's `id()`."""
         failures: dict[int, Exception] = {}
         if not blobs:
             return failures
@@ -295,7 +295,7 @@ class RegistrationVerifier:
             if not doubts:
                 continue
             try:
-                # The columns known here may have grown since.
+                # The table may have got columns since the schemas were cached.
                 for table_id in {key.table_id for at in doubts if (key := blob.keys[at])}:
                     self._catalog_cache.get_schemas(table_id, refresh=True)
             except Exception as error:  # noqa: BLE001 - the other requests go on
@@ -310,7 +310,7 @@ class RegistrationVerifier:
     def _decode_and_apply(
         self, blobs: Sequence[_ClaimedBlob], positions: Sequence[list[int]], *, is_final: bool
     ) -> list[list[int]]:
-        """Inspect chunks of blobs and settle them; return those that newer columns could save."""
+        """Decode chunks and update their candidates; return those that newer columns could make valid."""
         schemas: dict[int, Mapping[int, TableSchema]] = {}
         jobs = [
             self._make_decode_job(blob, chosen, schemas, is_final=is_final)
@@ -367,7 +367,7 @@ class RegistrationVerifier:
     def _find_durability_error(
         self, blob: _ClaimedBlob, result: BlobDecodeResult
     ) -> RequestRejection | None:
-        """Return why the blob's bytes may not be on the disk, None if they are, or will be."""
+        """Return a rejection if the blob may not be on the disk after a sync, else None."""
         distrusted, modified_at = self._rejected_before, result.modified_at
         if distrusted is not None and modified_at is not None and modified_at <= distrusted:
             return BLOB_NOT_DURABLE
@@ -375,7 +375,7 @@ class RegistrationVerifier:
             return None
         path = blob.location.path
         try:
-            # Here, not where it was inspected: only this process hears of writes that failed.
+            # Checked here, not in the child process: only this process observes failed writes.
             is_safe = self._stage.is_on_disk(blob.location.stage_path, blob.md5)
         except ObjectMissing:
             return RequestRejection(
@@ -395,7 +395,7 @@ class RegistrationVerifier:
         result: ChunkDecodeResult,
         durability_error: RequestRejection | None,
     ) -> ChunkCandidate:
-        """Return a candidate after its inspection."""
+        """Return a candidate updated with its decode result."""
         candidate = blob.chunks[position]
         offer = candidate.offer
         assert offer is not None  # noqa: S101 - only offers are inspected
@@ -408,7 +408,7 @@ class RegistrationVerifier:
         if durability_error is not None:
             return candidate.with_rejection(durability_error)
         if result.code:
-            # Its owner is told; what it sent counts nowhere.
+            # The owner gets the error; its rows are not counted.
             _log.info(
                 "chunk refused: %s",
                 result.message,
@@ -425,7 +425,7 @@ class RegistrationVerifier:
     def _locate_blob(
         self, blob: BlobMetadata, registrant: Registrant
     ) -> _BlobLocation | RequestRejection:
-        """Return where the blob must lie: beneath the folder of a prefix of the sender's."""
+        """Return the location of a blob, which must lie under a prefix issued to the sender."""
         path = blob.path or ""
         if not path.endswith(".bdec"):
             return RequestRejection(
@@ -463,7 +463,7 @@ class RegistrationVerifier:
         location: _BlobLocation,
         registrant: Registrant,
     ) -> ChunkCandidate:
-        """Return the chunk as its sender describes it, nothing of it verified yet."""
+        """Return the chunk as its sender describes it, before any verification."""
         refusal = find_chunk_error(chunk)
         if refusal is not None or chunk.eps is None:
             return ChunkCandidate(None, refusal)
@@ -486,7 +486,7 @@ class RegistrationVerifier:
             key_id=chunk.encryption_key_id or 0,
             rows=chunk.eps.rows,
             schema_version=max(schemas, default=0),
-            # What the client claims goes to the inspection, which derives what is stored.
+            # The decoder gets the claimed statistics and derives the stored ones.
             statistics=column_statistics.NO_STORED_STATISTICS
             if self._policy.depth is VerificationDepth.OFF
             else _encoder.encode(chunk.eps),
@@ -498,7 +498,7 @@ class RegistrationVerifier:
                     channel.client_sequencer or 0,
                     channel.row_sequencer or 0,
                     channel.start_offset_token,
-                    # `offset_token` is the same; clients before 2.1 send only that.
+                    # `offset_token` has the same meaning; clients before 2.1 send only that field.
                     channel.offset_token
                     if channel.end_offset_token is None
                     else channel.end_offset_token,

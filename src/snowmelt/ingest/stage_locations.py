@@ -14,19 +14,19 @@ from snowmelt.wire.streaming import StageLocation
 if TYPE_CHECKING:
     from snowmelt.catalog.security.encryption_keys import KeyRing
 
-# The bucket of the S3 endpoint that stands in front of the stage.
+# Bucket of the S3 endpoint that serves the stage.
 STAGE_BUCKET = "snowmelt-stage"
-# The official client takes only names that AWS has.
+# The official client accepts only region names of AWS.
 _DEFAULT_REGION = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
 class StageRequester:
-    """Who asks for a stage.
+    """Client that asks for an upload location.
 
-    `host` is the name or address, without port, by which it reached the service, empty when it
-    said none. `renews_by_prefix` tells a client that keeps its prefix when it asks again; the
-    official one does not, and goes on naming its blobs by the first prefix it was given.
+    `host` is the name or address, without port, by which the client reached the service; empty if
+    unknown. `renews_by_prefix` marks a client that keeps its prefix when it asks again. The official
+    client does not, and continues to name its blobs by the first prefix it was given.
     """
 
     user: str
@@ -35,41 +35,41 @@ class StageRequester:
 
 
 class StageGrant(NamedTuple):
-    """A location, and for how many seconds it is good (None: for ever)."""
+    """An upload location and its lifetime in seconds (None: unlimited)."""
 
     location: StageLocation
     expires_in_s: float | None
 
 
 class StageLocator(Protocol):
-    """A way to let clients write to the stage."""
+    """Way for clients to write to the stage."""
 
     def issue_grant(self, requester: StageRequester, prefix: str) -> StageGrant:
-        """Return where blobs of a prefix, issued to that user, are to be put."""
+        """Return the upload location for blobs of a prefix that was issued to the requester's user."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderStageLocator:
-    """Clients on this machine write into the stage's folder themselves."""
+    """Locator for clients on this machine, which write into the stage's folder."""
 
     folder: Path
 
     def issue_grant(self, requester: StageRequester, prefix: str) -> StageGrant:
-        """Return the folder of the prefix, made."""
+        """Create and return the folder of the prefix."""
         del requester
         location = self.folder / prefix
-        # Made here, so that a client of another account on this machine may only fill it.
+        # Created by the service, so that another operating-system account can only write into it.
         location.mkdir(parents=True, exist_ok=True)
         return StageGrant(StageLocation(locationType="LOCAL_FS", location=str(location)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointStageLocator:
-    """Clients anywhere upload to the service's S3 endpoint, with credentials for their prefix.
+    """Locator for remote clients, which upload to the service's S3 endpoint with credentials.
 
-    `endpoint` is its address as clients reach it; without one it is made of `scheme` and `port`
-    and the name by which the client reached the service, or `host` when it named none. `region` is
-    the one to sign for; where it is empty any will do.
+    `endpoint` is the address that clients use. If empty, it is built from `scheme`, `port` and the
+    name by which the client reached the service, or `host` if that is unknown. `region` is the region
+    to sign for; if empty, any region is accepted.
     """
 
     keyring: KeyRing
@@ -82,7 +82,7 @@ class EndpointStageLocator:
     region: str
 
     def issue_grant(self, requester: StageRequester, prefix: str) -> StageGrant:
-        """Return the bucket's part for the prefix, with new credentials."""
+        """Return the bucket path for the prefix, with new credentials."""
         credentials = encryption_keys.issue_stage_credentials(
             self.keyring,
             requester.user,

@@ -22,10 +22,10 @@ _log = logging.getLogger("snowmelt.ingest")
 
 
 class StageSync:
-    """Makes durable what lies on the stage; one for all who register what lies there.
+    """Makes blobs on the stage durable. All users of a stage share one instance.
 
-    The kernel tells of pages that it could not write once. Whoever hears of it must tell all others
-    whose blobs were not on the disk yet, or their next sync would succeed without these.
+    The kernel reports a failed write only once. So a failed sync must be reported to everyone whose
+    blobs were not durable yet; otherwise their next sync would succeed without these blobs.
     """
 
     def __init__(self, stage: Store, verifier: RegistrationVerifier, clock: Clock) -> None:
@@ -34,21 +34,21 @@ class StageSync:
         self._clock = clock
         self._lock = threading.Lock()
         self._failures = 0
-        # Before any blob is read: what is put from now on cannot be lost unheard.
+        # Opened before any blob is read, so that no later failed write goes unreported.
         stage.watch_writes()
 
     @property
     def failure_count(self) -> int:
-        """How many syncs have failed; remember it before a blob is put, or read to be verified."""
+        """Number of failed syncs. Read it before a blob is written, or read for verification."""
         return self._failures
 
     def sync(self, failures_before: int) -> bool:
-        """Make durable what was put; False when a sync has failed since `failure_count` was that.
+        """Make written blobs durable; return False if a sync failed after `failure_count` was read.
 
         Raises:
-            StageUnavailable: The stage cannot be reached; nothing was tried.
+            StageUnavailable: If the stage cannot be reached; no sync was tried.
         """
-        # One at a time: who succeeds while another one fails would not have heard of it.
+        # One sync at a time: a sync that succeeds during another's failure would miss the error.
         with self._lock:
             try:
                 self._stage.sync()

@@ -1,4 +1,4 @@
-"""Receiving half of the row API: request bodies to rows, chunks and commits.
+"""Row API: request bodies to rows, chunks and commits.
 
 Chunks are registered before the response is sent.
 

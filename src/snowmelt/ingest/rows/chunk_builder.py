@@ -45,20 +45,20 @@ _MAX_BLOB_CHUNKS = 100
 
 @dataclass(frozen=True, slots=True)
 class RowChunkPlan:
-    """Requests that share a chunk, in its order; of one elastic channel, or of named ones."""
+    """Requests that share a chunk, in commit order: of one elastic channel, or of named channels."""
 
     target: PipeTarget
     requests: tuple[AppendRequest, ...]
 
     @property
     def is_elastic_channel(self) -> bool:
-        """Whether its requests name no channel."""
+        """True if its requests name no channel."""
         return self.requests[0].continuation is None
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRowChunk:
-    """A plan whose chunk lies on the stage; the offer names no channels yet."""
+    """A plan whose chunk is on the stage; its offer names no channels yet."""
 
     plan: RowChunkPlan
     offer: ChunkOffer
@@ -66,7 +66,7 @@ class StagedRowChunk:
 
 @dataclass(eq=False, slots=True)
 class RowChunkStager:
-    """Builds blobs under names that are never used again, and puts them on the stage."""
+    """Builds blobs under unique names and writes them to the stage."""
 
     _stage: Store
     _target_resolver: TargetResolver
@@ -75,10 +75,10 @@ class RowChunkStager:
     _counter: Iterator[int] = field(default_factory=itertools.count)
 
     def stage_all(self, plans: Sequence[RowChunkPlan]) -> list[StagedRowChunk]:
-        """Put the rows of these plans on the stage; not durable before its `sync`.
+        """Write the rows of these plans to the stage; they are durable after its `sync`.
 
         Raises:
-            StageUnavailable: The stage does not take them.
+            StageUnavailable: If the stage cannot be written.
         """
         users: dict[str, list[RowChunkPlan]] = {}
         for plan in plans:
@@ -137,9 +137,9 @@ class RowChunkStager:
 
 
 def plan_chunks(requests: Sequence[AppendRequest]) -> list[RowChunkPlan]:
-    """Group requests that have rows by what must be equal within a chunk.
+    """Group requests with rows by the properties that a chunk's rows must share.
 
-    A channel's second one stands alone, after the others: one of both will be refused.
+    A second request of a channel gets a later chunk of its own, because one of the two is rejected.
     """
     grouped: dict[tuple[object, ...], list[AppendRequest]] = {}
     sizes: dict[tuple[object, ...], int] = {}
@@ -172,16 +172,16 @@ _MAX_CACHED_KEYS = 10_000
 
 
 class ErrorRowCommitMismatch(Exception):
-    """Refused rows would be kept whose request is not taken now: tried another way."""
+    """Rejected rows are staged whose request is not accepted in this transaction. Retry differently."""
 
 
 class ErrorTableMoved(Exception):
-    """The error table was altered or renamed since refused rows were staged for it."""
+    """The error table was altered or renamed after rejected rows were staged for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedErrorRows:
-    """Refused rows of some requests, on the stage."""
+    """Rejected rows of some requests, on the stage."""
 
     staged_chunk: StagedRowChunk
     requests: tuple[AppendRequest, ...]
@@ -189,7 +189,7 @@ class StagedErrorRows:
 
 @dataclass(eq=False, slots=True)
 class ErrorRowStager:
-    """Stages refused rows; used by one thread."""
+    """Stages rejected rows. Not thread-safe."""
 
     _database: Database
     _keyring: KeyRing
@@ -198,10 +198,10 @@ class ErrorRowStager:
     _keys: dict[tuple[str, str], DataKey] = field(default_factory=dict)
 
     def stage_rejected_rows(self, requests: Sequence[AppendRequest]) -> list[StagedErrorRows]:
-        """Put the refused rows of those requests on the stage whose tables have error tables.
+        """Write the rejected rows of requests to the stage if their tables have error tables.
 
         Raises:
-            StageUnavailable: The stage does not take them.
+            StageUnavailable: If the stage cannot be written.
         """
         sorted_out: dict[tuple[int, RowSender], list[AppendRequest]] = defaultdict(list)
         for each in requests:
@@ -210,7 +210,7 @@ class ErrorRowStager:
         found: list[StagedErrorRows] = []
         for (table_id, sender), sources in sorted_out.items():
             table: TableRecord | None = None
-            # As it is now: what was found for the request may be seconds old.
+            # Read the current table: the request's lookup may be seconds old.
             with self._database.reading() as connection, suppress(TableNotFound):
                 table = find_error_table(connection, find_table_by_id(connection, table_id))
             if table is None:
@@ -271,7 +271,7 @@ class ErrorRowStager:
 
 
 def report_lost_rows(error_rows: StagedErrorRows, reason: str | None) -> None:
-    """Say that refused rows were not kept, since their table does not take them."""
+    """Log that rejected rows are not kept, because their error table does not accept them."""
     _log.warning(
         "%d refused rows of table %s are not kept: %s",
         error_rows.staged_chunk.offer.rows,

@@ -36,7 +36,7 @@ _PLACEHOLDER_COLUMN = Column("VALUE", LogicalType.TEXT, 1)
 
 
 class BodyField(NamedTuple):
-    """A field's name as it came, the type of its values, its column, and the first value.
+    """A field: its name in the body, the type of its values, its column, and its first value.
 
     `column_name` is the name by which a converter finds the column.
     """
@@ -49,7 +49,7 @@ class BodyField(NamedTuple):
 
 
 def parse_scalar_fields(line: bytes, schema: TableSchema) -> list[BodyField] | None:
-    """Return the fields of a row of scalars; None where it is none, or has other columns."""
+    """Return the fields of a row of scalars; None for other rows or unknown columns."""
     try:
         row = msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -76,7 +76,7 @@ def parse_scalar_fields(line: bytes, schema: TableSchema) -> list[BodyField] | N
 
 
 def parse_any_fields(line: bytes) -> list[BodyField] | None:
-    """Return the fields of a row of any values; None where a type does not say what they are."""
+    """Return the fields of a row of any values; None if a value's type is ambiguous."""
     try:
         row = msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -104,10 +104,11 @@ if TYPE_CHECKING:
 
 
 def resolve_field_case(rows: Sequence[Row], schema: TableSchema) -> Sequence[Row]:
-    """Return rows whose fields name columns in any letters, as MATCH_BY_COLUMN_NAME has it by default.
+    """Return rows whose fields name columns case-insensitively, the default of MATCH_BY_COLUMN_NAME.
 
-    By the rules of identifiers `city` is CITY, which is always tried first; here it is column
-    "City" as well, in a table that has no other of this name. Of two fields the last counts.
+    By the rules of identifiers, `city` is CITY, which always takes precedence. Here it also matches
+    column "City", if no other column of the table has this name in another case. Of two fields for
+    one column, the last one counts.
     """
     names = map_case_insensitive_names(schema)
     if not names:
@@ -116,7 +117,7 @@ def resolve_field_case(rows: Sequence[Row], schema: TableSchema) -> Sequence[Row
 
 
 def map_case_insensitive_names(schema: TableSchema) -> Mapping[str, str]:
-    """Return by which names columns with small letters are meant by fields, by these in capitals."""
+    """Return the columns with lower-case letters, by the upper-case name that fields match."""
     uppers = Counter(column.name.upper() for column in schema.columns)
     return {
         column.name.upper(): quote_name(column.name)
@@ -126,7 +127,7 @@ def map_case_insensitive_names(schema: TableSchema) -> Mapping[str, str]:
 
 
 def quote_field_names(rows: Sequence[Row]) -> Sequence[Row]:
-    """Return rows whose fields name columns letter by letter, as with CASE_SENSITIVE."""
+    """Return rows whose fields name columns exactly, as with CASE_SENSITIVE."""
     return [
         {quote_name(key): value for key, value in row.items()} if isinstance(row, dict) else row
         for row in rows

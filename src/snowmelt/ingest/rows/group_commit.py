@@ -57,14 +57,14 @@ _log = logging.getLogger("snowmelt.ingest")
 _MAX_GROUP_REQUESTS = 512
 _PAUSE_S = 0.001
 _OUTAGE_ERRORS = (CatalogBusy, CatalogUnavailable)
-# What another member of the chunk is to blame for.
+# Rejections that another request in the same chunk may have caused.
 _RETRY_ALONE_CODES = {CommitCode.SIBLING_REFUSED, CommitCode.DUPLICATE_CHANNEL}
 _POSITION_MISMATCH_CODES = {
     CommitCode.STALE_CLIENT_SEQUENCER,
     CommitCode.ROW_SEQUENCER_NOT_NEXT,
     CommitCode.CHANNEL_MISSING,
 }
-# What looking at a table anew may mend.
+# Rejections that may disappear after the table is looked up again.
 _TABLE_CHANGED_CODES = {
     CommitCode.TABLE_MISSING,
     CommitCode.REOPEN,
@@ -76,7 +76,7 @@ _CONCURRENT_REQUEST_ERROR = RowsBusy(reason="another request came in between")
 
 
 class GroupCommitter:
-    """One thread that commits what is submitted from any other."""
+    """One thread that commits the requests submitted by any other."""
 
     def __init__(
         self,
@@ -99,25 +99,25 @@ class GroupCommitter:
         )
 
     def submit_all(self, requests: Sequence[AppendRequest]) -> None:
-        """Queue requests, all or none; each one's `respond` is called once, from the writer's thread.
+        """Queue all requests or none; `respond` of each is called once, from the committer's thread.
 
         Raises:
-            RowsBusy: The writer is closed.
+            RowsBusy: If the committer is closed.
         """
         if not self._workers.submit_all(requests):
             raise RowsBusy(reason="it is stopping")
 
     def close(self) -> None:
-        """Settle what was submitted, then stop."""
+        """Commit the queued requests, then stop."""
         self._workers.close()
 
     def _commit_and_pause(self, group: Sequence[AppendRequest]) -> None:
         self._commit_group(group)
-        # A writer back to back would starve everybody else who writes to the catalog.
+        # Without a pause this thread would starve every other writer of the catalog.
         self._clock.sleep(_PAUSE_S)
 
     def _commit_group(self, group: Sequence[AppendRequest]) -> None:
-        """Commit a group; what cannot be committed with others is tried alone."""
+        """Commit a group; requests that cannot be committed with others are committed alone."""
         try:
             outcomes = self._commit_with_retries(group)
         except Exception as error:  # noqa: BLE001 - answered one by one
@@ -168,16 +168,16 @@ class GroupCommitter:
         error_rows: Sequence[StagedErrorRows],
         sync_failures_before: int,
     ) -> list[AppendOutcome | None]:
-        """Return what became of each request; None for those to be tried alone.
+        """Return the outcome of each request; None for those to be committed alone.
 
         Raises:
-            Torn: Refused rows in `error_rows` are of requests that are not taken now.
-            Moved: Their table has changed since they were staged.
-            RowsBusy: A sync has failed since there had been so many `sync_failures_before`.
+            ErrorRowCommitMismatch: If `error_rows` has rows of requests that are not accepted.
+            ErrorTableMoved: If an error table changed after its rows were staged.
+            RowsBusy: If a sync failed after `sync_failures_before` was read.
         """
         staged = self._stager.stage_all(plan_chunks(group))
         failpoints.hit_failpoint(failpoints.Failpoint.ROWS_STAGED)
-        # Never register what a failed sync may have lost: the rows are staged again, elsewhere.
+        # Never register rows that a failed sync may have lost: stage them again under another name.
         if (staged or error_rows) and not self._stage_sync.sync(sync_failures_before):
             raise RowsBusy(reason="its stage failed; its log says how")
         with self._database.writing(urgent=True) as connection:
@@ -204,7 +204,7 @@ class GroupCommitter:
         self.metrics.rows += sum(each.row_count for each in new)
         self.metrics.rejected_rows += sum(each.converted_rows.rejected_count for each in new)
         known = set(map(id, new))
-        # A chunk is taken whole or not at all.
+        # A chunk is accepted completely or not at all.
         self.metrics.stored_bytes += sum(
             each.offer.length for each in staged_chunks if id(each.plan.requests[0]) in known
         )
@@ -214,7 +214,7 @@ class GroupCommitter:
         group: Sequence[AppendRequest],
         outcomes: Sequence[AppendOutcome | CommitDecision | None],
     ) -> list[AppendOutcome | None]:
-        """Turn verdicts into what their requests are told."""
+        """Convert commit decisions to the outcomes of their requests."""
         found: list[AppendOutcome | None] = []
         for append, outcome in zip(group, outcomes, strict=True):
             if not isinstance(outcome, registration.CommitDecision):
@@ -235,7 +235,7 @@ class GroupCommitter:
         return found
 
     def _explain_position_mismatch(self, request: AppendRequest) -> AppendOutcome:
-        """Say why a channel is not where a request expects it: perhaps by a copy of the request."""
+        """Return the outcome of a request whose channel is at another position, perhaps after its copy."""
         table_id = request.target.table.table_id
         with self._database.reading() as connection:
             found = row_request_state.find_row_channels(connection, table_id, [request.channel])
@@ -252,7 +252,7 @@ class GroupCommitter:
 def find_position_outcome(
     channel: RowChannel | ChannelSequencers, token: ContinuationToken, request_id: str, user: str
 ) -> AppendOutcome | None:
-    """Return what a request is told whose channel stands like this, None when it comes next."""
+    """Return the outcome that a channel's position implies for a request, or None if it is next."""
     if token.client_sequencer != channel.client_sequencer or channel.owner_user != user:
         return ContinuationStale(token=token, channel=channel.name)
     if token.row_sequencer == channel.row_sequencer + 1:
@@ -276,7 +276,7 @@ class _GroupTransaction:
     def register_group(
         self, group: Sequence[AppendRequest]
     ) -> list[AppendOutcome | CommitDecision | None]:
-        """Register, move channels, count; return an outcome or a verdict for each request."""
+        """Register chunks, advance channels and count; return an outcome or decision per request."""
         targets = [each.target for each in group]
         targets += [each.staged_chunk.plan.target for each in self._error_rows]
         touched = {target.table.table_id for target in targets}
@@ -288,7 +288,7 @@ class _GroupTransaction:
             else None
             for each in group
         }
-        # A chunk with a row that is there already would store it again: without it, then.
+        # A chunk with a committed request would store its rows twice, so that request is left out.
         clean = [
             each
             for each in self._staged_chunks
@@ -341,7 +341,7 @@ class _GroupTransaction:
         )
 
     def _get_or_open_elastic_position(self, request: AppendRequest) -> ContinuationToken:
-        """Return where the elastic channel stands, opened when there is none."""
+        """Return the position of the elastic channel, which is opened if it does not exist."""
         table = request.target.table
         key = (table.table_id, request.channel)
         if key not in self._elastic_positions:
@@ -382,7 +382,7 @@ class _GroupTransaction:
         return registration.CommitDecision(CommitCode.ROW_SEQUENCER_NOT_NEXT)
 
     def _find_replayed_requests(self, group: Sequence[AppendRequest]) -> set[tuple[int, str]]:
-        """Return which requests without a channel have been taken before."""
+        """Return the requests without a channel that are committed already."""
         return {
             (table_id, request_id)
             for table_id, ids in _group_elastic_request_ids(group).items()
@@ -398,7 +398,7 @@ class _GroupTransaction:
     def _save_request_ids_and_totals(self, committed: Sequence[AppendRequest]) -> None:
         for table_id, ids in _group_elastic_request_ids(committed).items():
             row_request_state.save_request_ids(self._connection, table_id, ids, self._now)
-        # One line for each channel: one statement writes no row twice.
+        # One item per channel: a statement cannot update a row twice.
         merged: dict[tuple[int, str], row_request_state.AppendTotals] = {}
         for append in committed:
             new = append.compute_totals()
@@ -409,7 +409,7 @@ class _GroupTransaction:
 
 
 def _group_elastic_request_ids(requests: Iterable[AppendRequest]) -> dict[int, list[str]]:
-    """Return the ids of requests without a channel, by table."""
+    """Return the IDs of requests without a channel, by table."""
     found: dict[int, list[str]] = {}
     for each in requests:
         if each.continuation is None:

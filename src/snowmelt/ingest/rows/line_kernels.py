@@ -19,7 +19,7 @@ from snowmelt.kernels.delimiter_masks import count_trailing_zeros, load_word
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN201, ANN202, ARG001, C901, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable, redundant-expr"
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     Bytes: TypeAlias = "NDArray[np.uint8]"
     Numbers: TypeAlias = "NDArray[np.int64]"
 
-# What the values of a field are.
+# Kinds of a field's values.
 INTEGER, FLOAT, BOOLEAN, TEXT, DECIMAL, DATE, NAIVE_TIMESTAMP, UTC_TIMESTAMP = range(8)
-# Kinds whose values are bytes.
+# Kinds with values of variable length.
 TEXT_KINDS = (FLOAT, TEXT)
 
-# What is returned in place of a field's number.
+# Results of `read_lines` other than the number of a field.
 ALL_LINES_READ, UNSUPPORTED_LINE = -1, -2
 
 _NEWLINE, _QUOTE, _POINT, _ZERO, _NINE, _MINUS, _PLUS = 10, 34, 46, 48, 57, 45, 43
@@ -51,7 +51,7 @@ for _letter, _byte in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
 _HEX_VALUES = np.full(256, 255, np.uint8)
 for _digit, _byte in enumerate(b"0123456789abcdef"):
     _HEX_VALUES[_byte] = _HEX_VALUES[_byte - 32 if _byte >= 97 else _byte] = _digit
-# What is called from several places is a helper: inlined everywhere it would take seconds more to compile.
+# Code with several callers is a helper: inlined everywhere it would add seconds of compilation.
 
 
 @inline_jit
@@ -77,7 +77,7 @@ def _skip_digits(data, at):
 
 @helper_jit
 def _skip_number(data, at):
-    """Return where a number ends, -1 where there is none, or one that decoders read apart."""
+    """Return the end of a number; -1 if there is none, or one that JSON decoders read differently."""
     begin = at
     if load_byte(data, at) == _MINUS:
         at += 1
@@ -108,7 +108,7 @@ def _skip_number(data, at):
 
 @helper_jit
 def _parse_digits(data, at, count):
-    """Return the value of so many digits, a negative one where others stand among them."""
+    """Return the value of `count` digits; negative if other characters are among them."""
     number = np.int64(0)
     for place in range(count):
         byte = np.int64(load_byte(data, at + place))
@@ -120,7 +120,7 @@ def _parse_digits(data, at, count):
 
 @helper_jit
 def _parse_decimal(data, at, end, scale):
-    """Return a decimal's digits with so many behind the point."""
+    """Return the unscaled value of a decimal with `scale` fraction digits."""
     is_negative = load_byte(data, at) == _MINUS
     if is_negative:
         at += 1
@@ -166,7 +166,7 @@ def _parse_date(data, at):
         last = 29 if is_leap else 28
     if day > last:
         return _INVALID
-    # Years that begin in March end with the day that leap years have.
+    # In years that begin in March, the leap day is the last one.
     if month < 3:
         year -= 1
         month += 12
@@ -177,7 +177,7 @@ def _parse_date(data, at):
 
 @helper_jit
 def _parse_timestamp(data, at, end):
-    """Return the microseconds since 1970 of YYYY-MM-DDThh:mm:ss, or with six digits more."""
+    """Return the microseconds since 1970 of YYYY-MM-DDThh:mm:ss, with or without six fraction digits."""
     size = end - at
     if size not in (_SECONDS_LENGTH, _MICROSECONDS_LENGTH):
         return _INVALID
@@ -204,7 +204,7 @@ def _parse_timestamp(data, at, end):
 
 @inline_jit
 def _parse_text_value(data, kind, scale, at, end):
-    """Return the number that a text stands for."""
+    """Return the number that a text of this kind represents."""
     if kind == DECIMAL:
         return _parse_decimal(data, at, end, scale)
     if kind == DATE:
@@ -216,7 +216,7 @@ def _parse_text_value(data, kind, scale, at, end):
 
 @helper_jit
 def _decode_unicode_escape(data, at, target, used):
-    """Write the character of `uXXXX` as UTF-8; return where it ends, -1 where there is none."""
+    """Write the character of `uXXXX` as UTF-8; return the end of the escape, -1 if it is invalid."""
     code = 0
     for place in range(1, 5):
         digit = np.int64(_HEX_VALUES[load_byte(data, at + place)])
@@ -238,10 +238,10 @@ def _decode_unicode_escape(data, at, target, used):
 
 @inline_jit
 def _copy_unescaped_text(data, at, safe, target, used):
-    """Write a text without its escapes; return its closing quote's place (-1: none) and its end."""
+    """Copy a text and decode its escapes; return its closing quote (-1: none) and its output's end."""
     while True:
         if at <= safe:
-            # Eight bytes are written, those that belong to the text count.
+            # Always writes eight bytes; only those of the text count.
             word = load_word(data, at)
             plain = count_plain_bytes(word)
             store_word(target, used, word)
@@ -273,7 +273,7 @@ def _copy_unescaped_text(data, at, safe, target, used):
 
 @inline_jit
 def _skip_key(data, at, safe, keys, begin, end):
-    """Return where a key ends that stands here, -1 where another one does."""
+    """Return the end of the expected key, -1 if another one follows."""
     while end - begin >= WORD_BYTES and at <= safe:
         if load_word(data, at) != load_word(keys, begin):
             return -1
@@ -300,29 +300,29 @@ def read_lines(
     ends: NDArray[np.int32],
     texts: Bytes,
 ) -> tuple[int, int]:
-    """Read lines, the last of which ends with a newline; return how many, and READ.
+    """Read lines, the last of which ends with a newline; return their number, and ALL_LINES_READ.
 
     Args:
         line_bytes: The lines.
-        keys: What stands before each value, one after the other.
-        key_ends: Where each of these ends.
-        kinds: What each field's values are.
-        scales: How many digits of a decimal stand behind its point.
-        output_positions: Where a field's values go, in `numbers`, or in `ends` and `texts`.
-        numbers: By place and line: whole numbers, booleans, and what texts stand for.
-        valid: By field and line: whether there is a value.
-        ends: By place and line, from the second on: where a text ends.
-        texts: By place: texts one after the other, and eight bytes more.
+        keys: The bytes before each value, concatenated.
+        key_ends: End of each of these in `keys`.
+        kinds: Kind of each field's values.
+        scales: Fraction digits of each decimal field.
+        output_positions: Index of each field's output, in `numbers`, or in `ends` and `texts`.
+        numbers: By index and line: integers, booleans, and values parsed from texts.
+        valid: By field and line: True if there is a value.
+        ends: By index and line, from the second line on: end of the text in `texts`.
+        texts: By index: the concatenated texts, followed by eight spare bytes.
 
     Returns:
-        In place of READ the field with a text that is not of its kind, or REFUSED.
+        Instead of ALL_LINES_READ, the field whose text is not of its kind, or UNSUPPORTED_LINE.
     """
     used = np.zeros(len(texts), np.int64)
     data, size, names = line_bytes.ctypes.data, len(line_bytes), keys.ctypes.data
     safe = size - WORD_BYTES
     row = 0
     at = 0
-    # A newline stands in no key, number or text: whoever reads on comes to a stop there.
+    # No key, number or text contains a newline, so every loop stops at the last one.
     while at < size:
         if load_byte(data, at) == _NEWLINE:
             at += 1
@@ -422,7 +422,7 @@ def _build_pointer(builder, arguments, bits):
 
 @intrinsic
 def load_byte(_context, memory, offset):
-    """Return the byte at `memory + place`."""
+    """Return the byte at `memory + offset`."""
 
     def generate(_context, builder, _signature, arguments):
         byte = builder.load(_build_pointer(builder, arguments, 8))
@@ -433,7 +433,7 @@ def load_byte(_context, memory, offset):
 
 @intrinsic
 def store_word(_context, memory, offset, word):
-    """Write eight bytes at `memory + place`."""
+    """Write eight bytes at `memory + offset`."""
 
     def generate(context, builder, _signature, arguments):
         builder.store(arguments[2], _build_pointer(builder, arguments, 64), align=1)
@@ -444,9 +444,9 @@ def store_word(_context, memory, offset, word):
 
 @inline_jit
 def count_plain_bytes(word):
-    """Return how many bytes of a word come before a quote, a backslash or a control character."""
+    """Return the number of bytes in a word before a quote, backslash or control character."""
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
-    # A borrow marks bytes above one that is meant, never below.
+    # A borrow can only mark bytes above a matching byte, never below it.
     found = (
         ((quotes - _LOW_BITS) & ~quotes)
         | ((backslashes - _LOW_BITS) & ~backslashes)

@@ -49,7 +49,7 @@ _TEXT = Column("TEXT", LogicalType.TEXT, 1)
 _EPOCH_DATE = dt.date(1970, 1, 1)
 _DECIMAL_PRECISION = 60
 _QUOTIENT_EXTRA_DIGITS, _MAX_QUOTIENT_SCALE = 6, 12
-# Beyond what any column takes; written out, a number of an endless exponent would take memory.
+# Larger than any column accepts. A larger exponent would need memory for its written-out digits.
 _MAX_EXPONENT = 1_000
 
 
@@ -58,7 +58,7 @@ class ExpressionFailed(Exception):
 
 
 class PipeEvaluator:
-    """Turns rows that came into rows of the table."""
+    """Converts rows of a request to rows of the table."""
 
     def __init__(self, copy: PipeCopy, schema: TableSchema, zone: ZoneInfo, clock: Clock) -> None:
         compiler = _ExpressionCompiler(zone, clock)
@@ -74,7 +74,7 @@ class PipeEvaluator:
     def evaluate_rows(
         self, rows: Sequence[Mapping[str, object]]
     ) -> tuple[list[Mapping[str, object]], dict[int, str]]:
-        """Return the rows of the table, and by number why others have none."""
+        """Return the rows of the table, and the errors of the other rows by row number."""
         items = self._items
         if items is None:
             return list(rows), {}
@@ -142,7 +142,7 @@ class _ExpressionCompiler:
             if column_type.kind is LogicalType.TEXT:
                 value = to_varchar(value)
             elif column_type.kind is LogicalType.FIXED and isinstance(value, bool):
-                # What a column refuses may be cast.
+                # A value that the column rejects may still be castable.
                 value = int(value)
             if column_type.kind in SEMI_STRUCTURED_TYPES:
                 return value
@@ -158,12 +158,12 @@ class _ExpressionCompiler:
 
 
 def make_cast_column(column_type: ColumnType) -> Column:
-    """Return the column that a value of a cast's type would be in; errors do not name it."""
+    """Return a column with the type of a cast, used to convert its value."""
     return column_type.to_column("VALUE", 1)
 
 
 def _from_stored_value(value: object, stored: object, column: Column) -> object:
-    """Return what a value is once it has been taken as one of the column's type."""
+    """Return the value of the column's type that a stored value represents."""
     if column.kind is LogicalType.FIXED and isinstance(stored, int):
         scale = column.scale or 0
         return Decimal(stored).scaleb(-scale) if scale else stored
@@ -174,7 +174,7 @@ def _from_stored_value(value: object, stored: object, column: Column) -> object:
     if column.kind is LogicalType.DATE and isinstance(stored, int):
         with contextlib.suppress(OverflowError):
             return (_EPOCH_DATE + dt.timedelta(days=stored)).isoformat()
-    # Times and bytes are checked; the column that they go to reads them in its own way.
+    # Times and binary values are only checked here; the target column converts them.
     return value
 
 
@@ -190,7 +190,7 @@ def _follow_path(row: object, steps: Sequence[str | int]) -> object:
 
 
 def to_varchar(value: object) -> str:
-    """Return a value as text, as a cast to VARCHAR has it."""
+    """Return a value as text, as CAST to VARCHAR does."""
     match value:
         case str():
             return value

@@ -59,15 +59,15 @@ ARITHMETIC_FUNCTIONS = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc
 
 
 class ColumnarFallback(Exception):
-    """Columns do not give what rows would; computed row by row, then."""
+    """The vectorized result would differ from the row evaluator's; evaluate row by row."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipeVector:
     """Values of an expression for all rows.
 
-    `exponent` is that of each decimal in Python's form, the scale's negative; None where they
-    differ.
+    `exponent` is the exponent of each decimal in Python's form, the negative scale; None if the
+    exponents differ.
     """
 
     values: pa.Array
@@ -75,14 +75,14 @@ class PipeVector:
 
     @property
     def type(self) -> pa.DataType:
-        """Which values these are."""
+        """Arrow type of the values."""
         return self.values.type
 
     def to_texts(self) -> pa.Array:
         """Return the values as texts.
 
         Raises:
-            Undone: They have others than Arrow writes.
+            ColumnarFallback: If Arrow's texts differ from the row evaluator's.
         """
         if _types.is_string(self.type):
             return self.values
@@ -92,7 +92,7 @@ class PipeVector:
 
 
 def make_decimal_vector(decimals: pa.Array) -> PipeVector:
-    """Return decimals that a cast gave; such of no scale are integers."""
+    """Return the vector of decimals from a cast; those of scale 0 are integers."""
     if decimals.type.scale:
         return PipeVector(decimals, -decimals.type.scale)
     narrow = _narrow_decimals(decimals)
@@ -125,7 +125,7 @@ def calculate(
 
 
 def compute_absolute(recorder: VectorPipeEvaluator, operand: PipeVector) -> PipeVector:
-    """Return the numbers without their signs."""
+    """Return the absolute values."""
     if _types.is_floating(operand.type) or _types.is_integer(operand.type):
         return PipeVector(pc.abs(operand.values))
     found = _to_decimals(recorder, operand)
@@ -138,7 +138,7 @@ def compute_absolute(recorder: VectorPipeEvaluator, operand: PipeVector) -> Pipe
 def round_vector(
     recorder: VectorPipeEvaluator, function_name: str, operand: PipeVector, digits: int
 ) -> PipeVector:
-    """Return the numbers with so many digits behind the point, halves away from zero."""
+    """Return the numbers rounded to `digits` fraction digits, half away from zero."""
     if _types.is_floating(operand.type):
         if function_name == "ROUND":
             raise ColumnarFallback
@@ -146,7 +146,7 @@ def round_vector(
     narrow = _narrow_decimals(_to_decimals(recorder, operand).values)
     if narrow.type.precision >= _MAX_DECIMAL_DIGITS:
         raise ColumnarFallback
-    # One digit more, into which 9.9 may go.
+    # One digit more, because 9.9 may round to 10.
     wide = narrow.cast(pa.decimal128(narrow.type.precision + 1, narrow.type.scale))
     if function_name in _ROUNDING_FUNCTIONS:
         return PipeVector(_ROUNDING_FUNCTIONS[function_name](wide))
@@ -164,7 +164,7 @@ def _to_floats(operand: PipeVector) -> pa.Array:
 
 
 def _to_decimals(recorder: VectorPipeEvaluator, operand: PipeVector) -> PipeVector:
-    """Return exact numbers; texts that are none in an obvious way are in doubt."""
+    """Return exact numbers; texts of unusual form are marked for the row evaluator."""
     kind = operand.type
     if _types.is_decimal(kind):
         return operand
@@ -181,7 +181,7 @@ def _to_decimals(recorder: VectorPipeEvaluator, operand: PipeVector) -> PipeVect
 
 
 def _narrow_decimals(decimals: pa.Array) -> pa.Array:
-    """Return the same in a type of as many digits as there are: results have more."""
+    """Return the decimals in the narrowest type: results have a wider one than needed."""
     scale = decimals.type.scale
     bounds = pc.min_max(decimals)
     largest = max(
@@ -195,7 +195,7 @@ def _narrow_decimals(decimals: pa.Array) -> pa.Array:
 def _divide_decimals(
     recorder: VectorPipeEvaluator, left: PipeVector, right: PipeVector
 ) -> PipeVector:
-    """Divide exactly, halves away from zero, with six digits more than the dividend has."""
+    """Divide exactly, half away from zero, with six fraction digits more than the dividend."""
     if left.exponent is None or right.exponent is None:
         raise ColumnarFallback
     scale, other = -left.exponent, -right.exponent
@@ -206,7 +206,7 @@ def _divide_decimals(
     power = 10 ** (digits - scale + other)
     too_large = np.abs(dividend.astype(np.float64)) * float(power) >= _MAX_DIVIDEND
     zero = divisor == 0
-    # A row without a value is in no doubt, whatever stands in its place.
+    # NULL needs no fallback, whatever bytes are in its slot.
     nulls = make_null_mask(left.values) | make_null_mask(right.values)
     recorder.mark_fallback_rows(pa.array((too_large | zero) & ~nulls))
     top = np.where(too_large, 0, dividend) * np.int64(power)
@@ -227,25 +227,25 @@ def _to_int64(decimals: pa.Array) -> NDArray[np.int64]:
 def call_text_function(
     recorder: VectorPipeEvaluator, call: PipeCall, operands: Sequence[PipeVector]
 ) -> pa.Array:
-    """Return what a function of texts gives.
+    """Return the result of a text function.
 
     Raises:
-        Undone: The arguments are not such that Arrow's answer is sure.
+        ColumnarFallback: If Arrow's result could differ for these arguments.
     """
     if call.name in {"||", "CONCAT"}:
         return pc.binary_join_element_wise(*(each.to_texts() for each in operands), "")
     text = operands[0].to_texts()
     if call.name in {"LOWER", "UPPER"}:
-        # Python knows more letters than two of a kind.
+        # Python's case mapping also has letters with more than two forms.
         recorder.mark_fallback_rows(pc.invert(pc.string_is_ascii(text)))
     return _TEXT_FUNCTIONS[call.name](text, call.arguments[1:])
 
 
 def get_int_constant(expression: PipeExpression) -> int:
-    """Return a constant whole number.
+    """Return the value of an integer constant.
 
     Raises:
-        Undone: It is none.
+        ColumnarFallback: If the expression is not one.
     """
     if isinstance(expression, PipeLiteral) and type(expression.value) is int:
         return expression.value
@@ -288,22 +288,22 @@ _TEXT_FUNCTIONS: dict[str, Callable[[pa.Array, Sequence[PipeExpression]], pa.Arr
 
 
 _COALESCE_FUNCTIONS = {"COALESCE", "NVL", "IFNULL"}
-# What takes texts as the column would, and is stored as it came.
-# Their texts have four digits for the year.
+# Dates whose texts have a year of four digits.
 _MIN_DATE, _MAX_DATE = dt.date(1000, 1, 1), dt.date(9999, 12, 31)
+# Types that check a text by their rules, and store it unchanged.
 _KINDS_STORED_AS_TEXT = {*TIMESTAMP_TYPES, LogicalType.DATE, LogicalType.TIME, LogicalType.BINARY}
 
 
 @dataclass(frozen=True, slots=True)
 class PipeColumns:
-    """Values by the names of their columns, and which rows are in doubt, whatever they hold."""
+    """Values by column name, and a mask of the rows to evaluate one by one."""
 
     table: pa.Table
     fallback_rows: NDArray[np.bool_]
 
 
 class VectorPipeEvaluator:
-    """Computes a pipe's expressions for many rows at once; used by one thread."""
+    """Evaluates a pipe's expressions for many rows at once. Not thread-safe."""
 
     def __init__(self, copy: PipeCopy, schema: TableSchema, zone: ZoneInfo, clock: Clock) -> None:
         columns = copy.columns or tuple(column.name for column in schema.columns)
@@ -319,7 +319,7 @@ class VectorPipeEvaluator:
         self._fallback_rows: NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def evaluate(self, rows: pa.Table) -> PipeColumns | None:
-        """Compute all expressions; None where some have to be computed row by row."""
+        """Evaluate all expressions; None if some need the row evaluator."""
         if len(set(self._names)) < len(self._names) or None in self._targets:
             return None
         self._rows = rows.combine_chunks()
@@ -335,10 +335,10 @@ class VectorPipeEvaluator:
         return PipeColumns(pa.Table.from_arrays(arrays, names=self._names), self._fallback_rows)
 
     def _evaluate_for_column(self, expression: PipeExpression, column: Column) -> pa.Array:
-        """Return what a column gets."""
+        """Return the values of a column."""
         found = self._evaluate(expression)
         if _types.is_decimal(found.type) and column.kind is not LogicalType.FIXED:
-            # Zeros have signs there, and texts as many digits as the row's way gives.
+            # Floats have signed zeros, and texts with the digits that the row evaluator writes.
             raise ColumnarFallback
         return _parse_texts(found.values, column)
 
@@ -380,7 +380,7 @@ class VectorPipeEvaluator:
         if _types.is_nested(found.type):
             raise ColumnarFallback
         if _types.is_floating(found.type):
-            # 3 and 3.0 are two values, of which only one is a float.
+            # 3 and 3.0 are different values; only one of them is a float.
             self.mark_fallback_rows(pc.equal(found, pc.floor(found)))
         return PipeVector(found)
 
@@ -400,7 +400,7 @@ class VectorPipeEvaluator:
         if kind is LogicalType.FIXED:
             return make_decimal_vector(_combine_chunks(stored))
         if kind is LogicalType.DATE and _types.is_string(read.type):
-            # Some are more than a day, and lose the rest.
+            # Texts of other dates have more than four digits, or a leading zero.
             days = _combine_chunks(stored)
             self.mark_fallback_rows(pc.or_(pc.less(days, _MIN_DATE), pc.greater(days, _MAX_DATE)))
             return PipeVector(days.cast(pa.string()))
@@ -436,7 +436,7 @@ class VectorPipeEvaluator:
         return PipeVector(call_text_function(self, call, operands))
 
     def mark_fallback_rows(self, mask: pa.Array) -> None:
-        """Leave rows to be computed one by one; null is no doubt."""
+        """Mark rows for the row evaluator; null marks none."""
         self._fallback_rows |= pc.fill_null(mask, fill_value=False).to_numpy(zero_copy_only=False)
 
 
@@ -457,7 +457,7 @@ def _null_if_equal(left: PipeVector, right: PipeVector) -> PipeVector:
 
 
 def _parse_texts(values: pa.Array, column: Column) -> pa.Array:
-    """Read texts that the column takes for something else, where that is sure for all."""
+    """Parse texts for a column of another type; every text must be unambiguous."""
     if not _types.is_string(values.type):
         return values
     read = parse_text_column(pa.chunked_array([values]), column)

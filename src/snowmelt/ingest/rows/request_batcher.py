@@ -37,29 +37,29 @@ from snowmelt.ingest.rows.targets import PipePath, PipeTarget, RowSender
 _log = logging.getLogger("snowmelt.ingest")
 
 _MAX_GROUP_REQUESTS = 512
-# For each request of a group: many are a sign of many channels, which gather rows for a second
-# themselves. Each group costs some 20 ms, however small it is.
+# Pause for each request of a group. Many requests mean many channels, which buffer rows for a
+# second themselves. A group of any size costs about 20 ms.
 _PAUSE_PER_REQUEST_S = 0.0033
 _MAX_PAUSE_S = 0.15
 
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
-    """A request that came, with what returns its rows; `respond` gets one outcome."""
+    """A request and its body. `respond` is called with exactly one outcome."""
 
     request: RawAppendRequest
     data: Callable[[], bytes]
     _respond: Callable[[AppendOutcome], None] | None
 
     def respond(self, outcome: AppendOutcome) -> None:
-        """Tell what became of it; only the first outcome counts."""
+        """Send the outcome of the request; later calls are ignored."""
         respond, self._respond = self._respond, None
         if respond is not None:
             respond(outcome)
 
 
 class RequestBatcher:
-    """One thread before the writer; whatever is unusual goes through the desk one by one."""
+    """One thread before the committer; unusual requests are handled one by one."""
 
     def __init__(self, row_service: RowService, clock: Clock) -> None:
         self._row_service = row_service
@@ -69,16 +69,16 @@ class RequestBatcher:
         )
 
     def submit(self, pending: PendingRequest) -> None:
-        """Queue a request; it is responded to once, from whatever thread.
+        """Queue a request. It gets one response, from any thread.
 
         Raises:
-            RowsBusy: The service is stopping.
+            RowsBusy: If the service is stopping.
         """
         if not self._workers.submit_all([pending]):
             raise RowsBusy(reason="it is stopping")
 
     def close(self) -> None:
-        """Hand on what was submitted, then stop."""
+        """Pass on the queued requests, then stop."""
         self._workers.close()
 
     def _handle_group(self, group: Sequence[PendingRequest]) -> None:
@@ -92,7 +92,7 @@ class RequestBatcher:
     def _run_and_respond_errors(
         self, work: Callable[[Sequence[PendingRequest]], None], requests: Sequence[PendingRequest]
     ) -> None:
-        """Respond with what is raised, so that nobody waits in vain and the thread lives on."""
+        """Run `work`; respond to the requests with its exception, so that none stays unanswered."""
         try:
             work(requests)
         except Exception as error:  # noqa: BLE001 - told to those whom it concerns
@@ -103,7 +103,7 @@ class RequestBatcher:
                     _log.exception("a request of rows could not be answered")
 
     def _append_together(self, requests: Sequence[PendingRequest]) -> None:
-        """Convert and queue the rows of requests by one sender to one pipe."""
+        """Convert and queue the rows of requests from one sender to one pipe."""
         if len(requests) == 1:
             self._append_one_by_one(requests)
             return
@@ -111,7 +111,7 @@ class RequestBatcher:
         try:
             target = self._row_service.target_resolver.find(first.path, first.sender)
         except PipeNotFound:
-            # Each is told where its own channel went.
+            # Each response names the new table of its own channel.
             self._append_one_by_one(requests)
             return
         coming, others = self._split_by_order(target, requests)
@@ -140,7 +140,7 @@ class RequestBatcher:
                     make_append_request(request, target, name, made, inserted_ms, each.respond)
                 )
             else:
-                # The table has other rules now, or gets columns for them.
+                # The table's rules have changed, or schema evolution may add columns.
                 each.data = partial(bytes, data)
                 self._append_one_by_one([each])
         if appends:
@@ -149,7 +149,7 @@ class RequestBatcher:
     def _are_rejection_rules_current(
         self, target: PipeTarget, converted_bodies: Sequence[ConvertedRows]
     ) -> bool:
-        """Tell whether rows that are refused are refused by the table as it is now."""
+        """Return True if rejected rows were rejected by the rules of the current table."""
         if not any(made.rejected_count for made in converted_bodies):
             return True
         now = self._row_service.target_resolver.find(target.path, target.sender, refresh=True)
@@ -168,7 +168,7 @@ class RequestBatcher:
     def _split_by_order(
         self, target: PipeTarget, requests: Sequence[PendingRequest]
     ) -> tuple[Sequence[PendingRequest], Sequence[PendingRequest]]:
-        """Return the requests that come next in their channels, and all others."""
+        """Return the requests that are next in their channels, and all others."""
         table_id = target.table.table_id
         plain: list[tuple[PendingRequest, str, ContinuationToken | None]] = []
         others: list[PendingRequest] = []
@@ -198,7 +198,7 @@ class RequestBatcher:
                 and find_position_outcome(channel, at, request.request_id, request.sender.user)
                 is None
             )
-            # Rows of the SDK and of others are converted by rules of their own.
+            # Rows of the official SDK have conversion rules of their own.
             is_next = is_next and (request.client is None) == (plain[0][0].request.client is None)
             (coming if is_next else others).append(each)
         return coming, others

@@ -1,8 +1,8 @@
 """Converter of request bodies to table columns, by the conversion rules of the SDK.
 
-Loads the compiled reader in the background: importing numba takes half a second, and its first
-compilation after an installation some seconds. Services that receive few rows never load it. Also
-rejects values of BINARY columns that may be base64 where hexadecimal is expected.
+Loads the compiled reader in the background: importing numba takes 0.5 s, and its first
+compilation after an installation several seconds. Services that receive few rows never load it.
+Also rejects values of BINARY columns that may be base64 where hexadecimal is expected.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
 
 _MAX_CONVERTERS = 64
 _MAX_RETAINED_ERRORS = 1_000
-# Columns cost a millisecond or two, however few their values: as much as some hundred rows.
+# Columnar conversion costs 1 to 2 ms however few the values: as much as a few hundred rows.
 _MIN_COLUMNAR_BYTES = 24 * 1024
-# Whoever waits for one of them waits for all.
+# The response to one body waits for all bodies of its batch.
 _MAX_BATCH_BYTES = 8 << 20
-# Where more than every fourth row is in doubt, all are computed one by one.
+# If more than a quarter of the rows need the row evaluator, it evaluates all of them.
 _MAX_FALLBACK_DIVISOR = 4
 
 
 @dataclass(frozen=True, slots=True)
 class RowRejection(ErrorRow):
-    """A row that is not stored, by its number in the request, from 0.
+    """A rejected row with its index in the request, from 0.
 
-    For a table with an error table `row` is the line as it came.
+    For a table with an error table, `row` is the line as received.
     """
 
     number: int
@@ -70,10 +70,10 @@ class RowRejection(ErrorRow):
 
 @dataclass(frozen=True, slots=True)
 class ConvertedRows:
-    """A request's rows in chunk form, about how large they are, and those refused: all are counted.
+    """A request's rows in chunk form, their approximate size, and the number of rejected rows.
 
-    The first thousand and the last are kept, for a table with an error table all. `missing_columns` is what
-    a table that evolves does not have for them.
+    The first 1,000 rejections and the last one are kept; all of them for a table with an error table.
+    `missing_columns` are the columns that a table with schema evolution lacks for these rows.
     """
 
     table: pa.Table
@@ -84,7 +84,7 @@ class ConvertedRows:
     missing_columns: MissingColumns | None = None
 
     def with_evolution_error(self, reason: str) -> ConvertedRows:
-        """Return the same where rows without their columns also say why the table lacks these."""
+        """Return a copy in which rows with missing columns also say why these were not added."""
         refused = tuple(
             replace(each, reason=f"{each.reason} {reason}")
             if each.code == InvalidRow.code
@@ -95,7 +95,7 @@ class ConvertedRows:
 
 
 class ConverterPool:
-    """Converters for each thread and version of a table's columns."""
+    """Converters for each thread and schema version of a table."""
 
     def __init__(self, zone: ZoneInfo, clock: Clock) -> None:
         self._zone = zone
@@ -112,10 +112,14 @@ class ConverterPool:
         from_sdk: bool = False,
         reject_ambiguous_bytes: bool = False,
     ) -> ConvertedRows:
-        """Convert a body of newline-delimited JSON; rows that are refused are left out.
+        """Convert a body of newline-delimited JSON; rejected rows are left out.
 
-        `from_sdk`: the official SDK wrote them, so that text may stand for bytes.
-        `reject_ambiguous_bytes`: their client may write bytes as base64; what may be that is refused.
+        Args:
+            data: The body.
+            table: The target table.
+            copy: The pipe's transformation, or None.
+            from_sdk: The official SDK wrote the rows, so a text may represent binary values.
+            reject_ambiguous_bytes: The client may write base64; reject values that may be base64.
         """
         copy = _drop_trivial_copy(copy)
         converter = self._get_converter(table, _choose_compatibility(copy, from_sdk=from_sdk))
@@ -141,7 +145,7 @@ class ConverterPool:
         *,
         from_sdk: bool = False,
     ) -> list[ConvertedRows]:
-        """Convert bodies as `convert` does each: those of few rows together, by columns."""
+        """Return what `convert` returns for each body; small bodies are converted together, by columns."""
         size = sum(map(len, bodies))
         if size < _MIN_COLUMNAR_BYTES or len(bodies) == 1:
             return [self.convert(data, table, copy, from_sdk=from_sdk) for data in bodies]
@@ -150,7 +154,7 @@ class ConverterPool:
             found = self._convert_together(bodies, table, copy, from_sdk=from_sdk)
         if found is not None:
             return found
-        # Whichever cannot be read with the others is found by halves.
+        # Bisect to find the body that cannot be read with the others.
         middle = len(bodies) // 2
         return [
             *self.convert_all(bodies[:middle], table, copy, from_sdk=from_sdk),
@@ -165,7 +169,7 @@ class ConverterPool:
         *,
         from_sdk: bool,
     ) -> list[ConvertedRows] | None:
-        """Return what `convert` gives for each body; None where that is not sure."""
+        """Return what `convert` returns for each body, or None if the result could differ."""
         if not all(body.startswith(b"{") for body in bodies):
             return None
         counts = list(map(count_nonblank_lines, bodies))
@@ -184,7 +188,7 @@ class ConverterPool:
                 size = found.size_bytes * count // ends[-1]
                 converted.append(_make_fully_converted(found.table.slice(start, count), size))
             else:
-                # What is told of refused rows, and kept of them, is made there.
+                # The row path builds the rejections and the rows to keep.
                 converted.append(self.convert(data, table, copy, from_sdk=from_sdk))
             start += good
         return converted
@@ -196,7 +200,7 @@ class ConverterPool:
         copy: PipeCopy | None,
         converter: RowConverter,
     ) -> RowConversion | None:
-        """Return rows as columns, without those that are refused; None where they may be others."""
+        """Return the accepted rows as columns, or None if the result could differ."""
         if copy is not None and copy.items is None:
             return None
         plain = self.kernel_loader.get_reader(len(data))
@@ -262,7 +266,7 @@ class ConverterPool:
         converter: RowConverter,
         kernel_reader: Plain | None,
     ) -> pa.Table | None:
-        """Return what a pipe makes of rows, by columns but for few; None where a row is refused."""
+        """Return the result of a pipe, mostly by columns, or None if a row is rejected."""
         rows = read_field_columns(data, kernel_reader)
         pipe = VectorPipeEvaluator(copy, schema, self._zone, self._clock)
         made = None if rows is None else pipe.evaluate(rows)
@@ -315,13 +319,13 @@ class ConverterPool:
 
 
 def _choose_compatibility(copy: PipeCopy | None, *, from_sdk: bool) -> Compatibility:
-    # What a pipe makes of texts is the pipe's own text.
+    # A text that a pipe computes is not the SDK's representation of bytes.
     is_sent = from_sdk and (copy is None or copy.items is None)
     return Compatibility.SDK_ROWS if is_sent else Compatibility.STRICT
 
 
 def _drop_trivial_copy(copy: PipeCopy | None) -> PipeCopy | None:
-    """Return None for a pipe that computes nothing, and takes names in any letters."""
+    """Return None for a pipe that computes nothing and matches names case-insensitively."""
     is_plain = copy is not None and copy.items is None and not copy.case_sensitive
     return None if is_plain else copy
 
@@ -333,7 +337,7 @@ def _make_fully_converted(table: pa.Table, size_bytes: int) -> ConvertedRows:
 def merge_parse_errors(
     rejected: list[RowRejection], errors_by_line: dict[int, str]
 ) -> list[RowRejection]:
-    """Count lines that could not be read, which the converter has not seen, into the numbers."""
+    """Renumber rejections of the converter, which did not see unreadable lines, and add those lines."""
     found: list[RowRejection] = []
     skipped = sorted(errors_by_line)
     passed = 0
@@ -372,7 +376,7 @@ _WARMUP_SCHEMA = TableSchema(1, (Column("A", LogicalType.FIXED, 1, precision=1, 
 
 
 class KernelLoader:
-    """Gives the compiled reader once it is ready; thread-safe."""
+    """Loads the compiled reader in the background. Thread-safe."""
 
     def __init__(self) -> None:
         self._kernel_reader: Plain | None = None
@@ -380,7 +384,7 @@ class KernelLoader:
         self._thread: threading.Thread | None = None
 
     def get_reader(self, body_bytes: int) -> Plain | None:
-        """Return the reader for a body of so many bytes; the first large one has it made ready."""
+        """Return the reader for a body of this size if it is loaded. The first large body starts loading."""
         if self._kernel_reader is None and body_bytes >= _MIN_KERNEL_BYTES:
             with self._lock:
                 if self._thread is None:
@@ -391,16 +395,16 @@ class KernelLoader:
         return self._kernel_reader
 
     def wait_until_loaded(self) -> None:
-        """Wait until what has begun is ready."""
+        """Wait until loading ends, if it has started."""
         if self._thread is not None:
             self._thread.join()
 
     def load(self) -> None:
-        """Make the reader ready, in this thread."""
+        """Load the reader in this thread."""
         try:
             from snowmelt.ingest.rows.uniform_line_reader import read_uniform_lines
 
-            # One call compiles for rows of any kind.
+            # One call compiles the kernels for all rows.
             read_uniform_lines(
                 _WARMUP_LINE, parse_scalar_fields(_WARMUP_LINE, _WARMUP_SCHEMA) or []
             )
@@ -412,7 +416,7 @@ class KernelLoader:
             self._kernel_reader = read_uniform_lines
 
 
-# Standard base64, as the SDK writes it. What is none can only be digits, or is refused anyway.
+# Standard base64, as the SDK writes it. Any other text is hexadecimal, or is rejected later.
 _BASE64_PATTERN = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _AMBIGUOUS_BYTES_REASON = (
     "its client was made when bytes were still written as base64 here, and by this text it may mean"
@@ -421,12 +425,12 @@ _AMBIGUOUS_BYTES_REASON = (
 
 
 def list_binary_columns(schema: TableSchema) -> list[Column]:
-    """Return the columns that it matters for."""
+    """Return the BINARY columns."""
     return [column for column in schema.columns if column.kind is LogicalType.BINARY]
 
 
 def has_no_binary_values(table: pa.Table, schema: TableSchema) -> bool:
-    """Tell whether rows in chunk form have no value in any of these columns."""
+    """Return True if rows in chunk form have no value in any of these columns."""
     return all(
         table.column(column.name).null_count == table.num_rows
         for column in list_binary_columns(schema)
@@ -436,9 +440,9 @@ def has_no_binary_values(table: pa.Table, schema: TableSchema) -> bool:
 def find_ambiguous_bytes(
     rows: Sequence[object], schema: TableSchema, *, from_pipe: bool
 ) -> dict[int, InvalidValue]:
-    """Return rows that hold such a value, by their number.
+    """Return the rows, by index, with a binary value that may be base64.
 
-    With `from_pipe` that is any: none shows any more what a pipe has made it of.
+    With `from_pipe`, every binary value counts: the pipe's result does not show its source.
     """
     columns = {column.name: column for column in list_binary_columns(schema)}
     found: dict[int, InvalidValue] = {}

@@ -56,9 +56,9 @@ _MAX_STATUS_CHANNELS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RawAppendRequest:
-    """Rows that came, unpacked; `continuation` is the token's text, None for the elastic channel.
+    """A decompressed append request. `continuation` is the token's text, None for the elastic channel.
 
-    `client` is None where it is not the official SDK's.
+    `client` is None unless the official SDK sent the request.
     """
 
     path: PipePath
@@ -73,7 +73,7 @@ class RawAppendRequest:
 
 @dataclass(frozen=True, slots=True)
 class RowService:
-    """What the row API needs; every method blocks and belongs into a thread."""
+    """Operations of the row API. Every method blocks and must run in a thread."""
 
     database: Database
     write_batcher: WriteBatcher
@@ -95,14 +95,14 @@ class RowService:
         offset_token: str | None,
         client: SdkClient | None = None,
     ) -> Future[OpenRowChannelResponse]:
-        """Open a channel; who had it before is fenced. The same request again changes nothing.
+        """Open a channel, fencing its previous owner. A repeated request has no further effect.
 
-        The future raises PipeNotFound if there is no such pipe or this role may not insert by it,
-        TooManyChannels if the table's limit is reached, and RowsBusy if it is not known yet how
-        the client writes bytes.
+        The future raises PipeNotFound if the pipe does not exist or the role may not insert through it,
+        TooManyChannels if the table's limit is reached, and RowsBusy if the binary encoding of the client
+        is not known yet.
 
         Raises:
-            RequestMalformed: If the name is not a channel's.
+            RequestMalformed: If the channel name is invalid.
         """
         if is_elastic_channel(channel):
             raise RequestMalformed(reason=f"{ELASTIC_CHANNEL} is no channel that can be opened")
@@ -130,7 +130,7 @@ class RowService:
                 opened.client_sequencer, opened.row_sequencer + 1, table.table_id, base64
             )
             if name not in known:
-                # Dropped since this request was first answered: whoever asks is fenced already.
+                # The channel was dropped after this request's first response, so the caller is fenced already.
                 raise ContinuationStale(token=following, channel=channel)
             return OpenRowChannelResponse(
                 str(following), build_channel_status(path, channel, known[name])
@@ -139,12 +139,12 @@ class RowService:
         return self.write_batcher.submit(write, group_key=path)
 
     def drop_channel(self, path: PipePath, channel: str, sender: RowSender) -> Future[str | None]:
-        """Drop a channel and return its last offset token; one that is gone already is fine.
+        """Drop a channel and return its last offset token; None if the channel does not exist.
 
-        The future raises PipeNotFound if there is no such pipe or this role may not insert by it.
+        The future raises PipeNotFound if the pipe does not exist or the role may not insert through it.
 
         Raises:
-            RequestMalformed: If the name is not a channel's.
+            RequestMalformed: If the channel name is invalid.
         """
         name = parse_channel_name(channel)
 
@@ -163,11 +163,11 @@ class RowService:
     def get_channel_statuses(
         self, path: PipePath, names: Sequence[str], sender: RowSender
     ) -> RowChannelStatusResponse:
-        """Tell of channels what is committed and refused; those that do not exist are left out.
+        """Return the status of each channel that exists.
 
         Raises:
-            PipeNotFound: There is no such pipe, or this role may not insert by it.
-            RequestMalformed: More than 1,000 names.
+            PipeNotFound: If the pipe does not exist, or the role may not insert through it.
+            RequestMalformed: If there are more than 1,000 names.
         """
         if len(names) > _MAX_STATUS_CHANNELS:
             raise RequestMalformed(
@@ -188,8 +188,8 @@ class RowService:
         found = {
             name: build_channel_status(path, name, known[internal])
             for name, internal in wanted.items()
-            # One that came by the name since is told to nobody before it is opened by it: another
-            # channel's committed token would be taken for one's own.
+            # A newer channel of the same name is not reported until this pipe opens it. Otherwise
+            # a client would take another channel's committed token for its own.
             if internal in known
             and (internal not in left or left[internal].dropped_at <= known[internal].opened_at)
         }
@@ -201,10 +201,10 @@ class RowService:
     def resolve_request(
         self, request: RawAppendRequest, *, refresh: bool
     ) -> tuple[PipeTarget, str, AppendOutcome | None]:
-        """Return where a request's rows go, its channel, and its answer where it needs no work.
+        """Return the target and channel of a request, and its outcome if its rows need no conversion.
 
         Raises:
-            PipeNotFound: There is no such pipe, or this role may not insert by it.
+            PipeNotFound: If the pipe does not exist, or the role may not insert through it.
         """
         at = (
             None if request.continuation is None else parse_continuation_token(request.continuation)
@@ -212,7 +212,7 @@ class RowService:
         try:
             target = self.target_resolver.find(request.path, request.sender, refresh=refresh)
             if at is not None and not at.may_belong_to_table(target.table.table_id) and not refresh:
-                # What was found a moment ago may have another name by now.
+                # The cached lookup may have an outdated name.
                 target = self.target_resolver.find(request.path, request.sender, refresh=True)
         except PipeNotFound as error:
             if at is None or (went := self._describe_renamed_table(request, at)) is None:
@@ -243,7 +243,7 @@ class RowService:
     def _describe_renamed_table(
         self, request: RawAppendRequest, token: ContinuationToken
     ) -> str | None:
-        """Say what the table of a channel is called now, if there is something to say."""
+        """Return a sentence with the new name of a channel's table, or None if it was not renamed."""
         if token.table_id is None:
             return None
         with self.database.reading() as connection:
@@ -263,16 +263,16 @@ class RowService:
         *,
         refresh: bool = False,
     ) -> None:
-        """Convert rows and queue them; `respond` is called once, from whatever thread.
+        """Convert rows and queue them; `respond` is called once, from any thread.
 
-        `get_body` returns newline-delimited JSON, and is called only when it is needed; with
-        `refresh` the table is looked at anew, since it has changed.
+        `get_body` returns newline-delimited JSON and is called only if needed. `refresh` reads the table
+        from the catalog, because it has changed.
 
         Raises:
-            PipeNotFound: There is no such pipe, or this role may not insert by it.
-            RequestMalformed: A token or the request's id holds NUL.
-            BodyUnreadable: What `get_body` raises; `BodyTooLarge` likewise.
-            RowsBusy: The service is stopping, or too much of the table waits for migration.
+            PipeNotFound: If the pipe does not exist, or the role may not insert through it.
+            RequestMalformed: If a token or the request ID contains NUL.
+            BodyUnreadable: If `get_body` raises it; likewise `BodyTooLarge`.
+            RowsBusy: If the service is stopping, or the table's migration backlog is over its limit.
         """
         check_no_nul_texts(request)
         target, channel, outcome = self.resolve_request(request, refresh=refresh)
@@ -284,7 +284,7 @@ class RowService:
         try:
             rows = get_body()
         except RequestMalformed:
-            # A file goes once its rows are committed: by a copy of this request, perhaps.
+            # An uploaded file is deleted once its rows are committed, perhaps by a copy of this request.
             outcome = self._find_replay_outcome(request, target)
             if outcome is None:
                 raise
@@ -309,10 +309,10 @@ class RowService:
         return AppendCommitted(is_repeated=True) if known else None
 
     def may_contain_base64(self, request: RawAppendRequest, target: PipeTarget) -> bool:
-        """Tell whether bytes in these rows may be base64, where they should be digits.
+        """Return True if binary values in these rows may be base64 instead of hexadecimal.
 
         Raises:
-            RowsBusy: It will be known in a moment.
+            RowsBusy: If this is not known yet.
         """
         if not has_binary_column(target.table):
             return False
@@ -334,9 +334,9 @@ class RowService:
     def _convert_and_evolve(
         self, request: RawAppendRequest, target: PipeTarget, data: bytes
     ) -> tuple[PipeTarget, ConvertedRows]:
-        """Convert rows, for a table that follows its rows with the columns that they need.
+        """Convert rows; if the table has schema evolution, add the columns that they need.
 
-        What is refused, and where it goes, is decided by the table as it is now.
+        The current table, not the cached one, decides which rows are rejected and where they are kept.
         """
         converted = self._convert(request, target, data)
         if converted.rejected_count:
@@ -357,10 +357,10 @@ class RowService:
 
 
 def get_internal_channel_name(request: RawAppendRequest) -> str:
-    """Return the internal name of the channel that a request's rows are counted for.
+    """Return the internal name of the channel that counts a request's rows.
 
     Raises:
-        RequestMalformed: The name is not a channel's.
+        RequestMalformed: If the channel name is invalid.
     """
     if request.continuation is None:
         return elastic_channel_name(request.sender.user)
@@ -375,7 +375,7 @@ def make_append_request(
     inserted_ms: int,
     respond: Callable[[AppendOutcome], None],
 ) -> AppendRequest:
-    """Return a request with its rows as the writer takes it."""
+    """Return a request with converted rows for the committer."""
     token = request.continuation
     return AppendRequest(
         target=target,
@@ -391,17 +391,17 @@ def make_append_request(
 
 
 def _make_idempotency_key(request: RawAppendRequest) -> str:
-    """Return by what a request is known again: without a channel, which has an owner, by its user."""
+    """Return the key that identifies repeated requests; without a channel it contains the user."""
     if request.continuation is not None:
         return request.request_id
     return f"{request.sender.user} {request.request_id}"
 
 
 def check_no_nul_texts(request: RawAppendRequest) -> None:
-    """Refuse what the catalog cannot hold.
+    """Reject texts that the catalog cannot store.
 
     Raises:
-        RequestMalformed: A token or the request's id holds NUL.
+        RequestMalformed: If a token or the request ID contains NUL.
     """
     _reject_nul(request.request_id, request.start_offset_token, request.end_offset_token)
 
@@ -417,7 +417,7 @@ def parse_channel_name(text: str) -> str:
     """Return the internal name of a channel.
 
     Raises:
-        RequestMalformed: It is none.
+        RequestMalformed: If the name is invalid.
     """
     if not text or "\0" in text:
         raise RequestMalformed(reason="a channel's name is needed, without the character NUL")
@@ -427,7 +427,7 @@ def parse_channel_name(text: str) -> str:
 def build_channel_status(
     path: PipePath, channel: str, record: RowChannel | None
 ) -> RowChannelStatus:
-    """Return what is told of a channel; None is the elastic one before its first row."""
+    """Return the status of a channel; `record` is None for the elastic channel before its first row."""
     status = RowChannelStatus(path.database, path.schema, path.pipe, channel)
     if record is None:
         return status

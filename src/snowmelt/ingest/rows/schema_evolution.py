@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from snowmelt.schema.conversion.row_converter import RowError
 
 _log = logging.getLogger("snowmelt.ingest")
-# How long a role that may not evolve a table is believed to stay so.
+# Time to cache that a role may not evolve a table.
 _DENIAL_CACHE_TTL_S = 10.0
 _MAX_CACHED_DENIALS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class MissingColumns:
-    """What a table lacks for some rows: columns by name and type, and NOT NULL taken off."""
+    """Columns that a table lacks for some rows, by name and type, and NOT NULL constraints to drop."""
 
     columns: Mapping[str, str]
     nullable_columns: Sequence[str]
 
 
 def infer_missing_columns(errors: Sequence[RowError], schema: TableSchema) -> MissingColumns | None:
-    """Return what refused rows would need, None when it is nothing that evolving can give."""
+    """Return the columns that rejected rows need, or None if evolution cannot help."""
     if not any(each.lacks_columns for each in errors):
         return None
     rows = [each.row for each in errors if isinstance(each.row, dict)]
@@ -45,17 +45,17 @@ def infer_missing_columns(errors: Sequence[RowError], schema: TableSchema) -> Mi
 
 @dataclass(eq=False, slots=True)
 class TableEvolver:
-    """Evolves tables for those who may; thread-safe."""
+    """Evolves tables for roles with the privilege. Thread-safe."""
 
     _database: Database
     _clock: Clock
     _cached_denials: dict[tuple[int, RowSender], tuple[float, str]] = field(default_factory=dict)
 
     def evolve(self, target: PipeTarget, missing_columns: MissingColumns) -> str | None:
-        """Give a table what its rows need, and return None; else return why it cannot have it.
+        """Add missing columns to a table. Return None, or the reason why they cannot be added.
 
         Raises:
-            CatalogUnavailable: Nothing is known; the request may be sent again.
+            CatalogUnavailable: If the outcome is unknown; the request may be sent again.
         """
         key = (target.table.table_id, target.sender)
         now = self._clock.monotonic()

@@ -30,7 +30,7 @@ ELASTIC_CHANNEL = "ELASTIC"
 
 @dataclass(frozen=True, slots=True)
 class PipePath:
-    """A pipe as a request names it, parts as the user typed them."""
+    """A pipe as a request names it; parts as the client wrote them."""
 
     database: str
     schema: str
@@ -38,12 +38,12 @@ class PipePath:
 
     @property
     def name(self) -> TableName:
-        """The pipe's full internal name."""
+        """Full internal name of the pipe."""
         return TableName(*map(to_internal_name, (self.database, self.schema, self.pipe)))
 
     @property
     def default_table(self) -> TableName | None:
-        """The table whose default pipe this is, by its name; None when the name is no such."""
+        """Table whose default pipe has this name, or None if the name is not that of a default pipe."""
         pipe = self.pipe
         quoted = len(pipe) > 1 and pipe[0] == pipe[-1] == '"'
         bare = pipe[1:-1] if quoted else pipe
@@ -62,7 +62,7 @@ class PipePath:
 
 @dataclass(frozen=True, slots=True)
 class RowSender:
-    """Who sends rows, in which role; None is the user's default."""
+    """User and role of a request (None: the user's default role)."""
 
     user: str
     role: str | None = None
@@ -70,9 +70,9 @@ class RowSender:
 
 @dataclass(frozen=True, slots=True)
 class SdkClient:
-    """Which client of the official SDK sends: its token's id, and when that was issued.
+    """Client of the official SDK: the ID of its token, and when that was issued.
 
-    `first_token_issued_ms` is when the first token that its channel was used with was, where that is known.
+    `first_token_issued_ms` is when the first token used with its channel was issued, if known.
     """
 
     token_id: str = ""
@@ -82,9 +82,9 @@ class SdkClient:
 
 @dataclass(frozen=True, slots=True)
 class PipeTarget:
-    """The table behind a pipe, as one user writes to it; `copy` is what the pipe computes.
+    """The table behind a pipe, for one user; `copy` is the pipe's transformation.
 
-    `last_base64_client_at` is when a client of this pipe was last told to write bytes so, by an older service.
+    `last_base64_client_at` is when an older service last told a client of this pipe to write base64.
     """
 
     path: PipePath
@@ -96,7 +96,7 @@ class PipeTarget:
 
     @property
     def chunk_key(self) -> tuple[int, int, int, str, str | None]:
-        """What rows must have in common to share a chunk."""
+        """Properties that rows must share to be stored in one chunk."""
         return (
             self.table.table_id,
             self.table.schema.version,
@@ -107,44 +107,45 @@ class PipeTarget:
 
     @property
     def rejection_rules(self) -> tuple[object, ...]:
-        """By what rows are refused, and what becomes of them."""
+        """Properties that decide which rows are rejected, and where they are kept."""
         table = self.table
         return table.schema.version, table.schema_evolution, table.error_table_id, self.copy
 
 
 def has_binary_column(table: TableRecord) -> bool:
-    """Tell whether a table has a BINARY column."""
+    """Return True if a table has a BINARY column."""
     return any(column.kind is LogicalType.BINARY for column in table.schema.columns)
 
 
 def elastic_channel_name(user: str) -> str:
-    """Return the channel that counts what a user sends without naming a channel.
+    """Return the channel that counts rows that a user sends without a channel name.
 
-    One for each user, since a channel has one owner; small letters, so that nobody opens it unquoted.
+    There is one for each user, because a channel has one owner. Its name has lower-case letters, so an
+    unquoted name cannot open it.
     """
     return f"elastic:{user}"
 
 
 def is_elastic_channel(channel: str) -> bool:
-    """Tell whether a request names the elastic channel."""
+    """Return True if a request names the elastic channel."""
     return channel.upper() == ELASTIC_CHANNEL
 
 
 def is_uploaded_row_file_name(name: str) -> bool:
-    """Tell whether a name is that of a file of rows: a number and `.ndjson`."""
+    """Return True if a name is that of an uploaded file of rows: a number and `.ndjson`."""
     number, _, ending = name.partition(".")
     return ending == "ndjson" and number.isascii() and number.isdigit() and len(number) < 20
 
 
 _WRITE_PRIVILEGE = "INSERT"
-# A grant that is taken away is noticed by the registering transaction in any case.
+# The registering transaction checks privileges again, so a revoked one takes effect at once.
 _CACHE_TTL_S = 2.0
 _MAX_CACHED_TARGETS = 10_000
 
 
 @dataclass(eq=False, slots=True)
 class TargetResolver:
-    """Looks up pipes for senders; thread-safe."""
+    """Looks up pipes for senders. Thread-safe."""
 
     _database: Database
     _keyring: KeyRing
@@ -156,10 +157,10 @@ class TargetResolver:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, path: PipePath, sender: RowSender, *, refresh: bool = False) -> PipeTarget:
-        """Return the table behind a pipe; `refresh` looks even where it was looked at a moment ago.
+        """Return the table behind a pipe, cached for 2 s unless `refresh` is set.
 
         Raises:
-            PipeNotFound: There is no such pipe, or this role may not insert by it.
+            PipeNotFound: If the pipe does not exist, or the role may not insert through it.
         """
         now = self._clock.monotonic()
         known = self._cached_targets.get((path, sender))
@@ -181,7 +182,7 @@ class TargetResolver:
         return target
 
     def get_stage_prefix(self, user: str) -> str:
-        """Return the prefix beneath which this service stages what a user sends."""
+        """Return the prefix under which this service stages a user's rows."""
         with self._lock:
             prefix = self._prefixes.get(user)
             if prefix is None:
@@ -194,7 +195,7 @@ class TargetResolver:
 def find_table_name(
     connection: sa.Connection, table_id: int, sender: RowSender
 ) -> TableName | None:
-    """Return what a table is called now; None where the sender may not insert into it any more."""
+    """Return the current name of a table; None if the sender may not insert into it."""
     role = to_internal_name(sender.role) if sender.role else None
     try:
         table = tables.find_table_by_id(connection, table_id)
@@ -208,10 +209,10 @@ def find_table_name(
 def find_writable_table(
     connection: sa.Connection, path: PipePath, sender: RowSender
 ) -> tuple[TableRecord, PipeCopy | None]:
-    """Return the table behind a pipe, which the sender may insert into, and what the pipe computes.
+    """Return the table behind a pipe that the sender may insert into, and the transformation.
 
     Raises:
-        PipeNotFound: There is no such pipe, or this role may not insert by it.
+        PipeNotFound: If the pipe does not exist, or the role may not insert through it.
     """
     pipe = tables.find_pipe(connection, path.name)
     copy = None if pipe is None else parse_pipe_copy(pipe.definition)

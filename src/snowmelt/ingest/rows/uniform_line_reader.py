@@ -1,7 +1,7 @@
 """Reader of bodies of uniform lines with a compiled kernel.
 
 The official SDK writes all lines with the fields of the first line, in its order. Other bodies are
-left to another reader, and so are rare JSON values: unpaired surrogates and numbers above
+left to another reader, and so are rare JSON values: unpaired surrogates and numbers with more than
 18 digits.
 """
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Every text of another form than the first one costs another go.
+# Every field whose texts have another form than its first one costs another run.
 _MAX_ATTEMPTS = 4
 _NEWLINE = 10
 _MIN_PARALLEL_BYTES = 4 << 20
-# Each text column has room for all bytes, of which few are written; no system gives any number.
+# Each text column reserves room for the whole body, which limits the number of such columns.
 _MAX_BUFFER_BYTES = 1 << 31
 _KINDS_BY_ARROW_TYPE = {
     pa.int64(): line_kernels.INTEGER,
@@ -39,15 +39,15 @@ _KINDS_BY_ARROW_TYPE = {
 
 
 def read_uniform_lines(data: bytes, fields: Sequence[BodyField]) -> pa.Table | None:
-    """Return rows as columns, None where another reader has to look.
+    """Return rows as columns, or None if another reader must read them.
 
-    Texts that a column reads without doubt have been read: days, moments and decimals. `data` is
-    UTF-8, `fields` are those of its first row.
+    Unambiguous texts of dates, timestamps and decimals are parsed. `data` is UTF-8; `fields` are those
+    of its first row.
     """
     whole = data if data.endswith(b"\n") else data + b"\n"
     if len(whole) < _MIN_PARALLEL_BYTES:
         return _read_range(np.frombuffer(whole, np.uint8), fields)
-    # A channel has one request under way: what is large is read by two threads.
+    # A channel has one request in flight, so two threads read a large body.
     middle = whole.find(b"\n", len(whole) // 2) + 1
     letters = np.frombuffer(whole, np.uint8)
     with ThreadPoolExecutor(1) as other:
@@ -88,14 +88,14 @@ class _KernelRun:
             is_text = kind in line_kernels.TEXT_KINDS
             self._places.append(counts[is_text])
             counts[is_text] += 1
-        # Memory that is not written to is not taken.
+        # The kernel allocates pages only when they are written.
         self._numbers = np.empty((counts[0], lines), np.int64)
         self._valid = np.ones((len(kinds), lines), np.uint8)
         self._ends = np.zeros((counts[1], lines + 1), np.int32)
         self._texts = np.empty((counts[1], size + WORD_BYTES), np.uint8)
 
     def run(self, line_bytes: NDArray[np.uint8]) -> int:
-        """Read lines; return what the kernel tells."""
+        """Read lines; return the result code of the kernel."""
         keys = [b"," + msgspec.json.encode(field.name) + b":" for field in self._fields]
         keys[0] = b"{" + keys[0][1:]
         self._lines, wrong = line_kernels.read_lines(
@@ -113,7 +113,7 @@ class _KernelRun:
         return wrong
 
     def build_table(self) -> pa.Table:
-        """Return what was read."""
+        """Return the rows that were read."""
         return pa.Table.from_arrays(
             [self._build_array(place) for place in range(len(self._kinds))],
             names=[field.name for field in self._fields],
@@ -143,7 +143,7 @@ def _build_number_array(
     elif kind == line_kernels.DATE:
         target, values = pa.date32(), numbers.astype(np.int32)
     elif kind == line_kernels.DECIMAL:
-        # Two words, the second of which repeats the sign.
+        # A decimal has two words; the second one repeats the sign.
         target = pa.decimal128(38, column.scale or 0)
         values = np.stack((numbers, numbers >> 63), axis=1)
     elif kind == line_kernels.UTC_TIMESTAMP:
@@ -160,7 +160,7 @@ def _choose_kind(field: BodyField) -> int:
     if field.type == pa.string() and kind is LogicalType.FIXED:
         return line_kernels.DECIMAL
     if field.type == pa.string() and kind in TIMESTAMP_TYPES:
-        # An instant is one whatever the zone; for other kinds the offset counts.
+        # An instant is the same in every zone; for other types the offset matters.
         is_instant = isinstance(field.first_value, str) and field.first_value.endswith("Z")
         return (
             line_kernels.UTC_TIMESTAMP
