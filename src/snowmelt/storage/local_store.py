@@ -1,11 +1,11 @@
-"""A store of objects as files beneath one folder: regular files, no links, atomic puts.
+"""Store of objects as files under one folder: regular files, no links, atomic puts.
 
 Each path is opened segment by segment from the root's descriptor with O_NOFOLLOW, so neither a path
-nor a link planted in a shared stage leads outside. A store may be pickled and shared. Its only
-state, the watch for failed writes, stays with the process that began it.
+nor a link planted in a shared stage leads outside. A store can be pickled and shared. Its only
+state, the watch for failed writes, stays with the process that started it.
 
-The first section holds the files themselves: an open object, an object being written, and durable
-creation of files and folders.
+The first section handles the files themselves: an open object, an object being written, and
+durable creation of files and folders.
 """
 
 from __future__ import annotations
@@ -46,21 +46,20 @@ from snowmelt.storage.verified_disk_sync import (
     may_file_predate,
 )
 
-# --- Single files of a local store: one being read, one being written.
+# --- Single files of a local store: reading and writing.
 
 _READ_BLOCK_BYTES = 512 * 1024
-# The disk begins to write this early, so that little is left to wait for at the end.
+# Start write-back after this many bytes, so that the final sync is short.
 _WRITEBACK_BYTES = 16 * 1024 * 1024
 _SYNC_FILE_RANGE_WRITE = 2
 _COPY_UNSUPPORTED_ERRNOS = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 
 
 class LocalObject(OpenObject):
-    """A file held open: whoever replaces or deletes its name meanwhile does not change it.
+    """An open file. Replacing or deleting its name does not change what is read.
 
-    Whoever writes into the file itself does. That is noticed by the time of its last change, as
-    finely as the file system keeps it; but a file that has grown since is taken for a log, whose
-    first bytes stay what they were.
+    A write into the file itself is detected by its modification time, at the resolution of the file
+    system. A file that has only grown is treated as a log, whose first bytes do not change.
     """
 
     attributes: Mapping[str, str] = {}
@@ -71,10 +70,10 @@ class LocalObject(OpenObject):
         self._changed_ns = os.fstat(descriptor).st_mtime_ns
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        """Read bytes from `offset` on into `view`; fewer than it takes only at the end.
+        """Read bytes at `offset` into `view`; fewer than its size only at the end of the object.
 
         Raises:
-            ObjectChanged: The file was written into since it was opened.
+            ObjectChanged: If the file was written to since it was opened.
         """
         done = 0
         while done < len(view):
@@ -86,10 +85,10 @@ class LocalObject(OpenObject):
         return done
 
     def read_blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Yield the bytes from `start` up to before `end`, a block at a time.
+        """Yield the bytes from `start` (inclusive) to `end` (exclusive) in blocks.
 
         Raises:
-            ObjectChanged: The file was written into since it was opened.
+            ObjectChanged: If the file was written to since it was opened.
         """
         end = self.size if end is None else min(end, self.size)
         while start < end:
@@ -101,17 +100,17 @@ class LocalObject(OpenObject):
             yield block
 
     def check_unchanged(self) -> None:
-        """Let pass a file that nobody has written into; what was read before is of one state.
+        """Verify that nothing was written into the file, so all reads saw one state.
 
         Raises:
-            ObjectChanged: Somebody has.
+            ObjectChanged: If the file was written to since it was opened.
         """
         status = os.fstat(self.descriptor)
         if status.st_mtime_ns != self._changed_ns and status.st_size <= self.size:
             raise ObjectChanged(key=self.name)
 
     def close(self) -> None:
-        """Let go of the file; again is harmless."""
+        """Close the file. Idempotent."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -121,7 +120,7 @@ class LocalObject(OpenObject):
 
 
 class LocalObjectWriter:
-    """A file that grows under a name of its own until `finish` gives it the object's name."""
+    """A file under a temporary name, until `finish` gives it the object's name."""
 
     def __init__(
         self,
@@ -131,14 +130,13 @@ class LocalObjectWriter:
         translating_errors: Callable[[], AbstractContextManager[None]],
         make_info: Callable[[os.stat_result], ObjectInfo],
     ) -> None:
-        """Begin to write.
+        """Create the file.
 
         Args:
-            folders: Descriptors to make durable with the file, its own folder last; the writer
-                closes them.
-            file_names: That of the unfinished file, and the object's.
-            translating_errors: Makes Snowmelt's errors of the system's.
-            make_info: Makes the answer of `finish`.
+            folders: Descriptors to sync with the file, its own folder last; the writer closes them.
+            file_names: Names of the temporary file and of the object.
+            translating_errors: Context manager that converts OSError to Snowmelt errors.
+            make_info: Builds the result of `finish`.
         """
         self._folders = folders
         self._folder = folders[-1]
@@ -158,7 +156,7 @@ class LocalObjectWriter:
         """Append bytes.
 
         Raises:
-            StageUnavailable: No space left, or the like.
+            StageUnavailable: If the file cannot be written, for example without free space.
         """
         rest = memoryview(data).cast("B")
         with self._translating_errors():
@@ -169,11 +167,11 @@ class LocalObjectWriter:
             self._start_writeback()
 
     def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
-        """Append bytes of another object, in the kernel where both are files of one disk.
+        """Append bytes of another object, in the kernel if both are files of one file system.
 
         Raises:
-            StageUnavailable: No space left, or the like.
-            ObjectChanged: The source was replaced meanwhile.
+            StageUnavailable: If the file cannot be written, for example without free space.
+            ObjectChanged: If the source changed while it was read.
         """
         end = source.size if end is None else min(end, source.size)
         if isinstance(source, LocalObject):
@@ -188,11 +186,11 @@ class LocalObjectWriter:
         create_only: bool = False,
         attributes: Mapping[str, str] | None = None,  # noqa: ARG002 - files have none
     ) -> ObjectInfo:
-        """Make the file durable, then visible under its name, durably so.
+        """Make the file durable, then visible under its name, and sync the folder.
 
         Raises:
-            AlreadyExists: `create_only`, and there is such an object.
-            StageUnavailable: It cannot be made durable; nothing new is visible.
+            AlreadyExists: If `create_only` is set and the object exists.
+            StageUnavailable: If it cannot be made durable; nothing new is visible.
         """
         try:
             with self._translating_errors():
@@ -211,7 +209,7 @@ class LocalObjectWriter:
             self.abort()
 
     def abort(self) -> None:
-        """Leave nothing behind; after `finish`, or again, it is harmless."""
+        """Delete the temporary file. Has no effect after `finish` or a second time."""
         file, self._file = self._file, -1
         if file < 0:
             return
@@ -261,24 +259,24 @@ class LocalObjectWriter:
 
 
 def publish_file(folder: int, partial_name: str, name: str, *, create_only: bool) -> None:
-    """Give a finished file its name.
+    """Rename a finished file to its final name.
 
     Raises:
-        FileExistsError: `create_only`, and the name is taken.
+        FileExistsError: If `create_only` is set and the name exists.
     """
     if create_only:
-        # A link, unlike a rename, fails when the name is taken.
+        # Unlike rename, link fails if the name exists.
         os.link(partial_name, name, src_dir_fd=folder, dst_dir_fd=folder)
     else:
         os.rename(partial_name, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def create_durable_file(path: Path, data: BytesLike, *, mode: int = 0o600) -> None:
-    """Create a file of the local disk, durable when this returns; what failed is removed.
+    """Create a file on the local disk, durable when this returns; a partial file is removed.
 
     Raises:
-        FileExistsError: There is such a file.
-        OSError: It cannot be written.
+        FileExistsError: If the file exists.
+        OSError: If the file cannot be written.
     """
     with open_folder(path.parent) as folder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -297,10 +295,10 @@ def create_durable_file(path: Path, data: BytesLike, *, mode: int = 0o600) -> No
 
 
 def make_durable_folder(path: Path, *, mode: int = 0o777) -> None:
-    """Create a folder of the local disk and those above it, durable when this returns.
+    """Create a folder and its parents on the local disk, durable when this returns.
 
     Raises:
-        OSError: It cannot be made, or a file is there.
+        OSError: If it cannot be created, or a file has its name.
     """
     if path.is_dir():
         return
@@ -313,7 +311,7 @@ def make_durable_folder(path: Path, *, mode: int = 0o777) -> None:
 
 @contextlib.contextmanager
 def open_folder(path: Path) -> Iterator[int]:
-    """Hold a folder open; its fsync tells of the failed writes since."""
+    """Open a folder; its fsync reports failed writes since then."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield folder
@@ -322,7 +320,7 @@ def open_folder(path: Path) -> Iterator[int]:
 
 
 _OPEN_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: opening a planted pipe must not wait for a writer.
+# O_NONBLOCK: opening a planted pipe must not block until it has a writer.
 _OPEN_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CREATE_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_REGULAR_FILE_ERRNOS = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ENODEV}
@@ -331,7 +329,7 @@ _MAX_PUT_ATTEMPTS = 20
 
 
 class LocalStore:
-    """Objects beneath folder `root`, which is made (0700) when missing; files are 0600."""
+    """Objects under folder `root`, created if missing with mode 0700; files have mode 0600."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.realpath(root)
@@ -347,12 +345,12 @@ class LocalStore:
 
     @property
     def root(self) -> Path:
-        """The folder, absolute."""
+        """Absolute path of the folder."""
         return Path(self._root)
 
     @property
     def url(self) -> str:
-        """The folder as a `file:` URL."""
+        """`file:` URL of the folder."""
         return Path(self._root).as_uri()
 
     def get(self, path: str) -> bytes:
@@ -361,21 +359,21 @@ class LocalStore:
             return _read_range(file, 0, status.st_size)
 
     def get_range(self, path: str, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes from `offset`; fewer when the object ends before."""
+        """Return up to `length` bytes from `offset`; fewer at the end of the object."""
         if offset < 0 or length < 0:
             raise ValueError("offset and length must not be negative")
         with self._opening_file(path) as (file, status):
             return _read_range(file, offset, min(length, max(status.st_size - offset, 0)))
 
     def read_prefix(self, path: str, max_bytes: int) -> tuple[ObjectInfo, bytes]:
-        """Return what is known of an object and its first bytes, `max_bytes` at most."""
+        """Return the properties of an object and at most its first `max_bytes` bytes."""
         with self._opening_file(path) as (file, status):
             return _make_object_info(path, status), _read_range(
                 file, 0, min(max_bytes, status.st_size)
             )
 
     def head(self, path: str) -> ObjectInfo | None:
-        """Return size and change mark of an object, None when it does not exist."""
+        """Return the properties of an object, or None if it does not exist."""
         try:
             with self._opening_file(path) as (_, status):
                 return _make_object_info(path, status)
@@ -385,10 +383,10 @@ class LocalStore:
     def put(
         self, path: str, data: BytesLike, *, create_only: bool = False, durable: bool = False
     ) -> None:
-        """Write beside the object, then rename; not durable before `sync` unless `durable`."""
+        """Write a temporary file, then rename it; durable after `sync`, or at once with `durable`."""
         parts = split_path(path)
         for _ in range(_MAX_PUT_ATTEMPTS):
-            # Missing: a delete removed the folder, empty until now, from under this put.
+            # Missing: a concurrent delete removed the folder, which was still empty.
             with contextlib.suppress(ObjectMissing), self._translating_errors(path):
                 if durable:
                     self._put_durably(path, data, create_only=create_only)
@@ -429,7 +427,7 @@ class LocalStore:
             return LocalObject(os.dup(file), _make_object_info(path, status))
 
     def open_writer(self, path: str) -> LocalObjectWriter:
-        """Begin to write an object piece by piece; `finish` makes it durable by itself."""
+        """Start to write an object in pieces; `finish` makes it durable."""
         parts = split_path(path)
         with self._translating_errors(path):
             folders = self._open_folders_to_sync(parts[:-1])
@@ -451,7 +449,7 @@ class LocalStore:
             writer.abort()
 
     def delete(self, path: str) -> None:
-        """Delete an object, and the folders that it leaves empty; a missing one is fine."""
+        """Delete an object and the folders it leaves empty. A missing object is no error."""
         parts = split_path(path)
         try:
             with self._translating_errors(path):
@@ -462,7 +460,7 @@ class LocalStore:
             return
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects beneath folder `prefix`; links, pipes, unfinished puts are none."""
+        """Yield the objects under folder `prefix`, without links, pipes and unfinished puts."""
         pending = [split_path(prefix.removesuffix("/")) if prefix else ()]
         while pending:
             parts = pending.pop()
@@ -477,23 +475,23 @@ class LocalStore:
     def list_ordered(
         self, prefix: str = "", *, after: str = "", delimiter: str = ""
     ) -> Iterator[ObjectInfo | str]:
-        """Yield objects and groups in the order of their bytes."""
+        """Yield objects and groups in byte order."""
         return list_tree(self._list_children, prefix, after=after, delimiter=delimiter)
 
     def watch_writes(self) -> None:
-        """Hold the file system from now on, so that `sync` hears of every failed write."""
+        """Hold the file system open, so that `sync` reports every later failed write."""
         with self._translating_errors(self._root), self._opening_folder(()) as folder:
             self._get_disk_watch().hold_file_system(folder)
 
     def sync(self) -> None:
-        """Make everything put since `watch_writes` durable: one syncfs (elsewhere sync) for all files.
+        """Make all puts since `watch_writes` durable: one syncfs (sync outside Linux) for all files.
 
         Raises:
-            SyncFailed: The kernel may have dropped what it could not write; trying again would
-                succeed without having written it.
-            StageUnavailable: The folder cannot be opened; nothing was tried.
+            SyncFailed: If the kernel may have dropped pages that it could not write. A retry would
+                succeed without having written them.
+            StageUnavailable: If the folder cannot be opened; no sync was tried.
         """
-        # Another file system may have been mounted at the root since.
+        # Another file system may be mounted at the root by now.
         self.watch_writes()
         try:
             self._get_disk_watch().sync()
@@ -503,7 +501,7 @@ class LocalStore:
     def is_on_disk(self, path: str, md5: str) -> bool:
         """Return False if a write that failed before `watch_writes` may have lost bytes of the object.
 
-        One that was created since is taken at its word: `sync` hears of its failed writes.
+        True for an object created since: `sync` reports its failed writes.
         """
         parts = split_path(path)
         with self._translating_errors(path), self._opening_folder(parts[:-1]) as folder:
@@ -519,7 +517,7 @@ class LocalStore:
     def delete_partial_writes(
         self, before: dt.datetime, *, on_step: Callable[[], None] | None = None
     ) -> int:
-        """Remove what interrupted puts left behind before that instant; return how many."""
+        """Delete temporary files of puts interrupted before that time; return their number."""
         removed = 0
         pending: list[tuple[str, ...]] = [()]
         while pending:
@@ -541,12 +539,12 @@ class LocalStore:
         return self._disk_watch
 
     def _open_folders_to_sync(self, parts: tuple[str, ...]) -> Sequence[int]:
-        """Return descriptors of an object's folder and of those above it that got a new entry.
+        """Return descriptors of an object's folder and of its parents that got a new entry.
 
-        Made where missing. Each is open before it is written to, so that its fsync tells of every
-        write that failed. The caller closes them.
+        Creates missing folders. Each one is open before it is written to, so its fsync reports every
+        failed write. The caller closes the descriptors.
         """
-        # The root itself may be a link of the administrator's; nothing below it may.
+        # The administrator may make the root a link; nothing below it may be one.
         folders = [os.open(self._root, _OPEN_FOLDER_FLAGS & ~os.O_NOFOLLOW)]
         try:
             for part in parts:
@@ -578,7 +576,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _opening_folder(self, parts: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
-        # The root itself may be a link of the administrator's; nothing below it may.
+        # The administrator may make the root a link; nothing below it may be one.
         folder = os.open(self._root, _OPEN_FOLDER_FLAGS & ~os.O_NOFOLLOW)
         try:
             for part in parts:
@@ -601,7 +599,7 @@ class LocalStore:
         return found
 
     def _list_children(self, folder: str) -> Sequence[ObjectInfo | str]:
-        """Return what lies in a folder (a path that ends in `/`, or nothing): subfolders as text."""
+        """Return the entries of a folder (a path that ends in `/`, or empty): subfolders as text."""
         if folder and not is_valid_path(folder[:-1]):
             return ()
         parts = tuple(folder.split("/")[:-1])
@@ -615,7 +613,7 @@ class LocalStore:
         ]
 
     def _remove_empty_folders(self, parts: tuple[str, ...]) -> None:
-        # A put that has just opened a folder which vanishes here begins again.
+        # A concurrent put that has opened a folder removed here retries.
         for depth in range(len(parts), 0, -1):
             with self._opening_folder(parts[: depth - 1]) as folder:
                 try:

@@ -24,7 +24,7 @@ _OCTAL_ESCAPE_PATTERN = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """A file that a command is to write.
+    """A file that a command is going to write.
 
     Attributes:
         option: The option or clause that names it, for errors.
@@ -51,10 +51,10 @@ def check_outputs(
     """Verify that outputs replace neither inputs, nor each other, nor files of a deployment.
 
     Args:
-        outputs: What the command is to write.
+        outputs: Files that the command is going to write.
         inputs: Files that it reads. Descriptor 0 counts as one.
         reserved: Files and folders of the deployment. A folder that holds a `catalog.db`
-            beside `keys`, `stage` or `warehouse` is one without being named.
+            beside `keys`, `stage` or `warehouse` always counts as reserved.
 
     Raises:
         OutputRefused: If an output is an input, another output, a file in a reserved folder, or
@@ -81,10 +81,10 @@ def check_outputs(
 def check_output_outside_deployment(
     option: str, location: str, *, reserved: Iterable[str] = ()
 ) -> None:
-    """Verify that a folder or a file which the command creates itself is in no deployment.
+    """Verify that a folder or file which the command creates is outside every deployment.
 
     Raises:
-        OutputRefused: If it is.
+        OutputRefused: If it is inside one.
     """
     output, local, places = (
         CommandOutput(option, location),
@@ -98,7 +98,7 @@ def check_output_outside_deployment(
 
 
 def to_local_path(location: str) -> Path | None:
-    """Return the path of a place on this machine, None for a URL of another store."""
+    """Return the local path of a location, or None for the URL of a remote store."""
     if not _URL_SCHEME_PATTERN.match(location):
         return Path(location)
     parts = urlsplit(location)
@@ -181,9 +181,9 @@ def make_output_exists_error(output: CommandOutput) -> OutputRefused:
 
 
 def _check_not_reserved(output: CommandOutput, path: Path, reserved: list[str]) -> None:
-    """Refuse a path in a folder of a deployment, wherever links lead."""
+    """Reject a path that resolves to a folder of a deployment."""
     real = Path(os.path.realpath(path))
-    # The name itself counts as well as what it leads to: both would be changed.
+    # Check the link and its target: writing may change either.
     for each in {real, Path(os.path.realpath(path.parent)) / path.name}:
         above = [each, *each.parents]
         for folder in above:
@@ -200,7 +200,7 @@ def _check_not_reserved(output: CommandOutput, path: Path, reserved: list[str]) 
 
 
 def _is_data_folder(folder: Path) -> bool:
-    """Return True for the usual shape of a data folder; other programs have a catalog.db, too."""
+    """Return True if a folder looks like a data folder; a catalog.db alone is not enough."""
     if not (folder / _CATALOG_FILE_NAME).is_file():
         return False
     return any((folder / name).exists() for name in ("keys", "stage", "warehouse"))
@@ -213,7 +213,7 @@ def _is_within(path: Path, ancestors: list[Path], folder: Path) -> bool:
     real = Path(os.path.realpath(folder))
     if real in ancestors:
         return True
-    # A bind mount of a folder below it has none of the folder's own ancestors.
+    # A bind mount of a folder inside it does not have that folder's ancestors.
     device, place = _find_path_on_device(path)
     own_device, own_place = _find_path_on_device(real)
     return device is not None and device == own_device and place.is_relative_to(own_place)
@@ -237,13 +237,13 @@ def _is_same_file(one: str, other: str) -> bool:
 
 
 def file_identity(location: str) -> tuple[int, int] | None:
-    """Return device and inode of a file of this machine, None for what is none."""
+    """Return device and inode of a local file, or None for other locations."""
     local = to_local_path(location)
     return None if local is None else _path_identity(local)
 
 
 def _path_identity(path: Path | int) -> tuple[int, int] | None:
-    """Return device and inode of what is there, after links; None for nothing, pipes, terminals."""
+    """Return device and inode of a path after links; None if missing, a pipe or a terminal."""
     try:
         status = os.stat(path)  # noqa: PTH116 - descriptor 0 is no Path
     except (OSError, ValueError):
@@ -253,14 +253,14 @@ def _path_identity(path: Path | int) -> tuple[int, int] | None:
 
 
 def _normalize_url(url: str) -> str:
-    """Return a URL of a store with the spellings of one object made equal."""
+    """Return a store's URL in a form that is equal for all spellings of one object."""
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("?")[0].partition("/")
     return f"{scheme.lower()}://{bucket}/{unquote(key)}"
 
 
 def _find_path_on_device(path: Path) -> tuple[bytes | None, Path]:
-    """Return the device of a path and its place there, as the kernel mounts it (Linux only)."""
+    """Return the device of a path and its path within that file system (Linux only)."""
     found: tuple[bytes | None, Path] = (None, path)
     longest = -1
     for device, root, point in _read_mounts():

@@ -1,6 +1,6 @@
-"""A store of objects in S3, GCS, Azure and any other service that obstore supports.
+"""Store of objects in S3, GCS, Azure and any other service that obstore supports.
 
-The first section holds single objects: one that is open, one that is being written.
+The first section handles single objects: reading and writing.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
 
 
-# --- Single objects of a remote store: one being read, one being written.
+# --- Single objects of a remote store: reading and writing.
 
 _READ_BLOCK_BYTES = 1024 * 1024
-# Smaller objects wait in memory, larger ones in a temporary file, until they are whole.
+# Smaller objects are buffered in memory, larger ones in a temporary file.
 _MAX_IN_MEMORY_BYTES = 8 * 1024 * 1024
 _MIN_PART_BYTES = 8 * 1024 * 1024
 _MAX_PARTS = 9_000
 _MAX_CONCURRENT_PARTS = 4
-# Stores make an object on condition in one request only, which obstore holds in memory.
+# A conditional put is a single request, which obstore holds in memory.
 MAX_CREATE_ONLY_BYTES = 64 * 1024 * 1024
 
 
 class RemoteObject(OpenObject):
-    """An object as it was when it was opened: every read asks for that ETag."""
+    """An object as of its opening: every read requires that ETag."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RemoteObject(OpenObject):
         self.attributes = attributes
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        """Read bytes from `offset` on into `view`; fewer than it takes only at the end."""
+        """Read bytes at `offset` into `view`; fewer than its size only at the end of the object."""
         length = min(len(view), self.size - offset)
         if length <= 0:
             return 0
@@ -80,7 +80,7 @@ class RemoteObject(OpenObject):
         return len(data)
 
     def read_blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Yield the bytes from `start` up to before `end`, all of one request."""
+        """Yield the bytes from `start` (inclusive) to `end` (exclusive), with one request."""
         end = self.size if end is None else min(end, self.size)
         if start >= end:
             return
@@ -90,7 +90,7 @@ class RemoteObject(OpenObject):
                 yield bytes(chunk)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no open resource."""
 
     def _make_get_options(self, start: int, end: int) -> GetOptions:
         options: GetOptions = {"range": (start, end)}
@@ -111,7 +111,7 @@ class RemoteObject(OpenObject):
 
 
 class RemoteObjectWriter:
-    """An object that waits here until it is whole: stores cannot take back what they began."""
+    """An object buffered locally until it is complete: a store cannot undo a partial upload."""
 
     def __init__(
         self,
@@ -141,10 +141,10 @@ class RemoteObjectWriter:
     def finish(
         self, *, create_only: bool = False, attributes: Mapping[str, str] | None = None
     ) -> ObjectInfo:
-        """Send the object.
+        """Upload the object.
 
         Raises:
-            Unsupported: `create_only`, and it is larger than stores take on condition.
+            Unsupported: If `create_only` is set and the object is too large for a conditional put.
         """
         if create_only and self._size > MAX_CREATE_ONLY_BYTES:
             raise Unsupported(
@@ -172,16 +172,16 @@ class RemoteObjectWriter:
         return info
 
     def abort(self) -> None:
-        """Drop what was not sent."""
+        """Discard the buffer."""
         self._spool.close()
 
 
-# Every other store lists in the order of bytes.
+# Every other store lists in byte order.
 _UNORDERED_STORES = (obstore.store.LocalStore, obstore.store.HTTPStore)
 
 
 class RemoteStore:
-    """Objects of an obstore store; what a put answered is durable, so `sync` has nothing to do."""
+    """Objects of an obstore store. A completed put is durable, so `sync` does nothing."""
 
     def __init__(self, url: str, store: obstore.store.ObjectStore) -> None:
         self._url = url
@@ -199,7 +199,7 @@ class RemoteStore:
             return obstore.get(self._store, path).bytes().to_bytes()
 
     def get_range(self, path: str, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes from `offset`; fewer when the object ends before."""
+        """Return up to `length` bytes from `offset`; fewer at the end of the object."""
         if offset < 0 or length < 0:
             raise ValueError("offset and length must not be negative")
         split_path(path)
@@ -209,7 +209,7 @@ class RemoteStore:
                     found = obstore.get_range(self._store, path, start=offset, length=length)
                     return found.to_bytes()
             except obstore.exceptions.BaseError:
-                # Most stores refuse a range that begins at the end or beyond.
+                # Most stores reject a range that starts at the end of the object or beyond.
                 if offset < obstore.head(self._store, path)["size"]:
                     raise
             else:
@@ -217,21 +217,21 @@ class RemoteStore:
         return b""
 
     def read_prefix(self, path: str, max_bytes: int) -> tuple[ObjectInfo, bytes]:
-        """Return what is known of an object and its first bytes, `max_bytes` at most; one request."""
+        """Return the properties of an object and at most its first `max_bytes` bytes, with one request."""
         split_path(path)
         with self._translating_errors(path):
             try:
                 found = obstore.get(self._store, path, options={"range": (0, max_bytes)})
                 return _make_object_info(found.meta), found.bytes().to_bytes()
             except obstore.exceptions.BaseError:
-                # Of an empty object no range can be had.
+                # An empty object has no valid range.
                 info = _make_object_info(obstore.head(self._store, path))
                 if info.size:
                     raise
                 return info, b""
 
     def head(self, path: str) -> ObjectInfo | None:
-        """Return size and change mark of an object, None when it does not exist."""
+        """Return the properties of an object, or None if it does not exist."""
         split_path(path)
         try:
             with self._translating_errors(path):
@@ -247,17 +247,17 @@ class RemoteStore:
         create_only: bool = False,
         durable: bool = False,  # noqa: ARG002 - what a store answered is durable
     ) -> None:
-        """Write a whole object; with `create_only` only if the store has none by that path."""
+        """Write a whole object; with `create_only` only if none has that path."""
         split_path(path)
         with self._translating_errors(path):
             if create_only:
-                # Conditional writes do not exist for uploads in parts.
+                # Multipart uploads cannot be conditional.
                 obstore.put(self._store, path, data, mode="create", use_multipart=False)
             else:
                 obstore.put(self._store, path, data)
 
     def open(self, path: str) -> RemoteObject:
-        """Open an object for random reads of what it is now."""
+        """Open the current version of an object for random reads."""
         split_path(path)
         with self._translating_errors(path):
             found = obstore.get(self._store, path, options={"head": True})
@@ -270,27 +270,27 @@ class RemoteStore:
             )
 
     def open_writer(self, path: str) -> RemoteObjectWriter:
-        """Begin to write an object, which is sent when it is whole."""
+        """Start to write an object, which is uploaded when it is complete."""
         split_path(path)
         return RemoteObjectWriter(
             self._store, path, lambda: self._translating_errors(path), lambda: self.head(path)
         )
 
     def copy(self, source: str, target: str) -> None:
-        """Let the store copy an object."""
+        """Copy an object within the store."""
         split_path(target)
         split_path(source)
         with self._translating_errors(source):
             obstore.copy(self._store, source, target)
 
     def delete(self, path: str) -> None:
-        """Delete an object; a missing one is fine."""
+        """Delete an object. A missing object is no error."""
         split_path(path)
         with contextlib.suppress(ObjectMissing), self._translating_errors(path):
             obstore.delete(self._store, path)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects beneath folder `prefix`, page by page."""
+        """Yield the objects under folder `prefix`, page by page."""
         folder = "/".join(split_path(prefix.removesuffix("/"))) if prefix else None
         with self._translating_errors(prefix):
             for page in obstore.list(self._store, folder):
@@ -299,7 +299,7 @@ class RemoteStore:
     def list_ordered(
         self, prefix: str = "", *, after: str = "", delimiter: str = ""
     ) -> Iterator[ObjectInfo | str]:
-        """Yield objects and groups in the order of their bytes, as the store lists them."""
+        """Yield objects and groups in byte order, as the store lists them."""
         if delimiter == "/":
             return self._list_one_level(prefix, after)
         found = self._list_ordered_objects(prefix, after)
@@ -329,7 +329,7 @@ class RemoteStore:
                 yield path
 
     def _list_ordered_objects(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
-        # Stores list whole folders only, and from any path on.
+        # Stores list whole folders only, from any start path.
         folder = prefix[: prefix.rfind("/") + 1]
         if folder and not is_valid_path(folder[:-1]):
             return
@@ -352,10 +352,10 @@ class RemoteStore:
                     return
 
     def watch_writes(self) -> None:
-        """Return at once: a store reports a failed write to the put that made it."""
+        """Do nothing: a store reports a failed write to the put itself."""
 
     def sync(self) -> None:
-        """Return at once: puts are durable when they return."""
+        """Do nothing: puts are durable when they return."""
 
     def is_on_disk(self, path: str, md5: str) -> bool:  # noqa: ARG002 - the protocol's signature
         """Return True: puts are durable when they return."""
@@ -367,7 +367,7 @@ class RemoteStore:
         *,
         on_step: Callable[[], None] | None = None,  # noqa: ARG002 - likewise
     ) -> int:
-        """Return 0: an interrupted put leaves nothing that a listing would show."""
+        """Return 0: an interrupted put leaves nothing in a listing."""
         return 0
 
     @contextlib.contextmanager
@@ -386,10 +386,10 @@ class RemoteStore:
 
 
 def open_remote_store(url: str) -> RemoteStore:
-    """Open the store of an `s3:`, `gs:`, `az:` … URL with the settings of the environment.
+    """Open the store of an `s3:`, `gs:`, `az:` … URL with the environment's settings.
 
     Raises:
-        ConfigurationError: obstore knows no such URL, or settings are missing.
+        ConfigurationError: If obstore does not support the URL, or settings are missing.
     """
     try:
         return RemoteStore(url, obstore.store.from_url(url))

@@ -1,7 +1,7 @@
-"""The interface of object stores, validation of paths, and ordered listings.
+"""Interface of object stores, validation of paths, and ordered listings.
 
-Listings are in the order of bytes, with groups by a delimiter. Python compares strings by code
-points, which is the order of their UTF-8 bytes.
+Listings are in byte order, with groups by a delimiter. Python compares strings by code points,
+which is the order of their UTF-8 bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 
-# Name of a file that a put has not finished yet: never an object, so never listed.
+# Name of a put's temporary file: not an object, so never listed.
 PARTIAL_PREFIX = ".put-"
 
 _MAX_SEGMENT_BYTES = 255
@@ -26,7 +26,7 @@ _MAX_PATH_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object: path within its store, bytes, aware instant of the last change, change mark."""
+    """Properties of an object: path within its store, size in bytes, last change (aware), ETag."""
 
     path: str
     size: int
@@ -35,11 +35,11 @@ class ObjectInfo:
 
 
 class OpenObject(Protocol):
-    """One object to read at random, the same from the first byte to the last.
+    """An object open for random reads, which all return bytes of one version. Not thread-safe.
 
-    Whoever replaces or deletes it meanwhile either does not matter (local files), or makes the
-    next read fail. `attributes` are the headers that the store keeps with it, such as
-    `Content-Type`; other names are the user's own. Not for several threads at once.
+    If the object is replaced or deleted, reads either continue on the old version (local files), or
+    fail. `attributes` are the headers that the store keeps with it, such as `Content-Type`; other
+    names are the user's own.
     """
 
     info: ObjectInfo
@@ -47,218 +47,217 @@ class OpenObject(Protocol):
 
     @property
     def name(self) -> str:
-        """Its path in the store."""
+        """Path in the store."""
         return self.info.path
 
     @property
     def size(self) -> int:
-        """Its length, in bytes."""
+        """Size in bytes."""
         return self.info.size
 
     @property
     def etag(self) -> str | None:
-        """Its change mark."""
+        """ETag, or None if the store has none."""
         return self.info.etag
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        """Read bytes from `offset` on into `view`; fewer than it takes only at the end.
+        """Read bytes at `offset` into `view`; fewer than its size only at the end of the object.
 
         Raises:
-            ObjectChanged: The object was replaced or deleted since it was opened.
-            StageUnavailable: The store does not answer.
+            ObjectChanged: If the object was replaced or deleted since it was opened.
+            StageUnavailable: If the store does not respond.
         """
 
     def read_blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Yield the bytes from `start` up to before `end`, in pieces of up to some MiB.
+        """Yield the bytes from `start` (inclusive) to `end` (exclusive), in pieces of a few MiB.
 
         Raises:
-            ObjectChanged: The object was replaced or deleted since it was opened.
-            StageUnavailable: The store does not answer.
+            ObjectChanged: If the object was replaced or deleted since it was opened.
+            StageUnavailable: If the store does not respond.
         """
 
     def close(self) -> None:
-        """Let go of it; again is harmless."""
+        """Release the object. Idempotent."""
 
 
 class ObjectWriter(Protocol):
-    """An object that is being written piece by piece; nobody sees it before `finish`."""
+    """An object being written in pieces; invisible before `finish`."""
 
     def write(self, data: BytesLike) -> None:
         """Append bytes.
 
         Raises:
-            StageUnavailable: No space left, or the store does not answer.
+            StageUnavailable: If there is no free space, or the store does not respond.
         """
 
     def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
-        """Append bytes of another object, from `start` up to before `end`.
+        """Append bytes of another object, from `start` (inclusive) to `end` (exclusive).
 
         Raises:
-            ObjectChanged: The source was replaced meanwhile.
-            StageUnavailable: No space left, or a store does not answer.
+            ObjectChanged: If the source changed while it was read.
+            StageUnavailable: If there is no free space, or a store does not respond.
         """
 
     def finish(
         self, *, create_only: bool = False, attributes: Mapping[str, str] | None = None
     ) -> ObjectInfo:
-        """Publish the object, durable when this returns; a store without attributes drops them.
+        """Publish the object, durable when this returns. A store without attributes drops them.
 
         Raises:
-            AlreadyExists: `create_only`, and there is such an object.
-            StageUnavailable: The store does not answer; nothing new is visible.
+            AlreadyExists: If `create_only` is set and the object exists.
+            StageUnavailable: If the store does not respond; nothing new is visible.
         """
 
     def abort(self) -> None:
-        """Leave nothing behind; after `finish`, or again, it is harmless."""
+        """Discard the object. Has no effect after `finish` or a second time."""
 
 
 class Store(Protocol):
-    """Objects by path, relative to one root; `/` separates folders, which need no creation.
+    """Objects by path, relative to one root; `/` separates folders, which exist implicitly.
 
-    A put is all or nothing: readers see the old object or the new one. What was put is
-    durable after `sync`. Paths are checked by `split_path`; an object that is no regular file
-    (a link, a pipe) is refused.
+    A put is atomic: readers see the old object or the new one. Puts are durable after `sync`.
+    `split_path` validates paths. An object that is not a regular file (a link, a pipe) is rejected.
     """
 
     @property
     def url(self) -> str:
-        """The text by which `open_store` finds this store again, in another process too."""
+        """The text by which `open_store` opens this store in another process."""
 
     def get(self, path: str) -> bytes:
         """Return a whole object.
 
         Raises:
-            ObjectMissing: No such object.
-            PathRefused: The path is not one of an object.
-            StageUnavailable: The store does not answer.
+            ObjectMissing: If the object does not exist.
+            PathRefused: If the path is invalid.
+            StageUnavailable: If the store does not respond.
         """
 
     def get_range(self, path: str, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes from `offset`; fewer when the object ends before.
+        """Return up to `length` bytes from `offset`; fewer at the end of the object.
 
         Raises:
-            ObjectMissing: No such object.
-            PathRefused: The path is not one of an object.
-            StageUnavailable: The store does not answer.
+            ObjectMissing: If the object does not exist.
+            PathRefused: If the path is invalid.
+            StageUnavailable: If the store does not respond.
         """
 
     def read_prefix(self, path: str, max_bytes: int) -> tuple[ObjectInfo, bytes]:
-        """Return what is known of an object and its first bytes, `max_bytes` at most; one request.
+        """Return the properties of an object and at most its first `max_bytes` bytes, with one request.
 
         Raises:
-            ObjectMissing: No such object.
-            PathRefused: The path is not one of an object.
-            StageUnavailable: The store does not answer.
+            ObjectMissing: If the object does not exist.
+            PathRefused: If the path is invalid.
+            StageUnavailable: If the store does not respond.
         """
 
     def head(self, path: str) -> ObjectInfo | None:
-        """Return what is known of an object, None when it does not exist.
+        """Return the properties of an object, or None if it does not exist.
 
         Raises:
-            PathRefused: The path is not one of an object.
-            StageUnavailable: The store does not answer.
+            PathRefused: If the path is invalid.
+            StageUnavailable: If the store does not respond.
         """
 
     def put(
         self, path: str, data: BytesLike, *, create_only: bool = False, durable: bool = False
     ) -> None:
-        """Write a whole object, replacing an older one unless `create_only`.
+        """Write a whole object, replacing an existing one unless `create_only`.
 
-        Durable when it returns if `durable`, else after `sync`.
+        Durable when this returns if `durable`, else after `sync`.
 
         Raises:
-            AlreadyExists: `create_only`, and the object exists.
-            PathRefused: The path is not one of an object.
-            StageUnavailable: No space, no permission, or the store does not answer; nothing
-                new is visible.
+            AlreadyExists: If `create_only` is set and the object exists.
+            PathRefused: If the path is invalid.
+            StageUnavailable: If there is no space or no permission, or the store does not respond;
+                nothing new is visible.
         """
 
     def open(self, path: str) -> OpenObject:
         """Open an object for random reads; the caller closes it.
 
         Raises:
-            ObjectMissing: No such object.
-            PathRefused: The path is not one of an object.
-            StageUnavailable: The store does not answer.
+            ObjectMissing: If the object does not exist.
+            PathRefused: If the path is invalid.
+            StageUnavailable: If the store does not respond.
         """
 
     def open_writer(self, path: str) -> ObjectWriter:
-        """Begin to write an object piece by piece, in bounded memory.
+        """Start to write an object in pieces, in bounded memory.
 
         Raises:
-            PathRefused: The path is not one of an object.
-            StageUnavailable: No space, no permission, or the store does not answer.
+            PathRefused: If the path is invalid.
+            StageUnavailable: If there is no space or no permission, or the store does not respond.
         """
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object within the store, with its attributes; durable when it returns.
+        """Copy an object within the store, with its attributes; durable when this returns.
 
         Raises:
-            ObjectMissing: No such object.
-            PathRefused: A path is not one of an object.
-            StageUnavailable: The store does not answer.
+            ObjectMissing: If the object does not exist.
+            PathRefused: If a path is invalid.
+            StageUnavailable: If the store does not respond.
         """
 
     def delete(self, path: str) -> None:
-        """Delete an object; a missing one is fine.
+        """Delete an object. A missing object is no error.
 
         Raises:
-            PathRefused: The path is not one of an object.
-            StageUnavailable: The store does not answer.
+            PathRefused: If the path is invalid.
+            StageUnavailable: If the store does not respond.
         """
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects beneath folder `prefix` (all when empty), at any depth, in any order.
+        """Yield the objects under folder `prefix` (all if empty), at any depth, in any order.
 
         Raises:
-            PathRefused: The prefix is not one of a folder.
-            StageUnavailable: The store does not answer.
+            PathRefused: If the prefix is not a valid folder path.
+            StageUnavailable: If the store does not respond.
         """
 
     def list_ordered(
         self, prefix: str = "", *, after: str = "", delimiter: str = ""
     ) -> Iterator[ObjectInfo | str]:
-        """Yield the objects whose paths begin with the text `prefix`, in the order of their bytes.
+        """Yield the objects whose paths start with the text `prefix`, in byte order.
 
-        With a delimiter, objects whose path has it beyond the prefix are one entry each: the
-        path up to and with the delimiter, as text. Entries up to and with `after` are left out;
-        a group that `after` lies in is there if it has an object beyond.
+        With a delimiter, all objects whose paths contain it after the prefix form one entry: the path
+        through the delimiter, as text. Entries up to and including `after` are left out. A group that
+        contains `after` is included if it has later objects.
 
         Raises:
-            StageUnavailable: The store does not answer.
+            StageUnavailable: If the store does not respond.
         """
 
     def watch_writes(self) -> None:
-        """Begin to hear of failed writes; call it before what `sync` is to make durable is put.
+        """Start to track failed writes. Call before the first put that `sync` must make durable.
 
         Raises:
-            StageUnavailable: The store does not answer.
+            StageUnavailable: If the store does not respond.
         """
 
     def sync(self) -> None:
-        """Return when everything put since `watch_writes`, by any process, is durable.
+        """Make all puts since `watch_writes` durable, by any process.
 
         Raises:
-            SyncFailed: What was put since the last sync that succeeded may be lost.
-            StageUnavailable: The store does not answer; nothing was tried.
+            SyncFailed: If puts since the last successful sync may be lost.
+            StageUnavailable: If the store does not respond; no sync was tried.
         """
 
     def is_on_disk(self, path: str, md5: str) -> bool:
-        """Return False if an object may have lost bytes before `watch_writes`, and is not that MD5.
+        """Return False if an object may have lost bytes before `watch_writes`, and has another MD5.
 
-        Call it for what others put, before it is relied on after a `sync`.
+        Call it for objects of other writers, before relying on them after a `sync`.
 
         Raises:
-            ObjectMissing: No such object.
-            StageUnavailable: The store does not answer.
+            ObjectMissing: If the object does not exist.
+            StageUnavailable: If the store does not respond.
         """
 
     def delete_partial_writes(
         self, before: dt.datetime, *, on_step: Callable[[], None] | None = None
     ) -> int:
-        """Remove what interrupted puts left behind before that instant; return how many.
+        """Delete temporary files of puts interrupted before that time; return their number.
 
-        What `on_step` raises, which is called between folders, ends it there.
+        `on_step` is called between folders; an exception that it raises ends the deletion.
         """
 
 
@@ -266,8 +265,9 @@ def split_path(path: str) -> tuple[str, ...]:
     """Return the parts of an object's path.
 
     Raises:
-        PathRefused: Empty or absolute, empty part, `.` or `..`, NUL or backslash, over
-            1,024 bytes (255 a part), not Unicode, or the name of an unfinished put.
+        PathRefused: If the path is empty or absolute, has an empty part, `.`, `..`, NUL or a
+            backslash, exceeds 1,024 bytes (255 a part), is not Unicode, or is the name of an
+            unfinished put.
     """
     reason = _find_path_error(path)
     if reason is not None:
@@ -276,7 +276,7 @@ def split_path(path: str) -> tuple[str, ...]:
 
 
 def is_valid_path(path: str) -> bool:
-    """Return whether `split_path` takes this path."""
+    """Return True if `split_path` accepts this path."""
     return _find_path_error(path) is None
 
 
@@ -302,7 +302,7 @@ def _find_segment_error(segment: str) -> str | None:
     return None
 
 
-# --- Listings in the order of bytes, with groups by a delimiter.
+# --- Listings in byte order, with groups by a delimiter.
 #
 # Text in Python compares by code points, which is the order of its UTF-8 bytes.
 
@@ -314,13 +314,13 @@ def list_tree(
     after: str,
     delimiter: str,
 ) -> Iterator[ObjectInfo | str]:
-    """Walk a tree of folders in the order of their objects' paths, past what is not asked for.
+    """Walk a tree of folders in the order of their objects' paths, skipping subtrees if possible.
 
     Args:
         list_children: Returns objects, and paths of subfolders (which end in `/`), of a folder.
-        prefix: Text that paths begin with.
-        after: Entries up to and with this one are left out.
-        delimiter: Groups paths beyond the prefix when not empty.
+        prefix: Text that paths start with.
+        after: Entries up to and including this one are left out.
+        delimiter: Groups paths after the prefix, unless empty.
     """
     if delimiter == "/":
         return _list_one_level(list_children, prefix, after)
@@ -331,7 +331,7 @@ def list_tree(
 def group_by_delimiter(
     objects: Iterable[ObjectInfo], prefix: str, *, after: str, delimiter: str
 ) -> Iterator[ObjectInfo | str]:
-    """Replace neighbours with the same text up to a delimiter by that text, once."""
+    """Replace consecutive objects with the same text through a delimiter by that text."""
     last = after
     for each in objects:
         group = find_common_prefix(each.path, prefix, delimiter)
@@ -343,7 +343,7 @@ def group_by_delimiter(
 
 
 def find_common_prefix(path: str, prefix: str, delimiter: str) -> str | None:
-    """Return the path up to and with the first delimiter beyond the prefix, None without one."""
+    """Return the path through the first delimiter after the prefix, or None without one."""
     at = path.find(delimiter, len(prefix)) if delimiter else -1
     return None if at < 0 else path[: at + len(delimiter)]
 

@@ -1,4 +1,4 @@
-"""Opening of a store by URL or by the path of a folder."""
+"""Open a store by URL or by the path of a folder."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _URL_SCHEME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def open_store(location: str | os.PathLike[str]) -> Store:
-    """Open the store at a URL, or at a folder given by path or `file:` URL (made when missing).
+    """Open the store of a URL, or of a folder given by path or `file:` URL (created if missing).
 
     Raises:
-        ConfigurationError: No store has such a URL.
-        MissingExtra: The URL needs a package that is not installed.
+        ConfigurationError: If no store supports the URL.
+        MissingExtra: If the URL needs a package that is not installed.
     """
     text = os.fspath(location)
     if not _URL_SCHEME_PATTERN.match(text):

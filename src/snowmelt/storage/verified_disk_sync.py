@@ -28,11 +28,11 @@ _AT_EMPTY_PATH = 0x1000
 _STATX_BTIME = 0x800
 _STATX_BYTES = 256
 _STATX_BTIME_AT = 80
-# How long before its last change a file may have been begun, where its birth is not known.
+# Assumed maximum time from creation to last change, if the creation time is unknown.
 _MAX_WRITE_DURATION_NS = 60 * 1_000_000_000
 _READ_BUFFER_BYTES = 4 * 1024 * 1024
 _OPEN_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# What a file system answers that knows no reads past the page cache.
+# Errors of file systems that do not support direct reads.
 _DIRECT_IO_UNSUPPORTED_ERRNOS = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP}
 _FAILED_WRITE_ERRNOS = {errno.EIO, errno.ENOSPC, errno.EDQUOT}
 _UNREPORTED_FAILURE_REASONS = {
@@ -46,17 +46,17 @@ _MIN_SYNCFS_KERNEL = (5, 8)
 
 @dataclass(slots=True)
 class _WatchedFilesystem:
-    """One file system: a descriptor of it, and since when nothing of it can be lost unheard."""
+    """A descriptor of a file system, and the time since which it reports every failed write."""
 
     descriptor: int
     since_ns: int
 
 
 class DiskWatch:
-    """Descriptors of the file systems beneath a folder, held so that every failed write is heard.
+    """Descriptors of the file systems under a folder, kept open to receive every write error.
 
-    For all threads of one process: a child that was forked shares the descriptors' memory of
-    what was reported, so it opens its own.
+    Shared by all threads of one process. A forked child would share the error state of the
+    descriptors, so it opens its own.
     """
 
     def __init__(self) -> None:
@@ -65,9 +65,9 @@ class DiskWatch:
         self._lock = threading.Lock()
 
     def hold_file_system(self, folder: int) -> int:
-        """Hold the file system of an open folder from now on; return since when, in ns.
+        """Keep the file system of an open folder open; return the start time in ns.
 
-        Call it before the first write that a later `sync` is to make durable.
+        Call it before the first write that a later `sync` must make durable.
         """
         device = os.fstat(folder).st_dev
         held = self._filesystems.get(device)
@@ -77,7 +77,7 @@ class DiskWatch:
                     self._close_descriptors()
                 held = self._filesystems.get(device)
                 if held is None:
-                    # Not dup: that would share what was reported with the folder's descriptor.
+                    # Not dup: a duplicate would share its error state with the folder's descriptor.
                     held = _WatchedFilesystem(
                         os.open(".", _OPEN_FOLDER_FLAGS, dir_fd=folder), time.time_ns()
                     )
@@ -85,10 +85,10 @@ class DiskWatch:
         return held.since_ns
 
     def sync(self) -> None:
-        """Make everything written to the file systems covered durable.
+        """Sync the file systems, which makes all their writes durable.
 
         Raises:
-            OSError: A write has failed since they were covered, or since the last sync.
+            OSError: If a write failed since they were opened, or since the last sync.
         """
         failure: OSError | None = None
         for held in tuple(self._filesystems.values()):
@@ -96,7 +96,7 @@ class DiskWatch:
                 failpoints.hit_failpoint(failpoints.Failpoint.STORE_SYNC)
                 sync_filesystem(held.descriptor)
             except OSError as error:
-                # A file that was begun before this may have lost its beginning.
+                # A file created before this time may have lost its first bytes.
                 held.since_ns = time.time_ns()
                 failure = failure or error
         if failure is not None:
@@ -114,10 +114,10 @@ class DiskWatch:
 
 
 def sync_filesystem(folder: int) -> None:
-    """Make everything written to the file system of an open folder durable.
+    """Sync the file system of an open folder.
 
     Raises:
-        OSError: It cannot be, or a write has failed since the folder was opened.
+        OSError: If the sync fails, or a write has failed since the folder was opened.
     """
     if not sys.platform.startswith("linux"):
         os.sync()
@@ -128,19 +128,19 @@ def sync_filesystem(folder: int) -> None:
 
 
 def may_file_predate(file: int, since_ns: int) -> bool:
-    """Return True unless an open file was certainly created at or after an instant."""
+    """Return True unless an open file was certainly created at or after `since_ns`."""
     born_ns = _creation_time_ns(file)
-    # A birth to come is that of a clock that was set back.
+    # A creation time in the future means that the clock was set back.
     return not since_ns <= born_ns <= time.time_ns()
 
 
 def compute_disk_md5(name: str, folder: int) -> str | None:
-    """Return the MD5, hex, of a file as its disk returns it, whatever the page cache shows.
+    """Return the MD5 in hex of a file as read from the disk, bypassing the page cache.
 
-    None: The disk did not take it, or does not give it back.
+    None: the file could not be written to the disk, or not be read from it.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: If the file cannot be opened.
     """
     for direct in (getattr(os, "O_DIRECT", 0), 0):
         try:
@@ -154,7 +154,7 @@ def compute_disk_md5(name: str, folder: int) -> str | None:
 
 
 def find_sync_limitation(folder: Path) -> str | None:
-    """Return why a sync of this folder may miss a failed write, None when nothing is known."""
+    """Return why a sync of this folder may miss a failed write, or None if no reason is known."""
     if not sys.platform.startswith("linux"):
         return "this system does not report failed writes to a sync of all files"
     release = os.uname().release.split(".")
@@ -167,12 +167,12 @@ def find_sync_limitation(folder: Path) -> str | None:
 
 @lru_cache(maxsize=1)
 def load_libc() -> ctypes.CDLL:
-    """Return the C library, its errno kept for each thread."""
+    """Return the C library, with errno kept per thread."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def _creation_time_ns(file: int) -> int:
-    """Return when a file was created, in ns; at the latest where its file system does not say."""
+    """Return a file's creation time in ns; a lower bound if the file system has none."""
     if sys.platform.startswith("linux"):
         found = ctypes.create_string_buffer(_STATX_BYTES)
         with contextlib.suppress(AttributeError):
@@ -194,14 +194,14 @@ def _compute_md5(name: str, folder: int, direct: int) -> str:
             if hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         digest = hashlib.md5(usedforsecurity=False)
-        # A map of its own begins at a page, as such reads ask for.
+        # An anonymous map starts at a page boundary, which direct reads require.
         pages = -(-os.fstat(file).st_size // mmap.PAGESIZE)
         view = memoryview(mmap.mmap(-1, min(max(pages, 1) * mmap.PAGESIZE, _READ_BUFFER_BYTES)))
         offset = 0
         while count := os.preadv(file, [view], offset):
             digest.update(view[:count])
             offset += count
-            # Only the last read is short; one after it would begin within a block.
+            # Only the last read is short; a further one would not start at a block boundary.
             if count < len(view):
                 break
         return digest.hexdigest()
