@@ -1,6 +1,6 @@
-"""Kernels over the cells of one column of delimited text: NULLs, values without quotes, booleans."""
+"""Kernels over the cells of one column of delimited text: NULLs, unquoted values, booleans."""
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN201, ANN202, PLR0913, PLR0917
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
@@ -33,7 +33,7 @@ def _copy_block(_context, target, source):
 
 @inline_jit
 def copy_field(target, source, size):
-    """Copy a few bytes; up to `PADDING_BYTES` bytes behind them are read and written, too."""
+    """Copy a few bytes. Reads and writes up to `PADDING_BYTES` bytes beyond them."""
     _copy_block(target, source)
     for done in range(_COPY_BLOCK_BYTES, size, _COPY_BLOCK_BYTES):
         _copy_block(target + np.uint64(done), source + np.uint64(done))
@@ -43,9 +43,9 @@ def copy_field(target, source, size):
 def find_nulls(
     buffer: Bytes, starts: Positions, ends: Positions, flags: Bytes, null: Bytes, quote: int
 ) -> Mask:
-    """Return which cells are not there or say `null`, without quotes around it.
+    """Return a mask of the cells that are missing or equal `null` without quotes.
 
-    `quote` is a byte, or -1 where there is none.
+    `quote` is a byte, or -1 for none.
     """
     size = len(null)
     found = np.empty(len(starts), np.bool_)
@@ -62,7 +62,7 @@ def find_nulls(
 
 @inline_jit
 def _copy_unquoted(buffer, start, end, quote, escape, out, position):
-    """Copy a value without its quotes and escapes; return where the next one goes."""
+    """Copy a value without its quotes and escapes; return the position after the copy."""
     quoted = buffer[start] == quote
     if quoted:
         start += 1
@@ -90,10 +90,10 @@ def copy_values(
     offsets: Positions,
     out: Bytes,
 ) -> int:
-    """Copy what cells say one after the other, and return the bytes of all.
+    """Concatenate the values of cells; return their total size in bytes.
 
-    `quote` and `escape` are bytes, or -1 where there is none. `offsets` get where each value
-    begins and the last one ends; `out` has 64 bytes more than all cells.
+    `quote` and `escape` are bytes, or -1 for none. `offsets` receives the start of each value and the
+    end of the last one. `out` must be 64 bytes larger than all cells.
     """
     source, target = np.uint64(buffer.ctypes.data), np.uint64(out.ctypes.data)
     at = np.int64(0)
@@ -114,9 +114,10 @@ def copy_values(
 def parse_booleans(
     buffer: Bytes, starts: Positions, ends: Positions, words: NDArray[np.uint64]
 ) -> tuple[Mask, Mask]:
-    """Return which cells say true, and which are among the words at all.
+    """Return masks of the cells that are true, and of those that are any of the words.
 
-    `words` are up to 7 bytes with the first lowest and the length on top; the first half are true.
+    Each of `words` holds up to 7 bytes, the first in the lowest byte, and its length in the highest.
+    The first half of the words are true.
     """
     values = np.zeros(len(starts), np.bool_)
     known = np.zeros(len(starts), np.bool_)

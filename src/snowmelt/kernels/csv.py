@@ -1,7 +1,7 @@
 """CSV kernels: tokenizer, record counter and UTF-8 validation.
 
-The tokenizer visits only bytes that begin a delimiter, quote or escape. Its rules are those of
-`formats/csv_state_machine`, and tests compare the two. The record counter does not look at fields.
+The tokenizer visits only the first bytes of delimiters, quotes and escapes. Its rules are those of
+`formats/csv_state_machine`, and tests compare the two. The record counter ignores fields.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from snowmelt.kernels.delimiter_masks import (
 )
 from snowmelt.kernels.slices import Bytes, Positions, RowIndexes
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0915
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"
 
@@ -40,10 +40,10 @@ _CARRIAGE_RETURN = 13
 
 
 class TokenTables(NamedTuple):
-    """What is filled: a place for each record, and cells for fields.
+    """Output of the tokenizer: a position for each record, and cells for fields.
 
-    The cells of one wanted field lie next to each other, as many as there are rows. If all fields
-    are wanted, those of one record do, and `first` has the number of cells before each record.
+    The cells of one requested field are contiguous, one for each row. If all fields are requested, the
+    cells of one record are contiguous, and `first` is the number of cells before each record.
     """
 
     row_starts: Positions
@@ -60,7 +60,8 @@ def _scan_quote(data, position, field_start, end, in_quotes, delimiters):
     """Read a quote at `position`, in a field that begins at `field_start`.
 
     Returns:
-        What it does (0: it is text, 1: toggles, 2: with the next it is one), where to read on.
+        Its meaning (0: text, 1: opens or closes quotes, 2: first byte of an escaped quote), and the
+        position to continue at.
     """
     size = delimiters.quote.size
     if (
@@ -76,7 +77,7 @@ def _scan_quote(data, position, field_start, end, in_quotes, delimiters):
 
 @inline_jit
 def _scan_escape(data, position, end, in_quotes, delimiters):
-    """Read an escape at `position`; return where to read on, zero if it is text."""
+    """Read an escape at `position`; return the position to continue at, zero if it is text."""
     after = position + delimiters.escape.size
     if delimiters.escapes_anywhere:
         return after + 1
@@ -90,11 +91,11 @@ def _scan_escape(data, position, end, in_quotes, delimiters):
 
 @inline_jit
 def _scan_field(data, field_start, end, mask_position, delimiter_mask, delimiters):
-    """Read one field from `field_start` on; `mask_position` and `delimiter_mask` are where reading is and the marks there.
+    """Read the field at `field_start`; `mask_position` and `delimiter_mask` are the reading state.
 
     Returns:
-        base, word, what ended it, where, where its value begins and ends, flags of the value,
-        flags of the record.
+        New mask position and mask, what ended the field, where, start and end of its value, flags of
+        the value, flags of the record.
     """
     inside = False
     resume = field_start
@@ -189,10 +190,10 @@ def _scan_field(data, field_start, end, mask_position, delimiter_mask, delimiter
 
 @inline_jit
 def _scan_plain_field(data, end, mask_position, delimiter_mask, delimiters):
-    """Read one field if it is as most are: the next mark is the field delimiter behind it.
+    """Read a field in the common case: the next mark is the field delimiter after it.
 
     Returns:
-        base, word, where the field ends or -1: then it is still to be read.
+        New mask position and mask, and the end of the field; -1 if it is not of this case.
     """
     while delimiter_mask == 0 and mask_position + 64 < end:
         mask_position += 64
@@ -206,10 +207,10 @@ def _scan_plain_field(data, end, mask_position, delimiter_mask, delimiters):
 
 @inline_jit
 def _scan_quoted_field(data, field_start, end, mask_position, delimiter_mask, delimiters):
-    """Read one field if it is quotes around nothing that has a meaning, and another follows it.
+    """Read a field that is quoted plain text with another field after it.
 
     Returns:
-        base, word, where the field ends or -1: then it is still to be read.
+        New mask position and mask, and the end of the field; -1 if it is not of this case.
     """
     quote = delimiters.first[2]
     if delimiter_mask == 0 or load_byte(data, field_start) != quote:
@@ -232,10 +233,10 @@ def _scan_quoted_field(data, field_start, end, mask_position, delimiter_mask, de
 
 @inline_jit
 def _scan_rest_of_record(data, position, end, delimiters):
-    """Read from a field's first byte to the end of its record.
+    """Read from the first byte of a field to the end of its record.
 
     Returns:
-        What ended it, where, flags of the record.
+        What ended the record, where, and the flags of the record.
     """
     begin = position
     row_flags = 0
@@ -287,7 +288,7 @@ def _scan_rest_of_record(data, position, end, delimiters):
 
 @inline_jit
 def _find_line_end(data, position, end, delimiters):
-    """Return where the record after this line begins, whatever quotes are in it."""
+    """Return the start of the next record after this line, ignoring quotes."""
     first = (delimiters.first[0],)
     base = position
     while base < end:
@@ -315,26 +316,26 @@ def find_records(
     """Find records and fields until the tables are full or the data end.
 
     Args:
-        buffer: Bytes, with 64 more behind `end`.
-        position: Where to begin: where a record begins.
-        end: Where the data end.
+        buffer: Bytes, with 64 more after `end`.
+        position: Start of a record.
+        end: End of the data.
         delimiters: The rules.
-        field_runs: Which fields are wanted: how many to pass over, how many to take, and so on; two
-            zeros behind the last.
-        all_fields: Whether all fields are wanted, whatever `field_runs` says.
-        tables: What is filled, from its front.
+        field_runs: Requested fields as run lengths: skipped, taken, skipped and so on; two zeros at
+            the end.
+        all_fields: True if all fields are requested; `field_runs` is then ignored.
+        tables: Output, filled from index 0.
 
     Returns:
-        How many records, how many fields (ragged), where reading stopped, whether it stopped
-        because a quote is open that may not be.
+        Number of records, number of fields (ragged), the position where reading stopped, and True
+        if it stopped at an invalid open quote.
     """
     data = buffer.ctypes.data
-    # Taken out once: each look into the tuple would count references.
+    # Read once: each access to the tuple would cost reference counting.
     row_starts, row_ends, every_row_flags, first, starts, ends, every_flags = tables
     count = 0
     total = np.int64(0)
     wanted = field_runs[1::2].sum()
-    # Cells of one record lie next to each other, or a table's row apart.
+    # Distance of the cells of one record: adjacent, or one table row apart.
     step = 1 if all_fields else len(row_starts)
     limit = len(starts) if all_fields else len(starts) + step
     empty = _EMPTY_NULL if delimiters.empty_is_null else 0
@@ -348,7 +349,7 @@ def find_records(
         base = position - 64
         word = np.uint64(0)
         p = position
-        # The next cell to fill, where its run of cells ends, how many fields lie before it.
+        # Next cell to fill, end of its run of cells, and number of fields before it.
         cell = total if all_fields else np.int64(count)
         room = limit if all_fields else cell
         skip = 0
@@ -364,7 +365,7 @@ def find_records(
                 k += 2
             p = -1
             if delimiters.simple:
-                # Plain fields have loops of their own that do next to nothing.
+                # Plain fields have minimal loops of their own.
                 base, word, p = _scan_plain_field(data, end, base, word, delimiters)
                 while p >= 0 and skip > 0:
                     skip -= 1
@@ -448,7 +449,7 @@ def find_records(
 
 @jit_kernel
 def find_last_record_end(buffer: Bytes, position: int, end: int, delimiters: DelimiterSet) -> int:
-    """Return the place behind the last whole record of data[at:end], `position` if there is none."""
+    """Return the end of the last complete record of data[position:end], `position` if there is none."""
     data = buffer.ctypes.data
     whole = position
     while position < end:
@@ -467,31 +468,31 @@ def find_last_record_end(buffer: Bytes, position: int, end: int, delimiters: Del
 
 @inline_jit
 def _ends_with_delimiter(data, position, end, delimiters):
-    """Tell whether data[at:end] end with a record delimiter."""
+    """Return True if data[position:end] ends with a record delimiter."""
     size = delimiters.record.size
     return end - position >= size and matches_pattern(data, end - size, end, delimiters.record)
 
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN202, C901, PLR0912, PLR0915
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"
 
 
 class CountRules(NamedTuple):
-    """The rules as `count_records` takes them: flat, as a call costs less then.
+    """Rules of `count_records` as scalars, which make a call cheaper.
 
-    A byte that there is not is the record's delimiter in `first`, and any other in `rare`.
+    An undefined byte is set to the record delimiter in `first`, and to any other byte in `rare`.
     """
 
     record: np.uint8
     field: np.uint8
-    # Bytes that no record may begin with, besides the record's delimiter: a comment's, a return.
+    # Bytes other than the record delimiter that no counted record starts with: comment, return.
     first: tuple[np.uint8, np.uint8]
-    # Three bytes that are seldom, which only the longer way understands: quote, escape, comment.
+    # Three rare bytes, which only the longer path handles: quote, escape, comment.
     rare: tuple[np.uint8, ...]
     quote: np.uint8
     escape: np.uint8
-    # Whether quotes mean anything here, and escapes in them.
+    # True if quotes have a meaning, and escapes inside them.
     quoted: bool
     escaped: bool
     quotes_anywhere: bool
@@ -501,25 +502,25 @@ class CountRules(NamedTuple):
 
 @jit_kernel
 def count_records(buffer: Bytes, position: int, end: int, rules: CountRules) -> tuple[int, bool]:
-    """Count the records of data[at:end] by their delimiters, without looking at fields.
+    """Count the records of data[position:end] by their delimiters, ignoring fields.
 
-    Works for delimiters and quotes of one byte. A bit for each byte says whether it lies in
-    quotes: an odd number of quotes stands before it.
+    Supports delimiters and quotes of one byte. A byte is inside quotes if an odd number of quotes
+    precedes it.
 
     Returns:
-        How many; -1 where only the tokenizer can say: comments, blank lines, escapes, a quote
-        within a field, a quote that is open where it may not be. And whether all is ASCII.
+        The number of records, or -1 if only the tokenizer can tell: comments, blank lines, escapes,
+        a quote within a field, an invalid open quote. And True if all bytes are ASCII.
     """
     data = buffer.ctypes.data
     zero = np.uint64(0)
     before = odd = high = zero
-    # Whether the byte before ended a record, or was a quote that closed.
+    # True if the previous byte ended a record, or was a closing quote.
     ended, closed = ONE, zero
     comment, back = rules.first
     count = 0
     base = position
     while base < end:
-        # Most of a text: outside of quotes, and nothing but fields and records.
+        # Common case: outside quotes, only fields and records.
         while (
             before == zero
             and base + 64 <= end
@@ -548,8 +549,8 @@ def count_records(buffer: Bytes, position: int, end: int, rules: CountRules) -> 
             if quotes != zero:
                 inside = _compute_quoted_mask(quotes, before)
                 if not rules.quotes_anywhere:
-                    # In front of a quote that opens: a record's begin, a delimiter, or a quote
-                    # that closed, which makes the two of them one.
+                    # An opening quote follows the start of a record, a delimiter, or a closing
+                    # quote, in which case the two are one escaped quote.
                     closes = quotes & ~inside
                     divides = find_delimiters(data, base, end, (rules.field,)) << ONE
                     if base > position and load_byte(data, base - 1) == rules.field:
@@ -576,7 +577,7 @@ def count_records(buffer: Bytes, position: int, end: int, rules: CountRules) -> 
 
 @inline_jit
 def _compute_quoted_mask(quote_mask, open_before):
-    """Return which bytes lie in quotes, the opening ones included; `open_before`: all ones or zero."""
+    """Return a mask of bytes inside quotes, with opening quotes; `open_before` is all ones or zero."""
     word = quote_mask
     for shift in (1, 2, 4, 8, 16, 32):
         word ^= word << np.uint64(shift)
@@ -585,14 +586,14 @@ def _compute_quoted_mask(quote_mask, open_before):
 
 @jit_kernel
 def find_invalid_utf8(buffer: Bytes, position: int, end: int) -> int:
-    """Return the place of the first byte that breaks UTF-8, -1 if there is none."""
+    """Return the position of the first byte that is invalid UTF-8, -1 if there is none."""
     data = buffer.ctypes.data
     while position < end:
         position = _skip_ascii(data, position, end)
         if position >= end:
             break
         lead = load_byte(data, position)
-        # How many bytes follow, and between what the first of them must lie (RFC 3629, 4).
+        # Number of continuation bytes, and the range of the first of them (RFC 3629, 4).
         low, high = 0x80, 0xBF
         if 0xC2 <= lead <= 0xDF:
             more = 1
@@ -616,7 +617,7 @@ def find_invalid_utf8(buffer: Bytes, position: int, end: int) -> int:
 
 @inline_jit
 def _skip_ascii(data, position, end):
-    """Return the place of the first byte from `position` on that is not ASCII, `end` if none is."""
+    """Return the position of the first non-ASCII byte at or after `position`, `end` if none."""
     while position + 64 <= end and is_ascii_block(data, position):
         position += 64
     while position < end and load_byte(data, position) < 0x80:

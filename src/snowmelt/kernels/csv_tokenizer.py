@@ -20,62 +20,62 @@ from snowmelt.kernels.slices import PADDING_BYTES, Bytes, Positions, RowIndexes
 
 @dataclass(frozen=True, slots=True)
 class CsvRules:
-    """Delimiters are one or more bytes; quote, escape and comment may be empty: there is none."""
+    """CSV rules. Delimiters have one or more bytes; quote, escape and comment may be empty (none)."""
 
     record: bytes
     field: bytes
     quote: bytes
-    # Empty also where doubling takes its place.
+    # Also empty if quotes are escaped by doubling.
     escape: bytes
     comment: bytes
-    # A quote counts wherever it stands, not only as the first byte of a field.
+    # A quote has a meaning anywhere, not only as the first byte of a field.
     quotes_anywhere: bool
-    # Quotes stay in the value.
+    # Quotes are part of the value.
     keeps_quotes: bool
-    # The escape counts wherever it stands (else only in quotes, before a quote or an escape).
+    # The escape has a meaning anywhere (else only in quotes, before a quote or an escape).
     escapes_anywhere: bool
-    # Two quotes inside quotes are one.
+    # Two quotes inside quotes are one quote.
     doubles: bool
     # A record delimiter in quotes is data.
     quoted_records: bool
-    # A quote that is open where its record ends is an error.
+    # A quote that is open at the end of its record is an error.
     open_quote_fails: bool
-    # A carriage return before the record delimiter belongs to the delimiter.
+    # A carriage return before the record delimiter is part of the delimiter.
     drops_return: bool
     skips_blank: bool
     # An empty field is NULL.
     empty_is_null: bool
     skips_byte_order_mark: bool
     validates_utf8: bool
-    # An escape takes what begins a record delimiter as data, too.
+    # An escape also makes the first byte of a record delimiter data.
     escapes_records: bool = False
-    # What follows the closing quote of a field is an error like a quote that is open.
+    # Text after the closing quote of a field is an error, like an open quote.
     text_after_quote_fails: bool = False
 
     @property
     def ends_at_every_delimiter(self) -> bool:
-        """Whether the last occurrence of the record delimiter always is the end of a record."""
+        """True if the last occurrence of the record delimiter always ends a record."""
         return not self.quoted_records and not can_overlap_itself(self.record)
 
 
 def can_overlap_itself(delimiter: bytes) -> bool:
-    """Tell whether occurrences can overlap, so that where one begins depends on those before."""
+    """Return True if occurrences of a delimiter can overlap, so that matches depend on earlier ones."""
     return any(delimiter[:size] == delimiter[-size:] for size in range(1, len(delimiter)))
 
 
 # Flags of a record.
-ROW_HAS_QUOTES = 1  # it holds a quote or an escape
-ROW_IRREGULAR = 2  # a writer that quotes only what needs quotes would write it in another way
-ROW_OPEN_QUOTE = 4  # a quote is open where it ends, and the rules do not allow that
+ROW_HAS_QUOTES = 1  # it contains a quote or an escape
+ROW_IRREGULAR = 2  # a writer that quotes only where necessary would write it differently
+ROW_OPEN_QUOTE = 4  # a quote is open at its end, and the rules do not allow that
 
 
 @dataclass(frozen=True, slots=True)
 class CsvTokens:
-    """Places in a block's data.
+    """Positions of records and fields in a block.
 
-    `starts`, `ends` and `flags` have a row for each wanted field and a column for each record. If
-    all fields were wanted they have one row: the fields of record i are at [first[i], first[i+1]).
-    `invalid_record_start` is where the first record begins that is not in here, because it is `ROW_OPEN_QUOTE`.
+    `starts`, `ends` and `flags` have a row for each requested field and a column for each record. If
+    all fields were requested they have one row: the fields of record i are at [first[i], first[i+1]).
+    `invalid_record_start` is the start of the first record with `ROW_OPEN_QUOTE`, which is left out.
     """
 
     row_starts: Positions
@@ -89,11 +89,11 @@ class CsvTokens:
 
     @property
     def row_count(self) -> int:
-        """How many records there are."""
+        """Number of records."""
         return len(self.row_starts)
 
     def truncate(self, row_count: int, invalid_record_start: int) -> CsvTokens:
-        """Return the first records alone."""
+        """Return only the first `row_count` records."""
         ragged = self.field_offsets is not None
         fields = int(self.field_offsets[row_count]) if self.field_offsets is not None else row_count
         return CsvTokens(
@@ -111,9 +111,9 @@ class CsvTokens:
 
 
 class RaggedCsvTokens(NamedTuple):
-    """Places of all fields, those of one record after the other.
+    """Positions of all fields, concatenated over the records.
 
-    The fields of record i have the numbers from first[i] up to first[i + 1].
+    The fields of record i have the indexes first[i] (inclusive) to first[i + 1] (exclusive).
     """
 
     field_offsets: RowIndexes
@@ -122,17 +122,17 @@ class RaggedCsvTokens(NamedTuple):
     flags: Bytes
 
 
-# The first guess of how long a record is; tables grow where records are shorter.
+# Initial estimate of the bytes per record; tables grow if records are shorter.
 _INITIAL_RECORD_BYTES = 64
 _INITIAL_FIELD_BYTES = 8
-# Columns that lie a power of two apart would push each other out of the processor's cache.
+# Columns at distances of a power of two would evict each other from the processor's cache.
 _CACHE_OFFSET_ROWS = 208
 _MIN_TABLE_ROWS = 256
 _CARRIAGE_RETURN = 13
 
 
 class CsvRecordFinder:
-    """Finds records and the fields with some places (ascending, from zero); None: all fields."""
+    """Finds records and the fields with given indexes (ascending, from zero; None: all fields)."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class CsvRecordFinder:
         *,
         min_table_rows: int = _MIN_TABLE_ROWS,
     ) -> None:
-        """Settle what is looked for; tables are made for at least `min_table_rows` records and fields."""
+        """Prepare the search, with tables for at least `min_table_rows` records and fields."""
         self._delimiters = make_delimiter_set(rules)
         self._min_table_rows = min_table_rows
         self._all_fields = field_indexes is None
@@ -149,9 +149,9 @@ class CsvRecordFinder:
         self._field_runs = np.array(_encode_field_runs(field_indexes or ()), np.int64)
 
     def __call__(self, data: Bytes, start: int, end: int) -> CsvTokens:
-        """Return the records in data[start:end], up to one with a quote open that may not be.
+        """Return the records in data[start:end], up to one with an invalid open quote.
 
-        `data` must go on for `PADDING_BYTES` bytes behind `end`; positions are int32.
+        `data` must extend `PADDING_BYTES` bytes past `end`. Positions are int32.
         """
         if not 0 <= start <= end <= len(data) - PADDING_BYTES:
             raise ValueError((start, end, len(data)))
@@ -172,7 +172,7 @@ class CsvRecordFinder:
             if is_open or stopped >= end:
                 return _concatenate_tokens(parts, stopped if is_open else None)
             if stopped > at:
-                # What is left is as dense as what was read, or nearly so.
+                # Assume that the rest has about as many records per byte.
                 scale = (end - stopped) / (stopped - at) * 1.25
                 rows = max(self._min_table_rows, int(count * scale))
                 cells = max(self._min_table_rows, int(total * scale))
@@ -194,7 +194,7 @@ class CsvRecordFinder:
         )
 
     def _view_filled_tables(self, tables: TokenTables, rows: int, cells: int) -> CsvTokens:
-        """Return what was filled, as views."""
+        """Return views of the filled parts of the tables."""
         if self._all_fields:
             tables.first[rows] = cells
         else:
@@ -214,28 +214,28 @@ class CsvRecordFinder:
 
 
 class CsvBlockCutter:
-    """Finds the end of the last whole record where quotes decide where records end."""
+    """Finds the end of the last complete record if quotes decide where records end."""
 
     def __init__(self, rules: CsvRules) -> None:
         self._delimiters = make_delimiter_set(rules)
 
     def __call__(self, memory: bytearray, start: int, end: int) -> int:
-        """Return the place behind the last whole record of [start, end), `start` if none."""
+        """Return the end of the last complete record of [start, end), `start` if none."""
         data = np.frombuffer(memory, np.uint8)
         return int(csv.find_last_record_end(data, start, end, self._delimiters))
 
 
 class CsvRecordCounter:
-    """Counts records without looking at their fields, where delimiters alone tell how many."""
+    """Counts records without reading their fields, if delimiters alone determine the number."""
 
     def __init__(self, rules: CsvRules) -> None:
         self._rules = _make_count_rules(rules)
         self._single = len(rules.record) == len(rules.field) == 1 and len(rules.quote) <= 1
 
     def __call__(self, data: Bytes, start: int, end: int) -> tuple[int | None, bool]:
-        """Return how many records are in data[start:end], and whether all is surely ASCII.
+        """Return the number of records in data[start:end], and True if all bytes are certainly ASCII.
 
-        Their number is None where fields must be looked at.
+        The number is None if the fields must be read to count the records.
         """
         if not self._single:
             return None, False
@@ -244,12 +244,12 @@ class CsvRecordCounter:
 
 
 def find_invalid_utf8_byte(data: Bytes, start: int, end: int) -> int:
-    """Return the place of the first byte that breaks UTF-8, -1 if there is none."""
+    """Return the position of the first byte that is invalid UTF-8, -1 if there is none."""
     return int(csv.find_invalid_utf8(data, start, end))
 
 
 def make_delimiter_set(rules: CsvRules) -> DelimiterSet:
-    """Return rules in the form that kernels take."""
+    """Return the rules in the form that kernels take."""
     record = rules.record[0]
     simple = len(rules.field) == 1 and not any(
         mark.startswith(rules.field) for mark in (rules.record, rules.quote, rules.escape)
@@ -310,7 +310,7 @@ def _make_count_rules(rules: CsvRules) -> CountRules:
 
 
 def _encode_field_runs(field_indexes: Sequence[int]) -> list[int]:
-    """Return how many fields to pass over, how many to take, and so on, zeros at the end."""
+    """Return the run lengths of skipped and taken fields, with zeros at the end."""
     runs: list[int] = []
     after = 0
     for place in field_indexes:

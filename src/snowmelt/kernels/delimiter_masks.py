@@ -1,11 +1,11 @@
 """Bit masks over 64 bytes at a time, the base of the scanning kernels.
 
-A bit marks a byte with which a delimiter, a quote or an escape begins. The parameter `data` is the
+A bit marks the first byte of a delimiter, a quote or an escape. The parameter `data` is the
 address of a buffer that extends 64 bytes past its end. An array parameter would cost reference
 counting on each call.
 """
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN202, ANN201, ARG001
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable"
 
@@ -24,7 +24,7 @@ ONE = np.uint64(1)
 
 
 class DelimiterPattern(NamedTuple):
-    """Up to 16 bytes as two words and the bits of them that count; no array, which is costly."""
+    """Up to 16 bytes as two words and a mask of their used bits; an array would be costly."""
 
     size: int
     low: np.uint64
@@ -34,14 +34,14 @@ class DelimiterPattern(NamedTuple):
 
 
 class DelimiterSet(NamedTuple):
-    """The rules as kernels take them."""
+    """CSV rules in the form that kernels take."""
 
     record: DelimiterPattern
     field: DelimiterPattern
     quote: DelimiterPattern
     escape: DelimiterPattern
     comment: DelimiterPattern
-    # The first bytes of record, field, quote, escape; one that there is not is the record's.
+    # First bytes of record, field, quote and escape; an undefined one is that of the record.
     first: tuple[np.uint8, np.uint8, np.uint8, np.uint8]
     quotes_anywhere: bool
     keeps_quotes: bool
@@ -52,18 +52,18 @@ class DelimiterSet(NamedTuple):
     drops_return: bool
     skips_blank: bool
     empty_is_null: bool
-    # Whether a delimiter before a place tells that a field begins there.
+    # True if a preceding delimiter proves that a field starts at a position.
     skims: bool
-    # Whether a byte alone tells that a field delimiter stands there.
+    # True if one byte identifies a field delimiter.
     simple: bool
-    # Whether the same holds for a quote, and quotes are no part of a value.
+    # True if one byte identifies a quote, and quotes are not part of the value.
     quotes_simply: bool
     escapes_records: bool
     text_after_quote_fails: bool
 
 
 def _load_unaligned(builder, arguments, kind):
-    """Load from address + place, which need not be aligned."""
+    """Load from address + offset, which may be unaligned."""
     address, place = arguments
     pointer = builder.inttoptr(builder.add(address, place), kind.as_pointer())
     return builder.load(pointer, align=1)
@@ -71,7 +71,7 @@ def _load_unaligned(builder, arguments, kind):
 
 @intrinsic
 def load_delimiter_mask(_context, data, position, wanted_bytes):
-    """Return a bit for each of data[place:place + 64] that is one of some bytes."""
+    """Return a mask of the bytes of data[position:position + 64] that are in `wanted_bytes`."""
     wide = ir.VectorType(ir.IntType(8), 64)
     signature = types.uint64(data, position, wanted_bytes)
 
@@ -94,7 +94,7 @@ def load_delimiter_mask(_context, data, position, wanted_bytes):
 
 @intrinsic
 def count_trailing_zeros(_context, word):
-    """Return the place of the lowest bit of a word that is not zero."""
+    """Return the index of the lowest set bit of a word that is not zero."""
     signature = types.int64(types.uint64)
 
     def generate(_context, builder, _signature, arguments):
@@ -106,7 +106,7 @@ def count_trailing_zeros(_context, word):
 
 @intrinsic
 def count_ones(_context, word):
-    """Return how many bits of a word are one."""
+    """Return the number of set bits of a word."""
     signature = types.int64(types.uint64)
 
     def generate(_context, builder, _signature, arguments):
@@ -117,7 +117,7 @@ def count_ones(_context, word):
 
 @inline_jit
 def clip_mask(word, position, end):
-    """Return the bits of data[place:place + 64] that lie before `end`."""
+    """Return the bits of data[position:position + 64] that are before `end`."""
     if end - position < 64:
         word &= (ONE << np.uint64(end - position)) - ONE
     return word
@@ -125,13 +125,13 @@ def clip_mask(word, position, end):
 
 @inline_jit
 def find_delimiters(data, position, end, wanted_bytes):
-    """Return the marks in data[place:place + 64] that lie before `end`."""
+    """Return the marks in data[position:position + 64] that are before `end`."""
     return clip_mask(load_delimiter_mask(data, position, wanted_bytes), position, end)
 
 
 @intrinsic
 def load_word(_context, data, position):
-    """Return data[place:place + 8] as a word."""
+    """Return data[position:position + 8] as a word."""
     signature = types.uint64(data, position)
 
     def generate(_context, builder, _signature, arguments):
@@ -142,7 +142,7 @@ def load_word(_context, data, position):
 
 @intrinsic
 def load_byte(_context, data, position):
-    """Return data[place]."""
+    """Return data[position]."""
     signature = types.uint8(data, position)
 
     def generate(_context, builder, _signature, arguments):
@@ -153,7 +153,7 @@ def load_byte(_context, data, position):
 
 @inline_jit
 def matches_after_first_byte(data, position, end, pattern):
-    """Tell whether a mark stands at a place where its first byte does."""
+    """Return True if a pattern matches at a position where its first byte matches."""
     if pattern.size == 1:
         return True
     return matches_pattern(data, position, end, pattern)
@@ -161,7 +161,7 @@ def matches_after_first_byte(data, position, end, pattern):
 
 @inline_jit
 def matches_pattern(data, position, end, pattern):
-    """Tell whether a mark stands at a place, of which nothing is known; an empty one never does."""
+    """Return True if a pattern matches at a position; False for an empty pattern."""
     if pattern.size == 0 or position + pattern.size > end:
         return False
     if load_word(data, position) & pattern.low_bits != pattern.low:
@@ -171,7 +171,7 @@ def matches_pattern(data, position, end, pattern):
 
 @intrinsic
 def load_non_ascii_mask(_context, data, position):
-    """Return a bit for each of data[place:place + 64] that is beyond ASCII."""
+    """Return a mask of the bytes of data[position:position + 64] that are not ASCII."""
     signature = types.uint64(data, position)
     wide = ir.VectorType(ir.IntType(8), 64)
 
@@ -185,13 +185,13 @@ def load_non_ascii_mask(_context, data, position):
 
 @inline_jit
 def is_ascii_block(data, position):
-    """Tell whether data[place:place + 64] are ASCII."""
+    """Return True if data[position:position + 64] is ASCII."""
     return load_non_ascii_mask(data, position) == np.uint64(0)
 
 
 @intrinsic
 def _load_json_escape_mask(_context, data, position):
-    """Return a bit for each of data[place:place + 64] that a JSON string escapes."""
+    """Return a mask of the bytes of data[position:position + 64] that JSON strings must escape."""
     signature = types.uint64(data, position)
     wide = ir.VectorType(ir.IntType(8), 64)
 
@@ -208,5 +208,5 @@ def _load_json_escape_mask(_context, data, position):
 
 @inline_jit
 def find_json_escapes(data, position, end):
-    """Return the bytes of data[place:place + 64] before `end` that a JSON string escapes."""
+    """Return a mask of the bytes before `end` that JSON strings must escape."""
     return clip_mask(_load_json_escape_mask(data, position), position, end)

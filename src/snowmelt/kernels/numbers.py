@@ -1,6 +1,6 @@
 """Number parsing kernels: simple integers and floats exactly; all other strings are deferred."""
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 VALUE, NOT_A_NUMBER, TO_BE_EVALUATED = 0, 1, 2
 _NOT_PARSED = 3
-# So many texts are read together.
+# Number of texts that are read together.
 _BATCH_STRINGS = 512
 
-# So many digits always fit: in 64 bits, and in a float's 53 without rounding.
+# Digits that always fit: into 64 bits, and into the 53 bits of a float without rounding.
 _MAX_INTEGER_DIGITS = 18
 _MAX_FLOAT_DIGITS = 15
-# A power of ten is a float without rounding up to this.
+# Largest power of ten that is a float without rounding.
 _MAX_EXACT_POWER = 22
 _EXACT_FLOAT_END = 10**_MAX_FLOAT_DIGITS
 _POWERS_OF_TEN = np.array([float(10**power) for power in range(_MAX_EXACT_POWER + 1)])
 
 _MINUS, _PLUS, _POINT, _ZERO, _NINE = 45, 43, 46, 48, 57
-# First bytes of texts that are read as numbers nowhere: letters but those of inf and nan.
+# First bytes of texts that no dialect reads as numbers: letters except those of inf and nan.
 _BLANK, _DEL = 32, 127
 _BYTE_MASK = np.uint64(0xFF)
 _ONE = np.uint64(1)
@@ -49,11 +49,11 @@ _LOW_PAIR_FACTORS = np.uint64(0x0000_2710_0000_0001)
 
 @inline_jit
 def _parse_long_number(data, start, end):
-    """Read digits with one point at most, one by one.
+    """Read digits with at most one point, byte by byte.
 
     Returns:
-        The digits as an integer, how many stand behind the point, 1 if there is a point, and
-        whether there is nothing but digits and a point.
+        The digits as an integer, the number of digits after the point, 1 if there is a point, and
+        True if there are only digits and a point.
     """
     number = np.int64(0)
     digits = 0
@@ -76,7 +76,7 @@ def _parse_long_number(data, start, end):
 
 @inline_jit
 def _is_never_number(data, start, end):
-    """Tell whether a text without blanks around it begins with no digit, sign, point, i or n."""
+    """Return True if a text without surrounding blanks cannot be a number, by its first byte."""
     if start == end:
         return True
     byte = load_byte(data, start)
@@ -87,7 +87,7 @@ def _is_never_number(data, start, end):
 
 @inline_jit
 def _load_words(data, last_safe_start, starts, ends, words, sizes):
-    """Take the first 8 bytes of each text; the size of one that they do not hold is zero."""
+    """Load the first 8 bytes of each text; the size of a longer text becomes zero."""
     for r in range(len(starts)):
         start = np.int64(starts[r])
         size = np.int64(ends[r]) - start
@@ -98,11 +98,11 @@ def _load_words(data, last_safe_start, starts, ends, words, sizes):
 
 @inline_jit
 def _parse_short_number(word, size):
-    """Read up to 8 bytes: a sign, digits with one point at most. There is no branch.
+    """Read up to 8 bytes: a sign, and digits with at most one point. Has no branches.
 
     Returns:
-        The digits as an integer, how many stand behind the point, 1 if there is a point, whether
-        there is a minus, and whether there is nothing but that: else the rest means nothing.
+        The digits as an integer, the number of digits after the point, 1 if there is a point, True
+        if there is a minus, and True if there is nothing else; otherwise the rest is undefined.
     """
     first = word & _BYTE_MASK
     negative = first == _MINUS
@@ -111,14 +111,14 @@ def _parse_short_number(word, size):
     size -= signed
     there = size - _ONE < np.uint64(8)
     size = size if there else np.uint64(8)
-    # The text moves to the word's end; zeros fill the front.
+    # Shift the text to the end of the word and fill the front with zeros.
     gap = np.uint64(8) * (np.uint64(8) - size)
     word = (word << gap) | ((_ASCII_ZEROS >> _ONE) >> (np.uint64(63) - gap))
     points = word ^ _ASCII_POINTS
     points = (points - _LOW_BITS) & ~points & _HIGH_BITS
     lowest = points & (~points + _ONE)
     point = np.uint64(points != 0)
-    # What stands before the point moves on by one.
+    # Shift the digits before the point by one.
     before = (lowest >> np.uint64(7)) - _ONE
     moved = (word & ~((before << np.uint64(8)) | _BYTE_MASK)) | ((word & before) << np.uint64(8))
     word = moved | np.uint64(48) if point else word
@@ -143,7 +143,7 @@ def _parse_short_integers(words, sizes, values, status):
         status[r] = np.uint64(TO_BE_EVALUATED) * point if good else np.uint64(_NOT_PARSED)
 
 
-# A check for zero would end the loop early, and the compiler would take texts one by one.
+# A check for zero would leave the loop early, which prevents vectorization.
 @njit(nogil=True, forceinline=True, error_model="numpy")
 def _parse_short_floats(words, sizes, values, status):
     """Read floats of up to 8 bytes, several at once; others stay unread."""
@@ -162,7 +162,8 @@ def _parse_any_number(data, start, end):
     """Read a text of any length.
 
     Returns:
-        As `_parse_short_number`, but in the end the status: that of a number with a point is `VALUE`, too.
+        As `_parse_short_number`, but the status as the last item: `VALUE` also for a number with a
+        point.
     """
     if _is_never_number(data, start, end):
         return np.int64(0), np.uint64(0), np.uint64(0), False, NOT_A_NUMBER
@@ -220,7 +221,7 @@ def _parse_floats(
                 continue
             start, stop = np.int64(starts[r]), np.int64(ends[r])
             number, behind, _, negative, found = _parse_any_number(data, start, stop)
-            # Minus zero is -0.0 of a text with a point and 0 of an integer: the evaluator's.
+            # Minus zero is -0.0 for a text with a point and 0 for an integer: left to the evaluator.
             if (
                 number >= _EXACT_FLOAT_END
                 or behind > _MAX_EXACT_POWER
@@ -242,13 +243,13 @@ def parse_decimals(
     factors: NDArray[np.int64],
     bounds: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], Mask]:
-    """Read digits with a point at most as unscaled integers, in pairs of low and high word.
+    """Read digits with at most one point as unscaled integers, in pairs of low and high word.
 
-    `factors` and `bounds` have, by the digits behind the point, what a number is multiplied by
-    and what its digits must be less than.
+    `factors` and `bounds`, indexed by the number of digits after the point, are the factor of the
+    unscaled number and its exclusive upper bound.
 
     Returns:
-        The words, and which texts are such numbers; the words of others are zero.
+        The words, and a mask of the texts that are such numbers; the words of others are zero.
     """
     count = len(starts)
     words = np.zeros(2 * count, np.int64)
@@ -277,20 +278,20 @@ def parse_decimals(
 
 
 def parse_integers(slices: StringSlices) -> tuple[NDArray[np.int64], Bytes]:
-    """Return what texts say as 64-bit integers, and for each whether it is one.
+    """Return the 64-bit integers that texts represent, and a status for each.
 
-    The status is `VALUE` for a sign and up to 18 digits, `NOT_A_NUMBER` for what no dialect reads
-    as a number, else `TO_BE_EVALUATED`.
+    The status is `VALUE` for a sign and up to 18 digits, `NOT_A_NUMBER` for a text that no dialect
+    reads as a number, else `TO_BE_EVALUATED`.
     """
     values, status = _parse_integers(slices.buffer, slices.start, slices.end)
     return values, status
 
 
 def parse_floats(slices: StringSlices) -> tuple[NDArray[np.float64], Bytes]:
-    """Return what texts say as the nearest floats, and for each whether it is plainly that.
+    """Return the nearest floats that texts represent, and a status for each.
 
-    `VALUE` is given for a sign, up to 15 digits and a point, which one division of exact floats
-    rounds right; the other statuses are those of `parse_integers`.
+    The status is `VALUE` for a sign, up to 15 digits and a point, where one division of exact floats
+    rounds correctly; the other statuses are those of `parse_integers`.
     """
     values, status = _parse_floats(slices.buffer, slices.start, slices.end, _POWERS_OF_TEN)
     return values, status

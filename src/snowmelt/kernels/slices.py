@@ -1,4 +1,4 @@
-"""Arrays that kernels take, and texts as places in one buffer."""
+"""Arrays that kernels take, and texts as ranges of one buffer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# Kernels load 64 bytes at once, so a block's buffer goes on for that much behind its data.
+# Kernels load 64 bytes at once, so a buffer extends that far past its data.
 PADDING_BYTES = 64
 
 
@@ -18,14 +18,14 @@ Mask: TypeAlias = NDArray[np.bool_]
 RowIndexes: TypeAlias = NDArray[np.int64]
 
 # Flags of one slice.
-PAST_END = 1  # the record has no such field
-NEEDS_UNQUOTING = 2  # quotes or escapes inside: the bytes are not the value yet
-EMPTY_NULL = 4  # empty, which the dialect reads as NULL
-FIELD_QUOTED = 8  # it stood in quotes, which the slice leaves out
+PAST_END = 1  # the record lacks the field
+NEEDS_UNQUOTING = 2  # contains quotes or escapes, so the bytes are not the value
+EMPTY_NULL = 4  # empty, which is NULL in the dialect
+FIELD_QUOTED = 8  # was quoted; the slice excludes the quotes
 
 
 class _BytesView:
-    """Memory as numpy takes it, under the type of memory that may be written."""
+    """Memory with numpy's array interface, declared writable."""
 
     def __init__(self, memory: object) -> None:
         whole = np.frombuffer(memory, np.uint8)  # type: ignore[call-overload]
@@ -34,16 +34,16 @@ class _BytesView:
 
 
 def view_bytes(memory: object) -> Bytes:
-    """View memory that may be read-only, and must not be written.
+    """Return a view of memory that may be read-only and must not be written.
 
-    For numba read-only arrays are a type of their own, for which each kernel is compiled again.
+    For numba a read-only array has another type, for which it would compile each kernel again.
     """
     return np.asarray(_BytesView(memory))
 
 
 @dataclass(frozen=True, slots=True)
 class StringSlices:
-    """Texts as places in one buffer: UTF-8 from `start` up to `end`, with `flags` for each."""
+    """Texts as ranges of one buffer: UTF-8 from `start` (inclusive) to `end` (exclusive), with `flags`."""
 
     buffer: Bytes
     start: Positions
@@ -54,7 +54,7 @@ class StringSlices:
         return len(self.start)
 
     def take(self, rows: RowIndexes) -> StringSlices:
-        """Return the slices of these rows, in their order; the buffer is shared."""
+        """Return the slices of these rows, in order; the buffer is shared."""
         return StringSlices(self.buffer, self.start[rows], self.end[rows], self.flags[rows])
 
     def read_bytes(self, row: int) -> bytes:

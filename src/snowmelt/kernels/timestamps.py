@@ -1,6 +1,6 @@
 """Timestamp kernels: full ISO timestamps from texts, packed into words, and words as microseconds."""
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
@@ -23,7 +23,7 @@ _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
 _ASCII_ZEROS = np.uint64(0x3030_3030_3030_3030)
 _ABOVE_NINE_CHECK = np.uint64(0x4646_4646_4646_4646)
 _BYTE_MASK = np.uint64(0xFF)
-# `yyyy-mm-` and `ddThh:mm`: where separators stand, what they are, and what makes them zeros.
+# `yyyy-mm-` and `ddThh:mm`: masks of the separators, their bytes, and what turns them into zeros.
 _DATE_MASK = np.uint64(0xFF00_00FF_0000_0000)
 _DATE_SEPARATORS = np.uint64(0x2D00_002D_0000_0000)
 _DATE_FLIP = np.uint64(0x1D00_001D_0000_0000)
@@ -35,7 +35,7 @@ _ZERO_TIME_SEPARATORS = np.uint64(0x0000_3000_0030_0000)
 
 @inline_jit
 def _parse_digit_pairs(word):
-    """Return in each byte the two digits that begin there; 0 at the top if one is no digit."""
+    """Return in each byte the two-digit number that starts there; the high bit marks a non-digit."""
     if ((word + _ABOVE_NINE_CHECK) | (word - _ASCII_ZEROS)) & _HIGH_BITS:
         return np.uint64(0)
     word -= _ASCII_ZEROS
@@ -49,7 +49,7 @@ def _extract_byte(word, byte_index):
 
 @inline_jit
 def _parse_two_digits(data, position):
-    """Return a number of two digits, -1 where one is none."""
+    """Return a two-digit number, -1 if a byte is not a digit."""
     tens = np.int64(load_byte(data, position)) - 48
     ones = np.int64(load_byte(data, position + 1)) - 48
     if tens < 0 or tens > 9 or ones < 0 or ones > 9:
@@ -66,10 +66,10 @@ def _days_in_month(year, month):
 
 @inline_jit
 def _parse_fraction_and_offset(data, position, end):
-    """Read what stands behind the seconds.
+    """Read the text after the seconds.
 
     Returns:
-        Microseconds, the offset in minutes, and whether it was understood.
+        Microseconds, the offset in minutes, and True if the text is valid.
     """
     micros = np.int64(0)
     if position < end and load_byte(data, position) == 46:
@@ -104,7 +104,7 @@ def _parse_fraction_and_offset(data, position, end):
 def parse_iso_timestamps(
     buffer: Bytes, starts: Positions, ends: Positions
 ) -> tuple[NDArray[np.int64], NDArray[np.int16], Mask]:
-    """Read `yyyy-mm-ddThh:mi:ss`, up to six digits of a fraction, `Z` or `±hh:mm` or nothing."""
+    """Parse `yyyy-mm-ddThh:mi:ss` with up to six fraction digits, and `Z`, `±hh:mm` or nothing."""
     count = len(starts)
     packed = np.empty(count, np.int64)
     offsets = np.empty(count, np.int16)
@@ -163,7 +163,7 @@ def _count_days(year, month, day):
 def parse_iso_days(
     buffer: Bytes, starts: Positions, ends: Positions
 ) -> tuple[NDArray[np.int32], Mask]:
-    """Read `yyyy-mm-dd`; return the days since 1970-01-01, and which texts are none."""
+    """Parse `yyyy-mm-dd`; return the days since 1970-01-01, and a mask of valid texts."""
     days = np.zeros(len(starts), np.int32)
     odd = np.ones(len(starts), np.bool_)
     data = np.uint64(buffer.ctypes.data)
