@@ -57,4 +57,4 @@ def test_only_what_was_set_aside_can_be_given_up(snowmelt, embedded):
 
 def test_help_says_what_is_lost_and_how_to_ask(snowmelt):
     assert "snowmelt chunks give-up 4711 --table" in snowmelt("chunks", "--help").stdout
-    assert "rows of one chunk for good" in snowmelt("chunks", "give-up", "--help").stdout
+    assert "Its rows are lost" in snowmelt("chunks", "give-up", "--help").stdout
