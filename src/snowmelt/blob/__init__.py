@@ -1,9 +1,9 @@
-"""The BDEC blob format: tables into encrypted blobs, and back.
+"""BDEC blob format: writer and reader of encrypted blobs.
 
-`writer`: tables into a blob.
+`writer`: builds a blob from tables.
 `encryption`: blob paths, padding, and encryption of chunks.
-`chunk_table_reader`: a chunk of a blob into a table.
-`parquet_footer`: a chunk's Parquet footer, and the check against a table.
-`column_decoder`: columns of a checked Parquet file into Arrow arrays.
+`chunk_table_reader`: reads a chunk of a blob into a table.
+`parquet_footer`: parses a Parquet footer of a chunk and checks it against a table.
+`column_decoder`: decodes columns of a checked Parquet file into Arrow arrays.
 `thrift_compact`: reader and writer of Thrift's compact protocol.
 """

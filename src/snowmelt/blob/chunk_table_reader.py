@@ -52,16 +52,16 @@ _HEADER_BYTES = 25
 
 @dataclass(frozen=True, slots=True)
 class LegacyBlobHeader:
-    """The header of the older layout: `length` bytes, then the chunks it describes."""
+    """Header of the older layout: `length` bytes, followed by the chunks it describes."""
 
     length: int
     chunks: tuple[dict[str, object], ...]
 
 
 def decrypt_chunk(ciphertext: BytesLike, *, chunk_key: bytes, offset: int) -> bytes:
-    """Return the Parquet file of an encrypted chunk, given without its padding.
+    """Return the Parquet file of an encrypted chunk without padding.
 
-    `chunk_key` is the blob's derived key, `offset` the chunk's place in its blob.
+    `chunk_key` is the blob's derived key, `offset` the position of the chunk in its blob.
     """
     return apply_aes_ctr(ciphertext, key=chunk_key, offset=offset)
 
@@ -78,15 +78,23 @@ def read_chunk(
 ) -> pa.Table:
     """Decode a decrypted chunk into chunk form, with the named columns in that order, or all.
 
-    A nullable column that the chunk lacks is null. `written_schema` is the version it was written for
-    (None: the schema itself), which tells what its columns are where they have names alone.
-    `path` names the blob in errors, `footer` is the file's where it has been read already.
+    A nullable column that the chunk lacks is null.
+
+    Args:
+        parquet: The decrypted chunk.
+        schema: Schema of the result.
+        columns: Names of the columns, or None for all.
+        written_schema: Schema version that the chunk was written for (None: `schema`). It identifies
+            columns that have only names.
+        path: Path of the blob, for errors.
+        max_bytes: Limit of the decoded size.
+        footer: The footer, if it was read already.
 
     Raises:
-        BlobInvalid: The bytes are no Parquet file, do not fit the schema, hold values that their
-            type does not allow, or would decode to more than `max_bytes` (then caused by
+        BlobInvalid: If the bytes are not a Parquet file, do not fit the schema, hold values that
+            their type does not allow, or would decode to more than `max_bytes` (then caused by
             ChunkTooLarge).
-        KeyError: A named column that the schema lacks.
+        KeyError: If the schema lacks a named column.
     """
     wanted = (
         schema.columns if columns is None else [_require_column(schema, name) for name in columns]
@@ -97,7 +105,7 @@ def read_chunk(
         footer = footer or read_footer(data)
         present = fields_by_ordinal(footer, written_schema or schema)
         _check_columns_fit(wanted, present)
-        # A run of a billion nulls takes a few bytes in the file.
+        # A billion consecutive nulls take a few bytes in the file.
         if footer.rows * sum(map(_min_value_bytes, wanted)) > max_bytes:
             raise ChunkTooLarge(
                 f"{footer.rows} rows of these columns are more than a chunk may hold"
@@ -117,17 +125,17 @@ def read_chunk(
         fields = [whole.field(column.name) for column in wanted]
         result = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
         result.validate(full=True)
-    # A table without columns forgets its rows unless it is cut from one that has some.
+    # A table without columns keeps its row count only if it is selected from one with columns.
     return result if wanted else pa.table({"": pa.nulls(footer.rows)}).select([])
 
 
 def uncompressed_chunk_bytes(
     parquet: BytesLike | pa.Buffer, footer: ChunkFooter, schema: TableSchema, *, path: str = "chunk"
 ) -> int:
-    """Return the bytes that all columns take before they are decoded: pages, uncompressed, or rows.
+    """Return the size of all columns before decoding: pages, uncompressed, or rows.
 
     Raises:
-        BlobInvalid: Page headers do not parse or contradict the footer.
+        BlobInvalid: If page headers are malformed or contradict the footer.
     """
     with raising_blob_invalid(path):
         present = fields_by_ordinal(footer, schema)
@@ -141,10 +149,10 @@ def uncompressed_chunk_bytes(
 
 
 def read_legacy_blob_header(data: BytesLike) -> LegacyBlobHeader | None:
-    """Read the header of the older blob layout; None when the blob begins without one.
+    """Read the header of the older blob layout; None if the blob has none.
 
     Raises:
-        BlobInvalid: It begins like a header, but version, size, checksum or metadata are wrong.
+        BlobInvalid: If a header is there, but version, size, checksum or metadata are wrong.
     """
     view = memoryview(data).cast("B")
     if bytes(view[:4]) != _MAGIC:
@@ -193,7 +201,7 @@ def _check_columns_fit(wanted: Sequence[Column], present: dict[int, FooterField]
 def _min_value_bytes(column: Column) -> int:
     arrow_type = chunk_arrow_type(column)
     if pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type):
-        return 4  # an offset; the bytes themselves are counted by their pages
+        return 4  # an offset; the bytes of the values are counted by their pages
     return int(-(-arrow_type.bit_width // 8))
 
 

@@ -2,9 +2,9 @@
 
 pyarrow never reads the file's own footer: it receives a new one with the checked values of the
 requested columns. So nothing in a client's footer (statistics, an Arrow schema, wrong annotations)
-reaches a decoder, and BINARY under a UTF8 annotation is read as the bytes it is.
+reaches a decoder, and BINARY under a UTF8 annotation is read as bytes.
 
-The page headers of a column are read first, to know sizes before anything is decoded: a footer can
+The page headers of a column are read before anything is decoded, to know its size: a footer can
 claim any size, but a decoder allocates what the page headers say.
 """
 
@@ -33,25 +33,25 @@ from snowmelt.blob.thrift_compact import (
 from snowmelt.schema.chunk_types import chunk_arrow_type
 from snowmelt.schema.types import Column, LogicalType
 
-# --- The page headers of a Parquet column, read to know sizes before anything is decoded.
+# --- Page headers of a Parquet column, read to know sizes before decoding.
 #
-# A footer may say what it likes; a decoder allocates what the page headers say.
+# A footer can claim any size; a decoder allocates what the page headers say.
 
 _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = range(4)
 _HEADER_FIELD = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
 _ENCODING_FIELD = {_DATA_PAGE: 2, _DICTIONARY_PAGE: 2, _DATA_PAGE_V2: 4}
 
-# Plain, dictionary, RLE, packed deltas, lengths as deltas, byte streams. DELTA_BYTE_ARRAY (7)
-# is left out: each value may repeat the one before, so sizes say nothing about the result.
+# Plain, dictionary, RLE, packed deltas, delta lengths, byte streams. DELTA_BYTE_ARRAY (7)
+# is left out: a value may repeat its predecessor, so page sizes do not bound the result.
 _ALLOWED_ENCODINGS = frozenset({0, 2, 3, 5, 6, 8, 9})
 
-# No header is longer, statistics included; what follows a header is not copied for parsing.
+# Maximum size of a header with statistics; bytes after a header are not copied for parsing.
 _MAX_HEADER_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPageSummary:
-    """The pages of one column: bytes before compression, and whether any is a dictionary."""
+    """Pages of one column: their uncompressed size, and whether one is a dictionary."""
 
     uncompressed_bytes: int
     has_dictionary: bool
@@ -60,11 +60,11 @@ class ColumnPageSummary:
 def inspect_column_pages(
     data: memoryview, start: int, length: int, *, expected_values: int
 ) -> ColumnPageSummary:
-    """Walk the pages in `length` bytes from `start`, up to as many `expected_values` as the footer says.
+    """Read the page headers in `length` bytes from `start`.
 
     Raises:
-        ValueError: The headers do not parse, sizes do not fit, an encoding is not taken, or the
-            pages hold other than `expected_values` values.
+        ValueError: If headers are malformed, sizes are inconsistent, an encoding is not supported,
+            or the pages do not hold `expected_values` values, the number in the footer.
     """
     end = start + length
     if end > len(data):
@@ -112,7 +112,7 @@ _PLAIN, _RLE, _RLE_DICTIONARY = 0, 3, 8
 
 
 class ChunkTooLarge(ValueError):
-    """A chunk would take more memory than its reader has for it."""
+    """A chunk would need more memory than its reader allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +129,9 @@ def decode_columns(
     """Decode columns that fit their fields; decimals may have fewer digits than the column.
 
     Raises:
-        ChunkTooLarge: The pages decode to more than `max_bytes`.
-        ValueError: The pages contradict the footer.
-        pa.ArrowException, OSError: The pages do not decode.
+        ChunkTooLarge: If the pages decode to more than `max_bytes`.
+        ValueError: If the pages contradict the footer.
+        pa.ArrowException, OSError: If the pages do not decode.
     """
     if not requests:
         return []
@@ -141,8 +141,8 @@ def decode_columns(
     size = sum(column.uncompressed_bytes for column in pages)
     if size > max_bytes:
         raise ChunkTooLarge(f"{size} bytes before compression are more than a chunk may hold")
-    # Text stays dictionary-encoded until it is known how long it becomes: a thousand indices
-    # into a dictionary of one long value are as good a bomb as any.
+    # Text stays dictionary-encoded until its decoded size is known: a thousand indices
+    # of one long value are a decompression bomb.
     texts = [
         number
         for number, (item, column) in enumerate(zip(requests, pages, strict=True))
@@ -166,7 +166,7 @@ def decode_columns(
 def uncompressed_page_bytes(
     data: memoryview, footer: ChunkFooter, requests: Sequence[ColumnRequest]
 ) -> int:
-    """Return how many bytes the pages of columns have before compression; see `decode_columns`."""
+    """Return the uncompressed size of the columns' pages, in bytes; see `decode_columns`."""
     places = {field.name: position for position, field in enumerate(footer.fields)}
     return sum(
         _inspect_all_pages(data, footer, places[item.field.name]).uncompressed_bytes
@@ -197,7 +197,7 @@ def _expanded_dictionary_bytes(array: pa.ChunkedArray) -> int:
 def _build_footer(
     footer: ChunkFooter, requests: Sequence[ColumnRequest], positions: Sequence[int]
 ) -> bytes:
-    # Columns are named by their number here: names of users may hold dots, which pyarrow splits.
+    # Columns are named by number here: pyarrow splits names at dots.
     root = StructWriter().add_string(4, "bdec").add_i32(5, len(requests))
     elements = [
         root,

@@ -30,7 +30,7 @@ _PATH_PATTERN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlobPath:
-    """What a blob's path says; `created_at` by the client's clock, in whole seconds."""
+    """Parts of a blob's path; `created_at` is the client's clock, in whole seconds."""
 
     path: str
     created_at: dt.datetime
@@ -42,23 +42,23 @@ class ParsedBlobPath:
 def make_blob_path(
     created_at: dt.datetime, client_prefix: str, thread_id: int, counter: int
 ) -> str:
-    """Return the path of a blob: its place on the stage, and part of its key.
+    """Return the path of a blob: its location on the stage, and part of its key.
 
-    `created_at` is aware. The same client prefix and counter must never be used for other bytes: the
-    path makes the key, and a key used twice repeats the keystream.
+    `created_at` is aware. Never use the same client prefix and counter for other bytes: the key is
+    derived from the path, and a reused key repeats the keystream.
     """
     created_at = created_at.astimezone(dt.UTC)
-    # Before it becomes a float: in some centuries its microseconds would be rounded up.
+    # Truncate before the conversion to float, which rounds microseconds up in some centuries.
     seconds = _encode_base36(int(created_at.replace(microsecond=0).timestamp()))
     folder = f"{created_at.year}/{created_at.month}/{created_at.day}/{created_at.hour}/{created_at.minute}"
     return f"{folder}/{seconds}_{client_prefix}_{thread_id}_{counter}.bdec"
 
 
 def parse_blob_path(path: str) -> ParsedBlobPath:
-    """Take a blob's path apart.
+    """Parse the path of a blob.
 
     Raises:
-        BlobInvalid: Anything but a full BDEC path: absolute, `..`, backslash, NUL, other form.
+        BlobInvalid: If it is not a full BDEC path: absolute, `..`, backslash, NUL, other form.
     """
     match = _PATH_PATTERN.match(path) if len(path) <= _MAX_PATH_CHARACTERS else None
     if match is None:
@@ -79,7 +79,7 @@ def parse_blob_path(path: str) -> ParsedBlobPath:
 
 
 def padded_length(length: int) -> int:
-    """Return the bytes that a chunk of `length` takes: 1 to 16 pad bytes, never 0."""
+    """Return the padded size of a chunk of `length` bytes: 1 to 16 pad bytes, never 0."""
     return length + BLOCK_BYTES - length % BLOCK_BYTES
 
 
@@ -91,7 +91,7 @@ def _encode_base36(number: int) -> str:
     return digits or "0"
 
 
-# --- Encryption of chunks: AES-256 in counter mode, a key per blob (specification of v1, §3.3).
+# --- Encryption of chunks: AES-256 in counter mode, one key per blob (specification of v1, §3.3).
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 
@@ -104,9 +104,9 @@ def derive_blob_key(data_key: bytes, path: str) -> bytes:
 
 
 def apply_aes_ctr(data: BytesLike, *, key: bytes, offset: int) -> bytes:
-    """Encrypt or decrypt a chunk that begins at `offset` of its blob; `key` is the derived one.
+    """Encrypt or decrypt a chunk that starts at `offset` of its blob; `key` is the derived key.
 
-    The counter starts at `offset` whole blocks, so it runs on across the chunks of a blob.
+    The counter starts at the block of `offset`, so it continues across the chunks of a blob.
     """
     return _make_ctr_cipher(key, offset).update(data)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
-# A footer takes some hundred bytes a column.
+# A footer takes a few hundred bytes per column.
 _MAX_FOOTER_BYTES = 16 * 1024 * 1024
 _MAX_ROWS = 2**31 - 1
 
@@ -75,11 +75,11 @@ _MAX_FIXED_LENGTH_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class FooterField:
-    """One column of a chunk; `ordinal` is its field id, None when the writer gave none.
+    """A column of a chunk; `ordinal` is its field ID, None if the writer gave none.
 
-    `physical_type` is Parquet's word, `type_length` bytes of a FIXED_LEN_BYTE_ARRAY, `logical_type`
-    the logical type (NONE, DECIMAL, STRING, DATE …; OTHER when no column can have it),
-    `precision` and `scale` a decimal's.
+    `physical_type` is Parquet's name, `type_length` the size of a FIXED_LEN_BYTE_ARRAY, `logical_type`
+    the logical type (NONE, DECIMAL, STRING, DATE …; OTHER for one that no column can have),
+    `precision` and `scale` those of a decimal.
     """
 
     ordinal: int | None
@@ -94,7 +94,7 @@ class FooterField:
 
 @dataclass(frozen=True, slots=True)
 class ColumnChunkLocation:
-    """Where the pages of one column in one row group lie, and Parquet's number of their codec."""
+    """Position of one column's pages in one row group, and Parquet's number of their codec."""
 
     codec: int
     start: int
@@ -103,7 +103,7 @@ class ColumnChunkLocation:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Rows of a row group, and the places of its columns in the order of the fields."""
+    """Row count of a row group, and the locations of its columns in the order of the fields."""
 
     rows: int
     column_locations: tuple[ColumnChunkLocation, ...]
@@ -120,7 +120,7 @@ class ChunkFooter:
 
 @contextlib.contextmanager
 def raising_blob_invalid(path: str) -> Iterator[None]:
-    """Turn whatever a decoder raises over broken bytes into BlobInvalid naming `path`."""
+    """Convert any exception of a decoder to BlobInvalid that names `path`."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
@@ -132,15 +132,19 @@ def read_chunk_footer(parquet: BytesLike | pa.Buffer, *, path: str = "chunk") ->
     """Read the footer of a decrypted chunk; `path` names the blob in errors.
 
     Raises:
-        BlobInvalid: Not a Parquet file, nested or repeated columns, two columns with one name
-            or field id, or row counts that contradict each other.
+        BlobInvalid: If it is not a Parquet file, has nested or repeated columns, two columns with
+            one name or field ID, or inconsistent row counts.
     """
     with raising_blob_invalid(path):
         return read_footer(memoryview(parquet).cast("B"))
 
 
 def read_footer(data: memoryview) -> ChunkFooter:
-    """Return the footer of a Parquet file; ValueError when there is none or it is broken."""
+    """Return the footer of a Parquet file.
+
+    Raises:
+        ValueError: If there is no footer or it is malformed.
+    """
     if len(data) < _TAIL_BYTES + 4 or data[-4:] != _MAGIC or data[:4] != _MAGIC:
         raise ValueError("it is not a Parquet file")
     size = int.from_bytes(data[-8:-4], "little")
@@ -156,10 +160,11 @@ def read_footer(data: memoryview) -> ChunkFooter:
 
 
 def find_schema_mismatch(footer: ChunkFooter, schema: TableSchema) -> str | None:
-    """Return why a chunk does not fit this version of a table, None when it fits.
+    """Return why a chunk does not fit this schema version of a table, or None if it fits.
 
-    Columns are compared by ordinal (by name when the chunk has no field ids), physical type and
-    nullability; a column the chunk lacks must be nullable, a column the table lacks is a reason.
+    Columns are compared by ordinal (by name if the chunk has no field IDs), physical type and
+    nullability. A column that the chunk lacks must be nullable. The chunk must not have a column that
+    the table lacks.
     """
     found = fields_by_ordinal(footer, schema)
     for column in schema.columns:
@@ -177,7 +182,7 @@ def find_schema_mismatch(footer: ChunkFooter, schema: TableSchema) -> str | None
 
 
 def fields_by_ordinal(footer: ChunkFooter, schema: TableSchema) -> dict[int, FooterField]:
-    """Return the chunk's fields that are columns of the schema, by the columns' ordinals."""
+    """Return the fields of the chunk that are columns of the schema, by column ordinal."""
     if all(field.ordinal is None for field in footer.fields):
         names = {column.name: column.ordinal for column in schema.columns}
         return {names[field.name]: field for field in footer.fields if field.name in names}
@@ -190,7 +195,7 @@ def fields_by_ordinal(footer: ChunkFooter, schema: TableSchema) -> dict[int, Foo
 
 
 def find_column_mismatch(field: FooterField, column: Column) -> str | None:
-    """Return why a chunk's field cannot hold the values of this column, None when it can."""
+    """Return why a chunk's field cannot hold the values of this column, or None if it can."""
     name = column.display_name
     if field.nullable and not column.nullable:
         return f"column {name} is nullable in the chunk, but not in the table"
@@ -203,7 +208,7 @@ def find_column_mismatch(field: FooterField, column: Column) -> str | None:
     arrow_type = chunk_arrow_type(column)
     if not pa.types.is_decimal(arrow_type):
         return None
-    # Times and timestamps may come as bare integers; of a bare NUMBER the scale is unknown.
+    # Times and timestamps may be plain integers; a plain NUMBER would have an unknown scale.
     bare = arrow_type.scale if column.kind is not LogicalType.FIXED else 0
     scale = field.scale if field.logical_type == "DECIMAL" else bare
     if scale != arrow_type.scale:
@@ -212,7 +217,7 @@ def find_column_mismatch(field: FooterField, column: Column) -> str | None:
 
 
 def max_decimal_digits(field: FooterField) -> int:
-    """Return how many decimal digits always fit a field that holds numbers."""
+    """Return the number of decimal digits that always fit a numeric field."""
     if field.physical_type in _INTEGER_DIGITS:
         return _INTEGER_DIGITS[field.physical_type]
     return len(str(2 ** (8 * (field.type_length or 0) - 1) - 1)) - 1
@@ -273,7 +278,7 @@ def _parse_field(element: ThriftFields) -> FooterField:
 
 
 def _parse_logical_type(element: ThriftFields) -> tuple[str, tuple[int, int] | None]:
-    # The older annotation stands beside the newer; Java writes both, some clients only one.
+    # The legacy annotation exists beside the new one: Java writes both, some clients only one.
     if 10 in element:
         [(number, details)] = require_struct(element, 10).items() or [(0, {})]
         meaning = _LOGICAL_TYPES.get(number, "OTHER")

@@ -20,10 +20,10 @@ _MAX_VARINT_SHIFT = 63
 
 
 def read_struct(data: bytes, position: int) -> tuple[ThriftFields, int]:
-    """Read the structure at `position`; return its fields and the position behind it.
+    """Read the struct at `position`; return its fields and the position after it.
 
     Raises:
-        ValueError: It is malformed, nested too deep, or longer than `data`.
+        ValueError: If it is malformed, nested too deep, or longer than `data`.
     """
     try:
         return _read_struct(data, position, 0)
@@ -32,10 +32,10 @@ def read_struct(data: bytes, position: int) -> tuple[ThriftFields, int]:
 
 
 def require_integer(fields: ThriftFields, number: int) -> int:
-    """Return a field that must be an integer not below 0.
+    """Return a required non-negative integer field.
 
     Raises:
-        ValueError: It is missing, negative or something else.
+        ValueError: If it is missing, negative or of another type.
     """
     value = fields.get(number)
     if type(value) is not int or value < 0:
@@ -44,7 +44,7 @@ def require_integer(fields: ThriftFields, number: int) -> int:
 
 
 def require_structs(fields: ThriftFields, number: int) -> list[ThriftFields]:
-    """Return a field that must be a list of structures; see `require_integer`."""
+    """Return a required list of structs; see `require_integer`."""
     value = fields.get(number)
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError(f"field {number} is missing or invalid")
@@ -52,7 +52,7 @@ def require_structs(fields: ThriftFields, number: int) -> list[ThriftFields]:
 
 
 def require_struct(fields: ThriftFields, number: int) -> ThriftFields:
-    """Return a field that must be a structure; see `require_integer`."""
+    """Return a required struct; see `require_integer`."""
     value = fields.get(number)
     if not isinstance(value, dict):
         raise ValueError(f"field {number} is missing or invalid")  # noqa: TRY004 - bad bytes
@@ -60,7 +60,7 @@ def require_struct(fields: ThriftFields, number: int) -> ThriftFields:
 
 
 class StructWriter:
-    """A structure being written; fields in rising order of their numbers."""
+    """A struct being written, with fields in ascending order of their numbers."""
 
     def __init__(self) -> None:
         self._out = bytearray()
@@ -87,19 +87,19 @@ class StructWriter:
         return self._add_list(number, _I32, [_encode_zigzag(value) for value in values])
 
     def add_structs(self, number: int, values: Iterable[StructWriter]) -> StructWriter:
-        """Add a list of structures."""
+        """Add a list of structs."""
         return self._add_list(number, _STRUCTURE, [value.to_bytes() for value in values])
 
     def add_struct(self, number: int, value: StructWriter) -> StructWriter:
-        """Add a structure."""
+        """Add a struct."""
         return self._add_field(number, _STRUCTURE, value.to_bytes())
 
     def to_bytes(self) -> bytes:
-        """Return the finished bytes."""
+        """Return the encoded struct."""
         return bytes(self._out) + b"\0"
 
     def _add_field(self, number: int, kind: int, value: bytes) -> StructWriter:
-        # Every structure of Parquet that we write has steps of at most 15 between its fields.
+        # In every Parquet struct written here, field numbers increase by at most 15.
         self._out.append((number - self._last) << 4 | kind)
         self._out += value
         self._last = number
@@ -114,7 +114,7 @@ class StructWriter:
 
 
 def _read_struct(data: bytes, position: int, depth: int) -> tuple[ThriftFields, int]:
-    # Nearly all fields are small integers, which are read in place: half the time.
+    # Nearly all fields are small integers; reading these in place halves the time.
     if depth > _MAX_DEPTH:
         raise ValueError("structures are nested too deep")
     fields: ThriftFields = {}
@@ -164,7 +164,7 @@ def _read_items(data: bytes, position: int, depth: int) -> tuple[list[object], i
     size = head >> 4
     if size == 15:
         size, position = _read_varint(data, position)
-    # Each item takes at least a byte, so a list cannot be longer than what is left.
+    # Each item takes at least one byte, so a list cannot be longer than the remaining data.
     if size > len(data) - position or depth > _MAX_DEPTH:
         raise ValueError("a list is cut off or nested too deep")
     items = []

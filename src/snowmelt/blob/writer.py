@@ -1,4 +1,4 @@
-"""Writer of blobs: one Parquet file per table, encrypted, padded, one after the other.
+"""Writer of blobs: one encrypted, padded Parquet file per table, concatenated.
 
 Layout of a blob: specification of v1, §3.2. Contents of the Parquet files: §3.4.
 """
@@ -19,21 +19,21 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, TableSchem
 
 SDK_VERSION = "snowmelt-1"
 
-# Limits of bytes in Arrow form, measured on 11 columns: compression only adds to the time of a
-# few rows (0.27 ms for one); up to some hundred rows Snappy takes two thirds of zstd's time;
-# from there zstd's bytes (60 % of Snappy's) save more in MD5 and storage than they cost.
+# Limits in bytes of Arrow data, measured on 11 columns: compression only costs time for a
+# few rows (0.27 ms for one); up to a few hundred rows Snappy takes two thirds of zstd's time;
+# above that, zstd's smaller size (60 % of Snappy's) saves more in MD5 and storage than it costs.
 _UNCOMPRESSED_BELOW_BYTES = 4 * 1024
 _SNAPPY_BELOW_BYTES = 128 * 1024
 
-# A dictionary saves a third of the time and half of the bytes of a column with few distinct
-# values, and costs both elsewhere; under 10,000 rows the difference is lost in the noise.
+# A dictionary saves a third of the time and half of the size of a column with few distinct
+# values, and costs both for other columns. Below 10,000 rows the difference is noise.
 _MIN_DICTIONARY_ROWS = 10_000
 _SAMPLE_ROWS = 1024
 _MAX_DISTINCT_SAMPLE_VALUES = 768
 
-# Up to so many digits decimals are written as integers. Of these the differences take half of the time
-# of plain values under zstd, and a fifth less bytes of random ones, far less of moments; longer
-# ones are bytes, of which those of one place together take half of the time and a tenth.
+# Decimals up to this precision are written as integers. Under zstd, their deltas take half the time
+# of plain values and a fifth less space for random values, far less for timestamps. Longer
+# decimals are bytes; splitting these by position takes half the time and a tenth of the space.
 _MAX_INT64_DIGITS = 18
 
 _LOGICAL_TYPE_CODES = {
@@ -65,7 +65,7 @@ class ChunkInput:
 
 @dataclass(frozen=True, slots=True)
 class BlobChunkLocation:
-    """Where a chunk lies in its blob; `md5` (hex) is of its encrypted bytes without padding."""
+    """Position of a chunk in its blob; `md5` (hex) is of its encrypted bytes without padding."""
 
     offset: int
     length: int
@@ -84,10 +84,10 @@ class Blob:
 
 
 def build_blob(path: str, inputs: Sequence[ChunkInput]) -> Blob:
-    """Encode and encrypt one chunk per source, in their order.
+    """Encode and encrypt one chunk per input, in order.
 
     Raises:
-        ValueError: No source, or rows that are not in chunk form.
+        ValueError: If there is no input, or rows are not in chunk form.
     """
     files: list[memoryview] = []
     offsets: list[int] = []
@@ -112,10 +112,10 @@ def build_blob(path: str, inputs: Sequence[ChunkInput]) -> Blob:
 
 
 def encode_chunk_as_parquet(chunk_input: ChunkInput, path: str, offset: int) -> pa.Buffer:
-    """Return the Parquet file of one chunk that will begin at `offset` of blob `path`."""
+    """Return the Parquet file of a chunk that will start at `offset` of blob `path`."""
     schema = chunk_arrow_schema(chunk_input.schema)
     if chunk_input.rows.schema.types != schema.types:
-        # Table.from_arrays would convert without a word.
+        # Table.from_arrays would convert silently.
         raise ValueError("the rows are not in the chunk form of their schema")
     table = pa.Table.from_arrays(chunk_input.rows.columns, schema=schema)
     codec = _choose_codec(table)
@@ -129,7 +129,7 @@ def encode_chunk_as_parquet(chunk_input: ChunkInput, path: str, offset: int) -> 
         compression_level=1 if codec == "zstd" else None,
         use_dictionary=dictionary or False,
         column_encoding=_choose_encodings(schema, dictionary) or None,
-        # The catalog has the statistics that count; these would take 10 % of the time.
+        # Statistics are stored in the catalog; writing them here would take 10 % of the time.
         write_statistics=False,
         store_schema=False,
         store_decimal_as_integer=True,
@@ -172,7 +172,7 @@ def _find_dictionary_columns(table: pa.Table, schema: TableSchema) -> list[str]:
 
 
 def _sample_rows(table: pa.Table) -> pa.Table:
-    """Return rows at equal distances; piece by piece, since else Arrow joins all pieces first."""
+    """Return rows at equal distances, piece by piece, because Arrow would join all pieces first."""
     step = table.num_rows // _SAMPLE_ROWS
     taken: list[pa.RecordBatch] = []
     start = 0
@@ -192,14 +192,14 @@ def _choose_encodings(schema: pa.Schema, dictionary: list[str]) -> dict[str, str
 
 
 def _choose_encoding(kind: pa.DataType) -> str:
-    """Return how numbers are written; empty for what is best plain."""
+    """Return the encoding of a column's numbers; empty for plain."""
     if pa.types.is_decimal(kind):
         return "DELTA_BINARY_PACKED" if kind.precision <= _MAX_INT64_DIGITS else "BYTE_STREAM_SPLIT"
     return "DELTA_BINARY_PACKED" if pa.types.is_date32(kind) else ""
 
 
 def _encrypt_chunk(file: memoryview, target: memoryview, *, key: bytes, offset: int) -> None:
-    # Whole blocks straight from the encoder's buffer, then the last one with its padding.
+    # Encrypt whole blocks directly from the encoder's buffer, then the last one with its padding.
     whole = len(file) - len(file) % BLOCK_BYTES
     apply_aes_ctr_into(file[:whole], target[:whole], key=key, offset=offset)
     last = bytes(file[whole:]).ljust(BLOCK_BYTES, b"\0")
@@ -209,7 +209,7 @@ def _encrypt_chunk(file: memoryview, target: memoryview, *, key: bytes, offset: 
 def _compute_digests(
     whole: memoryview, offsets: list[int], lengths: list[int]
 ) -> tuple[list[str], str]:
-    # The first chunk's hash goes on to be the blob's: a blob of one chunk is hashed once.
+    # Continue the first chunk's hash for the blob, so a blob of one chunk is hashed once.
     running = hashlib.md5(whole[: lengths[0]], usedforsecurity=False)
     digests = [running.hexdigest()]
     running.update(whole[lengths[0] :])

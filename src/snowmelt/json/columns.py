@@ -1,7 +1,7 @@
-"""Kernels that turn located JSON values into columns; what they do not convert exactly they report.
+"""Kernels that convert located JSON values to columns, and report values they cannot convert exactly.
 
 Input are the positions and kinds that `scanner` returns. The status of a value is `VALUE`, `NULL_VALUE`
-(null, or no such key) or `LEFT_ALONE`, which is for the exact reader.
+(null, or no such key) or `LEFT_ALONE`, which leaves it to the exact reader.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from snowmelt.kernels.slices import Bytes, Positions
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    # Where the values of one key begin and end, and what each is.
+    # Start, end and kind of the values of one key.
     FieldPositions: TypeAlias = tuple[Positions, Positions, Bytes]
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable, assignment"
 
 VALUE, NULL_VALUE, LEFT_ALONE = 0, 1, 2
 _NEEDS_PARSER = 3
-# So many digits always fit: in 64 bits, and in a float's 53 without rounding.
+# Digits that always fit: into 64 bits, and into the 53 bits of a float without rounding.
 _MAX_INT64_DIGITS = 18
 _MAX_FLOAT_DIGITS = 15
 _POWERS_OF_TEN = 10 ** np.arange(_MAX_INT64_DIGITS + 1)
@@ -59,7 +59,7 @@ for _status in (_TEXT_STATUS, _BOOLEAN_STATUS):
 
 @inline_jit
 def _read_number(data, start, end):
-    """Return a number's digits as an integer, how many there are but leading zeros, and how many behind the point."""
+    """Return the digits of a number as an integer, their count without leading zeros, and the fraction digits."""
     number = np.int64(0)
     digits = 0
     behind = 0
@@ -70,7 +70,7 @@ def _read_number(data, start, end):
         if byte == _POINT:
             has_point = 1
             continue
-        # Of too many the number means nothing.
+        # With more digits the result is undefined.
         number = number * 10 + (byte - 48)
         digits += number != 0
         behind += has_point
@@ -125,7 +125,7 @@ def _read_floats(buffer: Bytes, field: FieldPositions, values: NDArray[np.float6
         )
         status[row] = _NEEDS_PARSER
         if digits <= _MAX_FLOAT_DIGITS and behind <= _MAX_INT64_DIGITS:
-            # Both are floats without rounding: the quotient is rounded once.
+            # Both are exact floats, so the quotient is rounded once.
             value = np.float64(number) / _FLOAT_POWERS_OF_TEN[behind]
             values[row] = -value if is_negative else value
             status[row] = VALUE
@@ -134,7 +134,7 @@ def _read_floats(buffer: Bytes, field: FieldPositions, values: NDArray[np.float6
 
 @inline_jit
 def _write_character(code, output, at):
-    """Write a character of the basic plane as UTF-8; return where the next goes."""
+    """Write a character of the basic plane as UTF-8; return the position after it."""
     if code < 0x80:
         output[at] = code
         return at + 1
@@ -188,7 +188,7 @@ def _copy_texts(
 def read_decimals(
     data: Bytes, field: FieldPositions, precision: int, scale: int
 ) -> tuple[NDArray[np.int64], Bytes]:
-    """Return the numbers times ten to the `scale`, and their status."""
+    """Return the numbers multiplied by ten to the power `scale`, and their status."""
     values = np.empty(len(field[2]), np.int64)
     limit = 10 ** min(precision, _MAX_INT64_DIGITS)
     return values, _read_decimals(data, field, scale, limit, values)
@@ -207,12 +207,12 @@ def read_floats(data: Bytes, field: FieldPositions) -> tuple[NDArray[np.float64]
 
 
 def read_booleans(field: FieldPositions) -> tuple[NDArray[np.bool_], Bytes]:
-    """Return the truth values, and their status."""
+    """Return the booleans, and their status."""
     return field[2] == TRUE, _BOOLEAN_STATUS[field[2]]
 
 
 def read_texts(data: Bytes, field: FieldPositions) -> tuple[NDArray[np.int32], Bytes, Bytes]:
-    """Return where each text begins and the last one ends, the texts as UTF-8, and their status."""
+    """Return the offsets of the texts, the texts as UTF-8, and their status."""
     starts, ends, kinds = field
     offsets = np.empty(len(kinds) + 1, np.int32)
     output = np.empty(int((ends - starts).sum(dtype=np.int64)), np.uint8)

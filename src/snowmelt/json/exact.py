@@ -2,7 +2,7 @@
 
 A number without fraction and exponent is an int of any size. In a message (`parse_json`) any other
 number is a float if the float equals the text exactly, otherwise a Decimal; both are written as
-JSON numbers. In a record (`decode_record`, `parse_row`) it stays as it is written.
+JSON numbers. In a record (`decode_record`, `parse_row`) it keeps its written form.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Any
 import msgspec
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# A sign, a point, and the 15 digits that every float keeps.
+# A sign, a point, and the 15 digits that every float preserves.
 _MAX_EXACT_FLOAT_CHARS = 16
 _MAX_EXPONENT = 4096
 
 
 class JsonSyntaxError(ValueError):
-    """The text is not JSON; the message says why and holds nothing of the text."""
+    """The text is not JSON. The message gives the reason and does not contain the text."""
 
 
 def parse_json_number(text: str) -> float | Decimal:
     """Return a JSON number with fraction or exponent as the simplest type that holds it exactly.
 
     Raises:
-        NotJson: If it is out of every reasonable range.
+        JsonSyntaxError: If the exponent is out of range.
     """
     value = float(text)
     if len(text) <= _MAX_EXACT_FLOAT_CHARS and "e" not in text and "E" not in text:
@@ -51,15 +51,15 @@ _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 def parse_json(data: bytes, *, lenient: bool = False) -> object:
-    """Return what JSON text says.
+    """Parse JSON text.
 
     Args:
         data: UTF-8.
-        lenient: Take a byte order mark and the tokens NaN, Infinity and -Infinity, which Python's
-            own `json.dumps` writes.
+        lenient: Accept a byte order mark and the tokens NaN, Infinity and -Infinity, which Python's
+            `json.dumps` writes.
 
     Raises:
-        NotJson: If it is no JSON.
+        JsonSyntaxError: If the text is not JSON.
     """
     try:
         return _decoder.decode(data)
@@ -68,7 +68,7 @@ def parse_json(data: bytes, *, lenient: bool = False) -> object:
 
 
 def _parse_with_stdlib(data: bytes, *, lenient: bool) -> object:
-    """Parse what the fast decoder refuses: half surrogate pairs, and what is tolerated."""
+    """Parse text that the fast decoder rejects: unpaired surrogates, and lenient syntax."""
     if data.startswith(_BYTE_ORDER_MARK):
         if not lenient:
             raise JsonSyntaxError("it begins with a byte order mark")
@@ -99,8 +99,8 @@ def serialize_json(value: object) -> bytes:
     """Return compact JSON in UTF-8; a float that is not finite becomes null.
 
     Raises:
-        TypeError: A value has no JSON form.
-        ValueError: A Decimal is not finite.
+        TypeError: If a value has no JSON form.
+        ValueError: If a Decimal is not finite.
     """
     try:
         return _encoder.encode(value)
@@ -109,7 +109,7 @@ def serialize_json(value: object) -> bytes:
 
 
 def _escape_surrogates(value: object) -> object:
-    """Return the value with texts that UTF-8 cannot hold as escaped JSON."""
+    """Return JSON in which texts with unpaired surrogates are escaped."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -124,7 +124,7 @@ def _escape_surrogates(value: object) -> object:
 
 
 def _parse_written_number(text: str) -> object:
-    """Return a number with a point as it is written, one with an exponent as the nearest float."""
+    """Return a number with a point as a Decimal, one with an exponent as the nearest float."""
     if "e" in text or "E" in text:
         nearest = float(text)
         if math.isfinite(nearest):
@@ -145,17 +145,17 @@ _ESCAPE_PATTERN = re.compile(
     _SURROGATE_PAIR_PATTERN + rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
 )
 _REPLACEMENT_CHARACTER = rb"\ufffd"
-# Nested some hundred levels deep is as little JSON for us as what is none.
+# Text nested hundreds of levels deep is rejected like invalid JSON.
 RECORD_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
 
 
 def decode_record(text: memoryview) -> object:
-    """Return the one value that a text says.
+    """Return the JSON value of a text.
 
-    Half of a surrogate pair, which is left where a text was cut within a character, is U+FFFD.
+    An unpaired surrogate, which a client may produce by cutting a text, becomes U+FFFD.
 
     Raises:
-        msgspec.DecodeError: It is not JSON; so do all of `RECORD_DECODE_ERRORS`.
+        msgspec.DecodeError: If the text is not JSON; also the others of `RECORD_DECODE_ERRORS`.
     """
     try:
         return _record_decoder.decode(text)
@@ -172,10 +172,10 @@ def _replace_lone_surrogate(escape: re.Match[bytes]) -> bytes:
 
 
 def parse_row_number(text: str) -> Decimal | float:
-    """Return a number as it is written; zero with a sign, which decimals do not keep, as a float.
+    """Return a number as a Decimal; negative zero as a float, because decimals have none.
 
     Raises:
-        ValueError: Its exponent is beyond every number.
+        ValueError: If the exponent is out of range.
     """
     number = _parse_decimal(text)
     return number if number or text[0] != "-" else -0.0
@@ -185,7 +185,7 @@ _row_decoder = msgspec.json.Decoder(float_hook=parse_row_number)
 
 
 def parse_row(text: bytes | str) -> dict[str, Any] | str:
-    """Return the object that a text is, its decimals as they are written, or why it is none."""
+    """Return the object that a text contains, with numbers as Decimal, or the reason why there is none."""
     try:
         row = _row_decoder.decode(
             text.removeprefix(_BYTE_ORDER_MARK) if isinstance(text, bytes) else text

@@ -1,7 +1,7 @@
 """Loads, stores and masks over 32 bytes at an address, for the kernels of this package.
 
-Addresses are whole numbers: an array as an argument costs reference counting on each call. A load
-may go `PADDING_BYTES` past the end of a text.
+Addresses are integers: an array as an argument costs reference counting on each call. A load may
+extend `PADDING_BYTES` past the end of a text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-# Types are what numba sees.
+# Numba infers the types.
 # ruff: noqa: ANN001, ANN201, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -24,7 +24,7 @@ def _to_word(builder, mask):
 
 
 def _make_store(bits, kind):
-    """Return an intrinsic that stores an integer at the place `index` of an array at `address`."""
+    """Return an intrinsic that stores an integer at `index` of an array at `address`."""
 
     @intrinsic
     def store(_context, address, index, value):
@@ -49,7 +49,7 @@ store_word = _make_store(64, types.int64)
 
 @intrinsic
 def find_equal(_context, data, position, other):
-    """Return a bit for each of data[position:position + 32] that stands at address `other` too."""
+    """Return a mask of the bytes of data[position:position + 32] that equal those at `other`."""
     signature = types.uint64(data, position, other)
 
     def generate(_context, builder, _signature, arguments):
@@ -64,7 +64,7 @@ def find_equal(_context, data, position, other):
 
 @intrinsic
 def find_special(_context, data, position):
-    """Return a bit for each of data[position:position + 32] that no string holds as it is."""
+    """Return a mask of the bytes of data[position:position + 32] that are special in strings."""
     signature = types.uint64(data, position)
 
     def generate(_context, builder, _signature, arguments):
@@ -81,7 +81,7 @@ def find_special(_context, data, position):
 
 @intrinsic
 def find_digits(_context, data, position):
-    """Return a bit for each of data[position:position + 32] that is a digit."""
+    """Return a mask of the digits in data[position:position + 32]."""
     signature = types.uint64(data, position)
 
     def generate(_context, builder, _signature, arguments):

@@ -1,12 +1,12 @@
 """Compiled scanner: validates JSON objects and locates the values of chosen keys.
 
-It accepts less than the exact reader and never more: deep nesting, escapes of surrogates, long
-numbers and large exponents are left alone. Input is valid UTF-8 in a buffer that extends
+It accepts a subset of what the exact reader accepts. Deep nesting, escapes of surrogates, long
+numbers and large exponents are left to that reader. Input is valid UTF-8 in a buffer that extends
 `snowmelt.kernels.slices.PADDING_BYTES` past its end.
 
 Objects of one source repeat their keys. The scanner remembers the text between two values of the
-object before (`, "key": `) and compares 32 bytes at a time with it, so that a key that comes again
-is neither validated nor looked up.
+previous object (`, "key": `) and compares 32 bytes at a time with it. A repeated key is neither
+validated nor looked up.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0917
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, return-value, var-annotated, unreachable, assignment, possibly-undefined, redundant-expr"
 
-# What a key's value is.
+# Kinds of values.
 ABSENT = 0
 TEXT = 1  # without escapes
 INTEGER = 2  # an integer
@@ -49,32 +49,32 @@ TRUE = 4
 FALSE = 5
 NULL = 6
 OBJECT = 7
-OTHER = 8  # an array, and what only the exact reader tells
+OTHER = 8  # an array, and any value that only the exact reader identifies
 ESCAPED_TEXT = 9
 EXPONENT = 10  # a number with an exponent, finite as a double
 
-# Names in one buffer, where each begins and the end of the last, and whether each stands for
-# names in any case.
+# Names in one buffer, the start of each and the end of the last, and whether each is
+# case-insensitive.
 FieldNames: TypeAlias = "tuple[Bytes, Positions, Bytes]"
-# Where values begin and end, and what each is: names by records.
+# Start, end and kind of the values: names by records.
 ValuePositions: TypeAlias = "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]"
-# By the number of a member in an object: the text from the value before to its own, the size of
-# that text, and the place of its key among the names.
+# By the index of a member in an object: the text from the previous value to its own, the size of
+# that text, and the index of its key among the names.
 Templates: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]"
 
 _MAX_DEPTH = 60
 _MAX_NUMBER_BYTES = 40
-# With so many digits no number of `_MAX_NUMBER_BYTES` is beyond a double.
+# With this many digits, no number of `_MAX_NUMBER_BYTES` exceeds a double.
 _MAX_EXPONENT_DIGITS = 2
 _EXPECT_FIRST, _EXPECT_SEPARATOR, _EXPECT_NEXT = 0, 1, 2
 _LINE_FEED, _BLANK, _QUOTE, _BACKSLASH = 10, 32, 34, 92
-# Begins the Kelvin sign, the one character beyond ASCII whose small letter is ASCII.
+# First byte of the Kelvin sign, the only non-ASCII character with an ASCII lower-case letter.
 _SUSPECT = 0xE2
 _MAX_TEMPLATES = 64
 _TEMPLATE_BYTES = 32
-# Found in one call: room for more would cost more than a further call.
+# Objects found in one call: larger tables would cost more than another call.
 _MAX_FRAMED_OBJECTS = 4096
-# The size of what is never found: a comparison gives 32 bits.
+# A size that never matches: a comparison gives 32 bits.
 _NO_TEMPLATE = _TEMPLATE_BYTES + 1
 _ONE = np.uint64(1)
 _TRUE, _NULL, _FALSE_START = (
@@ -93,7 +93,7 @@ for _digit, _byte in enumerate(b"0123456789abcdef"):
 
 @inline_jit
 def _skip_blanks(data, position, end, line_break):
-    """Skip blanks, `line_break` among them."""
+    """Skip blanks, including `line_break`."""
     while position < end:
         byte = load_byte(data, position)
         if byte > _BLANK or byte not in (_BLANK, 9, 13, line_break):
@@ -104,7 +104,7 @@ def _skip_blanks(data, position, end, line_break):
 
 @inline_jit
 def _check_escape(data, position, end):
-    """Return how many bytes an escape has; 0 where it is refused."""
+    """Return the size of an escape; 0 if it is rejected."""
     if position + 1 < end and _SHORT_ESCAPE[load_byte(data, position + 1)]:
         return 2
     if position + 5 >= end or load_byte(data, position + 1) != 117:
@@ -116,14 +116,14 @@ def _check_escape(data, position, end):
         HEX_DIGITS[load_byte(data, position + 2)] == 13
         and HEX_DIGITS[load_byte(data, position + 3)] >= 8
     ):
-        # Half of a pair.
+        # Half of a surrogate pair.
         return 0
     return 6
 
 
 @inline_jit
 def _scan_string(data, position, end):
-    """Return where a string's closing quote stands (-1: refused), and whether it has no escapes."""
+    """Return the position of a string's closing quote (-1: rejected), and True if it has no escapes."""
     plain = True
     while position < end:
         special = find_special(data, position)
@@ -155,7 +155,7 @@ def _skip_digits(data, position, end):
 
 @helper_jit
 def _scan_long_number(data, position, end):
-    """Return where a number ends (-1: refused) and what it is."""
+    """Return the end of a number (-1: rejected) and its kind."""
     begin = position
     if load_byte(data, position) == 45:
         position += 1
@@ -163,7 +163,7 @@ def _scan_long_number(data, position, end):
     position = _skip_digits(data, position, end)
     if position == first or (load_byte(data, first) == 48 and position > first + 1):
         return np.int64(-1), OTHER
-    # The integer -0 is 0: not what is written.
+    # The integer -0 would become 0 and lose its sign.
     what = OTHER if first > begin and load_byte(data, first) == 48 else INTEGER
     if position < end and load_byte(data, position) == 46:
         fraction = position + 1
@@ -187,7 +187,7 @@ def _scan_long_number(data, position, end):
 
 @inline_jit
 def _scan_number(data, position, end):
-    """Return where a number ends (-1: refused) and what it is."""
+    """Return the end of a number (-1: rejected) and its kind."""
     is_negative = load_byte(data, position) == 45
     first = position + is_negative
     digits = find_digits(data, first)
@@ -211,7 +211,7 @@ def _scan_number(data, position, end):
 
 @inline_jit
 def _scan_keyword(data, position):
-    """Return where true, false or null ends (-1: refused) and what it is."""
+    """Return the end of true, false or null (-1: rejected) and its kind."""
     word = load_word(data, position) & _LOW_HALF
     if word == _TRUE:
         return position + 4, TRUE
@@ -224,7 +224,7 @@ def _scan_keyword(data, position):
 
 @inline_jit
 def _find_field_index(data, position, end, field_names):
-    """Return the place of a name among those that are wanted, -1 if it is none."""
+    """Return the index of a name among the requested names, -1 if it is not one."""
     text, places, folds = field_names
     for name in range(len(folds)):
         begin = places[name]
@@ -245,8 +245,8 @@ def _find_field_index(data, position, end, field_names):
 
 @helper_jit
 def _skip_container(data, position, end, line_break):
-    """Return where an object or array that begins at a place ends; -1 where it is refused."""
-    # A bit for each open bracket, the innermost lowest: 1 for an object.
+    """Return the end of the object or array at a position; -1 if it is rejected."""
+    # A bit for each open bracket, the innermost in the lowest bit: 1 for an object.
     stack = np.uint64(load_byte(data, position) == 123)
     depth = 1
     state = _EXPECT_FIRST
@@ -289,7 +289,7 @@ def _skip_container(data, position, end, line_break):
             stop, _ = _scan_string(data, position + 1, end)
             position = stop + 1 if stop >= 0 else stop
         elif byte == 123 or byte == 91:
-            # One level is the object around.
+            # The enclosing object is one level.
             if depth == _MAX_DEPTH - 1:
                 return np.int64(-1)
             depth += 1
@@ -306,12 +306,12 @@ def _skip_container(data, position, end, line_break):
 
 @helper_jit
 def _scan_key(data, position, end, line_break, is_first, names_all, field_names):
-    """Read a key and what is around it.
+    """Read a key and the punctuation around it.
 
     Returns:
-        Where its value begins, or behind the object if that ends here (-1: refused); the key's
-        place among the names (-1: none, -2: the object ends); whether the key has no escapes and
-        no letter beyond ASCII that may mean one in it.
+        The start of its value, or the end of the object if that ends here (-1: rejected). The index
+        of the key among the names (-1: none, -2: end of the object). True if the key has no escapes
+        and no non-ASCII letter that can equal an ASCII one.
     """
     refused = np.int64(-1), np.int64(-1), False
     position = _skip_blanks(data, position + is_first, end, line_break)
@@ -346,14 +346,14 @@ def _scan_key(data, position, end, line_break, is_first, names_all, field_names)
 
 @inline_jit
 def _scan_object(data, position, end, line_break, names_all, field_names, row, found, templates):
-    """Read the object that begins at a place and note its wanted values.
+    """Read the object at a position and record its requested values.
 
-    All but `field_names` are addresses and numbers: an array costs reference counting where it is
-    named.
+    All parameters except `field_names` are addresses and numbers: an array costs reference counting
+    at each use.
 
     Returns:
-        Where it ends, -1 where it is refused; and whether only the exact reader can say which
-        values the names have.
+        The end of the object, -1 if it is rejected; and True if only the exact reader can find the
+        values of the names.
     """
     starts, ends, kinds, rows = found
     texts, sizes, wanted_names = templates
@@ -409,7 +409,7 @@ def _scan_object(data, position, end, line_break, names_all, field_names, row, f
             return np.int64(-1), odd
         if wanted >= 0:
             place = wanted * rows + row
-            # Which of two counts is not for here to say.
+            # The exact reader decides which of two equal keys counts.
             odd |= load_byte(kinds, place) != ABSENT
             # A text without its quotes.
             store_position(starts, place, begin + is_text)
@@ -422,7 +422,7 @@ def _scan_object(data, position, end, line_break, names_all, field_names, row, f
 
 @inline_jit
 def _take_addresses(value_positions, templates):
-    """Return where the found values and the remembered keys lie."""
+    """Return the addresses of the found values and of the remembered keys."""
     starts, ends, kinds = value_positions
     texts, sizes, wanted = templates
     found = starts.ctypes.data, ends.ctypes.data, kinds.ctypes.data, starts.shape[1]
@@ -431,7 +431,7 @@ def _take_addresses(value_positions, templates):
 
 @jit_kernel
 def _count_line_feeds(buffer: Bytes, start: int, end: int, line_feeds: Bytes) -> int:
-    """Return no less line feeds than there are in a range: those of whole steps of 32 bytes."""
+    """Return at least the number of line feeds in a range, rounded up to whole steps of 32 bytes."""
     data, wanted = buffer.ctypes.data, line_feeds.ctypes.data
     count = np.int64(0)
     for at in range(start, end, _TEMPLATE_BYTES):
@@ -449,7 +449,7 @@ def _scan_lines(
     value_positions: ValuePositions,
     templates: Templates,
 ) -> int:
-    """Read lines of one object each; return how many, -1 where anything else stands there."""
+    """Read lines of one object each; return their number, -1 if there is anything else."""
     data = buffer.ctypes.data
     found, known = _take_addresses(value_positions, templates)
     count = 0
@@ -589,13 +589,12 @@ def _scan_records(
 def scan_json_lines(
     data: Bytes, start: int, end: int, field_names: FieldNames
 ) -> tuple[NDArray[np.int32], ValuePositions] | None:
-    """Find the records of data[start:end], one object a line, and the values of some names.
+    """Find the records of data[start:end], one object per line, and the values of some names.
 
-    `data` is valid UTF-8; lines begin at `start` and end at `end`.
+    `data` is valid UTF-8; lines start at `start` and end at `end`.
 
     Returns:
-        Where each record begins and ends, and the values; None where a line is something else,
-        or may be.
+        Start and end of each record, and the values; None if a line is or may be anything else.
     """
     max_records = _count_line_feeds(data, start, end, _LINE_FEEDS) + 1
     bounds = np.empty((2, max_records), np.int32)
@@ -610,13 +609,13 @@ def scan_json_lines(
 def scan_json_records(
     data: Bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], field_names: FieldNames
 ) -> tuple[ValuePositions, NDArray[np.bool_]]:
-    """Find the values of names in records, each of which is one object or left alone.
+    """Find the values of names in records, each of which is one object or left to the exact reader.
 
     `data` is valid UTF-8 of less than 2 GiB; `field_names` are all keys that an object may have.
 
     Returns:
-        The values, and which records were read: those that are an object, with no other key and
-        none twice.
+        The values, and a mask of the records that were read: objects without another or a repeated
+        key.
     """
     found = _allocate_positions(len(field_names[2]), len(starts))
     is_read = np.empty(len(starts), np.bool_)
@@ -627,21 +626,21 @@ def scan_json_records(
 def frame_json_objects(
     data: Bytes, start: int, end: int, *, is_last: bool, one_per_line: bool, after_object: bool
 ) -> tuple[NDArray[np.int64], int]:
-    """Find objects at the front of data[start:end] that follow each other, some thousand at most.
+    """Find consecutive objects at the start of data[start:end], a few thousand at most.
 
-    With `one_per_line` each is a line; without, blanks, commas and brackets may be between them. One
-    with nothing but blanks beside it is the whole rest of its line.
+    With `one_per_line` each object is a line; otherwise blanks, commas and brackets may separate them.
+    An object with only blanks around it is the whole rest of its line.
 
     Args:
         data: The text.
-        start: Where a record may begin.
-        end: Where the text ends.
-        is_last: Whether nothing follows.
-        one_per_line: Whether each line is an object.
-        after_object: Whether a line feed at the start ends the line of an object before.
+        start: Possible start of a record.
+        end: End of the text.
+        is_last: True if nothing follows.
+        one_per_line: True if each line is one object.
+        after_object: True if a line feed at the start ends the line of a previous object.
 
     Returns:
-        Where each begins and ends, and where the next record may begin.
+        Start and end of each object, and the possible start of the next record.
     """
     bounds = np.empty((2, _MAX_FRAMED_OBJECTS), np.int64)
     count, at = _frame_objects(data, start, end, is_last, one_per_line, after_object, bounds)
@@ -658,7 +657,7 @@ def scan_nested_fields(
 
 
 def encode_field_names(names: list[tuple[bytes, bool]]) -> FieldNames:
-    """Return names as kernels take them; small letters of one that stands for names in any case."""
+    """Return names as kernels take them; a case-insensitive name is converted to lower case."""
     texts = [text for text, _ in names]
     places = np.cumsum([0, *map(len, texts)], dtype=np.int32)
     folds = np.array([folds for _, folds in names], np.uint8)
