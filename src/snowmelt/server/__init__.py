@@ -11,10 +11,13 @@
 `statement_routes`: the statement API, SQL over HTTP.
 `rows`: the row API (streaming v2).
 `s3`: the S3 endpoint.
+`iceberg`: the Iceberg REST catalog.
+`publisher_process`: the process that publishes snapshots for engines, and its supervisor.
 `error_responses`: errors as HTTP status and JSON.
 `sts_stage_locator`: direct uploads to the bucket with STS credentials.
 `monitoring_routes`: `/healthz` and `/metrics`.
 `metrics`: the metrics in Prometheus text format.
 `background_work`: the migrator process, heartbeat, housekeeping and release of unused memory.
+`child_process`: start and stop of child processes, and their exit with the service.
 `logs`: log formats and redaction of secrets.
 """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.responses import Response
+from starlette.routing import Mount
 
 from snowmelt.catalog.db.database import Database, DatabaseServerClock, open_and_upgrade_database
 from snowmelt.catalog.jobs import leases
@@ -35,9 +36,13 @@ from snowmelt.ingest.stage_sync import StageSync
 from snowmelt.schema.types import to_internal_name
 from snowmelt.server.auth import Authenticator
 from snowmelt.server.error_responses import RouteNotFound, error_response
+from snowmelt.server.iceberg.authentication import EngineAuthenticator
+from snowmelt.server.iceberg.routes import MOUNT_PATH, IcebergCatalog
+from snowmelt.server.iceberg.table_loader import TableLoader
 from snowmelt.server.metrics import MetricSources
 from snowmelt.server.middleware import RequestChecks, ServiceMiddleware
 from snowmelt.server.monitoring_routes import MetricsEndpoint, make_health_route, read_metrics_token
+from snowmelt.server.publisher_process import PublisherSupervisor
 from snowmelt.server.rows.components import RowApiComponents, SharedComponents, build_row_api
 from snowmelt.server.rows.in_flight_appends import InFlightAppends
 from snowmelt.server.rows.routes import make_row_routes
@@ -48,6 +53,7 @@ from snowmelt.server.sts_stage_locator import choose_tls_upload_locator, make_st
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import Store
 from snowmelt.storage.store_factory import open_store
+from snowmelt.table.warehouse_paths import open_warehouse
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -57,6 +63,7 @@ _log = logging.getLogger("snowmelt.server")
 
 DEV_USER = "DEVELOPER"
 _THREAD_COUNT = 8
+_ICEBERG_THREAD_COUNT = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,9 @@ class ServiceComponents:
     metric_sources: MetricSources
     back_pressure: BackPressure
     row_api: RowApiComponents
+    publisher: PublisherSupervisor
+    iceberg: IcebergCatalog
+    iceberg_threads: ThreadPoolExecutor
 
     @property
     def s3_stage(self) -> Store | None:
@@ -92,6 +102,7 @@ class ServiceComponents:
         self.channel_service.write_batcher.close()
         self.registrar.close()
         self.decoder_pool.close()
+        self.iceberg_threads.shutdown()
         self.threads.shutdown()
         self.database.close()
 
@@ -175,6 +186,17 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
             *choose_tls_upload_locator(uploading),
         )
     )
+    publisher = PublisherSupervisor(database, settings, clock)
+    # Loads may wait for a publication, and must not hold up other requests meanwhile.
+    iceberg_threads = ThreadPoolExecutor(_ICEBERG_THREAD_COUNT, thread_name_prefix="iceberg")
+    warehouse = open_warehouse(settings.warehouse_url)
+    iceberg = IcebergCatalog(
+        database,
+        EngineAuthenticator(database, keyring, authenticator, clock),
+        TableLoader(database, keyring, settings, clock, warehouse=warehouse, publisher=publisher),
+        publisher,
+        iceberg_threads,
+    )
     return ServiceComponents(
         settings=settings,
         clock=clock,
@@ -189,6 +211,9 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         metric_sources=MetricSources(registrar.get_metrics_snapshot, rows.metrics.snapshot),
         back_pressure=pressure,
         row_api=rows,
+        publisher=publisher,
+        iceberg=iceberg,
+        iceberg_threads=iceberg_threads,
     )
 
 
@@ -247,6 +272,7 @@ def create_app(service: ServiceComponents) -> ServiceMiddleware:
         routes=[
             make_health_route(service.database, service.stage, service.threads),
             *make_row_routes(service.row_api, taking),
+            Mount(MOUNT_PATH, app=service.iceberg),
             _make_metrics_endpoint(service).make_route(),
         ],
         exception_handlers={HTTPStatus.NOT_FOUND: _handle_not_found},

@@ -12,26 +12,22 @@ import datetime as dt
 import logging
 import os
 import platform
-import signal
 import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Callable
-from types import FrameType
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 import snowmelt
-from snowmelt import config
 from snowmelt.catalog.db.database import MAX_CLOCK_SKEW_S, Database, DatabaseServerClock
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.jobs.leases import (
     HEARTBEAT_INTERVAL_S,
     ServiceRecord,
     deregister_service,
-    lease_owner_prefix,
     new_lease_owner,
     record_heartbeat,
     renewing_lease,
@@ -40,6 +36,7 @@ from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels, registration, row_request_state
 from snowmelt.errors import ServiceBusy, SnowmeltError
 from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
+from snowmelt.server.child_process import start_child, stop_child
 from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
@@ -53,8 +50,8 @@ _MAX_RESTART_DELAY_S = 60.0
 _STABLE_RUNTIME_S = 120.0
 _STOP_TIMEOUT_S = 10.0
 _BACK_PRESSURE_INTERVAL_S = 1.0
-# Shorter than the service waits for the process that gives its leases back.
-_LEASE_RELEASE_TIMEOUT_S = 5.0
+# How soon a crashed publisher is replaced. A load starts one at once.
+_DEMAND_INTERVAL_S = 1.0
 
 
 class BackgroundWorkers:
@@ -66,10 +63,16 @@ class BackgroundWorkers:
         self._heartbeat.send()
         settings = service.settings
         self._migrator = Migrator(service) if settings.migrate else None
+        self._publisher = service.publisher
         rounds: list[tuple[str, float, Callable[[], object]]] = [
             ("housekeeping", settings.cleanup_interval_s, Housekeeping(service, self._stopping)),
             ("memory", settings.cleanup_interval_s, release_memory),
             ("membership", HEARTBEAT_INTERVAL_S, self._heartbeat.send),
+            (
+                "publisher",
+                0.0,
+                partial(self._publisher.wait_and_ensure_running, _DEMAND_INTERVAL_S),
+            ),
         ]
         if self._migrator is not None:
             interval_s = min(settings.migrate_interval_s, 1.0)
@@ -92,6 +95,7 @@ class BackgroundWorkers:
     def stop(self) -> None:
         """Stop threads and migrator, waiting some seconds for work in progress."""
         self._stopping.set()
+        self._publisher.stop()
         for thread in self._threads:
             if thread.ident is not None:
                 # The next service completes a round that ends with the process.
@@ -118,7 +122,7 @@ class Migrator:
     The child also compacts native files. It starts after a delay if only loads create them.
 
     The child holds the reading end of a pipe. When this process ends in any way, the pipe closes and
-    the child exits (`install_lease_releasing_shutdown`).
+    the child exits.
     """
 
     def __init__(self, service: ServiceComponents) -> None:
@@ -150,18 +154,8 @@ class Migrator:
     def stop(self) -> None:
         """Close the pipe of the child; send SIGTERM after ten seconds, SIGKILL after ten more."""
         child, self._child = self._child, None
-        if child is None:
-            return
-        if child.stdin is not None:
-            child.stdin.close()
-        for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
-            if signal_number is not None:
-                child.send_signal(signal_number)
-            try:
-                child.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                continue
-            return
+        if child is not None:
+            stop_child(child)
 
     def _has_backlog(self) -> bool:
         with self._database.reading() as connection:
@@ -177,53 +171,9 @@ class Migrator:
             return any(table.pointer is not None for table in tables.list_tables(connection))
 
     def _start_child(self, now: float) -> None:
-        environment = config.copy_environment() | self._settings.to_environment()
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "snowmelt", "migrate", "--loop"],
-            stdin=subprocess.PIPE,
-            env=environment | {config.PARENT_PIPE_VARIABLE: "1"},
-        )
+        self._child = start_child(self._settings, "snowmelt", "migrate", "--loop")
         self._started_at = now
         _log.info("the migrator runs as process %d", self._child.pid)
-
-
-def install_lease_releasing_shutdown(database: Database) -> None:
-    """Release the leases of a migrating process when it is told to exit, then exit.
-
-    The signal is SIGTERM; for a child of a service also the end of its standard input. Work in progress is
-    abandoned: without the lease it cannot commit, and the next migrator starts again.
-    """
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        # Not here: the main thread may be in the middle of a transaction.
-        threading.Thread(
-            target=_release_leases_and_exit, args=(database,), name="ending", daemon=True
-        ).start()
-
-    signal.signal(signal.SIGTERM, on_signal)
-    if not config.has_parent_pipe():
-        return
-
-    def watch() -> None:
-        while os.read(0, 4096):
-            pass
-        _log.info("The service has ended; exiting")
-        _release_leases_and_exit(database)
-
-    threading.Thread(target=watch, name="parent", daemon=True).start()
-
-
-def _release_leases_and_exit(database: Database) -> None:
-    timer = threading.Timer(_LEASE_RELEASE_TIMEOUT_S, os._exit, (0,))
-    timer.daemon = True
-    timer.start()
-    try:
-        with database.writing() as connection:
-            leases.release_all_leases(connection, f"{lease_owner_prefix()}:")
-    except Exception as error:  # noqa: BLE001 - they end by themselves, later
-        _log.warning("Cannot release the leases: %s", error)
-    os._exit(0)
 
 
 class ServiceHeartbeat:

@@ -12,6 +12,8 @@
 `iceberg`: Iceberg metadata and commits of one table.
 `migration_task`: chunks into native files, on any executor.
 `migration`: plan, lease and commit of a migration.
+`fresh_files`: native files of chunks that no migration has committed.
+`snapshot_publication`: snapshots of native and fresh files, published for engines.
 `load_commit`: begin, commit and abort of a load.
 `rejects`: schema and rows of tables of rejected records.
 `compaction`: small native files into larger ones.

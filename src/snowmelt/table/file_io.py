@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from pyiceberg.io import FileIO, InputFile, OutputFile, load_file_io
 
-from snowmelt.errors import ObjectMissing
+from snowmelt.errors import AlreadyExists, ObjectMissing
 from snowmelt.storage.store import OpenObject, Store
-from snowmelt.table.warehouse_paths import open_cached_store
+from snowmelt.table.warehouse_paths import Warehouse, open_cached_store
 
 # Metadata files are smaller. Readers need few parts of data files.
 _MAX_WHOLE_READ_BYTES = 8 * 1024 * 1024
@@ -105,6 +105,35 @@ class StoreOutputFile(_StoreFile, OutputFile):
         return StoreInputFile(self._location)
 
 
+class PublishedOutputFile(OutputFile):
+    """A file that is written whole, once; its location is the address for engines elsewhere.
+
+    A file of the same path that another process has published first is kept.
+    """
+
+    def __init__(self, warehouse: Warehouse, path: str) -> None:
+        super().__init__(warehouse.to_public_address(path))
+        self._store, self._path = warehouse.store, path
+
+    def __len__(self) -> int:
+        """Return the length of the published file in bytes; 0 if it does not exist."""
+        info = self._store.head(self._path)
+        return 0 if info is None else info.size
+
+    def exists(self) -> bool:
+        """Return True if the file exists."""
+        return self._store.head(self._path) is not None
+
+    def create(self, overwrite: bool = False) -> _ObjectWriteStream:
+        """Return a stream that publishes the file when it is closed."""
+        del overwrite
+        return _PublishingStream(self._store, self._path, create_only=True)
+
+    def to_input_file(self) -> InputFile:
+        """Not supported: readers use the addresses of the warehouse."""
+        raise NotImplementedError
+
+
 class _ObjectReadStream(io.RawIOBase):
     """An open object as a stream."""
 
@@ -157,6 +186,16 @@ class _ObjectWriteStream(io.BytesIO):
                 self._path, self.getvalue(), create_only=self._create_only, durable=True
             )
         super().close()
+
+
+class _PublishingStream(_ObjectWriteStream):
+    """A stream that keeps a file which exists already."""
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except AlreadyExists:
+            io.BytesIO.close(self)
 
 
 def _resolve_location(location: str) -> tuple[Store, str]:

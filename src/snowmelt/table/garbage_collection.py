@@ -12,6 +12,8 @@ that long after it was replaced. If a round is interrupted, the next one continu
   retention, references them. None is deleted during a migration. During a load or a compaction
   only files older than it are deleted, and files of unknown runs are retained for a day. Files are
   listed before the catalog is read, so a file of a concurrent commit is never deleted.
+* Files of publications (`snowmelt.table.snapshot_publication`) are deleted when the retention has passed
+  since a newer publication replaced them, and files of unknown publications after a day.
 * A dropped table is deleted completely after its retention time for UNDROP and the retention. It is
   marked first, in a transaction that excludes UNDROP.
 """
@@ -22,7 +24,7 @@ import contextlib
 import datetime as dt
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
@@ -34,7 +36,7 @@ from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import leases, load_history, run_history
 from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects import namespaces
+from snowmelt.catalog.objects import namespaces, published_snapshots
 from snowmelt.catalog.objects.tables import (
     delete_table_record,
     find_table_by_id,
@@ -47,7 +49,7 @@ from snowmelt.catalog.streaming.registration import StagedBlob
 from snowmelt.clock import Clock
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.failpoints import Failpoint
-from snowmelt.storage.store import Store
+from snowmelt.storage.store import ObjectInfo, Store
 from snowmelt.table.active_run_files import exclude_files_of_active_runs
 from snowmelt.table.file_replacement_run import abort_orphaned_maintenance_runs
 from snowmelt.table.iceberg import (
@@ -57,7 +59,7 @@ from snowmelt.table.iceberg import (
 )
 from snowmelt.table.load_commit import abort_orphaned_loads
 from snowmelt.table.migration import abort_orphaned_migrations, migration_lease_name
-from snowmelt.table.warehouse_paths import Warehouse
+from snowmelt.table.warehouse_paths import Warehouse, get_copied_path, is_published_path
 
 _log = logging.getLogger("snowmelt.table")
 
@@ -283,9 +285,11 @@ def _delete_native_files(
     before: dt.datetime,
     on_step: Callable[[], None],
 ) -> int:
-    found = list(warehouse.store.list(warehouse.table_folder(table)))
-    if not found:
+    listed = list(warehouse.store.list(warehouse.table_folder(table)))
+    if not listed:
         return 0
+    published = [each for each in listed if is_published_path(each.path)]
+    found = [each for each in listed if not is_published_path(each.path)]
     _abort_orphaned_work(database, table, clock)
     with database.reading() as connection:
         try:
@@ -299,6 +303,8 @@ def _delete_native_files(
         found = exclude_files_of_active_runs(
             connection, found, committed, clock.now() - UNREGISTERED_RETENTION
         )
+        expired = published_snapshots.list_expired_publications(connection, table.table_id, before)
+        known = published_snapshots.list_published_paths(connection, table.table_id)
     if table.dropped_at is not None:
         return 0
     if at_work:
@@ -306,13 +312,49 @@ def _delete_native_files(
         newest = max((each.modified_at for each in found), default=before)
         first = min(*at_work, newest) - _MIN_AGE
         found = [each for each in found if each.modified_at < first]
-    listed = [each.path for each in found]
+    paths = [each.path for each in found]
     current = [] if table.pointer is None else [warehouse.to_path(table.pointer)]
-    recent = _find_recently_replaced_metadata({*listed, *current}, committed, before) & set(listed)
+    recent = _find_recently_replaced_metadata({*paths, *current}, committed, before) & set(paths)
     needed = _find_needed_paths(warehouse, table, recent)
-    return _delete_objects(
-        warehouse.store, [path for path in listed if path not in needed], on_step
+    unneeded = [path for path in paths if path not in needed]
+    remaining = {each.path for each in listed}.difference(unneeded)
+    unneeded += _list_unneeded_publications(
+        published,
+        needed | (known - set(expired.paths)),
+        known,
+        remaining,
+        clock.now() - UNREGISTERED_RETENTION,
     )
+    deleted = _delete_objects(warehouse.store, unneeded, on_step)
+    if expired.publication_ids or expired.file_ids:
+        with database.writing() as connection:
+            published_snapshots.delete_publications(connection, expired)
+    return deleted
+
+
+def _list_unneeded_publications(
+    published: Iterable[ObjectInfo],
+    needed: Container[str],
+    known: Container[str],
+    remaining: Container[str],
+    before: dt.datetime,
+) -> list[str]:
+    """Return the files of publications that no reader uses.
+
+    A copy of a native manifest stays as long as the original. A file that the catalog does not know may
+    be that of a publication in progress, and stays until it is older than `before`.
+    """
+    unneeded = []
+    for each in published:
+        original = get_copied_path(each.path)
+        is_needed = (
+            each.path in needed
+            or (original is not None and original in remaining)
+            or (each.path not in known and each.modified_at > before)
+        )
+        if not is_needed:
+            unneeded.append(each.path)
+    return unneeded
 
 
 def _abort_orphaned_work(database: Database, table: TableRecord, clock: Clock) -> None:

@@ -46,6 +46,8 @@ from pyiceberg.types import (
     TimeType,
 )
 
+from snowmelt.catalog.model.records import TableRecord
+from snowmelt.clock import to_epoch_ms
 from snowmelt.errors import ConflictError, TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID
 from snowmelt.schema.iceberg_table_form import native_schema
@@ -291,7 +293,14 @@ def begin_transaction(append: IcebergAppend, swap: Callable[[str, int], None]) -
     """Begin a commit as the child of `append.base`, and expire old snapshots."""
     base = append.base
     metadata = (
-        _make_first_metadata(append) if base is None else _add_schema_version(base, append.schema)
+        _make_first_metadata(
+            append.warehouse.to_address(append.folder),
+            append.facts.incarnation,
+            append.schema,
+            append.now_ms,
+        )
+        if base is None
+        else _add_schema_version(base, append.schema)
     )
     location = "" if base is None else base.location
     io = make_file_io(metadata.location)
@@ -331,17 +340,30 @@ def _to_iceberg_type(kind: pa.DataType) -> PrimitiveType:
     return _ICEBERG_TYPES[kind]
 
 
-def _make_first_metadata(append: IcebergAppend) -> TableMetadata:
+def make_current_metadata(
+    native: NativeTable | None, table: TableRecord, location: str
+) -> TableMetadata:
+    """Return the metadata of a table with its current columns; `location` is its folder's address."""
+    if native is not None:
+        return _add_schema_version(native, table.schema)
+    return _make_first_metadata(
+        location, table.incarnation, table.schema, to_epoch_ms(table.created_at)
+    )
+
+
+def _make_first_metadata(
+    location: str, incarnation: str, schema: TableSchema, now_ms: int
+) -> TableMetadata:
     # Built directly: PyIceberg's creation of a table renumbers the fields.
-    schema = to_iceberg_schema(append.schema)
+    iceberg_schema = to_iceberg_schema(schema)
     return TableMetadataV2.model_validate(
         {
-            "location": append.warehouse.to_address(append.folder),
-            "table-uuid": uuid.UUID(append.facts.incarnation),
-            "last-updated-ms": append.now_ms,
-            "schemas": [schema],
-            "last-column-id": schema.highest_field_id,
-            "current-schema-id": schema.schema_id,
+            "location": location,
+            "table-uuid": uuid.UUID(incarnation),
+            "last-updated-ms": now_ms,
+            "schemas": [iceberg_schema],
+            "last-column-id": iceberg_schema.highest_field_id,
+            "current-schema-id": iceberg_schema.schema_id,
             "partition-specs": [UNPARTITIONED_PARTITION_SPEC],
             "default-spec-id": UNPARTITIONED_PARTITION_SPEC.spec_id,
             "last-partition-id": PARTITION_FIELD_ID_START - 1,

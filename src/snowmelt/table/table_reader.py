@@ -63,9 +63,12 @@ def make_chunk_read_tasks(
     ]
 
 
-def read_native_file(file: NativeFile, schema: TableSchema) -> pa.Table:
-    """Read a native file as rows of `schema` in native form; columns are matched by field ID."""
-    with make_file_io(file.path).new_input(file.path).open() as stream:
+def read_native_file(address: str, schema: TableSchema) -> pa.Table:
+    """Read the native file at an address as rows of `schema` in native form.
+
+    Columns are matched by field ID.
+    """
+    with make_file_io(address).new_input(address).open() as stream:
         whole = pq.ParquetFile(stream)
         names = _names_by_field_id(whole)
         wanted = native_schema(schema)
@@ -148,7 +151,7 @@ def read_table(
     whole = snapshot.table.schema
     wanted = whole if columns is None else project_schema(whole, columns)
     tasks = make_chunk_read_tasks(database, keyring, stage.url, snapshot.chunks, whole)
-    parts = [read_native_file(file, wanted) for file in snapshot.list_native_files()]
+    parts = [read_native_file(file.path, wanted) for file in snapshot.list_native_files()]
     parts += [run_chunk_read_task(task, columns) for task in tasks]
     return concatenate_native_tables(parts, wanted)
 

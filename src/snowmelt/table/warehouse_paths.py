@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from snowmelt.errors import ConfigurationError, TableInconsistent
 from snowmelt.storage.store import Store
@@ -17,6 +17,12 @@ from snowmelt.storage.store_factory import open_store
 if TYPE_CHECKING:
     from snowmelt.catalog.model.records import TableRecord
 
+# Bucket of the S3 endpoint that serves a warehouse which is not in an S3 bucket itself.
+WAREHOUSE_BUCKET = "snowmelt-warehouse"
+# Folders of a table's publications and fresh files, and the prefix of copies of native manifests.
+PUBLISHED_FOLDER = "metadata/published"
+FRESH_FOLDER = "data/fresh"
+COPY_PREFIX = "native-"
 _PLAIN_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _MAX_NAME_BYTES = 120
 
@@ -49,6 +55,24 @@ class Warehouse:
             )
         return address.removeprefix(self._root_address)
 
+    @property
+    def is_public(self) -> bool:
+        """True if metadata names addresses that engines elsewhere can follow."""
+        return self._root_address.startswith("s3://")
+
+    @property
+    def public_bucket(self) -> str:
+        """The bucket in which engines find the warehouse at the S3 endpoint."""
+        return urlsplit(self._root_address).netloc if self.is_public else WAREHOUSE_BUCKET
+
+    def to_public_address(self, path: str) -> str:
+        """Return the address of a path for engines that read through the S3 endpoint."""
+        return self.to_address(path) if self.is_public else f"s3://{WAREHOUSE_BUCKET}/{path}"
+
+    def to_public_key(self, path: str) -> str:
+        """Return the key of a path in the public bucket."""
+        return self.to_public_address(path).removeprefix(f"s3://{self.public_bucket}/")
+
     def table_folder(self, table: TableRecord) -> str:
         """Return the folder of a table's native files, the one it began with."""
         if table.pointer is None:
@@ -64,6 +88,17 @@ def open_warehouse(url: str) -> Warehouse:
         ConfigurationError: A path that addresses cannot express.
     """
     return Warehouse(open_cached_store(url))
+
+
+def is_published_path(path: str) -> bool:
+    """Return True if a path is that of a fresh file or of a publication's metadata."""
+    return f"/{PUBLISHED_FOLDER}/" in path or f"/{FRESH_FOLDER}/" in path
+
+
+def get_copied_path(path: str) -> str | None:
+    """Return the path of the original of a copied manifest or list, None for other paths."""
+    folder, found, name = path.partition(f"/{PUBLISHED_FOLDER}/{COPY_PREFIX}")
+    return f"{folder}/metadata/{name}" if found else None
 
 
 @lru_cache(maxsize=16)

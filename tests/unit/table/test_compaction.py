@@ -121,7 +121,7 @@ def test_the_clustering_order_is_kept_also_of_rows_that_do_not_fit_into_memory(t
         migrated(house, range(0, 3000, 1000), 1000)
         assert compacted(house, memory_bytes=64 * 1024).files_before == 3
         [file] = snapshot_of(house).list_native_files()
-        words = read_native_file(file, house.table().schema)["WORD"].to_pylist()
+        words = read_native_file(file.path, house.table().schema)["WORD"].to_pylist()
         given = [f"word {value}" for value in range(3000) if value % 7]
         assert words == sorted(given) + [None] * (3000 - len(given))
 
@@ -135,7 +135,9 @@ def test_a_running_query_keeps_its_files_for_the_retention_and_they_go_after_it(
     house.clock.advance(HOUR - 1)
     assert expire_snapshots(house.database, NUMBERS, settings_of(house), house.clock) is None
     house.collect(HOUR)
-    parts = [read_native_file(file, snapshot.table.schema) for file in snapshot.list_native_files()]
+    parts = [
+        read_native_file(file.path, snapshot.table.schema) for file in snapshot.list_native_files()
+    ]
     assert pa.concat_tables(parts).num_rows == 200
     house.clock.advance(2)
     assert (

@@ -159,7 +159,7 @@ def test_metadata_that_was_current_within_the_retention_is_kept(house):
     iceberg.load_native_table.cache_clear()
     native = iceberg.load_native_table(snapshot.pointer, snapshot.table.incarnation)
     files = iceberg.list_native_files(native)
-    parts = [read_native_file(file, snapshot.table.schema) for file in files]
+    parts = [read_native_file(file.path, snapshot.table.schema) for file in files]
     assert concatenate_native_tables(parts, snapshot.table.schema).num_rows == 1
     house.clock.advance(HOUR)
     assert house.collect(HOUR).files > 0

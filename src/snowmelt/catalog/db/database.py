@@ -508,7 +508,7 @@ def begin_immediate(connection: sa.Connection, timeout_s: float) -> None:
 _log = logging.getLogger(__name__)
 
 # What this program works with; versions have four digits.
-SCHEMA_VERSION = "0013"
+SCHEMA_VERSION = "0014"
 # Any fixed number; it names the lock under which one process at a time changes the schema.
 _UPGRADE_LOCK_ID = 0x534E4F574D454C54 >> 1
 # Alembic's own name of the table.

@@ -310,6 +310,28 @@ maintenance_runs = _define_table(
     _partial_index("ix_maintenance_runs_running", "table_id", where="state = 'running'"),
 )
 
+# Snapshots that the Iceberg REST catalog publishes, and files of rows that no migration has taken yet.
+# A fresh file has the rows of the chunks in (from_seq, to_seq]; `entry` is what a manifest says of it.
+fresh_files = _define_table(
+    "fresh_files",
+    "file_id id, table_id tables.table_id, from_seq bigint, to_seq bigint, level int, path text,"
+    "size bigint, entry bytes, created_at time, retired_at time?",
+    sa.Index("ix_fresh_files_table_id", "table_id"),
+)
+# `snapshot` is the entry of the metadata file; NULL if the current snapshot is one of the native table.
+published_snapshots = _define_table(
+    "published_snapshots",
+    "publication_id id, table_id tables.table_id, native_only flag, pointer text?, up_to_seq bigint,"
+    "schema_version int, timestamp_ms bigint, metadata_path text, files text, snapshot text?,"
+    "created_at time",
+    sa.Index("ix_published_snapshots_table_id", "table_id", "native_only", "publication_id"),
+)
+# Tables that engines have loaded lately. `stalled_reason` says why their newest chunks are not published.
+snapshot_demand = _define_table(
+    "snapshot_demand",
+    "table_id tables.table_id!, native_only flag!, requested_at time, stalled_reason text?",
+)
+
 # Code of users. `files` is JSON: {name: base64}. A library is whole: replacing it replaces all its files.
 libraries = _define_table(
     "libraries", "name text!, language text, origin text, files text, owner text, created_at time"

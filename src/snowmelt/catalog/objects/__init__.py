@@ -6,6 +6,7 @@
 `channel_tombstones`: last client sequencers of removed channels.
 `libraries`: libraries of user code with their filters, parsers and sources.
 `external_functions`: external functions, their API integrations and translators.
+`published_snapshots`: snapshots that engines load, their fresh files, and the demand for them.
 `s3_buckets`: buckets and their privileges.
 `s3_objects`: objects and multipart uploads in local files.
 """

@@ -293,7 +293,8 @@ def delete_table_record(connection: sa.Connection, table_id: int) -> None:
     rows = model.row_channels
     connection.execute(sa.delete(rows).where(rows.c.channel_id.in_(ids)))
     keys = (model.data_keys, model.table_keys)
-    for table in (model.chunks, model.channels, *keys, _SCHEMA_VERSIONS):
+    published = (model.fresh_files, model.published_snapshots, model.snapshot_demand)
+    for table in (model.chunks, model.channels, *keys, *published, _SCHEMA_VERSIONS):
         connection.execute(sa.delete(table).where(table.c.table_id == table_id))
     grants = model.grants
     connection.execute(

@@ -549,6 +549,11 @@ class VisibleObjects:
             for holder in {role, PUBLIC}:
                 grants += list_grants(connection, role=holder, with_dropped=with_dropped)
         self._granted = {(grant.kind, grant.object_id) for grant in grants}
+        self._selectable = {
+            grant.object_id
+            for grant in grants
+            if grant.kind == "TABLE" and grant.privilege in {"OWNERSHIP", "SELECT"}
+        }
         self._traversable = {
             (grant.kind, grant.object_id)
             for grant in grants
@@ -570,6 +575,12 @@ class VisibleObjects:
         """Return True if the role has a privilege on this table and can reach it."""
         return self.includes_schema_object(
             "TABLE", table.table_id, table.schema_id, table.database_id
+        )
+
+    def can_select_from(self, table: TableRecord) -> bool:
+        """Return True if the role may select from this table and can reach it."""
+        return self.includes_table(table) and (
+            self._is_administrator or table.table_id in self._selectable
         )
 
     def includes_account_object(self, kind: ObjectKind, object_id: int) -> bool:

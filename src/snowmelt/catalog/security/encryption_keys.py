@@ -17,6 +17,7 @@ import string
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -434,20 +435,13 @@ def issue_stage_credentials(
     sealed = _StageTokenPayload(
         access_key_id, user, prefix, any_prefix, expires_at.timestamp(), secret
     )
-    token = keyring.seal(msgspec.msgpack.encode(sealed), _STAGE_PURPOSE)
-    return _to_stage_credentials(sealed, base64.urlsafe_b64encode(token).decode())
+    return _to_stage_credentials(sealed, _seal_token(keyring, sealed, _STAGE_PURPOSE))
 
 
 def parse_stage_token(keyring: KeyRing, token: str) -> StageCredentials | None:
     """Return the credentials of a token, possibly expired; None if the token is invalid."""
-    if len(token) > _MAX_TOKEN_CHARACTERS:
-        return None
-    try:
-        opened = keyring.unseal(base64.urlsafe_b64decode(token.encode()), _STAGE_PURPOSE)
-        sealed = msgspec.msgpack.decode(opened, type=_StageTokenPayload)
-    except (ConfigurationError, ValueError, binascii.Error, msgspec.DecodeError):
-        return None
-    return _to_stage_credentials(sealed, token)
+    payload = _unseal_token(keyring, token, _StageTokenPayload, _STAGE_PURPOSE)
+    return None if payload is None else _to_stage_credentials(payload, token)
 
 
 def _to_stage_credentials(payload: _StageTokenPayload, token: str) -> StageCredentials:
@@ -460,3 +454,114 @@ def _to_stage_credentials(payload: _StageTokenPayload, token: str) -> StageCrede
         payload.secret,
         token,
     )
+
+
+# Temporary credentials for the files of one table, for engines that load it from the Iceberg REST catalog.
+
+_TABLE_PURPOSE = "table credentials"
+_TABLE_ID_PREFIX = "SMTB"
+
+
+@dataclass(frozen=True, slots=True)
+class TableCredentials:
+    """Credentials to read the files of a table until `expires_at`; `repr` hides secret and token.
+
+    They are valid while `user` has `role` and that may select from the table. `folder` is the table's in
+    the warehouse.
+    """
+
+    access_key_id: str
+    user: str
+    role: str
+    table_id: int
+    folder: str
+    expires_at: dt.datetime
+    secret: str = field(repr=False)
+    token: str = field(repr=False)
+
+
+class _TableTokenPayload(msgspec.Struct, array_like=True):
+    access_key_id: str
+    user: str
+    role: str
+    table_id: int
+    folder: str
+    expires_at: float
+    secret: str
+
+
+def issue_table_credentials(
+    keyring: KeyRing, user: str, role: str, table_id: int, folder: str, *, expires_at: dt.datetime
+) -> TableCredentials:
+    """Return new credentials."""
+    access_key_id, secret = _draw_id_and_secret(_TABLE_ID_PREFIX)
+    payload = _TableTokenPayload(
+        access_key_id, user, role, table_id, folder, expires_at.timestamp(), secret
+    )
+    return _to_table_credentials(payload, _seal_token(keyring, payload, _TABLE_PURPOSE))
+
+
+def parse_table_token(keyring: KeyRing, token: str) -> TableCredentials | None:
+    """Return the credentials of a token, possibly expired; None if the token is invalid."""
+    payload = _unseal_token(keyring, token, _TableTokenPayload, _TABLE_PURPOSE)
+    return None if payload is None else _to_table_credentials(payload, token)
+
+
+def _to_table_credentials(payload: _TableTokenPayload, token: str) -> TableCredentials:
+    return TableCredentials(
+        payload.access_key_id,
+        payload.user,
+        payload.role,
+        payload.table_id,
+        payload.folder,
+        dt.datetime.fromtimestamp(payload.expires_at, dt.UTC),
+        payload.secret,
+        token,
+    )
+
+
+# Access tokens of the Iceberg REST catalog, which engines get for an access key.
+
+_CATALOG_PURPOSE = "catalog token"
+
+
+class CatalogToken(msgspec.Struct, array_like=True, frozen=True):
+    """An access token: the access key it was issued for, and the role (empty: the user's default).
+
+    `expires_at` is in seconds since 1970.
+    """
+
+    access_key_id: str
+    user: str
+    role: str
+    expires_at: float
+
+
+def seal_catalog_token(keyring: KeyRing, token: CatalogToken) -> str:
+    """Return the text of an access token."""
+    return _seal_token(keyring, token, _CATALOG_PURPOSE)
+
+
+def parse_catalog_token(keyring: KeyRing, text: str) -> CatalogToken | None:
+    """Return an access token, possibly expired; None if the text is none."""
+    return _unseal_token(keyring, text, CatalogToken, _CATALOG_PURPOSE)
+
+
+_Payload = TypeVar("_Payload", bound=msgspec.Struct)
+
+
+def _seal_token(keyring: KeyRing, payload: msgspec.Struct, purpose: str) -> str:
+    sealed = keyring.seal(msgspec.msgpack.encode(payload), purpose)
+    return base64.urlsafe_b64encode(sealed).decode()
+
+
+def _unseal_token(
+    keyring: KeyRing, token: str, kind: type[_Payload], purpose: str
+) -> _Payload | None:
+    if len(token) > _MAX_TOKEN_CHARACTERS:
+        return None
+    try:
+        opened = keyring.unseal(base64.urlsafe_b64decode(token.encode()), purpose)
+        return msgspec.msgpack.decode(opened, type=kind)
+    except (ConfigurationError, ValueError, binascii.Error, msgspec.DecodeError):
+        return None

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as opened:
         database = opened.enter_context(opening_catalog(settings))
         if options.loop:
-            from snowmelt.server.background_work import install_lease_releasing_shutdown
+            from snowmelt.server.child_process import install_lease_releasing_shutdown
 
             install_lease_releasing_shutdown(database)
         run = _MigrateCommand(database, settings, options, opened)

@@ -4,6 +4,7 @@
 `request`: parsing of a request: bucket, key and parameters.
 `endpoint`: dispatch of requests to operations; restriction to uploads for stage credentials.
 `authentication`: the user and access key behind a signature.
+`table_access`: reads of the files of one table with temporary credentials.
 `signatures`: signature versions 4 and 2.
 `supported_parameters`: headers and parameters that each operation supports.
 `request_context`: an authorized request and the components that operations use.

@@ -13,6 +13,7 @@ from snowmelt.catalog.security.encryption_keys import (
     AccessKey,
     KeyRing,
     StageCredentials,
+    TableCredentials,
     find_access_key,
 )
 from snowmelt.clock import Clock
@@ -31,9 +32,10 @@ _MAX_CACHED_ENTRIES = 10_000
 class S3Identity:
     """The user of a request; `credentials` and `signing_key` sign what follows in its body.
 
-    `stage_upload_credentials` are the stage's credentials that it was signed with, None for a user's own. The
-    others are None and empty where nothing in the body is signed: for addresses presigned in
-    version 2, and for requests without a signature, which only the development mode takes.
+    They are None and empty if nothing in the body is signed: for addresses presigned in version 2, and
+    for requests without a signature, which only the development mode accepts.
+    `stage_upload_credentials` or `table_credentials` are temporary credentials that signed the request;
+    both are None for a user's own access key.
     """
 
     user: str
@@ -41,6 +43,7 @@ class S3Identity:
     is_signed: bool = True
     signing_key: bytes = b""
     stage_upload_credentials: StageCredentials | None = None
+    table_credentials: TableCredentials | None = None
 
 
 class S3Authenticator:
@@ -89,7 +92,7 @@ class S3Authenticator:
             return S3Identity(self._anonymous_user, is_signed=False)
         token = request.headers.get("x-amz-security-token")
         if token is not None or "X-Amz-Security-Token" in request.query:
-            return self._authenticate_stage_upload(request, credentials, token)
+            return self._authenticate_temporary(request, credentials, token)
         known = self._require_access_key(credentials.access_key_id)
         signatures.check_region(credentials, self._region)
         signatures.check_signing_time(credentials, self._clock.now())
@@ -97,13 +100,15 @@ class S3Authenticator:
         signatures.verify_signature(request, credentials, key)
         return S3Identity(known.user, credentials, signing_key=key)
 
-    def _authenticate_stage_upload(
+    def _authenticate_temporary(
         self, request: S3Request, credentials: SignatureCredentials, token: str | None
     ) -> S3Identity:
-        """Let in what is signed with credentials of the stage."""
+        """Verify a request that is signed with credentials of the stage or of a table."""
         if token is None:
             raise S3Error("AccessDenied", "Addresses cannot be presigned with these credentials.")
-        known = encryption_keys.parse_stage_token(self._keyring, token)
+        stage = encryption_keys.parse_stage_token(self._keyring, token)
+        table = None if stage else encryption_keys.parse_table_token(self._keyring, token)
+        known = stage or table
         if known is None or known.access_key_id != credentials.access_key_id:
             raise S3Error("InvalidToken")
         signatures.check_region(credentials, self._region)
@@ -113,7 +118,13 @@ class S3Authenticator:
         if self._clock.now() >= known.expires_at:
             raise S3Error("ExpiredToken")
         self._require_existing_user(known.user)
-        return S3Identity(known.user, credentials, signing_key=key, stage_upload_credentials=known)
+        return S3Identity(
+            known.user,
+            credentials,
+            signing_key=key,
+            stage_upload_credentials=stage,
+            table_credentials=table,
+        )
 
     def _require_existing_user(self, user: str) -> None:
         now = self._clock.monotonic()

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from snowmelt.server.s3.authentication import S3Authenticator, S3Identity
     from snowmelt.server.s3.request import S3Request
     from snowmelt.server.s3.request_context import S3Components
+    from snowmelt.server.s3.table_access import TableFileAccess
 
 
 # What a bucket's request may need: a privilege on the key, anything at all, or nothing; None
@@ -159,6 +160,7 @@ class S3Endpoint:
     """Answers every request, whatever it is, in S3's way.
 
     `select` answers SelectObjectContent; it may return any ASGI application as its answer.
+    `table_access` authorizes credentials of the Iceberg REST catalog.
     """
 
     def __init__(
@@ -167,9 +169,11 @@ class S3Endpoint:
         components: S3Components,
         *,
         domains: Sequence[str],
+        table_access: TableFileAccess,
         select: Select | None = None,
     ) -> None:
         self._select = select
+        self._table_access = table_access
         self._authenticator = authenticator
         self._components = components
         self._domains = tuple(domains)
@@ -233,6 +237,11 @@ class S3Endpoint:
         request = _restore_presigned_headers(request, identity)
         if request.key:
             check_key(request.key)
+        if identity.table_credentials is not None:
+            request, visit = self._table_access.authorize(
+                request, operation.handle, identity.table_credentials
+            )
+            return AuthorizedS3Request(request, identity, self._components, visit)
         if identity.stage_upload_credentials is not None:
             request, visit = restrict_to_stage(
                 request,

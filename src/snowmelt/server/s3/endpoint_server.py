@@ -30,8 +30,10 @@ from snowmelt.server.s3.authentication import S3Authenticator
 from snowmelt.server.s3.endpoint import S3Endpoint
 from snowmelt.server.s3.request_context import S3Components
 from snowmelt.server.s3.responses import WRITE_CHUNK
+from snowmelt.server.s3.table_access import TableFileAccess
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import Store
+from snowmelt.table.warehouse_paths import open_warehouse
 
 if TYPE_CHECKING:
     from snowmelt.server.s3.select_operation import SelectOperation
@@ -91,6 +93,7 @@ class S3Service:
             ),
             parts,
             domains=[each.strip() for each in settings.s3_domains.lower().split(",") if each],
+            table_access=TableFileAccess(database, open_warehouse(settings.warehouse_url), clock),
             select=self._select_operation,
         )
         self._request_counts = RequestCounts()

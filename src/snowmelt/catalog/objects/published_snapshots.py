@@ -1,0 +1,279 @@
+"""Snapshots that the Iceberg REST catalog publishes, their fresh files, and the demand for them.
+
+A published snapshot is the native table plus fresh files of all chunks up to one point of the commit
+sequence. A native-only one has no fresh files. Functions take a connection and do not commit.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.db.dialect import make_insert
+
+# Files of a publication whose native table was replaced stay for the retention time, of which queries
+# may use all but ten minutes.
+MAX_REPLACED_AGE = dt.timedelta(minutes=10)
+_FILES = model.fresh_files
+_PUBLISHED = model.published_snapshots
+_DEMAND = model.snapshot_demand
+_TABLES = model.tables
+_path_list = msgspec.json.Decoder(tuple[str, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class FreshFile:
+    """A native file of the chunks in (`from_seq`, `to_seq`], which no migration has committed.
+
+    `entry` describes the file for manifests. `level` counts how often its rows were joined into
+    larger files. Paths are within the warehouse; `size` is in bytes.
+    """
+
+    file_id: int
+    from_seq: int
+    to_seq: int
+    level: int
+    path: str
+    size: int
+    entry: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSnapshot:
+    """A state of a table for engines: native table `pointer` plus fresh files up to `up_to_seq`.
+
+    `files` are the paths that exist for it alone. `snapshot` is its entry in the metadata file, None
+    if the current snapshot is a native one. `publication_id` is 0 before it is stored.
+    """
+
+    publication_id: int
+    table_id: int
+    native_only: bool
+    pointer: str | None
+    up_to_seq: int
+    schema_version: int
+    timestamp_ms: int
+    metadata_path: str
+    files: tuple[str, ...]
+    snapshot: str | None
+    created_at: dt.datetime
+
+    def is_readable(self, pointer: str | None, now: dt.datetime) -> bool:
+        """Return True if its files stay for as long as a query may take.
+
+        `pointer` is the current metadata file of the native table.
+        """
+        return self.pointer == pointer or now - self.created_at < MAX_REPLACED_AGE
+
+
+@dataclass(frozen=True, slots=True)
+class TableDemand:
+    """A live table that engines load, with the state that a publication depends on."""
+
+    table_id: int
+    native_only: bool
+    incarnation: str
+    pointer: str | None
+    last_seq: int
+    schema_version: int
+    stalled_reason: str | None
+
+
+def record_demand(
+    connection: sa.Connection, table_id: int, *, native_only: bool, now: dt.datetime
+) -> None:
+    """Record that an engine loads a table."""
+    insert = make_insert(connection, _DEMAND).values(
+        table_id=table_id, native_only=native_only, requested_at=now
+    )
+    connection.execute(
+        insert.on_conflict_do_update(
+            index_elements=["table_id", "native_only"],
+            set_={"requested_at": insert.excluded.requested_at},
+        )
+    )
+
+
+def list_demand(connection: sa.Connection, *, since: dt.datetime) -> list[TableDemand]:
+    """Return the live tables that engines have loaded since `since`."""
+    query = (
+        sa.select(
+            _DEMAND.c.table_id,
+            _DEMAND.c.native_only,
+            _TABLES.c.incarnation,
+            _TABLES.c.pointer,
+            _TABLES.c.last_seq,
+            _TABLES.c.schema_version,
+            _DEMAND.c.stalled_reason,
+        )
+        .join(_TABLES, _DEMAND.c.table_id == _TABLES.c.table_id)
+        .where(_DEMAND.c.requested_at >= since, _TABLES.c.dropped_at.is_(None))
+        .order_by(_DEMAND.c.table_id, _DEMAND.c.native_only)
+    )
+    return [TableDemand(*row) for row in connection.execute(query)]
+
+
+def find_stalled_reason(
+    connection: sa.Connection, table_id: int, *, native_only: bool
+) -> str | None:
+    """Return why the newest chunks of a table are not published, None if they are or will be."""
+    query = sa.select(_DEMAND.c.stalled_reason).filter_by(
+        table_id=table_id, native_only=native_only
+    )
+    return connection.execute(query).scalar()
+
+
+def set_stalled_reason(
+    connection: sa.Connection, table_id: int, reason: str | None, *, native_only: bool
+) -> None:
+    """Record why the newest chunks of a table cannot be published; None: they can."""
+    connection.execute(
+        sa.update(_DEMAND)
+        .where(_DEMAND.c.table_id == table_id, _DEMAND.c.native_only == native_only)
+        .values(stalled_reason=reason)
+    )
+
+
+def add_fresh_file(
+    connection: sa.Connection, table_id: int, file: FreshFile, *, now: dt.datetime
+) -> None:
+    """Store a fresh file; its `file_id` is ignored."""
+    connection.execute(
+        sa.insert(_FILES).values(
+            table_id=table_id,
+            from_seq=file.from_seq,
+            to_seq=file.to_seq,
+            level=file.level,
+            path=file.path,
+            size=file.size,
+            entry=file.entry,
+            created_at=now,
+        )
+    )
+
+
+def list_fresh_files(connection: sa.Connection, table_id: int) -> list[FreshFile]:
+    """Return the fresh files of a table that are not retired, by sequence."""
+    columns = [_FILES.c[name] for name in FreshFile.__slots__]
+    query = (
+        sa.select(*columns)
+        .where(_FILES.c.table_id == table_id, _FILES.c.retired_at.is_(None))
+        .order_by(_FILES.c.from_seq, _FILES.c.file_id)
+    )
+    return [FreshFile(*row) for row in connection.execute(query)]
+
+
+def retire_fresh_files(
+    connection: sa.Connection, file_ids: Collection[int], now: dt.datetime
+) -> None:
+    """Mark fresh files as unused by later publications."""
+    if file_ids:
+        connection.execute(
+            sa.update(_FILES)
+            .where(_FILES.c.file_id.in_(sorted(file_ids)), _FILES.c.retired_at.is_(None))
+            .values(retired_at=now)
+        )
+
+
+def adopt_fresh_files(connection: sa.Connection, file_ids: Collection[int]) -> bool:
+    """Hand fresh files over to the native table; False if one of them was retired meanwhile."""
+    if not file_ids:
+        return True
+    adopted = connection.execute(
+        sa.delete(_FILES).where(
+            _FILES.c.file_id.in_(sorted(file_ids)), _FILES.c.retired_at.is_(None)
+        )
+    )
+    return adopted.rowcount == len(file_ids)
+
+
+def add_publication(connection: sa.Connection, publication: PublishedSnapshot) -> None:
+    """Store a publication; from then on engines load it."""
+    values = {name: getattr(publication, name) for name in PublishedSnapshot.__slots__[1:]}
+    values["files"] = msgspec.json.encode(publication.files).decode()
+    connection.execute(sa.insert(_PUBLISHED).values(values))
+
+
+def list_publications(
+    connection: sa.Connection, table_id: int, *, native_only: bool, limit: int
+) -> list[PublishedSnapshot]:
+    """Return the newest publications of a table, newest first."""
+    columns = [_PUBLISHED.c[name] for name in PublishedSnapshot.__slots__]
+    query = (
+        sa.select(*columns)
+        .where(_PUBLISHED.c.table_id == table_id, _PUBLISHED.c.native_only == native_only)
+        .order_by(_PUBLISHED.c.publication_id.desc())
+        .limit(limit)
+    )
+    return [_to_publication(row) for row in connection.execute(query)]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredPublications:
+    """Rows of publications and fresh files that no reader uses, and the paths of their files."""
+
+    publication_ids: tuple[int, ...]
+    file_ids: tuple[int, ...]
+    paths: tuple[str, ...]
+
+
+def list_expired_publications(
+    connection: sa.Connection, table_id: int, before: dt.datetime
+) -> ExpiredPublications:
+    """Return what was replaced before an instant. The newest publication of each kind never expires."""
+    successor_created_at = (
+        sa.func.lead(_PUBLISHED.c.created_at, type_=model.UtcTimestamp)
+        .over(partition_by=_PUBLISHED.c.native_only, order_by=_PUBLISHED.c.publication_id)
+        .label("replaced_at")
+    )
+    replaced = (
+        sa.select(_PUBLISHED.c.publication_id, _PUBLISHED.c.files, successor_created_at)
+        .where(_PUBLISHED.c.table_id == table_id)
+        .subquery()
+    )
+    old = connection.execute(sa.select(replaced).where(replaced.c.replaced_at < before)).all()
+    retired = connection.execute(
+        sa.select(_FILES.c.file_id, _FILES.c.path).where(
+            _FILES.c.table_id == table_id, _FILES.c.retired_at < before
+        )
+    ).all()
+    paths = [path for row in old for path in _path_list.decode(row.files)]
+    return ExpiredPublications(
+        tuple(row.publication_id for row in old),
+        tuple(row.file_id for row in retired),
+        (*paths, *(row.path for row in retired)),
+    )
+
+
+def delete_publications(connection: sa.Connection, expired: ExpiredPublications) -> None:
+    """Delete the rows of expired publications and fresh files."""
+    for column, ids in (
+        (_PUBLISHED.c.publication_id, expired.publication_ids),
+        (_FILES.c.file_id, expired.file_ids),
+    ):
+        for start in range(0, len(ids), _IDS_PER_STATEMENT):
+            some = ids[start : start + _IDS_PER_STATEMENT]
+            connection.execute(sa.delete(column.table).where(column.in_(some)))
+
+
+def list_published_paths(connection: sa.Connection, table_id: int) -> set[str]:
+    """Return the paths of all files of a table's publications and fresh files."""
+    query = sa.select(_PUBLISHED.c.files).where(_PUBLISHED.c.table_id == table_id)
+    paths = {path for row in connection.execute(query) for path in _path_list.decode(row.files)}
+    fresh = sa.select(_FILES.c.path).where(_FILES.c.table_id == table_id)
+    return paths | set(connection.execute(fresh).scalars())
+
+
+# Below the parameter limit of one statement in SQLite.
+_IDS_PER_STATEMENT = 10_000
+
+
+def _to_publication(row: Sequence[object]) -> PublishedSnapshot:
+    values = dict(zip(PublishedSnapshot.__slots__, row, strict=True))
+    values["files"] = _path_list.decode(str(values["files"]))
+    return PublishedSnapshot(**values)  # type: ignore[arg-type]

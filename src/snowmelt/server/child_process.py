@@ -1,0 +1,90 @@
+"""Child processes of a service: start, graceful stop, and exit with the service.
+
+A child holds the reading end of a pipe. When the service ends in any way, the pipe closes and the
+child exits.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from types import FrameType
+
+from snowmelt import config
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.jobs.leases import lease_owner_prefix
+from snowmelt.config import Settings
+
+_log = logging.getLogger("snowmelt.server")
+
+_STOP_TIMEOUT_S = 10.0
+# Shorter than the service waits for a child that releases its leases.
+_LEASE_RELEASE_TIMEOUT_S = 5.0
+
+
+def start_child(settings: Settings, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a Python module in a process of its own, with these settings."""
+    environment = config.copy_environment() | settings.to_environment()
+    return subprocess.Popen(  # noqa: S603 - modules of this package only
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.PIPE,
+        env=environment | {config.PARENT_PIPE_VARIABLE: "1"},
+    )
+
+
+def stop_child(child: subprocess.Popen[bytes]) -> None:
+    """Close the pipe of a child; send SIGTERM after ten seconds, SIGKILL after ten more."""
+    if child.stdin is not None:
+        child.stdin.close()
+    for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
+        if signal_number is not None:
+            child.send_signal(signal_number)
+        try:
+            child.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def install_lease_releasing_shutdown(database: Database) -> None:
+    """Release the leases of a migrating process when it is told to exit, then exit.
+
+    The signal is SIGTERM; for a child of a service also the end of its standard input. Work in progress is
+    abandoned: without the lease it cannot commit, and the next migrator starts again.
+    """
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        # Not here: the main thread may be in the middle of a transaction.
+        threading.Thread(
+            target=_release_leases_and_exit, args=(database,), name="ending", daemon=True
+        ).start()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    if not config.has_parent_pipe():
+        return
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        _log.info("The service has ended; exiting")
+        _release_leases_and_exit(database)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def _release_leases_and_exit(database: Database) -> None:
+    timer = threading.Timer(_LEASE_RELEASE_TIMEOUT_S, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+    try:
+        with database.writing() as connection:
+            leases.release_all_leases(connection, f"{lease_owner_prefix()}:")
+    except Exception as error:  # noqa: BLE001 - they end by themselves, later
+        _log.warning("Cannot release the leases: %s", error)
+    os._exit(0)

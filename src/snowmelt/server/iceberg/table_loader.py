@@ -1,0 +1,304 @@
+"""What loadTable returns: the newest published snapshot, with credentials for its files.
+
+A load never waits for rows that are on their way. It waits a few seconds only if the last publication
+is old, because no engine has loaded the table for some time.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.model.records import TableRecord
+from snowmelt.catalog.objects.published_snapshots import (
+    PublishedSnapshot,
+    find_stalled_reason,
+    list_publications,
+    record_demand,
+)
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.security.access_control import require_table_privilege
+from snowmelt.catalog.security.encryption_keys import KeyRing, issue_table_credentials
+from snowmelt.clock import Clock, to_epoch_ms
+from snowmelt.config import Settings
+from snowmelt.errors import (
+    ConfigurationError,
+    DatabaseNotFound,
+    InternalError,
+    SchemaNotFound,
+    ServiceBusy,
+    TableNotFound,
+)
+from snowmelt.schema.types import TableName
+from snowmelt.server.iceberg.authentication import EngineIdentity
+from snowmelt.server.publisher_process import DEMAND_NOTE_INTERVAL_S, PublisherSupervisor
+from snowmelt.table.warehouse_paths import Warehouse
+
+NATIVE_ONLY_SUFFIX = "@settled"
+CREDENTIALS_TTL = dt.timedelta(hours=1)
+# A 304 keeps the credentials of the previous response, so an ETag lasts half their lifetime.
+_ETAG_TTL_S = CREDENTIALS_TTL.total_seconds() / 2
+# Two rounds of the publisher take less.
+_RECENT = dt.timedelta(seconds=2)
+_MAX_WAIT_S = 5.0
+_MAX_FIRST_WAIT_S = 20.0
+_POLL_INTERVAL_S = 0.02
+# After a wait in vain, other loads of the table do not wait for this long.
+_NO_WAIT_S = 30.0
+_MAX_CACHED_METADATA = 128
+_DEFAULT_REGION = "us-east-1"
+
+
+class SnapshotNotReadable(InternalError, code="snapshot_not_readable", status=500):
+    """Table {table} cannot be read: {reason} Restore the blob, or discard the chunk with `snowmelt chunks give-up`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableAddress:
+    """A table as an engine addresses it. `native_only` asks for the native table alone."""
+
+    database: str
+    native_only: bool
+    schema: str
+    table: str
+
+    @property
+    def warehouse(self) -> str:
+        """The name of the warehouse."""
+        return self.database + (NATIVE_ONLY_SUFFIX if self.native_only else "")
+
+    @property
+    def name(self) -> TableName:
+        """The name of the table."""
+        return TableName(self.database, self.schema, self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """A table and its publication, for one role; `etag` identifies the response."""
+
+    address: TableAddress
+    identity: EngineIdentity
+    record: TableRecord
+    publication: PublishedSnapshot
+    etag: str
+
+
+class TableLoader:
+    """Loads tables for engines. Thread-safe; blocks."""
+
+    def __init__(
+        self,
+        database: Database,
+        keyring: KeyRing,
+        settings: Settings,
+        clock: Clock,
+        *,
+        warehouse: Warehouse,
+        publisher: PublisherSupervisor,
+    ) -> None:
+        self._database = database
+        self._keyring = keyring
+        self._settings = settings
+        self._clock = clock
+        self._warehouse = warehouse
+        self._publisher = publisher
+        self._noted_until: dict[tuple[int, bool], float] = {}
+        self._no_wait_until: dict[tuple[int, bool], float] = {}
+        self._lock = threading.Lock()
+        self._read_metadata = lru_cache(maxsize=_MAX_CACHED_METADATA)(self._read_metadata_object)
+
+    def find_table(self, identity: EngineIdentity, address: TableAddress) -> TableRecord:
+        """Return a table that the role may select from.
+
+        A name that does not exist as written is looked up in upper case.
+
+        Raises:
+            DatabaseNotFound: If the database does not exist or the role lacks privileges on it.
+            SchemaNotFound: If the schema does not exist or the role lacks privileges on it.
+            TableNotFound: If the table does not exist or the role lacks SELECT on it.
+        """
+        name = address.name
+        with self._database.reading() as connection:
+            try:
+                table = find_table(connection, name)
+            except (DatabaseNotFound, SchemaNotFound, TableNotFound):
+                upper = TableName(name.database, name.schema.upper(), name.table.upper())
+                if upper == name:
+                    raise
+                table = find_table(connection, upper)
+            require_table_privilege(connection, identity.role, table, "SELECT")
+        return table
+
+    def load(self, identity: EngineIdentity, address: TableAddress) -> LoadedTable:
+        """Return the newest publication of a table.
+
+        Raises:
+            ConfigurationError: If the service has no S3 endpoint.
+            DatabaseNotFound: If the database does not exist or the role lacks privileges on it.
+            SchemaNotFound: If the schema does not exist or the role lacks privileges on it.
+            TableNotFound: If the table does not exist or the role lacks SELECT on it.
+            SnapshotNotReadable: If a damaged blob is in the way of the first publication.
+            ServiceBusy: If there is no readable publication yet.
+        """
+        if not self._settings.s3_port:
+            raise ConfigurationError(
+                setting="s3_port",
+                reason="engines read the files of tables at the S3 endpoint; set a port",
+            )
+        table = self.find_table(identity, address)
+        self._note_demand(table, address)
+        table, found, reason = self._await_publication(table, identity, address)
+        if found is None or not found.is_readable(table.pointer, self._clock.now()):
+            if reason is not None:
+                raise SnapshotNotReadable(table=table.name, reason=reason)
+            raise ServiceBusy(reason="the snapshot of the table is not published yet")
+        period = int(self._clock.now().timestamp() // _ETAG_TTL_S)
+        tag = f"{found.metadata_path}:{identity.role}:{identity.user}:{period}"
+        etag = hashlib.sha256(tag.encode()).hexdigest()[:32]
+        return LoadedTable(address, identity, table, found, f'"{etag}"')
+
+    def build_response(
+        self, loaded: LoadedTable, *, host: str, refs_only: bool, with_endpoint: bool = True
+    ) -> bytes:
+        """Return the body of the response to a load.
+
+        Args:
+            loaded: The table.
+            host: Host name by which the engine has reached the service.
+            refs_only: List the current snapshot only.
+            with_endpoint: Name the S3 endpoint in the configuration.
+
+        Raises:
+            ObjectMissing: If the metadata file does not exist.
+            StageUnavailable: If the warehouse does not respond.
+        """
+        path = loaded.publication.metadata_path
+        metadata = self._read_metadata(path, refs_only)
+        config, credentials = self._make_credentials(loaded, host, with_endpoint=with_endpoint)
+        head = {
+            "metadata-location": self._warehouse.to_public_address(path),
+            "config": config,
+            "storage-credentials": credentials,
+        }
+        # The metadata is spliced in as it is stored: parsing it would be most of the work.
+        return json.dumps(head).encode()[:-1] + b', "metadata": ' + metadata + b"}"
+
+    def build_credentials_response(self, loaded: LoadedTable, *, host: str) -> bytes:
+        """Return the body of the response to a request for credentials."""
+        _, credentials = self._make_credentials(loaded, host, with_endpoint=True)
+        return json.dumps({"storage-credentials": credentials}).encode()
+
+    def _make_credentials(
+        self, loaded: LoadedTable, host: str, *, with_endpoint: bool
+    ) -> tuple[dict[str, str], list[dict[str, Any]]]:
+        settings, address = self._settings, loaded.address
+        folder = self._warehouse.table_folder(loaded.record)
+        expires_at = self._clock.now() + CREDENTIALS_TTL
+        key = issue_table_credentials(
+            self._keyring,
+            loaded.identity.user,
+            loaded.identity.role,
+            loaded.record.table_id,
+            folder,
+            expires_at=expires_at,
+        )
+        region = settings.s3_region or _DEFAULT_REGION
+        names = [
+            quote(each, safe="") for each in (address.warehouse, address.schema, address.table)
+        ]
+        config = {
+            "s3.path-style-access": "true",
+            "s3.region": region,
+            "client.region": region,
+            "s3.access-key-id": key.access_key_id,
+            "s3.secret-access-key": key.secret,
+            "s3.session-token": key.token,
+            "s3.session-token-expires-at-ms": str(to_epoch_ms(expires_at)),
+            "client.refresh-credentials-endpoint": "v1/{}/namespaces/{}/tables/{}/credentials".format(
+                *names
+            ),
+        }
+        if with_endpoint:
+            scheme = "https" if settings.tls_cert else "http"
+            endpoint = f"{scheme}://{host or settings.host}:{settings.s3_port}"
+            config["s3.endpoint"] = settings.stage_endpoint.rstrip("/") or endpoint
+        prefix = self._warehouse.to_public_address(f"{folder}/")
+        return config, [{"prefix": prefix, "config": config}]
+
+    def _note_demand(self, table: TableRecord, address: TableAddress) -> None:
+        key = (table.table_id, address.native_only)
+        now = self._clock.monotonic()
+        with self._lock:
+            if now < self._noted_until.get(key, now):
+                return
+        with self._database.writing() as connection:
+            record_demand(
+                connection, table.table_id, native_only=address.native_only, now=self._clock.now()
+            )
+        with self._lock:
+            self._noted_until[key] = now + DEMAND_NOTE_INTERVAL_S
+        self._publisher.request_start()
+
+    def _await_publication(
+        self, table: TableRecord, identity: EngineIdentity, address: TableAddress
+    ) -> tuple[TableRecord, PublishedSnapshot | None, str | None]:
+        """Return table, last publication and what has stopped newer ones, waiting if that is old."""
+        key = (table.table_id, address.native_only)
+        began = self._clock.monotonic()
+        while True:
+            found, reason = self._find_publication(table, native_only=address.native_only)
+            if found is not None and _is_current(table, found, native_only=address.native_only):
+                return table, found, reason
+            if found is not None and self._clock.now() - found.created_at < _RECENT:
+                return table, found, reason
+            now = self._clock.monotonic()
+            limit_s = _MAX_FIRST_WAIT_S if found is None else _MAX_WAIT_S
+            if reason is not None or now < self._no_wait_until.get(key, now):
+                return table, found, reason
+            if now - began >= limit_s:
+                self._no_wait_until[key] = now + _NO_WAIT_S
+                return table, found, reason
+            self._publisher.request_start()
+            self._clock.sleep(_POLL_INTERVAL_S)
+            table = self.find_table(identity, address)
+
+    def _find_publication(
+        self, table: TableRecord, *, native_only: bool
+    ) -> tuple[PublishedSnapshot | None, str | None]:
+        with self._database.reading() as connection:
+            found = list_publications(connection, table.table_id, native_only=native_only, limit=1)
+            reason = find_stalled_reason(connection, table.table_id, native_only=native_only)
+        return (found[0] if found else None), reason
+
+    def _read_metadata_object(self, path: str, refs_only: bool) -> bytes:
+        data = self._warehouse.store.get(path)
+        return _keep_current_snapshot(data) if refs_only else data
+
+
+def _is_current(table: TableRecord, found: PublishedSnapshot, *, native_only: bool) -> bool:
+    up_to = table.migrated_seq if native_only else table.last_seq
+    return (found.pointer, found.up_to_seq, found.schema_version) == (
+        table.pointer,
+        up_to,
+        table.schema.version,
+    )
+
+
+def _keep_current_snapshot(metadata: bytes) -> bytes:
+    """Return a metadata file with the snapshots that refs name only."""
+    document: dict[str, Any] = json.loads(metadata)
+    refs: Mapping[str, Any] = document.get("refs", {})
+    kept = {ref["snapshot-id"] for ref in refs.values()} | {document.get("current-snapshot-id")}
+    document["snapshots"] = [
+        each for each in document.get("snapshots", ()) if each["snapshot-id"] in kept
+    ]
+    return json.dumps(document).encode()

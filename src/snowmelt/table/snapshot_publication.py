@@ -1,0 +1,570 @@
+"""Publication of table snapshots for engines that read Iceberg: native files plus fresh files.
+
+A publication is a metadata file, a manifest list and a manifest that no commit made. Its current
+snapshot has every row up to one point of the commit sequence, each once. Publications of a table never
+go back along that sequence. Their addresses are those of the warehouse bucket of the S3 endpoint, so
+engines on other machines can follow them. The manifests of a warehouse in a folder name `file:`
+addresses; they are copied once with the other addresses.
+
+A snapshot is listed in the metadata files of the next publications, so that an engine whose clock is
+behind, or that has planned with it, still finds it. Its files stay for the retention time.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import secrets
+import uuid
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    read_manifest_list,
+    write_manifest,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from snowmelt import failpoints
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.jobs.leases import Lease
+from snowmelt.catalog.model.records import TableRecord
+from snowmelt.catalog.objects import published_snapshots as catalog
+from snowmelt.catalog.objects.published_snapshots import (
+    MAX_REPLACED_AGE,
+    FreshFile,
+    PublishedSnapshot,
+)
+from snowmelt.catalog.objects.tables import find_table_by_id
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.catalog.streaming.chunks import (
+    ChunkRecord,
+    list_chunks,
+    list_quarantined_chunk_records,
+)
+from snowmelt.clock import Clock, to_epoch_ms
+from snowmelt.errors import LeaseLost, TableInconsistent
+from snowmelt.failpoints import Failpoint
+from snowmelt.table.file_io import PublishedOutputFile, make_file_io
+from snowmelt.table.fresh_files import (
+    MAX_ROUND_BYTES,
+    FreshFileWriter,
+    decode_fresh_file,
+)
+from snowmelt.table.iceberg import NativeTable, make_current_metadata
+from snowmelt.table.native_file_writer import make_data_file
+from snowmelt.table.snapshot import load_current_native_table
+from snowmelt.table.table_reader import make_chunk_read_tasks
+from snowmelt.table.warehouse_paths import (
+    COPY_PREFIX,
+    PUBLISHED_FOLDER,
+    Warehouse,
+    open_warehouse,
+)
+
+# Engines whose clock is behind choose an older snapshot of the log: 10 rounds are two seconds or more.
+LISTED_PUBLICATIONS = 10
+_PAUSE = dt.timedelta(seconds=10)
+_BACKDATING = dt.timedelta(seconds=60)
+# Older native snapshots are listed as their manifests are copied, so that a first load is not held up.
+_COPY_BUDGET_S = 0.5
+_CHUNKS_PER_READ = 1000
+_COMPRESSION: Literal["deflate"] = "deflate"
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationSettings:
+    """Locations of stage and warehouse."""
+
+    stage_url: str
+    warehouse_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class _TableState:
+    """What a publication starts from, read in one transaction."""
+
+    table: TableRecord
+    fresh: tuple[FreshFile, ...]
+    published: tuple[PublishedSnapshot, ...]
+    quarantined: tuple[ChunkRecord, ...]
+
+
+class SnapshotPublisher:
+    """Publisher of the snapshots of all tables. Not thread-safe.
+
+    Copied manifests are remembered, so that a round reads nothing of the native table twice.
+    """
+
+    def __init__(
+        self, database: Database, keyring: KeyRing, settings: PublicationSettings, clock: Clock
+    ) -> None:
+        self._database = database
+        self._keyring = keyring
+        self._settings = settings
+        self._clock = clock
+        self._warehouse = open_warehouse(settings.warehouse_url)
+        self._copier = ManifestCopier(self._warehouse, clock)
+
+    def publish(
+        self, table_id: int, *, native_only: bool = False, lease: Lease | None = None
+    ) -> PublishedSnapshot | None:
+        """Publish the current state of a table; None if the last publication has it already.
+
+        Up to 64 MiB of chunks become fresh files; later chunks are left to the next call. `native_only` publishes
+        the native table alone. With `lease`, nothing is stored unless it is still held.
+
+        Raises:
+            LeaseLost: If another process holds the lease.
+            TableNotFound: If the table was deleted.
+            TableInconsistent: If catalog and native table do not agree.
+            ObjectMissing: If a blob does not exist.
+            StageUnavailable: If stage or warehouse do not respond.
+        """
+        state = self._read_state(table_id, native_only=native_only)
+        table = state.table
+        if state.quarantined and state.quarantined[0].seq <= table.migrated_seq:
+            # Its rows are committed, and in no native file: a newer state would leave them out.
+            first = state.quarantined[0]
+            reason = f"Chunk {first.seq} is quarantined; its blob is {first.prefix}/{first.path}."
+            self._store_stalled_reason(state, reason, native_only=native_only)
+            return None
+        native = load_current_native_table(table)
+        files, retired, problem = ([], [], None) if native_only else self._write_fresh_files(state)
+        up_to = files[-1].to_seq if files else table.migrated_seq
+        last = state.published[0] if state.published else None
+        if last is not None and up_to < last.up_to_seq:
+            # A blob has become unreadable since. Publications never go back.
+            self._store_stalled_reason(state, problem, native_only=native_only)
+            return None
+        unchanged = last is not None and (
+            (last.pointer, last.up_to_seq, last.schema_version)
+            == (table.pointer, up_to, table.schema.version)
+        )
+        made = (
+            None if unchanged else self._build(state, native, files, up_to, native_only=native_only)
+        )
+        failpoints.hit_failpoint(Failpoint.PUBLICATION_WRITTEN)
+        if made is None and not retired and all(file.file_id for file in files):
+            self._store_stalled_reason(state, problem, native_only=native_only)
+            return None
+        now = self._clock.now()
+        with self._database.writing() as connection:
+            if lease is not None and not leases.holds_lease(connection, lease):
+                raise LeaseLost(name=lease.name)
+            for file in files:
+                if not file.file_id:
+                    catalog.add_fresh_file(connection, table_id, file, now=now)
+            catalog.retire_fresh_files(connection, [file.file_id for file in retired], now)
+            catalog.set_stalled_reason(connection, table_id, problem, native_only=native_only)
+            if made is not None:
+                catalog.add_publication(connection, made)
+            failpoints.hit_failpoint(Failpoint.PUBLICATION_INSIDE_COMMIT)
+        failpoints.hit_failpoint(Failpoint.PUBLICATION_COMMITTED)
+        return made
+
+    def _read_state(self, table_id: int, *, native_only: bool) -> _TableState:
+        with self._database.reading() as connection:
+            return _TableState(
+                find_table_by_id(connection, table_id),
+                tuple(catalog.list_fresh_files(connection, table_id)),
+                tuple(
+                    catalog.list_publications(
+                        connection, table_id, native_only=native_only, limit=LISTED_PUBLICATIONS
+                    )
+                ),
+                tuple(list_quarantined_chunk_records(connection, table_id)),
+            )
+
+    def _store_stalled_reason(
+        self, state: _TableState, reason: str | None, *, native_only: bool
+    ) -> None:
+        table_id = state.table.table_id
+        with self._database.reading() as connection:
+            known = catalog.find_stalled_reason(connection, table_id, native_only=native_only)
+        if known != reason:
+            with self._database.writing() as connection:
+                catalog.set_stalled_reason(connection, table_id, reason, native_only=native_only)
+
+    def _write_fresh_files(
+        self, state: _TableState
+    ) -> tuple[list[FreshFile], list[FreshFile], str | None]:
+        """Return the fresh files from the watermark on, those they replace, and what stopped them."""
+        table = state.table
+        names = {column.name for column in table.schema.columns}
+        writer = FreshFileWriter(
+            self._warehouse,
+            self._warehouse.table_folder(table),
+            table.schema,
+            tuple(name for name in table.cluster_by if name in names),
+        )
+        files: list[FreshFile] = []
+        retired: list[FreshFile] = []
+        covered, budget = table.migrated_seq, MAX_ROUND_BYTES
+        for file in (*state.fresh, None):
+            if file is not None and file.to_seq <= covered:
+                retired.append(file)
+                continue
+            # A migration may end within a fresh file, which is then of no use.
+            is_split = file is not None and file.from_seq < covered
+            end = table.last_seq if file is None else file.to_seq if is_split else file.from_seq
+            if is_split and file is not None:
+                retired.append(file)
+            while covered < end:
+                made, used, reason = self._write_round(writer, table, covered, end, budget)
+                if made is not None:
+                    files.append(made)
+                    covered = made.to_seq
+                    budget -= used
+                if reason is not None or (budget <= 0 and covered < end):
+                    # Files behind the gap are kept for later rounds.
+                    return files, retired, reason
+            if file is not None and not is_split:
+                files.append(file)
+                covered = file.to_seq
+        for run, joined in writer.join_files(files):
+            position = files.index(run[0])
+            files[position : position + len(run)] = [joined]
+            retired += [file for file in run if file.file_id]
+        return files, retired, None
+
+    def _write_round(
+        self, writer: FreshFileWriter, table: TableRecord, start: int, end: int, budget: int
+    ) -> tuple[FreshFile | None, int, str | None]:
+        """Write one file of chunks in (`start`, `end`]; return it, its bytes and what stopped it."""
+        with self._database.reading() as connection:
+            chunks = list_chunks(connection, table.table_id, start, end, limit=_CHUNKS_PER_READ)
+        numbers = [chunk.seq for chunk in chunks]
+        if not numbers or numbers != list(range(start + 1, start + 1 + len(numbers))):
+            raise TableInconsistent(
+                table=table.name, reason=f"chunks are missing between {start} and {end}"
+            )
+        taken = _cut_at_registration(chunks, budget, end)
+        tasks = make_chunk_read_tasks(
+            self._database, self._keyring, self._settings.stage_url, taken, table.schema
+        )
+        made, problem = writer.write_chunks(start, tasks)
+        failpoints.hit_failpoint(Failpoint.PUBLICATION_FILE)
+        used = sum(chunk.length for chunk in taken)
+        return made, used, None if problem is None else str(problem)
+
+    def _build(
+        self,
+        state: _TableState,
+        native: NativeTable | None,
+        files: Sequence[FreshFile],
+        up_to: int,
+        *,
+        native_only: bool,
+    ) -> PublishedSnapshot:
+        """Write the metadata objects of a publication."""
+        table = state.table
+        folder = self._warehouse.table_folder(table)
+        now = self._clock.now()
+        base = make_current_metadata(native, table, self._warehouse.to_address(folder))
+        last = state.published[0] if state.published else None
+        timestamp = self._choose_timestamp(base, state, up_to)
+        listed = _list_readable(state, now)
+        made_paths: list[str] = []
+        snapshot: dict[str, Any] | None = None
+        if files:
+            snapshot, made_paths = self._write_snapshot(base, folder, files, timestamp)
+        # Engines compare names of metadata files, and take the leading number for a version.
+        number = 0 if last is None else _parse_number(last.metadata_path) + 1
+        path = f"{folder}/{PUBLISHED_FOLDER}/{number:05d}-{uuid.uuid4()}.metadata.json"
+        document = self._make_document(base, listed, snapshot, timestamp)
+        self._warehouse.store.put(
+            path, json.dumps(document).encode(), create_only=True, durable=True
+        )
+        return PublishedSnapshot(
+            publication_id=0,
+            table_id=table.table_id,
+            native_only=native_only,
+            pointer=table.pointer,
+            up_to_seq=up_to,
+            schema_version=table.schema.version,
+            timestamp_ms=timestamp,
+            metadata_path=path,
+            files=(path, *made_paths),
+            snapshot=None if snapshot is None else json.dumps(snapshot),
+            created_at=now,
+        )
+
+    def _choose_timestamp(self, base: TableMetadata, state: _TableState, up_to: int) -> int:
+        """Return the time of a snapshot in ms: that of its last chunk, but times of a table rise.
+
+        DuckDB ignores a snapshot that is newer than its transaction. A load that has waited for this
+        publication must find it, so the first one after a pause is dated back.
+        """
+        with self._database.reading() as connection:
+            chunks = list_chunks(connection, state.table.table_id, up_to - 1, up_to)
+        now = self._clock.now()
+        last = state.published[0] if state.published else None
+        is_first = last is None or now - last.created_at > _PAUSE
+        times = [chunk.registered_at for chunk in chunks]
+        if is_first and chunks:
+            times = [min(*times, now - _BACKDATING)]
+        milliseconds = [*map(to_epoch_ms, times), base.last_updated_ms]
+        if last is not None:
+            milliseconds.append(last.timestamp_ms + 1)
+        return max(milliseconds)
+
+    def _write_snapshot(
+        self, base: TableMetadata, folder: str, files: Sequence[FreshFile], timestamp: int
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Write manifest and manifest list of native and fresh files; return the snapshot's entry."""
+        warehouse = self._warehouse
+        snapshot_id = secrets.randbelow(2**63 - 1) + 1
+        parent = base.current_snapshot()
+        sequence = (0 if parent is None else parent.sequence_number or 0) + 1
+        stem = f"{folder}/{PUBLISHED_FOLDER}/{uuid.uuid4()}"
+        manifest_path, list_path = f"{stem}-m0.avro", f"{stem}-list.avro"
+        with write_manifest(
+            2,
+            UNPARTITIONED_PARTITION_SPEC,
+            base.schema(),
+            PublishedOutputFile(warehouse, manifest_path),
+            snapshot_id,
+            _COMPRESSION,
+        ) as writer:
+            for file in files:
+                address = warehouse.to_public_address(file.path)
+                writer.add(
+                    ManifestEntry.from_args(
+                        status=ManifestEntryStatus.ADDED,
+                        snapshot_id=snapshot_id,
+                        sequence_number=sequence,
+                        file_sequence_number=sequence,
+                        data_file=make_data_file(decode_fresh_file(file), address),
+                    )
+                )
+        native = () if parent is None else self._copier.list_manifests(parent)
+        list_output = PublishedOutputFile(warehouse, list_path)
+        parent_id = None if parent is None else parent.snapshot_id
+        with write_manifest_list(
+            2, list_output, snapshot_id, parent_id, sequence, _COMPRESSION
+        ) as list_writer:
+            list_writer.add_manifests([writer.to_manifest_file(), *native])
+        entry: dict[str, Any] = {
+            "snapshot-id": snapshot_id,
+            "sequence-number": sequence,
+            "timestamp-ms": timestamp,
+            "manifest-list": list_output.location,
+            "summary": _make_summary(parent, files),
+            "schema-id": base.current_schema_id,
+        }
+        if parent is not None:
+            entry["parent-snapshot-id"] = parent.snapshot_id
+        return entry, [manifest_path, list_path]
+
+    def _make_document(
+        self,
+        base: TableMetadata,
+        published: Sequence[PublishedSnapshot],
+        snapshot: dict[str, Any] | None,
+        timestamp: int,
+    ) -> dict[str, Any]:
+        """Return the metadata file: the native table's, with public addresses and more snapshots."""
+        document: dict[str, Any] = json.loads(
+            base.model_dump_json(by_alias=True, exclude_none=True)
+        )
+        warehouse = self._warehouse
+        document["location"] = warehouse.to_public_address(warehouse.to_path(base.location))
+        current = base.current_snapshot()
+        native = self._copier.copy_snapshots(base.snapshots, current, budget_s=_COPY_BUDGET_S)
+        listed = [json.loads(each.snapshot) for each in published if each.snapshot is not None][
+            : LISTED_PUBLICATIONS - 1
+        ]
+        added = [*listed, *([] if snapshot is None else [snapshot])]
+        document["snapshots"] = sorted([*native, *added], key=lambda each: each["timestamp-ms"])
+        known = {each["snapshot-id"] for each in document["snapshots"]}
+        log = [
+            {"snapshot-id": each["snapshot-id"], "timestamp-ms": each["timestamp-ms"]}
+            for each in (*document.get("snapshot-log", ()), *added)
+            if each["snapshot-id"] in known
+        ]
+        document["snapshot-log"] = sorted(log, key=lambda each: each["timestamp-ms"])
+        document["metadata-log"] = []
+        document["last-updated-ms"] = timestamp
+        if snapshot is not None:
+            document["current-snapshot-id"] = snapshot["snapshot-id"]
+            document["last-sequence-number"] = snapshot["sequence-number"]
+            document["refs"] = {
+                **document.get("refs", {}),
+                "main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"},
+            }
+        return document
+
+
+def _list_readable(state: _TableState, now: dt.datetime) -> list[PublishedSnapshot]:
+    """Return the earlier publications whose files stay for as long as a query may take, newest first."""
+    readable = []
+    replaced_at = now
+    for each in state.published:
+        if now - replaced_at < MAX_REPLACED_AGE and each.is_readable(state.table.pointer, now):
+            readable.append(each)
+        replaced_at = each.created_at
+    return readable
+
+
+class ManifestCopier:
+    """Copies of native manifests and lists with addresses that engines elsewhere can follow.
+
+    In a bucket the addresses are public already, and nothing is copied. Not thread-safe.
+    """
+
+    def __init__(self, warehouse: Warehouse, clock: Clock) -> None:
+        self._warehouse = warehouse
+        self._clock = clock
+        self._manifests: dict[str, ManifestFile] = {}
+        self._lists: dict[str, str] = {}
+
+    def copy_snapshots(
+        self, snapshots: Iterable[Snapshot], current: Snapshot | None, *, budget_s: float
+    ) -> list[dict[str, Any]]:
+        """Return the entries of native snapshots for a metadata file.
+
+        The current snapshot is always among them, older ones as far as their lists are copied or can be
+        within the budget (in seconds), newest first.
+        """
+        deadline = self._clock.monotonic() + budget_s
+        entries = []
+        for snapshot in sorted(snapshots, key=lambda each: -each.timestamp_ms):
+            is_current = current is not None and snapshot.snapshot_id == current.snapshot_id
+            known = self._warehouse.is_public or snapshot.manifest_list in self._lists
+            if is_current or known or self._clock.monotonic() < deadline:
+                entry = json.loads(snapshot.model_dump_json(by_alias=True, exclude_none=True))
+                entry["manifest-list"] = self._copy_list(snapshot)
+                entries.append(entry)
+        return entries
+
+    def list_manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
+        """Return the manifests of a native snapshot, copied where needed."""
+        io = make_file_io(snapshot.manifest_list)
+        manifests = list(read_manifest_list(io.new_input(snapshot.manifest_list)))
+        if self._warehouse.is_public:
+            return manifests
+        return [self._copy_manifest(each, io) for each in manifests]
+
+    def _copy_list(self, snapshot: Snapshot) -> str:
+        address = snapshot.manifest_list
+        if self._warehouse.is_public:
+            return address
+        if address not in self._lists:
+            output = PublishedOutputFile(self._warehouse, self._copied_path(address))
+            if not output.exists():
+                with write_manifest_list(
+                    2,
+                    output,
+                    snapshot.snapshot_id,
+                    snapshot.parent_snapshot_id,
+                    snapshot.sequence_number or 0,
+                    _COMPRESSION,
+                ) as writer:
+                    writer.add_manifests(self.list_manifests(snapshot))
+            self._lists[address] = output.location
+        return self._lists[address]
+
+    def _copy_manifest(self, manifest: ManifestFile, io: FileIO) -> ManifestFile:
+        address = manifest.manifest_path
+        if address not in self._manifests:
+            if manifest.content is not ManifestContent.DATA:
+                raise TableInconsistent(
+                    table=address, reason="another tool has deleted rows from it by delete files"
+                )
+            output = PublishedOutputFile(self._warehouse, self._copied_path(address))
+            if not output.exists():
+                self._write_copy(manifest, io, output)
+            copied = deepcopy(manifest)
+            copied[0], copied[1] = output.location, len(output)
+            self._manifests[address] = copied
+        return self._manifests[address]
+
+    def _write_copy(self, manifest: ManifestFile, io: FileIO, output: PublishedOutputFile) -> None:
+        with AvroFile[ManifestEntry](io.new_input(manifest.manifest_path)) as original:
+            schema = Schema.model_validate_json(original.header.meta["schema"])
+        snapshot_id = manifest.added_snapshot_id or 0
+        with write_manifest(
+            2, UNPARTITIONED_PARTITION_SPEC, schema, output, snapshot_id, _COMPRESSION
+        ) as writer:
+            for entry in manifest.fetch_manifest_entry(io, discard_deleted=False):
+                path = self._warehouse.to_path(entry.data_file.file_path)
+                entry.data_file[1] = self._warehouse.to_public_address(path)
+                writer.add_entry(entry)
+
+    def _copied_path(self, address: str) -> str:
+        """Return the path of a copy: the name of the original in the folder of publications."""
+        folder, _, name = self._warehouse.to_path(address).rpartition("/metadata/")
+        return f"{folder}/{PUBLISHED_FOLDER}/{COPY_PREFIX}{name}"
+
+
+def _cut_at_registration(
+    chunks: Sequence[ChunkRecord], max_bytes: int, end: int
+) -> Sequence[ChunkRecord]:
+    """Return the first chunks of about `max_bytes`, without a part of a registration.
+
+    The chunks of one registration have one time. The last of them may be beyond what was read, unless
+    chunk `end` is there.
+    """
+    size = 0
+    cut = len(chunks)
+    for position, chunk in enumerate(chunks):
+        if size >= max_bytes:
+            cut = position
+            break
+        size += chunk.length
+    if cut == len(chunks) and chunks[-1].seq == end:
+        return chunks
+    following = chunks[cut] if cut < len(chunks) else chunks[-1]
+    start = cut
+    while start > 0 and chunks[start - 1].registered_at == following.registered_at:
+        start -= 1
+    if start == 0:
+        # One registration is larger than a round: take it whole, as far as it was read.
+        while cut < len(chunks) and chunks[cut].registered_at == following.registered_at:
+            cut += 1
+        return chunks[:cut]
+    return chunks[:start]
+
+
+def _make_summary(parent: Snapshot | None, files: Sequence[FreshFile]) -> dict[str, str]:
+    """Return the summary of a snapshot that adds fresh files; ClickHouse needs all totals to write."""
+    written = [decode_fresh_file(file) for file in files]
+    added = {
+        "records": sum(each.rows for each in written),
+        "data-files": len(written),
+        "files-size": sum(each.size for each in written),
+    }
+    before = (
+        {} if parent is None or parent.summary is None else parent.summary.additional_properties
+    )
+    totals = {
+        f"total-{name}": str(int(before.get(f"total-{name}", 0)) + count)
+        for name, count in added.items()
+    }
+    zeros = dict.fromkeys(
+        ("total-delete-files", "total-position-deletes", "total-equality-deletes"), "0"
+    )
+    return {
+        "operation": "append",
+        **{f"added-{name}": str(count) for name, count in added.items()},
+        **totals,
+        **zeros,
+    }
+
+
+def _parse_number(metadata_path: str) -> int:
+    return int(metadata_path.rpartition("/")[2].partition("-")[0])
