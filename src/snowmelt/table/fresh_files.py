@@ -25,7 +25,7 @@ from snowmelt.table.chunk_reader import (
 from snowmelt.table.external_sort import make_sort_keys
 from snowmelt.table.native_file_writer import WrittenFile, write_native_file
 from snowmelt.table.table_reader import read_native_file
-from snowmelt.table.warehouse_paths import FRESH_FOLDER, Warehouse
+from snowmelt.table.warehouse_paths import Warehouse, make_fresh_path
 
 _MIB = 1024 * 1024
 # A round ends at this size of chunks, so that the first publication of a large backlog comes soon.
@@ -108,8 +108,7 @@ class FreshFileWriter:
         if self.cluster_by:
             keys = make_sort_keys(self.schema, self.cluster_by)
             table = table.take(pc.sort_indices(table, sort_keys=keys))
-        name = f"{from_seq + 1:012d}-{to_seq:012d}-{uuid.uuid4().hex[:12]}.parquet"
-        path = f"{self.folder}/{FRESH_FOLDER}/{name}"
+        path = make_fresh_path(self.folder, from_seq, to_seq, uuid.uuid4().hex[:12])
         written = write_native_file(self.warehouse.store, path, table)
         if written.size >= _FINAL_SIZE_BYTES:
             level = _FINAL_LEVEL

@@ -6,6 +6,10 @@ the catalog, which checks everything that could have changed: the table's incarn
 the watermark, the lease's epoch. A run that dies leaves files in its own folder, which garbage
 collection deletes.
 
+Rows that the publisher has written already (`snowmelt.table.fresh_files`) are not written again: the
+commit adopts the files that were joined at least once. If the publisher joins one of them again
+meanwhile, the run is lost and the next one starts anew.
+
 A chunk that exists but cannot be decoded, or whose MD5 is wrong, is quarantined, and the other
 chunks are migrated. It is in no native file, is not deleted, and stays visible in the catalog with
 the reason. Its rows are committed, so queries of the table fail with an error that names the blob
@@ -31,6 +35,11 @@ from snowmelt.catalog.jobs import leases, run_history
 from snowmelt.catalog.jobs.leases import Lease, new_lease_owner, renewing_lease
 from snowmelt.catalog.jobs.run_history import MigrationRecord, MigrationTotals, RunState
 from snowmelt.catalog.model.records import MetadataPointer, TableRecord
+from snowmelt.catalog.objects.published_snapshots import (
+    FreshFile,
+    adopt_fresh_files,
+    list_fresh_files,
+)
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_metadata_pointer
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.streaming.chunks import ChunkRecord, list_chunks, quarantine_chunk
@@ -44,6 +53,7 @@ from snowmelt.errors import (
 )
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
+from snowmelt.table.fresh_files import decode_fresh_file
 from snowmelt.table.iceberg import IcebergAppend, IcebergSummary, NativeTable, commit_append
 from snowmelt.table.migration_task import (
     MigrationTask,
@@ -84,7 +94,10 @@ class MigrationSettings:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """A run: the chunks in (from_seq, to_seq] of a table, as tasks, under a lease."""
+    """A run: the chunks in (from_seq, to_seq] of a table, as tasks, under a lease.
+
+    The rows of `adopted` fresh files are native files already and in no task.
+    """
 
     run_id: str
     table: TableRecord
@@ -93,6 +106,7 @@ class MigrationPlan:
     chunks: tuple[ChunkRecord, ...]
     tasks: tuple[MigrationTask, ...]
     settings: MigrationSettings
+    adopted: tuple[FreshFile, ...] = ()
 
     @property
     def from_seq(self) -> int:
@@ -264,6 +278,11 @@ def _start_migration(
             return None
         abort_orphaned_migrations(connection, table.table_id, clock)
         last = min(table.last_seq, table.migrated_seq + settings.max_chunks)
+        fresh = _list_joined_files(connection, table)
+        # A fresh file across the end would have to be written again.
+        last = next((file.from_seq for file in fresh if file.from_seq < last < file.to_seq), last)
+        if last == table.migrated_seq:
+            last = fresh[0].to_seq
         chunks = tuple(list_chunks(connection, table.table_id, table.migrated_seq, last))
         if not chunks:
             leases.release_lease(connection, lease)
@@ -286,7 +305,20 @@ def _start_migration(
                 started_at=now,
             ),
         )
-    return MigrationPlan(run_id, table, lease, None, chunks, (), settings)
+    adopted = tuple(file for file in fresh if file.to_seq <= last)
+    return MigrationPlan(run_id, table, lease, None, chunks, (), settings, adopted)
+
+
+def _list_joined_files(connection: sa.Connection, table: TableRecord) -> list[FreshFile]:
+    """Return the fresh files above the watermark that are worth adopting.
+
+    Files of level 0 are as small as a round. Their chunks are written again, into larger files.
+    """
+    return [
+        file
+        for file in list_fresh_files(connection, table.table_id)
+        if file.level > 0 and file.from_seq >= table.migrated_seq
+    ]
 
 
 def abort_orphaned_migrations(connection: sa.Connection, table_id: int, clock: Clock) -> None:
@@ -309,9 +341,12 @@ def _complete_plan(database: Database, keyring: KeyRing, started: MigrationPlan)
             table=table.name,
             reason=f"its last commit has epoch {native.facts.epoch}, the lease {started.lease.epoch}",
         )
-    reading = make_chunk_read_tasks(
-        database, keyring, settings.stage_url, started.chunks, table.schema
-    )
+    written = [
+        chunk
+        for chunk in started.chunks
+        if not any(file.from_seq < chunk.seq <= file.to_seq for file in started.adopted)
+    ]
+    reading = make_chunk_read_tasks(database, keyring, settings.stage_url, written, table.schema)
     folder = f"{open_warehouse(settings.warehouse_url).table_folder(table)}/data/{started.run_id}"
     names = {column.name for column in table.schema.columns}
     tasks = tuple(
@@ -329,7 +364,7 @@ def _complete_plan(database: Database, keyring: KeyRing, started: MigrationPlan)
 
 
 def _make_result(plan: MigrationPlan, outcomes: Sequence[TaskOutcome]) -> MigrationResult:
-    files = [outcome for outcome in outcomes if isinstance(outcome, WrittenFile)]
+    files = _list_written_files(plan, outcomes)
     return MigrationResult(
         run_id=plan.run_id,
         from_seq=plan.from_seq,
@@ -339,6 +374,11 @@ def _make_result(plan: MigrationPlan, outcomes: Sequence[TaskOutcome]) -> Migrat
         bytes=sum(file.size for file in files),
         quarantined=tuple(out for out in outcomes if isinstance(out, UndecodableChunk)),
     )
+
+
+def _list_written_files(plan: MigrationPlan, outcomes: Sequence[TaskOutcome]) -> list[WrittenFile]:
+    files = [outcome for outcome in outcomes if isinstance(outcome, WrittenFile)]
+    return [*files, *map(decode_fresh_file, plan.adopted)]
 
 
 def _commit_with_retry(
@@ -386,7 +426,7 @@ def _make_append(
         total_rows=result.rows + (before.total_rows if before else 0),
         checksum=checksum.hexdigest(),
     )
-    files = [outcome for outcome in outcomes if isinstance(outcome, WrittenFile)]
+    files = _list_written_files(plan, outcomes)
     warehouse = open_warehouse(plan.settings.warehouse_url)
     return IcebergAppend(
         warehouse=warehouse,
@@ -413,6 +453,8 @@ def _make_pointer_swap(
             )
             if not leases.holds_lease(connection, plan.lease):
                 raise LeaseLost(name=plan.lease.name)
+            if not adopt_fresh_files(connection, [file.file_id for file in plan.adopted]):
+                raise CommitLost(table=plan.table.name, reason="a fresh file was joined meanwhile")
             run_history.finish_migration(
                 connection,
                 plan.run_id,

@@ -39,7 +39,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.jobs import leases, run_history
 from snowmelt.catalog.jobs.leases import Lease
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import published_snapshots as catalog
@@ -101,6 +101,7 @@ class _TableState:
     fresh: tuple[FreshFile, ...]
     published: tuple[PublishedSnapshot, ...]
     quarantined: tuple[ChunkRecord, ...]
+    is_migrating: bool
 
 
 class SnapshotPublisher:
@@ -187,6 +188,7 @@ class SnapshotPublisher:
                     )
                 ),
                 tuple(list_quarantined_chunk_records(connection, table_id)),
+                bool(run_history.list_running_migrations(connection, table_id)),
             )
 
     def _store_stalled_reason(
@@ -235,6 +237,9 @@ class SnapshotPublisher:
             if file is not None and not is_split:
                 files.append(file)
                 covered = file.to_seq
+        if state.is_migrating:
+            # The migration adopts files as they are now.
+            return files, retired, None
         for run, joined in writer.join_files(files):
             position = files.index(run[0])
             files[position : position + len(run)] = [joined]

@@ -95,6 +95,20 @@ def is_published_path(path: str) -> bool:
     return f"/{PUBLISHED_FOLDER}/" in path or f"/{FRESH_FOLDER}/" in path
 
 
+def make_fresh_path(folder: str, from_seq: int, to_seq: int, unique: str) -> str:
+    """Return the path of a fresh file of the chunks in (`from_seq`, `to_seq`]."""
+    return f"{folder}/{FRESH_FOLDER}/{from_seq:012d}-{to_seq:012d}-{unique}.parquet"
+
+
+def parse_fresh_range(path: str) -> tuple[int, int] | None:
+    """Return `from_seq` and `to_seq` of a fresh file, None for other paths."""
+    _, found, name = path.partition(f"/{FRESH_FOLDER}/")
+    if not found:
+        return None
+    from_seq, to_seq, _ = name.split("-", 2)
+    return int(from_seq), int(to_seq)
+
+
 def get_copied_path(path: str) -> str | None:
     """Return the path of the original of a copied manifest or list, None for other paths."""
     folder, found, name = path.partition(f"/{PUBLISHED_FOLDER}/{COPY_PREFIX}")

@@ -8,7 +8,7 @@ contains them. A range that is not provably complete raises an error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from snowmelt.spark.tables.time_travel import list_retained_snapshots
 from snowmelt.table.active_run_files import parse_run_id
 from snowmelt.table.iceberg import NativeFile, NativeTable, list_native_files, load_native_table
 from snowmelt.table.snapshot import load_current_native_table
+from snowmelt.table.warehouse_paths import parse_fresh_range
 
 # --- How far a stream has read a table, as an offset of Spark's.
 #
@@ -232,7 +233,7 @@ def find_chunks_or_migrated_files(
         raise _make_rows_missing_error(
             table.name, f"commit {min(missing)} is in no migration that is known"
         )
-    files = _list_migration_files(streamed_table, {run.run_id: run.rows or 0 for run in runs})
+    files = _list_migration_files(streamed_table, runs)
     return StreamIncrement(tuple(files), tuple(kept[seq] for seq in sorted(kept)))
 
 
@@ -269,7 +270,9 @@ def find_new_load_files(
     files = [
         file
         for file in _list_retained_files(streamed_table)
-        if start.native < file.sequence <= end.native and parse_run_id(file.path) not in others
+        if start.native < file.sequence <= end.native
+        and parse_run_id(file.path) not in others
+        and parse_fresh_range(file.path) is None
     ]
     if sum(file.rows for file in files) != wanted:
         raise _make_rows_missing_error(
@@ -311,22 +314,35 @@ def _list_committed_migrations(
 
 
 def _list_migration_files(
-    streamed_table: StreamedTable, rows_by_run: dict[str, int]
+    streamed_table: StreamedTable, runs: Sequence[MigrationRecord]
 ) -> list[NativeFile]:
-    files = [
-        file
-        for file in _list_retained_files(streamed_table)
-        if parse_run_id(file.path) in rows_by_run
-    ]
-    for run_id, wanted in rows_by_run.items():
-        there = sum(file.rows for file in files if parse_run_id(file.path) == run_id)
+    """Return the files that migrations have written or adopted."""
+    by_run: dict[str, list[NativeFile]] = {run.run_id: [] for run in runs}
+    for file in _list_retained_files(streamed_table):
+        run_id = _find_migration(file, runs)
+        if run_id is not None:
+            by_run[run_id].append(file)
+    for run in runs:
+        there, wanted = sum(file.rows for file in by_run[run.run_id]), run.rows or 0
         if there != wanted:
             raise _make_rows_missing_error(
                 streamed_table.table.name,
-                f"of the {wanted:,} rows of migration {run_id} {there:,} are in files of "
+                f"of the {wanted:,} rows of migration {run.run_id} {there:,} are in files of "
                 "its own: the others were joined with older ones",
             )
-    return files
+    return [file for run in runs for file in by_run[run.run_id]]
+
+
+def _find_migration(file: NativeFile, runs: Sequence[MigrationRecord]) -> str | None:
+    """Return the run among `runs` that has written or adopted a file."""
+    chunks = parse_fresh_range(file.path)
+    run_id = parse_run_id(file.path)
+    for run in runs:
+        if run.run_id == run_id or (
+            chunks is not None and run.from_seq <= chunks[0] and chunks[1] <= run.to_seq
+        ):
+            return run.run_id
+    return None
 
 
 def _list_retained_files(streamed_table: StreamedTable) -> list[NativeFile]:

@@ -1,0 +1,36 @@
+"""A published metadata file, read by PyIceberg as an engine reads it, but from the folder of the warehouse."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlsplit
+
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+
+from snowmelt.catalog.objects.published_snapshots import list_publications
+from snowmelt.table.warehouse_paths import WAREHOUSE_BUCKET
+
+
+def open_published(warehouse, metadata_path):
+    """Return the table of a metadata file of a warehouse in a folder."""
+    root = unquote(urlsplit(warehouse.url).path).rstrip("/")
+
+    class FolderIO(PyArrowFileIO):
+        @staticmethod
+        def parse_location(location, properties=None):
+            path = location.removeprefix(f"s3://{WAREHOUSE_BUCKET}/")
+            assert path != location, f"{location} cannot be reached from another machine"
+            return "file", "", f"{root}/{path}"
+
+    io = FolderIO()
+    location = warehouse.to_public_address(metadata_path)
+    metadata = FromInputFile.table_metadata(io.new_input(location))
+    return Table(("published",), metadata, location, io, NoopCatalog("published"))
+
+
+def list_published(house, table, *, native_only=False, limit=100):
+    """Return the publications of a table, newest first."""
+    with house.database.reading() as connection:
+        return list_publications(connection, table.table_id, native_only=native_only, limit=limit)
