@@ -1,8 +1,8 @@
 """Syntax tree of a statement, with tree walks and node replacement.
 
-The parser makes the tree, the binder resolves its names, and the evaluators walk it. `at` is the
-offset of a node's first character in the statement. It does not take part in equality, so that two
-spellings of one expression are equal.
+The parser builds the tree, the binder resolves its names, and the evaluators walk it. `at` is the
+offset of a node's first character in the statement. It is excluded from equality, so that two
+occurrences of the same expression are equal.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any, TypeAlias, cast, get_args
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiteralExpr:
-    """A value written down: None, MISSING, bool, int, Decimal, float, str or Timestamp.
+    """A literal value: None, MISSING, bool, int, Decimal, float, str or Timestamp.
 
-    Equal only to a literal of the same type that prints alike: 1 is not 1.0, nor is TRUE.
+    Two literals are equal if their values have the same type and the same repr: 1 equals neither
+    1.0 nor TRUE.
     """
 
     value: object
@@ -36,7 +37,7 @@ class LiteralExpr:
 
 @dataclass(frozen=True, slots=True)
 class ListExpr:
-    """A list written down: `[1, 2]`, `(1, 2)`."""
+    """A list of expressions: `[1, 2]` or `(1, 2)`."""
 
     items: tuple[Expression, ...]
     at: int = field(default=0, compare=False)
@@ -44,7 +45,7 @@ class ListExpr:
 
 @dataclass(frozen=True, slots=True)
 class KeyStep:
-    """One step of a name or path: `age`, `"Age"`, `['age']`; quoted ones are exact."""
+    """A key step of a name or path: `age`, `"Age"` or `['age']`. Quoted keys match exactly."""
 
     text: str
     quoted: bool = False
@@ -52,13 +53,13 @@ class KeyStep:
 
 @dataclass(frozen=True, slots=True)
 class IndexStep:
-    """One step of a path: `[3]`, counted from zero."""
+    """An array index step of a path: `[3]`, counted from zero."""
 
     number: int
 
 
 class WildcardStep(Enum):
-    """One step of a path that takes all: `[*]` or `.*`."""
+    """A path step that selects all items or fields: `[*]` or `.*`."""
 
     ITEM = "[*]"
     FIELD = ".*"
@@ -69,7 +70,7 @@ PathStep: TypeAlias = KeyStep | IndexStep | WildcardStep
 
 @dataclass(frozen=True, slots=True)
 class NameRef:
-    """A name as written, not resolved yet: `_1`, `s.age`, `s.a['b'][2].c`."""
+    """An unresolved name: `_1`, `s.age` or `s.a['b'][2].c`."""
 
     steps: tuple[PathStep, ...]
     at: int = field(default=0, compare=False)
@@ -87,9 +88,12 @@ class StarExpr:
 class ColumnRef:
     """A resolved name: a field of the record.
 
-    `index` counts from zero (CSV: the field's place in its row; Parquet: the top-level column in
-    the file); None for JSON records, where `steps` lead from the record's root. `steps` lead on
-    from the field where it is nested (Parquet). `name` is what output calls it.
+    Attributes:
+        index: Zero-based field position. CSV: in the row. Parquet: the top-level column of the file.
+            None for JSON.
+        name: Output name of the field.
+        steps: Path within the field (Parquet), or from the root of the record (JSON).
+        at: Offset in the statement.
     """
 
     index: int | None
@@ -100,7 +104,7 @@ class ColumnRef:
 
 @dataclass(frozen=True, slots=True)
 class AliasRef:
-    """The value of the projection with this place (from zero), computed once per record."""
+    """The value of the projection with this zero-based index, computed once per record."""
 
     projection: int
     at: int = field(default=0, compare=False)
@@ -108,7 +112,7 @@ class AliasRef:
 
 @dataclass(frozen=True, slots=True)
 class UnaryOp:
-    """`-x` or `NOT x`; the operator is "-" or "NOT"."""
+    """`-x` or `NOT x`. The operator is "-" or "NOT"."""
 
     operator: str
     operand: Expression
@@ -117,7 +121,7 @@ class UnaryOp:
 
 @dataclass(frozen=True, slots=True)
 class BinaryOp:
-    """Two operands: + - * / % ^ || = <> < <= > >= AND OR (`==` and `!=` become = and <>)."""
+    """A binary operation: + - * / % ^ || = <> < <= > >= AND OR. The parser normalizes `==` and `!=`."""
 
     operator: str
     left: Expression
@@ -127,7 +131,7 @@ class BinaryOp:
 
 @dataclass(frozen=True, slots=True)
 class BetweenPredicate:
-    """`value [NOT] BETWEEN low AND high`, both ends included."""
+    """`value [NOT] BETWEEN low AND high`, inclusive at both ends."""
 
     value: Expression
     low: Expression
@@ -159,7 +163,7 @@ class LikePredicate:
 
 @dataclass(frozen=True, slots=True)
 class IsPredicate:
-    """`value IS [NOT] NULL` or `value IS [NOT] MISSING`; `keyword` is "NULL" or "MISSING"."""
+    """`value IS [NOT] NULL` or `value IS [NOT] MISSING`. `keyword` is "NULL" or "MISSING"."""
 
     value: Expression
     keyword: str
@@ -169,7 +173,7 @@ class IsPredicate:
 
 @dataclass(frozen=True, slots=True)
 class CaseExpr:
-    """`CASE [operand] WHEN … THEN … [ELSE …] END`; without ELSE the rest is NULL."""
+    """`CASE [operand] WHEN … THEN … [ELSE …] END`. Without ELSE the default result is NULL."""
 
     operand: Expression | None
     branches: tuple[tuple[Expression, Expression], ...]
@@ -179,7 +183,7 @@ class CaseExpr:
 
 @dataclass(frozen=True, slots=True)
 class CastExpr:
-    """`CAST(value AS type)`; `type` is one of BOOL INT FLOAT DECIMAL STRING TIMESTAMP."""
+    """`CAST(value AS type)`. `type` is one of BOOL INT FLOAT DECIMAL STRING TIMESTAMP."""
 
     value: Expression
     type: str
@@ -190,11 +194,12 @@ class CastExpr:
 
 @dataclass(frozen=True, slots=True)
 class CallExpr:
-    """A function of one record, by its lower-case name.
+    """A call of a scalar function, by its lower-case name.
 
-    `int(x)`, `float(x)`, `string(x)`, `to_bool(x)` and `to_timestamp(x)` are a `CastExpr`. Date parts stand as their lower-case text in a Literal, first argument, whichever way they
-    were written (`extract(year from x)` is extract('year', x)). `trim` has three arguments:
-    Literal mode ("both", "leading", "trailing"), the characters, the text.
+    `int(x)`, `float(x)`, `string(x)`, `to_bool(x)` and `to_timestamp(x)` become a `CastExpr`. A
+    date part is always the first argument, a lower-case literal: `extract(year from x)` becomes
+    extract('year', x). `trim` has three arguments: the mode as a literal ("both", "leading" or
+    "trailing"), the characters, and the text.
     """
 
     function: str
@@ -204,9 +209,9 @@ class CallExpr:
 
 @dataclass(frozen=True, slots=True)
 class AggregateExpr:
-    """count, sum, min, max or avg; the argument is None for `count(*)`.
+    """An aggregate: count, sum, min, max or avg. The argument is None for `count(*)`.
 
-    With `distinct` each value counts once.
+    With `distinct`, each value counts once.
     """
 
     function: str
@@ -237,7 +242,7 @@ Expression: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """One item of the SELECT list; `alias` is None where none was given."""
+    """An item of the SELECT list. `alias` is None if the statement has none."""
 
     expression: Expression
     alias: str | None = None
@@ -246,7 +251,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class FromClause:
-    """What stands after FROM: `steps` are a JSON path into the document (`s3object[*].a.b`)."""
+    """The FROM clause. `steps` are a JSON path into the document (`s3object[*].a.b`)."""
 
     table: str
     steps: tuple[PathStep, ...] = ()
@@ -256,7 +261,7 @@ class FromClause:
 
 @dataclass(frozen=True, slots=True)
 class OrderKey:
-    """One key of ORDER BY."""
+    """A key of ORDER BY."""
 
     expression: Expression
     descending: bool = False
@@ -265,7 +270,7 @@ class OrderKey:
 
 @dataclass(frozen=True, slots=True)
 class SelectStatement:
-    """One SELECT; `text` is what was parsed."""
+    """A SELECT statement. `text` is its source."""
 
     projections: tuple[Projection, ...]
     source: FromClause
@@ -283,7 +288,7 @@ _NODE_TYPES = frozenset(get_args(Expression))
 
 
 def list_children(expression: Expression) -> list[Expression]:
-    """Return the expressions directly inside this one, in the order they were written."""
+    """Return the direct subexpressions in source order."""
     found: list[Expression] = []
     waiting = [getattr(expression, name) for name in reversed(type(expression).__slots__)]
     while waiting:
@@ -296,7 +301,7 @@ def list_children(expression: Expression) -> list[Expression]:
 
 
 def walk_in_source_order(expression: Expression) -> Iterator[Expression]:
-    """Yield an expression and all inside it, in the order they were written."""
+    """Yield an expression and all its subexpressions in source order."""
     waiting = [expression]
     while waiting:
         node = waiting.pop()
@@ -305,7 +310,7 @@ def walk_in_source_order(expression: Expression) -> Iterator[Expression]:
 
 
 def walk_outer_first(expression: Expression) -> Iterator[Expression]:
-    """Yield an expression and everything inside it, the outer before the inner."""
+    """Yield an expression and all its subexpressions, parents before children."""
     yield expression
     for part in dataclasses.fields(expression):
         yield from _walk_field_value(getattr(expression, part.name))
@@ -322,9 +327,9 @@ def _walk_field_value(value: object) -> Iterator[Expression]:
 def replace_nodes(
     expression: Expression, replacement: Callable[[Expression], Expression | None]
 ) -> Expression:
-    """Return the expression with each part for which `replacement` has an answer replaced by it.
+    """Return the expression with nodes replaced by the non-None results of `replacement`.
 
-    A replaced part is not looked into again.
+    Does not descend into a replaced node.
     """
     answer = replacement(expression)
     if answer is not None:
@@ -359,9 +364,9 @@ def _is_expression(value: object) -> bool:
 
 
 def expand_aliases(expression: Expression, projections: Sequence[Expression]) -> Expression:
-    """Return the expression with each use of an alias replaced by what it stands for.
+    """Return the expression with each alias reference replaced by the aliased expression.
 
-    The binder has refused cycles, so this ends.
+    Terminates because the binder rejects cyclic aliases.
     """
 
     def instead(part: Expression) -> Expression | None:

@@ -1,7 +1,7 @@
 """Binder: resolves the names of a statement to columns and aliases, and validates the query.
 
-It rejects unknown and ambiguous names, cyclic or oversized aliases, misplaced aggregates, and
-fields that are neither grouped nor aggregated.
+Rejects unknown and ambiguous names, cyclic or oversized aliases, misplaced aggregates, and fields
+that are neither grouped nor aggregated.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def bind_statement(
     """Resolve the names of a statement.
 
     Raises:
-        SelectError: For names that mean nothing or several things, aliases that need themselves,
-            aggregates in the wrong place, and clauses this kind of object cannot have.
+        SelectError: If a name is unknown or ambiguous, an alias is cyclic, an aggregate is
+            misplaced, or the object's format does not support a clause.
     """
     statement = _reparse_with_hyphenated_names(statement, dialect, fields)
     return _StatementBinder(statement, dialect, fields).bind()
@@ -60,7 +60,7 @@ def bind_statement(
 def _reparse_with_hyphenated_names(
     statement: SelectStatement, dialect: Dialect, fields: ObjectFields
 ) -> SelectStatement:
-    """Read the statement again where words such as `customer-id` are names of columns."""
+    """Parse the statement again if it may use hyphenated column names such as `customer-id`."""
     names = () if isinstance(fields, JsonFields) else fields.names or ()
     hyphenated = {name if dialect.is_ceph else name.lower() for name in names if "-" in name}
     if not hyphenated or "-" not in statement.text:
@@ -104,8 +104,6 @@ class _StatementBinder:
             query = changed(query, outputs=(), star=True)
         return changed(query, columns=list_field_indexes(query))
 
-    # --- names
-
     def _resolve_names(self, expression: Expression, *, aliases_first: bool = False) -> Expression:
         def instead(part: Expression) -> Expression | None:
             if isinstance(part, NameRef):
@@ -131,7 +129,7 @@ class _StatementBinder:
     def _resolve_key(
         self, key: Expression, outputs: list[Expression], *, aliases_first: bool = False
     ) -> Expression:
-        """Resolve a key of GROUP BY or ORDER BY: an expression, an alias, or an output's number."""
+        """Resolve a GROUP BY or ORDER BY key: an expression, an alias, or a 1-based output position."""
         if isinstance(key, LiteralExpr):
             if type(key.value) is not int or not 1 <= key.value <= len(outputs):
                 message = f"a number here names an output, 1 to {len(outputs)}"
@@ -157,8 +155,6 @@ class _StatementBinder:
             at = self._statement.projections[problem.projection].at
             raise self._names.make_error("InvalidQuery", str(problem), at) from None
 
-    # --- aggregates
-
     def _bind_aggregate(self, node: AggregateExpr) -> AggregateExpr:
         if node.argument is None:
             return node
@@ -172,13 +168,17 @@ class _StatementBinder:
         return AggregateExpr(node.function, argument, node.at, node.distinct)
 
     def _counts_every_row(self, argument: Expression) -> bool:
-        """The first engine counts rows whatever the argument; elsewhere a literal is never NULL."""
+        """Return True if `count(argument)` equals `count(*)`.
+
+        `ceph-2020` counts rows regardless of the argument. In the other dialects a non-NULL literal
+        counts every row.
+        """
         if self._dialect is Dialect.CEPH_2020:
             return True
         return isinstance(argument, LiteralExpr) and argument.value is not None
 
     def _bind_aggregation(self, query: BoundQuery) -> BoundQuery:
-        """Check that rows are folded before their aggregates are used, and nothing is left over."""
+        """Reject misplaced aggregates and ungrouped fields, and mark the query as grouped if it is."""
         misplaced = find_misplaced_aggregate(query)
         if misplaced is not None:
             message = f"{misplaced.function} cannot stand in WHERE, GROUP BY or another aggregate"
@@ -208,19 +208,19 @@ _MAX_LISTED_NAMES = 20
 
 
 class NameResolver:
-    """The names of one statement over records with these fields."""
+    """Resolver for the names of one statement over records with the given fields."""
 
     def __init__(self, statement: SelectStatement, dialect: Dialect, fields: ObjectFields) -> None:
-        """Look at the SELECT list's aliases; names are resolved one by one.
+        """Index the aliases of the SELECT list.
 
         Raises:
-            SelectError: In Ceph, for an alias that stands twice, or is a column's name.
+            SelectError: If an alias is duplicated (Ceph), or equals a column name (`ceph`).
         """
         self._text = statement.text
         self._dialect = dialect
         self._fields = fields
         source = statement.source
-        # What a path leads to is called by the name that the path ends with.
+        # Without an alias, the last key of the FROM path names its records.
         last = source.steps[-1] if source.steps else None
         implied = last.text if isinstance(last, KeyStep) else None
         self._qualifier = source.alias or implied or source.table
@@ -234,12 +234,12 @@ class NameResolver:
             self._drop_self_referencing_aliases(statement)
 
     def resolve(self, name: NameRef, *, aliases_first: bool = False) -> Expression:
-        """Return the column, alias or (Ceph: text in double quotes) literal that a name means.
+        """Return the column, alias or literal for a name. Literals are Ceph's double-quoted strings.
 
-        With `aliases_first` an alias goes before a column of its name, as in ORDER BY.
+        With `aliases_first`, an alias takes precedence over a column of the same name (ORDER BY).
 
         Raises:
-            SelectError: Where it means nothing, or more than one thing.
+            SelectError: If the name is unknown or ambiguous.
         """
         steps, is_qualified = self._strip_qualifier(name)
         text = None if is_qualified else self._resolve_ceph_string(name)
@@ -255,18 +255,18 @@ class NameResolver:
         raise self._unknown_name_error(name, steps)
 
     def is_qualifier(self, name: str) -> bool:
-        """Return whether a word before a point means the object itself."""
+        """Return True if the name before a dot refers to the object itself."""
         if self._table is not None and name.lower() == self._table.lower():
             return True
         return self._matches_qualifier(name)
 
     def make_error(self, code: str, message: str, offset: int) -> SelectError:
-        """Return a refusal that names a place of the statement."""
+        """Return an error with the position of an offset in the statement."""
         return make_syntax_error(code, message, self._text, offset)
 
     @property
     def _field_names(self) -> tuple[str, ...]:
-        """The fields' names, none where there is no schema."""
+        """Field names. Empty if the object has no schema."""
         return () if isinstance(self._fields, JsonFields) else self._fields.names or ()
 
     def _normalize_name(self, text: str) -> str:
@@ -283,7 +283,10 @@ class NameResolver:
             raise self.make_error("InvalidQuery", message, projection.at)
 
     def _drop_self_referencing_aliases(self, statement: SelectStatement) -> None:
-        """JSON has no schema: a name inside its own alias (`upper(s.name) AS name`) is a field."""
+        """Drop aliases whose own expression uses their name (`upper(s.name) AS name`).
+
+        JSON has no schema, so such a name is a field.
+        """
         for key, places in list(self._aliases.items()):
             if any(
                 self._references_name(statement.projections[place].expression, key)
@@ -309,7 +312,7 @@ class NameResolver:
         return name.steps, False
 
     def _resolve_ceph_string(self, name: NameRef) -> LiteralExpr | None:
-        """Return what stands in double quotes as Ceph's string, unless it is a column's name."""
+        """Return a single double-quoted name as a string literal (Ceph), or None."""
         first = name.steps[0]
         is_text = isinstance(first, KeyStep) and first.quoted and len(name.steps) == 1
         if not (self._dialect.is_ceph and is_text and isinstance(first, KeyStep)):
@@ -372,7 +375,7 @@ class NameResolver:
             message = f"{step.text} may be {shown}; quote the name, or write its position"
             raise self.make_error("AmbiguousFieldName", message, offset)
         if isinstance(self._fields, CsvFields) and self._fields.names == ():
-            # An empty object has not even its header; whatever is asked of it, there are no records.
+            # An empty object has no header and no records, so any name resolves.
             return 0
         return found[0] if found else None
 
@@ -430,13 +433,13 @@ def _format_path(steps: tuple[PathStep, ...]) -> str:
 
 
 MAX_EXPRESSION_NODES = 100_000
-"""How many parts an expression may have once its aliases are replaced by what they stand for."""
+"""Maximum number of nodes in an expression after alias expansion."""
 
 ALIAS_CYCLE_MESSAGE = "number of calls exceed maximum size, probably a cyclic reference to alias"
 
 
 class AliasExpansionError(Exception):
-    """An alias cannot be used as it is; `projection` is its place."""
+    """Alias cycle, or an expansion that is too large. `projection` is the index of the alias."""
 
     def __init__(self, message: str, projection: int) -> None:
         super().__init__(message)
@@ -444,10 +447,10 @@ class AliasExpansionError(Exception):
 
 
 def check_alias_expansion(outputs: Sequence[Expression]) -> None:
-    """Check the values of a SELECT list, aliases resolved.
+    """Check the resolved expressions of a SELECT list for alias cycles and oversized expansions.
 
     Raises:
-        AliasOutOfHand: For an alias that needs itself, or becomes too large or too high.
+        AliasExpansionError: If an alias is cyclic, or its expansion is too large or too deep.
     """
     uses = [_list_alias_uses(expression) for expression in outputs]
     users: dict[int, list[int]] = {}
@@ -478,7 +481,7 @@ def _list_alias_uses(expression: Expression) -> list[int]:
 def _measure_expanded_size(
     expression: Expression, measured: dict[int, tuple[int, int]], projection: int
 ) -> tuple[int, int]:
-    """Return size and height with aliases replaced."""
+    """Return the node count and height of an expression after alias expansion."""
     size = tallest = 0
     waiting = [(expression, 1)]
     while waiting:
@@ -497,7 +500,7 @@ def _measure_expanded_size(
 
 
 def list_aggregates(query: BoundQuery) -> tuple[AggregateExpr, ...]:
-    """Return the distinct aggregates of everything that is evaluated after rows were folded."""
+    """Return the distinct aggregates in the expressions that are evaluated after aggregation."""
     found = (
         part
         for expression in list_post_aggregation_expressions(query)
@@ -507,14 +510,14 @@ def list_aggregates(query: BoundQuery) -> tuple[AggregateExpr, ...]:
 
 
 def list_post_aggregation_expressions(query: BoundQuery) -> list[Expression]:
-    """Return the expressions of a query that see folded rows, where it folds."""
+    """Return the expressions that are evaluated after aggregation, if the query aggregates."""
     expressions = [output.expression for output in query.outputs]
     expressions += [] if query.having is None else [query.having]
     return expressions + [order.expression for order in query.order_by]
 
 
 def list_pre_aggregation_expressions(query: BoundQuery) -> list[Expression]:
-    """Return the expressions of a query that always see single rows."""
+    """Return the expressions that are always evaluated on single rows."""
     expressions = [] if query.where is None else [query.where]
     arguments = (node.argument for node in query.aggregates)
     expressions += [argument for argument in arguments if argument is not None]
@@ -522,7 +525,7 @@ def list_pre_aggregation_expressions(query: BoundQuery) -> list[Expression]:
 
 
 def find_misplaced_aggregate(query: BoundQuery) -> AggregateExpr | None:
-    """Return an aggregate that would need folded rows before they are folded, also by an alias."""
+    """Return an aggregate used before aggregation, directly or through an alias, or None."""
     for expression in list_pre_aggregation_expressions(query):
         for part in _walk_with_aliases(expression, query):
             if isinstance(part, AggregateExpr):
@@ -531,7 +534,7 @@ def find_misplaced_aggregate(query: BoundQuery) -> AggregateExpr | None:
 
 
 def find_ungrouped_field(query: BoundQuery) -> ColumnRef | StarExpr | None:
-    """Return a field that differs from row to row where rows are folded, outside any aggregate."""
+    """Return a field that is used outside an aggregate and is not a grouping key, or None."""
     keys = set(query.group_by)
     waiting = list_post_aggregation_expressions(query)
     while waiting:
@@ -547,7 +550,7 @@ def find_ungrouped_field(query: BoundQuery) -> ColumnRef | StarExpr | None:
 
 
 def list_field_indexes(query: BoundQuery) -> tuple[int, ...]:
-    """Return the places of all fields that a query needs, ascending."""
+    """Return the indexes of all fields that a query reads, ascending."""
     found = {
         part.index
         for expression in (

@@ -1,4 +1,4 @@
-"""Bound query, the binder's result, and the field descriptions of CSV, JSON and Parquet objects."""
+"""Bound query, the output of the binder, and the field descriptions of CSV, JSON and Parquet objects."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CsvFields:
-    """The header's names in order; None where the object has no header that counts."""
+    """Header names of a CSV object in order, or None if the object has no header or ignores it."""
 
     names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JsonFields:
-    """Records without a schema: each name is a path into the record."""
+    """Fields of a JSON object. Records have no schema, so each name is a path into the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetFields:
-    """The file's top-level columns in order."""
+    """Top-level columns of a Parquet file in order."""
 
     names: tuple[str, ...]
     schema: pa.Schema | None = None
@@ -37,7 +37,7 @@ ObjectFields: TypeAlias = CsvFields | JsonFields | ParquetFields
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """One value of each output record; `expression` may be a `StarExpr` in the Ceph dialects."""
+    """A value of each output record. `expression` may be a `StarExpr` in the Ceph dialects."""
 
     name: str
     expression: Expression
@@ -45,14 +45,25 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class BoundQuery:
-    """A statement whose names are resolved; what evaluator and plan run.
+    """A statement with resolved names, as the evaluators and executors run it.
 
-    `star` means SELECT * alone: the record as it is, `outputs` is empty. `aggregates` are the
-    distinct ones; in `outputs`, `having` and `order_by` they stand as equal nodes, and so do the
-    expressions of `group_by`. `grouped` is true where rows are folded, with or without keys.
-    `last_row` is true where the fold's outputs also read fields of the last row folded
-    (`sum(int(_1)), _2`, ceph-2020 only). `columns` are the places of needed fields, ascending,
-    from zero.
+    Attributes:
+        dialect: Dialect of the statement.
+        source: FROM clause.
+        outputs: Output columns. Empty with `star`.
+        star: True if the SELECT list is `*` alone, so that each record is the output.
+        where: Condition on records, or None.
+        aggregates: Distinct aggregates. Equal nodes occur in `outputs`, `having` and `order_by`.
+        grouped: True if the query aggregates rows, with or without keys.
+        last_row: True if outputs of the aggregation also read fields of the last row of the input
+            (`sum(int(_1)), _2`, `ceph-2020` only).
+        group_by: Grouping keys. Equal nodes occur in `outputs`, `having` and `order_by`.
+        having: Condition on groups, or None.
+        order_by: Sort keys.
+        limit: Maximum number of output records, or None.
+        offset: Number of output records to skip.
+        distinct: True if the query drops duplicate output records.
+        columns: Zero-based indexes of the fields that the query reads, ascending.
     """
 
     dialect: Dialect

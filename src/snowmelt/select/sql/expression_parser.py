@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from snowmelt.select.sql.lexer import SelectToken, TokenStream
 
 MAX_NESTING_DEPTH = 100
-"""How deep parentheses, calls, CASE and operands may stand inside each other."""
+"""Maximum nesting depth of parentheses, calls, CASE and operands."""
 MAX_TREE_HEIGHT = 150
-"""How many levels the tree of an expression may have; the evaluator recurses."""
+"""Maximum height of an expression tree. Limits the recursion of the evaluator."""
 
 _OR, _AND, _NOT, _COMPARISON, _PREDICATE, _JOIN, _SUM, _PRODUCT, _SIGN = range(1, 10)
 _BINDING_POWERS = {
@@ -51,19 +51,19 @@ _BINDING_POWERS = {
     **dict.fromkeys(["*", "/", "%", "^"], _PRODUCT),
 }
 OPERATORS = frozenset({*_BINDING_POWERS, "AND", "OR"})
-"""Every operator with two sides, and NOT."""
+"""All binary operators, and NOT."""
 _OPERATOR_SYNONYMS = {"==": "=", "!=": "<>"}
 _ASSOCIATIVE_OPERATORS = frozenset({"AND", "OR", "||"})
 
 
 class ExpressionParser:
-    """Reads expressions of one statement."""
+    """Parser for the expressions of one statement."""
 
     def __init__(self, tokens: TokenStream) -> None:
-        """Read from `tokens`, and move it forward."""
+        """Parse from `tokens`, advancing it."""
         self._tokens = tokens
         self._depth = 0
-        # The first engine reads AND and OR from left to right, neither before the other.
+        # In `ceph-2020` AND and OR have the same precedence and are left-associative.
         first_engine = tokens.dialect is Dialect.CEPH_2020
         self._binding_powers = {**_BINDING_POWERS, "OR": _AND if first_engine else _OR, "AND": _AND}
         self._prefix_parsers: dict[str, Callable[[], Expression]] = {
@@ -81,10 +81,10 @@ class ExpressionParser:
         }
 
     def parse(self) -> Expression:
-        """Read one expression.
+        """Parse one expression.
 
         Raises:
-            SelectError: The parser's codes.
+            SelectError: If the expression is invalid. The code is one of the parser.
         """
         start = self._tokens.current
         expression = self._parse_expression()
@@ -108,7 +108,7 @@ class ExpressionParser:
         return left
 
     def _parse_infix(self, left: Expression, power: int) -> Expression:
-        """Read an operator after its left operand, and what belongs to its right."""
+        """Parse an operator and its right operand."""
         operator = self._tokens.current.upper
         if operator in _ASSOCIATIVE_OPERATORS:
             return self._parse_associative_chain(left, power)
@@ -119,7 +119,7 @@ class ExpressionParser:
         return BinaryOp(sign, left, self._parse_expression(power + 1), left.at)
 
     def _parse_associative_chain(self, left: Expression, power: int) -> Expression:
-        """Read `a AND b AND c …` into a tree that is flat: these operators are associative."""
+        """Parse `a AND b AND c …` into a balanced tree, which is valid for associative operators."""
         operator = self._tokens.current.upper
         operands = [left]
         while self._tokens.accept(operator):
@@ -236,7 +236,7 @@ class ExpressionParser:
         return UnaryOp("NOT", self._parse_expression(_COMPARISON), start)
 
     def _reject_ambiguous_not(self, not_token: SelectToken) -> None:
-        """Refuse what `ceph` reads in another way: its NOT stands for all up to the next bracket."""
+        """Raise SelectError for `NOT a AND b` in `ceph`, where NOT applies up to the closing bracket."""
         joins = self._tokens.is_at("AND", "OR")
         if joins and self._tokens.dialect is Dialect.CEPH:
             message = (
@@ -336,7 +336,7 @@ FUNCTION_ARITIES = {
     **dict.fromkeys(("substr", "substring"), (2, 3)),
     "coalesce": (1, _MAX_ARGUMENTS),
 }
-"""How many arguments each scalar function takes, at least and at most."""
+"""Minimum and maximum number of arguments of each scalar function."""
 
 CAST_TYPES = {
     "BOOL": "BOOL",
@@ -366,10 +366,10 @@ _MAX_TYPE_PARAMETERS = 2
 
 
 def parse_call(tokens: TokenStream, parse_expression: Parse) -> Expression:
-    """Read a call from the function's name on.
+    """Parse a function call, starting at the function name.
 
     Raises:
-        SelectError: UnsupportedFunction for one that does not exist, and the parser's codes.
+        SelectError: If the function is unknown (UnsupportedFunction), or the call is invalid.
     """
     name = tokens.advance()
     function = name.text.lower()
@@ -393,10 +393,10 @@ def parse_call(tokens: TokenStream, parse_expression: Parse) -> Expression:
 
 
 def parse_cast(tokens: TokenStream, parse_expression: Parse) -> CastExpr:
-    """Read `CAST(value AS type)` from the word CAST on.
+    """Parse `CAST(value AS type)`, starting at CAST.
 
     Raises:
-        SelectError: The parser's codes.
+        SelectError: If the cast is invalid. The code is one of the parser.
     """
     start = tokens.advance().start
     tokens.expect("(", "ParseExpectedLeftParenAfterCast", "after CAST '('")
@@ -480,7 +480,7 @@ def _parse_argument(tokens: TokenStream, parse_expression: Parse) -> Expression:
 
 
 def _accept_double_quoted_timestamp(tokens: TokenStream) -> LiteralExpr | None:
-    """Take a timestamp in double quotes: no column is called so, in no dialect."""
+    """Parse a double-quoted timestamp, or return None. In no dialect does a column have such a name."""
     token = tokens.current
     is_whole = tokens.lookahead_token.text in {")", ","}
     if token.kind is not SelectTokenKind.QUOTED or not is_whole or not token.text[:1].isdecimal():
@@ -571,10 +571,10 @@ _MAX_INDEX_DIGITS = 9
 
 
 def parse_path_steps(tokens: TokenStream) -> tuple[PathStep, ...]:
-    """Read `.name`, `."name"`, `['name']`, `[2]`, `[*]` and `.*`, as many as there are.
+    """Parse a possibly empty sequence of `.name`, `."name"`, `['name']`, `[2]`, `[*]` and `.*`.
 
     Raises:
-        SelectError: ParseInvalidPathComponent, ParseExpectedMember.
+        SelectError: If a step is invalid (ParseInvalidPathComponent, ParseExpectedMember).
     """
     steps: list[PathStep] = []
     while tokens.is_at(".", "["):

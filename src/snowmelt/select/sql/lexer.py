@@ -1,4 +1,4 @@
-"""Lexer: splits a statement into tokens with their offsets, and the token stream of the parsers."""
+"""Lexer: splits a statement into tokens with offsets, and provides the token stream for the parsers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 
 MAX_STATEMENT_BYTES = 256 * 1024
-"""The longest statement, in bytes of UTF-8."""
+"""Maximum statement size, in UTF-8 bytes."""
 
 ColumnNamePredicate: TypeAlias = Callable[[str], bool]
 
@@ -33,7 +33,7 @@ _PATH_PATTERN = re.compile(r"/[^\s;]*")
 
 
 class SelectTokenKind(StrEnum):
-    """What a token is; the value is how a message calls it."""
+    """Token kinds. The value is the name of the kind in messages."""
 
     WORD = "word"
     NUMBER = "number"
@@ -50,9 +50,9 @@ _KIND_BY_GROUP = {kind.name.lower(): kind for kind in SelectTokenKind}
 
 @dataclass(frozen=True, slots=True)
 class SelectToken:
-    """One word; `text` is without quotes.
+    """A token. `text` excludes the quotes.
 
-    `upper` is the keyword or symbol that this may be; it is empty for anything else.
+    `upper` is the upper-case text of a word or symbol, and empty for other kinds.
     """
 
     kind: SelectTokenKind
@@ -66,22 +66,23 @@ class SelectToken:
 
 
 def make_syntax_error(code: str, message: str, text: str, offset: int) -> SelectError:
-    """Return a refusal that ends with the line and column of an offset, both from 1."""
+    """Return an error whose message ends with the 1-based line and column of an offset."""
     line = text.count("\n", 0, offset) + 1
     column = offset - (text.rfind("\n", 0, offset) + 1) + 1
     return SelectError(code, f"{message} (line {line}, column {column})")
 
 
 def tokenize(text: str, is_name: ColumnNamePredicate | None = None) -> list[SelectToken]:
-    """Cut a statement into tokens, the last of them of kind END.
+    """Split a statement into tokens, ending with one of kind END.
 
     Args:
-        text: The statement.
-        is_name: Tells which words with hyphens, such as `customer-id`, are names; the longest
-            is taken. Without it a hyphen is always a minus.
+        text: Statement text.
+        is_name: True for a hyphenated word that is a name, such as `customer-id`. The longest
+            match wins. None: a hyphen is always a minus.
 
     Raises:
-        SelectError: A lexer's code or ExpressionTooLong.
+        SelectError: If a token is invalid (Lexer… codes), or the statement is too long
+            (ExpressionTooLong).
     """
     if (
         len(text) > MAX_STATEMENT_BYTES
@@ -157,16 +158,16 @@ RESERVED_WORDS = frozenset(
     ALL AND AS BETWEEN CASE CAST DISTINCT ELSE END ESCAPE EXCEPT FALSE FROM GROUP HAVING IN
     INTERSECT IS JOIN LIKE LIMIT MISSING NOT NULL OFFSET ON OR ORDER SELECT THEN TRUE UNION WHEN
     WHERE
-    """.split()  # noqa: SIM905  one word per line would be a page
+    """.split()  # noqa: SIM905  one word per line would fill a page
 )
-"""Words that are no names unless they are quoted."""
+"""Words that must be quoted to be used as names."""
 
 
 class TokenStream:
-    """A place in the statement that moves forward."""
+    """A cursor over the tokens of a statement."""
 
     def __init__(self, text: str, dialect: Dialect, is_name: ColumnNamePredicate | None) -> None:
-        """Cut the text; `is_name` is the lexer's."""
+        """Tokenize `text`. For `is_name`, see `tokenize`."""
         self.text = text
         self.dialect = dialect
         self._tokens = tokenize(text, is_name)
@@ -174,45 +175,46 @@ class TokenStream:
 
     @property
     def current(self) -> SelectToken:
-        """The token that comes next."""
+        """The next token."""
         return self._tokens[self._next]
 
     @property
     def lookahead_token(self) -> SelectToken:
-        """The one after it; at the end the last one again."""
+        """The token after `current`, or the END token if there is none."""
         return self._tokens[min(self._next + 1, len(self._tokens) - 1)]
 
     def advance(self) -> SelectToken:
-        """Return the next token and move past it; the end stays."""
+        """Return the next token and move past it. Does not move past END."""
         token = self.current
         self._next = min(self._next + 1, len(self._tokens) - 1)
         return token
 
     def is_at(self, *texts: str) -> bool:
-        """Return whether the next token is one of these keywords or symbols."""
+        """Return True if the next token is one of these keywords or symbols."""
         return self.current.upper in texts
 
     def accept(self, *texts: str) -> bool:
-        """Move past the next token if it is one of these keywords or symbols."""
+        """Move past the next token and return True if it is one of these keywords or symbols."""
         found = self.is_at(*texts)
         if found:
             self.advance()
         return found
 
     def expect(self, text: str, code: str, expected: str) -> SelectToken:
-        """Move past a keyword or symbol that must stand here.
+        """Move past a required keyword or symbol and return it.
 
         Raises:
-            SelectError: With this code and what would be right, if it does not.
+            SelectError: If the next token is another one. The error has `code`, and its message names
+                `expected`.
         """
         if not self.is_at(text):
             raise self.make_error(code, f"{expected} must stand here, not {self.current}")
         return self.advance()
 
     def is_at_name(self) -> bool:
-        """Return whether the next token is a name that needs no quotes.
+        """Return True if the next token is an unquoted name.
 
-        A reserved word next to a hyphen (`order-date`) may be part of a header's name, which
+        Accepts a reserved word next to a hyphen (`order-date`): it may be part of a header name, which
         only the binder knows.
         """
         token = self.current
@@ -228,5 +230,5 @@ class TokenStream:
         )
 
     def make_error(self, code: str, message: str, token: SelectToken | None = None) -> SelectError:
-        """Return a refusal that names the place of a token, by default of the next."""
+        """Return an error with the position of a token, by default the next token."""
         return make_syntax_error(code, message, self.text, (token or self.current).start)

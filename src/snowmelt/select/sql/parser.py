@@ -1,4 +1,4 @@
-"""Statement parser: SELECT, FROM and the clauses after it."""
+"""Statement parser: SELECT, FROM and the following clauses."""
 
 from __future__ import annotations
 
@@ -56,14 +56,19 @@ _MISPLACED_TOKEN_ERRORS = {
 def parse_statement(
     text: str, dialect: Dialect, *, is_name: ColumnNamePredicate | None = None
 ) -> SelectStatement:
-    """Read one statement.
+    """Parse one statement, with an optional trailing semicolon.
 
-    A semicolon may end it. The dialect decides what collides: AND beside OR, `"text"`, literals
-    with a point. `is_name` tells which words with hyphens are columns, where that is known already.
+    The dialect decides the precedence of AND and OR, the meaning of `"text"`, and the type of
+    literals with a decimal point.
+
+    Args:
+        text: Statement text.
+        dialect: Dialect of the statement.
+        is_name: True for a hyphenated word that is a column name. None: the columns are unknown.
 
     Raises:
-        SelectError: A code of the lexer or parser; the message says where, and what would be
-            right.
+        SelectError: If the statement is invalid. The code is one of the lexer or the parser. The
+            message has the position and the expected syntax.
     """
     return _StatementParser(TokenStream(text, dialect, is_name)).parse(text)
 
@@ -261,7 +266,7 @@ class _StatementParser:
 
 
 def _to_star_expression(expression: Expression) -> StarExpr | None:
-    """Return `s.*` as the star it is."""
+    """Return the `StarExpr` for `s.*`, or None for other expressions."""
     match expression:
         case NameRef((NameWord(text), WildcardStep.FIELD), at):
             return StarExpr(text, at)
