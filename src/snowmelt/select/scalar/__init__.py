@@ -8,5 +8,5 @@
 `like_patterns`: LIKE patterns.
 `timestamp_formats`: format patterns of TO_STRING.
 `aggregates`: aggregate accumulators.
-`order_by`: sort keys and ORDER BY.
+`order_by`: sort keys and the sorter for ORDER BY.
 """

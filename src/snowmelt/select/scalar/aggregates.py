@@ -1,8 +1,8 @@
 """Aggregate accumulators: count, sum, min, max and avg, in row order.
 
-A vector gives bit for bit the result of its values added one by one. Results therefore depend
-neither on block boundaries nor on the number of threads. Float sums are compensated (Neumaier's
-method).
+Adding a vector gives bit for bit the same result as adding its values one by one. Results
+therefore depend neither on block boundaries nor on the number of threads. Float sums are
+compensated (Neumaier's method).
 """
 
 from __future__ import annotations
@@ -59,75 +59,75 @@ def _sum_floats_loop(
 
 
 add_floats: Kernel = _sum_floats_loop
-"""Add the numbers that are not null, in order, to a total and what it lost so far."""
+"""Add the non-null numbers in order to a total and its compensation (Neumaier's method)."""
 
 
 def add_compensated_float(number: float, total: float, compensation: float) -> tuple[float, float]:
-    """Add one number; many calls give the very bits of one `add_floats`."""
+    """Add one number. Repeated calls give bit for bit the same result as one call of `add_floats`."""
     grown = total + number
     if abs(total) >= abs(number):
         return grown, compensation + ((total - grown) + number)
     return grown, compensation + ((number - grown) + total)
 
 
-# Wide enough that sums of 38-digit decimals of like size are exact.
+# Wide enough for exact sums of 38-digit decimals of similar magnitude.
 _EXACT_SUM_CONTEXT = Context(prec=120)
-# What a set takes for each of its members, with the tuple that stands for the value.
+# Memory of a set entry, including the key tuple but not the value.
 _DISTINCT_ENTRY_BYTES = 160
 
 
 class Accumulator:
-    """One aggregate over rows that come in order."""
+    """An aggregate over rows that arrive in order."""
 
     @property
     def accepts_all_numbers(self) -> bool:
-        """Whether it refuses no number now."""
+        """True if `add_value` currently accepts any number."""
         return True
 
     def add_value(self, value: object) -> None:
-        """Take the argument's value in one row; NULL and MISSING are passed over.
+        """Add the argument's value in one row. Ignores NULL and MISSING.
 
         Raises:
-            SelectError: Where the aggregate cannot take the value; nothing was added then.
+            SelectError: If the aggregate does not accept the value. Its state is then unchanged.
         """
         raise NotImplementedError
 
     def check_value(self, value: object) -> None:
-        """Check that `add_value` would take a value now.
+        """Check that `add_value` would currently accept a value.
 
         Raises:
-            SelectError: As `add_value` would.
+            SelectError: If `add_value` would raise it.
         """
 
     def add_rows(self, count: int) -> None:
-        """Take so many rows of `count(*)`; only that takes rows without a value."""
+        """Add `count` rows without values. Only `count(*)` supports this."""
         raise TypeError(f"{type(self).__name__} of {count} rows")
 
     def add_vector(self, data: Numbers, null: Mask) -> None:
-        """Take int64 or float64 values; where `null` is true there is none."""
+        """Add the int64 or float64 values whose `null` flag is False."""
         raise NotImplementedError
 
     def compute_result(self) -> object:
-        """Return the aggregate of what was added so far."""
+        """Return the aggregate of the values added so far."""
         raise NotImplementedError
 
 
 def make_accumulator(
     aggregate: AggregateExpr, dialect: Dialect, budget: MemoryBudget | None = None
 ) -> Accumulator:
-    """Return an empty accumulator; what it has to remember counts against the budget."""
+    """Return an empty accumulator. Values retained for DISTINCT count against the budget."""
     accumulator = _ACCUMULATOR_FACTORIES[aggregate.function](dialect)
     return DistinctAccumulator(accumulator, budget) if aggregate.distinct else accumulator
 
 
 class CountAccumulator(Accumulator):
-    """How many rows, or how many values."""
+    """Count of rows or values."""
 
     def __init__(self, _dialect: Dialect) -> None:
         self._count = 0
 
     def add_value(self, value: object) -> None:
-        """Count a value that is there."""
+        """Count a value unless it is NULL or MISSING."""
         self._count += not is_null_or_missing(value)
 
     def add_rows(self, count: int) -> None:
@@ -135,7 +135,7 @@ class CountAccumulator(Accumulator):
         self._count += count
 
     def add_vector(self, data: Numbers, null: Mask) -> None:
-        """Count values that are there."""
+        """Count the non-null values."""
         self._count += len(data) - int(np.count_nonzero(null))
 
     def compute_result(self) -> object:
@@ -144,10 +144,10 @@ class CountAccumulator(Accumulator):
 
 
 class SumAccumulator(Accumulator):
-    """Integers and decimals exactly; floats in order, with their rounding kept.
+    """Sum of numbers. Integers and decimals are exact; float sums are compensated in row order.
 
-    In Ceph floats are added as its engines do, one to the total so far: a decimal is a float
-    there, and so is every sum from the first float on.
+    The Ceph dialects convert decimals to floats and add floats without compensation, as Ceph does.
+    From the first float on, the total is a float.
     """
 
     _function_name = "sum"
@@ -160,7 +160,7 @@ class SumAccumulator(Accumulator):
         self._float: tuple[float, float] | None = None
 
     def add_value(self, value: object) -> None:
-        """Add a number; a text is read as one in `aws`."""
+        """Add a number. `aws` also accepts text that is a number."""
         if is_null_or_missing(value):
             return
         number = self._to_number(value)
@@ -180,7 +180,7 @@ class SumAccumulator(Accumulator):
             self._to_number(value)
 
     def add_vector(self, data: Numbers, null: Mask) -> None:
-        """Add the numbers of a vector."""
+        """Add the non-null numbers of a vector."""
         present = len(data) - int(np.count_nonzero(null))
         if not present:
             return
@@ -188,7 +188,7 @@ class SumAccumulator(Accumulator):
         if self._dialect.is_ceph and (data.dtype == np.float64 or self._float is not None):
             floats: Any = data[~null].astype(np.float64)
             before = float(self._integer_total) if self._float is None else self._float[0]
-            # Unlike a sum, which numpy makes of pairs, this goes from the first to the last.
+            # np.sum adds pairwise; accumulate adds from first to last, as Ceph does.
             with np.errstate(all="ignore"):
                 totals = np.add.accumulate(np.concatenate((np.array([before]), floats)))
             self._float = float(totals[-1]), 0.0
@@ -200,7 +200,7 @@ class SumAccumulator(Accumulator):
             self._integer_total += _sum_int64_exactly(data[~null])
 
     def _compute_unchecked_total(self) -> int | Decimal | float | None:
-        """Return the sum without a limit; None where nothing was added."""
+        """Return the sum without a range check, or None if no value was added."""
         if not self._count:
             return None
         if self._float is not None and self._dialect.is_ceph:
@@ -213,10 +213,10 @@ class SumAccumulator(Accumulator):
         return self._compute_exact_total()
 
     def compute_result(self) -> object:
-        """Return the sum; of nothing it is NULL, in `ceph-2020` 0.
+        """Return the sum. Without values, it is NULL, or 0 in `ceph-2020`.
 
         Raises:
-            SelectError: IntegerOverflow, where integers sum up to more than 64 bits hold.
+            SelectError: If an integer sum exceeds 64 bits (IntegerOverflow).
         """
         total = self._compute_unchecked_total()
         if total is None:
@@ -258,17 +258,17 @@ class SumAccumulator(Accumulator):
 
 
 def _sum_int64_exactly(data: Any) -> int:
-    # Halves of 32 bits cannot overflow 64 bits in any vector that fits in memory.
+    # Sums of 32-bit halves cannot overflow 64 bits for any vector that fits in memory.
     return (int((data >> 32).sum()) << 32) + int((data & 0xFFFFFFFF).sum())
 
 
 class AverageAccumulator(SumAccumulator):
-    """The sum divided by the count: a decimal of integers in `aws`, a float in Ceph."""
+    """Sum divided by count. In `aws` integers give a decimal; the Ceph dialects always give a float."""
 
     _function_name = "avg"
 
     def compute_result(self) -> object:
-        """Return the average, NULL of nothing."""
+        """Return the average, or NULL if no value was added."""
         total = self._compute_unchecked_total()
         if total is None:
             return None
@@ -278,7 +278,7 @@ class AverageAccumulator(SumAccumulator):
 
 
 class MinMaxAccumulator(Accumulator):
-    """The least or the greatest value; of equal ones the first."""
+    """Minimum or maximum. The first of equal values wins."""
 
     def __init__(self, dialect: Dialect, *, is_max: bool) -> None:
         self._dialect = dialect
@@ -287,16 +287,16 @@ class MinMaxAccumulator(Accumulator):
 
     @property
     def accepts_all_numbers(self) -> bool:
-        """Whether there is nothing yet that a number cannot be compared with."""
+        """True if the best value so far, if any, is comparable with numbers."""
         return self._best is None or type(self._best) in (int, float, Decimal)
 
     def add_value(self, value: object) -> None:
-        """Compare a value; NaN is greater than any number."""
+        """Compare a value with the best one. NaN is greater than any number."""
         if not is_null_or_missing(value) and self._is_better(value):
             self._best = value
 
     def check_value(self, value: object) -> None:
-        """Check that a value can be compared with the best one."""
+        """Check that a value is comparable with the best one."""
         if not is_null_or_missing(value):
             self._is_better(value)
 
@@ -308,7 +308,7 @@ class MinMaxAccumulator(Accumulator):
         return is_less_for_min_max(smaller, larger, self._dialect)
 
     def add_vector(self, data: Numbers, null: Mask) -> None:
-        """Compare the best of a vector."""
+        """Add the non-null numbers of a vector."""
         present: Any = data[~null] if null.any() else data
         numbers = present
         if present.dtype == np.float64 and np.isnan(present).any():
@@ -318,19 +318,23 @@ class MinMaxAccumulator(Accumulator):
         if not len(numbers) or (self._is_max and len(numbers) < len(present)):
             self.add_value(math.nan)
         else:
-            # Of equal numbers (0.0 and -0.0) argmin and argmax give the first.
+            # argmin and argmax return the first of equal numbers (0.0 and -0.0).
             place = numbers.argmax() if self._is_max else numbers.argmin()
             self.add_value(numbers[place].item())
 
     def compute_result(self) -> object:
-        """Return the best; of nothing NULL, in `ceph-2020` what the comparison began with."""
+        """Return the best value.
+
+        Without values, it is NULL. In `ceph-2020` it is the initial value of the comparison: -INT_MAX for
+        max, INT_MAX for min.
+        """
         if self._best is None and self._dialect is Dialect.CEPH_2020:
             return -INT_MAX if self._is_max else INT_MAX
         return self._best
 
 
 class DistinctAccumulator(Accumulator):
-    """Another aggregate that takes of equal values the first alone."""
+    """Wrapper that passes each distinct value once to another accumulator."""
 
     def __init__(self, inner: Accumulator, budget: MemoryBudget | None) -> None:
         self._inner = inner
@@ -339,11 +343,11 @@ class DistinctAccumulator(Accumulator):
 
     @property
     def accepts_all_numbers(self) -> bool:
-        """What the other one says."""
+        """True if the inner accumulator accepts all numbers."""
         return self._inner.accepts_all_numbers
 
     def add_value(self, value: object) -> None:
-        """Add a value that was not there before."""
+        """Add a value unless an equal one was added before."""
         if is_null_or_missing(value):
             return
         key = make_sort_key(value)
@@ -355,11 +359,11 @@ class DistinctAccumulator(Accumulator):
         self._seen_keys.add(key)
 
     def check_value(self, value: object) -> None:
-        """Check what the other one would check."""
+        """Check that the inner accumulator would accept a value."""
         self._inner.check_value(value)
 
     def add_vector(self, data: Numbers, null: Mask) -> None:
-        """Add the values of a vector, in order."""
+        """Add the distinct values of a vector in order."""
         present: Any = data[~null]
         _, first = np.unique(present, return_index=True)
         first.sort()
@@ -367,7 +371,7 @@ class DistinctAccumulator(Accumulator):
             self.add_value(value)
 
     def compute_result(self) -> object:
-        """Return the aggregate."""
+        """Return the aggregate of the distinct values."""
         return self._inner.compute_result()
 
 

@@ -25,7 +25,7 @@ from snowmelt.select.values import (
 )
 
 _MAX_INT_DIGITS = 20
-# Ceph counts microseconds; a longer fraction is no timestamp there.
+# Ceph has microsecond resolution and rejects a longer fraction.
 _MAX_CEPH_FRACTION_DIGITS = 6
 _WHITESPACE = " \t\r\n\v\f"
 _C_INT_PATTERN = re.compile(r"[ \t-\r]*([+-]?\d+)", re.ASCII)
@@ -37,16 +37,20 @@ _C_FLOAT_PATTERN = re.compile(
 
 
 def cast_value(value: object, target: CastExpr, dialect: Dialect) -> object:
-    """Return a value as another type; NULL stays NULL.
+    """Convert a value to another type. NULL stays NULL.
 
-    A text becomes a number in `aws` where it is one (cut towards zero for INT); in `ceph` all of
-    it must be one of that very type; in `ceph-2020` what it begins with counts, else 0. Ceph's
-    DECIMAL(p, s) is rounded to s digits after the point; `aws` keeps all digits.
+    Text to a number:
+
+    * `aws` parses any number, and truncates towards zero for INT.
+    * `ceph` requires that the whole text is a number of the target type.
+    * `ceph-2020` parses the longest numeric prefix, or 0 if there is none.
+
+    The Ceph dialects round DECIMAL(p, s) to s fractional digits. `aws` keeps all digits.
 
     Raises:
-        SelectError: CastFailed, where this value cannot be converted; InvalidCast, where no
-            value of its type can; ValueParseFailure for timestamps; IntegerOverflow, where 64
-            bits do not hold it.
+        SelectError: If this value cannot be converted (CastFailed), no value of its type can
+            (InvalidCast), a timestamp is invalid (ValueParseFailure), or the result exceeds 64 bits
+            (IntegerOverflow).
     """
     if is_null_or_missing(value):
         return None
@@ -71,7 +75,7 @@ def _to_int(value: object, dialect: Dialect) -> int:
 
 def _text_to_int(text: str, dialect: Dialect) -> int:
     if dialect is Dialect.CEPH_2020:
-        # strtol stops at the ends of the range.
+        # strtol clamps to the range.
         number = _parse_c_int(
             _match_number_prefix(text, _C_INT_PATTERN.match(text), dialect) or "0"
         )
@@ -90,7 +94,7 @@ def _text_to_int(text: str, dialect: Dialect) -> int:
 
 
 def _parse_c_int(digits_text: str) -> int:
-    """Return a sign and digits as an integer, one beyond 64 bits where there are too many."""
+    """Return the integer value of a sign and digits. More than 20 digits give ±2**64."""
     digits = digits_text.lstrip("+-0") or "0"
     size = int(digits) if len(digits) <= _MAX_INT_DIGITS else 2**64
     return -size if digits_text.startswith("-") else size
@@ -122,7 +126,7 @@ def _to_float(value: object, dialect: Dialect) -> float:
 
 
 def _parse_c_float(text: str, number_text: str, dialect: Dialect) -> float:
-    """Return what strtod makes of a number; `ceph` refuses one that no double holds."""
+    """Return the strtod value of a number. In `ceph`, raise SelectError if it overflows a double."""
     try:
         number = float.fromhex(number_text) if "x" in number_text.lower() else float(number_text)
     except OverflowError:
@@ -133,7 +137,7 @@ def _parse_c_float(text: str, number_text: str, dialect: Dialect) -> float:
 
 
 def _match_number_prefix(text: str, match: re.Match[str] | None, dialect: Dialect) -> str | None:
-    """Return the number a text begins with; `ceph` wants nothing after it, not even a blank."""
+    """Return the numeric prefix of a text. In `ceph` nothing may follow it, not even whitespace."""
     if dialect is Dialect.CEPH_2020:
         return match[1] if match else None
     if match is None:
@@ -190,7 +194,7 @@ def _to_bool(value: object, dialect: Dialect) -> bool:
             raise _cast_failed_error(value, "BOOL", dialect)
         return bool(number) if inferred is None else inferred
     if isinstance(value, float | Decimal) and dialect is Dialect.CEPH:
-        # What is left of it as an integer decides; NaN and what is larger are not zero there.
+        # `ceph` truncates to an integer first. NaN and out-of-range values are not zero.
         return not -1 < value < 1
     if isinstance(value, int | float | Decimal):
         return bool(value)

@@ -47,17 +47,17 @@ from snowmelt.select.values import (
 
 
 class RecordView(Protocol):
-    """One record."""
+    """Read access to the fields of one record."""
 
     def field(self, column: ColumnRef) -> object:
-        """Return the value of a field, MISSING where the record has no such field."""
+        """Return the value of a field, or MISSING if the record has no such field."""
 
 
 class EvaluationContext:
-    """What expressions of one query share: its instant, and what is known of the record so far."""
+    """Evaluation state of one query: current time, group results, and alias values of the record."""
 
     def __init__(self, query: BoundQuery, now: Timestamp) -> None:
-        """Begin; `now` is what `utcnow()` gives to every record."""
+        """Create an empty context. `now` is the value of `utcnow()` for all records."""
         self.query = query
         self.dialect = query.dialect
         self.now = now
@@ -65,20 +65,21 @@ class EvaluationContext:
         self.alias_values: dict[int, object] = {}
 
     def begin_row(self) -> None:
-        """Forget what aliases were worth; call it before each record."""
+        """Clear the cached alias values. Call it before each record."""
         self.alias_values.clear()
 
     def begin_group(self, group_results: Mapping[Expression, object]) -> None:
-        """Take the values of a group's keys and aggregates, by their expressions."""
+        """Set the values of a group's keys and aggregates, by expression."""
         self.group_results = group_results
         self.alias_values.clear()
 
 
 def evaluate(expression: Expression, row: RecordView | None, context: EvaluationContext) -> object:
-    """Return the value of an expression in a record; without a record each field is NULL.
+    """Return the value of an expression in a record. Without a record, each field is NULL.
 
     Raises:
-        SelectError: Where it has none; `fatal` tells whether that costs the query or the row.
+        SelectError: If the evaluation fails. `fatal` is True if the error ends the query, False if it
+            drops the row.
     """
     if context.group_results and expression in context.group_results:
         return context.group_results[expression]
@@ -86,7 +87,7 @@ def evaluate(expression: Expression, row: RecordView | None, context: Evaluation
 
 
 def is_true(condition: Expression, row: RecordView | None, context: EvaluationContext) -> bool:
-    """Return whether a condition is true, neither false nor unknown."""
+    """Return True if a condition is true, that is, neither false nor unknown."""
     return to_three_valued_truth(evaluate(condition, row, context), context.dialect) is True
 
 
@@ -143,7 +144,7 @@ def _evaluate_binary(node: BinaryOp, row: RecordView | None, context: Evaluation
 def _evaluate_logical(
     node: BinaryOp, row: RecordView | None, context: EvaluationContext
 ) -> bool | None:
-    """AND and OR of three values; the right side is not looked at where the left decides."""
+    """Evaluate AND or OR with three-valued logic, skipping the right side if the left decides."""
     decisive = node.operator == "OR"
     left = to_three_valued_truth(evaluate(node.left, row, context), context.dialect)
     if left is decisive:
@@ -157,7 +158,7 @@ def _evaluate_logical(
 def _evaluate_between(
     node: BetweenPredicate, row: RecordView | None, context: EvaluationContext
 ) -> bool | None:
-    """`value >= low AND value <= high`, the value evaluated once."""
+    """Evaluate `value >= low AND value <= high`, with a single evaluation of `value`."""
     value = evaluate(node.value, row, context)
     above = compare_values(">=", value, evaluate(node.low, row, context), context.dialect)
     if above is False:
@@ -171,7 +172,7 @@ def _evaluate_between(
 def _evaluate_in(
     node: InPredicate, row: RecordView | None, context: EvaluationContext
 ) -> bool | None:
-    """Whether an option is equal; the first that is ends the search, an unknown one is kept."""
+    """Evaluate IN. The first equal option ends the search; otherwise an unknown comparison gives None."""
     value = evaluate(node.value, row, context)
     is_unknown = False
     for option in node.options:

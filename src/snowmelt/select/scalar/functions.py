@@ -30,17 +30,17 @@ _INT64_END = 2**63
 
 @dataclass(frozen=True, slots=True)
 class SelectFunction:
-    """What a call needs to know: what to run, and whether NULL among the arguments is NULL."""
+    """Implementation of a function. With `accepts_null` it also runs for NULL arguments."""
 
     implementation: Run
     accepts_null: bool = False
 
 
 def call_function(name: str, arguments: Sequence[object], dialect: Dialect) -> object:
-    """Return what a function makes of its arguments; NULL where one of them is, mostly.
+    """Return the result of a function, or NULL if an argument is NULL and the function rejects NULL.
 
     Raises:
-        SelectError: Where an argument is of a wrong type or out of range.
+        SelectError: If an argument has an invalid type or is out of range.
     """
     function = FUNCTIONS[name]
     if not function.accepts_null and any(is_null_or_missing(argument) for argument in arguments):
@@ -58,7 +58,7 @@ def _require_text(value: object, function_name: str, dialect: Dialect) -> str:
 def _require_integer(value: object, function_name: str, dialect: Dialect) -> int:
     number = parse_number_text(value) if isinstance(value, str) and not dialect.is_ceph else value
     if isinstance(number, int | float | Decimal) and not isinstance(number, bool):
-        # Infinity and NaN are not below the bound.
+        # The range check excludes infinity and NaN.
         whole = int(number) if -_INT64_END < number < _INT64_END else None
         if whole is not None and whole == number:
             return whole
@@ -83,9 +83,9 @@ def _char_length(arguments: Sequence[object], dialect: Dialect) -> int:
 
 
 def _substring(arguments: Sequence[object], dialect: Dialect) -> str:
-    """Cut a part out: a start before the first character moves to it in `aws`.
+    """Return a part of a text. `aws` moves a start before the first character to the first character.
 
-    In Ceph the part keeps its place, so what lies before the first character is lost.
+    The Ceph dialects keep the start, so that characters before the text are lost from the length.
     """
     text = _require_text(arguments[0], "substring", dialect)
     start, length = _parse_substring_range(arguments, "substring", dialect)
@@ -96,7 +96,7 @@ def _substring(arguments: Sequence[object], dialect: Dialect) -> str:
 
 
 def _substr(arguments: Sequence[object], dialect: Dialect) -> str:
-    """Cut like `substring`; in `ceph-2020` what is not all inside the text is an error."""
+    """Return the result of `substring`. In `ceph-2020`, a range outside the text is an error."""
     if dialect is not Dialect.CEPH_2020:
         return _substring(arguments, dialect)
     text = _require_text(arguments[0], "substr", dialect)

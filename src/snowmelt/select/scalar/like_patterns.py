@@ -1,4 +1,4 @@
-"""LIKE patterns, and their character classes."""
+"""LIKE patterns with character classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, make_skippable_row_error
 
 _PATTERN_CACHE_SIZE = 256
-# What Ceph's expressions take for more than themselves: in a class, and behind one.
+# Characters that are special in Ceph's regular expressions: within a class, and after one.
 _REJECTED_CLASS_CHARACTERS = frozenset("%_[\\")
 _REPEAT_OPERATORS = frozenset("*+?{")
 _CEPH_ESCAPE = "\\"
@@ -19,29 +19,29 @@ _CEPH_ESCAPE = "\\"
 
 @dataclass(frozen=True, slots=True)
 class CharacterClass:
-    """One character of a set: `[a-z]`, `[^0-9]`; `expression` is that of `re`."""
+    """A character class, such as `[a-z]` or `[^0-9]`. `expression` is in `re` syntax."""
 
     expression: str
 
 
 PatternElement: TypeAlias = str | CharacterClass | None
-"""What stands for one character of a text; None for any."""
+"""Matches one character of a text. None matches any character."""
 
 
 class LikePattern:
-    """A LIKE pattern, taken apart at each `%`; a piece holds what stands for one character each."""
+    """A LIKE pattern, split at each `%` into segments. Each element of a segment matches one character."""
 
     def __init__(self, segments: tuple[tuple[PatternElement, ...], ...]) -> None:
-        """Keep the pieces: one more than there are `%`."""
+        """Compile the segments. There is one more than the pattern has `%`."""
         self.segments = segments
-        # Each piece is looked for once, from left to right: no pattern takes exponential time.
+        # Each segment is searched once, from left to right, so no pattern takes exponential time.
         self._segment_patterns = [
             re.compile(_segment_to_regex(piece), re.DOTALL) for piece in segments
         ]
 
     @property
     def segments_without_classes(self) -> tuple[tuple[str | None, ...], ...] | None:
-        """The pieces of a pattern without classes, None where there is one."""
+        """The segments, or None if the pattern has a character class."""
         pieces = tuple(
             tuple(each for each in piece if not isinstance(each, CharacterClass))
             for piece in self.segments
@@ -49,7 +49,7 @@ class LikePattern:
         return pieces if pieces == self.segments else None
 
     def matches(self, text: str) -> bool:
-        """Return whether the whole text is like the pattern."""
+        """Return True if the whole text matches the pattern."""
         first, last = self._segment_patterns[0], self._segment_patterns[-1]
         if len(self._segment_patterns) == 1:
             return first.fullmatch(text) is not None
@@ -77,12 +77,12 @@ def _element_to_regex(element: PatternElement) -> str:
 
 
 def compile_like_pattern(pattern: str, escape: str | None, dialect: Dialect) -> LikePattern:
-    """Take a pattern apart as a dialect does.
+    """Compile a pattern by the rules of a dialect.
 
-    In Ceph `[a-z]` is a class of characters, and a backslash escapes where no ESCAPE is given.
+    In the Ceph dialects `[a-z]` is a character class, and backslash is the default escape character.
 
     Raises:
-        SelectError: LikeInvalidInputs, where the pattern or its escape is wrong.
+        SelectError: If the pattern or its escape is invalid (LikeInvalidInputs).
     """
     is_ceph = dialect.is_ceph
     try:
@@ -97,16 +97,16 @@ def compile_like_pattern(pattern: str, escape: str | None, dialect: Dialect) -> 
 def parse_like_pattern(
     pattern: str, escape: str | None = None, allow_classes: bool = False
 ) -> LikePattern:
-    """Take a pattern apart: `%` is any text, `_` one character, both themselves after `escape`.
+    """Parse a pattern: `%` is any text, `_` any character, and `escape` makes the next one literal.
 
     Args:
-        pattern: The pattern.
-        escape: The character before those that stand for themselves; None: there is none.
-        allow_classes: Whether `[…]` is a class of characters.
+        pattern: LIKE pattern.
+        escape: Escape character. None: the pattern has no escapes.
+        allow_classes: True if `[…]` is a character class.
 
     Raises:
-        SelectError: LikeInvalidInputs, where `escape` is not one character or ends the pattern,
-            or a class is none that is understood.
+        SelectError: If `escape` is not one character or ends the pattern, or a character class is
+            invalid (LikeInvalidInputs).
     """
     if escape is not None and len(escape) != 1:
         raise SelectError("LikeInvalidInputs", f"ESCAPE takes one character, not {escape!r}")
@@ -133,7 +133,7 @@ def parse_like_pattern(
 
 
 def _find_class_end(pattern: str, offset: int) -> int:
-    """Return where the `]` stands that closes a class."""
+    """Return the offset of the `]` that closes a class."""
     end = pattern.find("]", offset)
     if end < 0:
         raise _invalid_class_error(
@@ -146,7 +146,7 @@ def _find_class_end(pattern: str, offset: int) -> int:
 
 
 def _parse_character_class(class_text: str, pattern: str, escape: str | None) -> CharacterClass:
-    """Return the class that stands between brackets: characters and ranges, `^` for all others."""
+    """Parse the text between brackets: characters and ranges, or `^` to negate them."""
     negated = class_text.startswith("^")
     members = class_text.removeprefix("^")
     odd = _REJECTED_CLASS_CHARACTERS.union(escape or "").intersection(members)

@@ -1,7 +1,7 @@
 """Scalar operators: arithmetic, string concatenation and three-valued comparison.
 
-Numbers are 64-bit integers, 38-digit decimals and floats. Each dialect has its own rule for the
-comparison of different types.
+Numbers are 64-bit integers, 38-digit decimals and floats. Each dialect has its own rule for
+comparing values of different types.
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ _DECIMAL_OPERATIONS: dict[str, Callable[[Decimal, Decimal], Decimal]] = {
 
 
 def calculate_arithmetic(op: str, left: object, right: object, dialect: Dialect) -> Number | None:
-    """Return `left sign right` for + - * / % ^; NULL where either is.
+    """Return `left op right` for + - * / % ^, or NULL if either operand is NULL.
 
-    Two integers give an integer (`/` cuts towards zero); a float on either side makes a float,
-    else decimals stay exact to 38 digits. A negative power of an integer is a float in `aws`; the
-    Ceph dialects cut it to an integer, have floats for decimals, and for `%` cut the left side to
-    an integer and take an integer alone on the right.
+    Two integers give an integer; `/` truncates towards zero. A float operand gives a float. Other
+    decimal results are exact to 38 digits. In `aws` an integer to a negative power gives a float.
+
+    The Ceph dialects truncate such a power to an integer and convert decimals to floats. Their `%`
+    truncates the left operand to an integer, and requires an integer on the right.
 
     Raises:
-        SelectError: Where an operand is no number, a divisor is zero or the result is none;
-            IntegerOverflow, where 64 bits do not hold it.
+        SelectError: If an operand is not a number, a divisor is zero, the result is undefined, or it
+            exceeds 64 bits (IntegerOverflow).
     """
     if is_null_or_missing(left) or is_null_or_missing(right):
         return None
@@ -77,10 +78,10 @@ def calculate_arithmetic(op: str, left: object, right: object, dialect: Dialect)
 
 
 def negate(value: object, dialect: Dialect) -> Number | None:
-    """Return `-value`; NULL for NULL.
+    """Return `-value`, or NULL for NULL.
 
     Raises:
-        SelectError: Where the value is no number; IntegerOverflow, where 64 bits do not hold it.
+        SelectError: If the value is not a number, or the result exceeds 64 bits (IntegerOverflow).
     """
     if is_null_or_missing(value):
         return None
@@ -89,19 +90,20 @@ def negate(value: object, dialect: Dialect) -> Number | None:
 
 
 def concatenate(left: object, right: object, dialect: Dialect) -> str | None:
-    """Return the texts of both, one after the other; NULL where either is."""
+    """Return the concatenated texts of both values, or NULL if either is NULL."""
     if is_null_or_missing(left) or is_null_or_missing(right):
         return None
     return format_value(left, dialect) + format_value(right, dialect)
 
 
 def to_number(value: object, op: str, dialect: Dialect) -> Number:
-    """Return an operand as a number.
+    """Convert an operand to a number.
 
-    In `aws` a text is read as one; in `ceph-2020` a truth is 0 or 1; decimals are floats in Ceph.
+    `aws` parses text. `ceph-2020` converts booleans to 0 or 1. The Ceph dialects convert decimals to
+    floats.
 
     Raises:
-        SelectError: InvalidDataType, where it is none.
+        SelectError: If the operand is not a number (InvalidDataType).
     """
     if isinstance(value, bool):
         if dialect is Dialect.CEPH_2020:
@@ -166,19 +168,20 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-"""What compares two values of one type, or two arrays of them."""
+"""Comparison functions for two values of one type, or two arrays of such values."""
 
 
 def compare_values(op: str, left: object, right: object, dialect: Dialect) -> bool | None:
-    """Return whether `left relation right` holds, None where that is not known.
+    """Compare two values with `op`, or return None if the result is unknown.
 
-    NULL and MISSING make it unknown. Numbers compare by value (a decimal with a float as
-    floats), texts by their UTF-8 bytes, timestamps by instant. In `aws` a text next to a number,
-    a timestamp or a boolean is read as one; where it cannot be, and where types differ
-    otherwise, the answer is unknown.
+    A comparison with NULL or MISSING is unknown. Numbers compare by value (a decimal and a float as
+    floats), texts by UTF-8 bytes, and timestamps by instant.
+
+    `aws` parses a text that is compared with a number, timestamp or boolean. The result is unknown if
+    the text cannot be parsed, or if the types differ otherwise.
 
     Raises:
-        SelectError: In the Ceph dialects, where types differ; in `ceph-2020` it costs the row.
+        SelectError: If types differ in a Ceph dialect. In `ceph-2020` the error drops the row.
     """
     pair = _make_comparable_pair(op, left, right, dialect)
     if pair is None:
@@ -191,7 +194,7 @@ def compare_values(op: str, left: object, right: object, dialect: Dialect) -> bo
 
 
 def are_equal_without_inference(left: object, right: object) -> bool:
-    """Return whether two values of one kind are equal, nothing inferred; NULLIF's rule."""
+    """Return True if two values are of one kind and equal, without parsing text (the rule of NULLIF)."""
     if describe_type(left) != describe_type(right) or is_null_or_missing(left):
         return False
     pair = _convert_to_common_type(left, right)
@@ -199,10 +202,10 @@ def are_equal_without_inference(left: object, right: object) -> bool:
 
 
 def is_less_for_min_max(left: object, right: object, dialect: Dialect) -> bool:
-    """Return whether `left` is the smaller for MIN and MAX; NaN is greater than any number.
+    """Return True if `left` is less than `right` for MIN and MAX. NaN is greater than any number.
 
     Raises:
-        SelectError: InvalidDataType, where the two cannot be compared.
+        SelectError: If the values cannot be compared (InvalidDataType).
     """
     if _is_nan(left) or _is_nan(right):
         return not _is_nan(left)
@@ -216,7 +219,7 @@ def is_less_for_min_max(left: object, right: object, dialect: Dialect) -> bool:
 def _make_comparable_pair(
     op: str, left: object, right: object, dialect: Dialect
 ) -> ComparablePair | None:
-    """Bring two values to one type, or return None where they stay unknown to each other."""
+    """Convert two values to a common type, or return None if their comparison is unknown."""
     if is_null_or_missing(left) or is_null_or_missing(right):
         return None
     if dialect.is_ceph:
@@ -234,7 +237,7 @@ def _make_comparable_pair(
 
 
 def _convert_to_common_type(left: object, right: object) -> ComparablePair | None:
-    """Return two values of one kind so that Python compares them as SQL does, else None."""
+    """Convert two values of one kind so that Python compares them as SQL does, or return None."""
     prepare = _PAIR_CONVERTERS.get((type(left), type(right)))
     return None if prepare is None else prepare(left, right)
 
@@ -244,7 +247,7 @@ def _pair_unchanged(left: Any, right: Any) -> ComparablePair:
 
 
 def _pair_as_utf8(left: str, right: str) -> ComparablePair:
-    # Code points order as UTF-8 does, but for the stand-ins of bytes that are no UTF-8.
+    # Code points sort as UTF-8 does, except for surrogate escapes of invalid bytes.
     if left.isascii() or right.isascii():
         return left, right
     return left.encode("utf-8", "surrogateescape"), right.encode("utf-8", "surrogateescape")
@@ -281,7 +284,7 @@ def _infer_value(text: str, other: object) -> object:
 
 
 def _make_ceph_pair(op: str, left: object, right: object, dialect: Dialect) -> ComparablePair:
-    """Bring two values to one type: truths are numbers, which `ceph` only asks for equality."""
+    """Convert two values to a common type. Booleans become integers; `ceph` does not order them."""
     ordered = op not in {"=", "<>"}
     odd = dialect is Dialect.CEPH and ordered and bool in {type(left), type(right)}
     pair = None if odd else _convert_to_common_type(_boolean_to_int(left), _boolean_to_int(right))

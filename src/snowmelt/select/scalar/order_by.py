@@ -2,7 +2,7 @@
 
 NULL and MISSING sort last in both directions, unless NULLS FIRST is given. Other values sort in
 this order: false, true, numbers by value with NaN last, timestamps by instant, strings by their
-bytes, anything else by its text. Rows with equal keys keep the order of the object.
+bytes, other values by their text. Rows with equal keys keep the order of the object.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PRUNE_SLACK_ROWS = 4096
 
 
 def make_sort_key(value: object) -> SortKey:
-    """Return a tuple that compares as the value sorts, and is equal for equal values."""
+    """Return a tuple that sorts like the value. Equal values have equal tuples."""
     if value is None or value is MISSING:
         return (_NULL_RANK,)
     if isinstance(value, str):
@@ -41,7 +41,7 @@ def make_sort_key(value: object) -> SortKey:
 
 @dataclass(frozen=True, slots=True)
 class SortRow:
-    """One row that waits: its place in the object decides between equal keys."""
+    """A retained row. Its position in the object decides between equal keys."""
 
     keys: tuple[SortKey, ...]
     position: int
@@ -49,12 +49,12 @@ class SortRow:
 
     @property
     def size_bytes(self) -> int:
-        """What it holds in memory, in bytes; an estimate."""
+        """Estimated memory size, in bytes."""
         return len(self.output) + _ROW_OVERHEAD_BYTES * (1 + len(self.keys))
 
 
 class RowSorter:
-    """All rows, or with a limit the first so many; `finish` gives them in order."""
+    """Sorter for all rows, or for the first `max_rows` of them. `finish` returns them in order."""
 
     def __init__(
         self, order_keys: Sequence[OrderKey], max_rows: int | None, memory_bytes: int
@@ -67,10 +67,10 @@ class RowSorter:
         )
 
     def add_row(self, keys: tuple[SortKey, ...], position: int, output: bytes) -> None:
-        """Take one row.
+        """Add one row.
 
         Raises:
-            SelectError: OverMaxMemory, where the rows no longer fit.
+            SelectError: If the rows exceed the memory limit (OverMaxMemory).
         """
         if self._max_rows == 0:
             return
@@ -81,14 +81,14 @@ class RowSorter:
         self._budget.reserve(row.size_bytes)
 
     def finish(self) -> list[bytes]:
-        """Return the output of the rows in order, and forget them."""
+        """Return the sorted output rows and release them."""
         self._prune()
         rows, self._rows = self._rows, []
         self._budget.release_all()
         return [row.output for row in rows]
 
     def _should_prune(self, max_rows: int, row: SortRow) -> bool:
-        # Sorting all of them pays only if it makes room for many.
+        # A sort must discard many rows to be worth its cost.
         is_full = not self._budget.has_space(row.size_bytes)
         return len(self._rows) > (
             max_rows + max_rows // 8 if is_full else 2 * max_rows + _PRUNE_SLACK_ROWS

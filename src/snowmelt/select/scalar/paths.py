@@ -11,19 +11,19 @@ from snowmelt.select.values import MISSING
 
 
 def follow_path(value: object, steps: Sequence[PathStep], *, is_ceph: bool = False) -> object:
-    """Return the value at the end of the steps, MISSING where they lead nowhere.
+    """Return the value at the end of a path, or MISSING if the path does not exist.
 
-    A step that takes all (`[*]`, `.*`) gives the list of what the rest leads to in each.
+    A wildcard step (`[*]`, `.*`) gives the list of the values that the remaining steps select.
 
     Args:
-        value: A record: nested dicts and lists.
-        steps: The path from there.
-        is_ceph: Whether Ceph's rules for JSON hold: a field of a name's very spelling goes first,
-            else names match in any case, quoted ones too; a name leads into no array.
+        value: Record of nested dicts and lists.
+        steps: Path from the record.
+        is_ceph: Apply Ceph's rules for JSON. An exact field name takes precedence, otherwise names
+            match in any case, even quoted ones. A name cannot follow an array.
 
     Raises:
-        SelectError: AmbiguousFieldName, where a name fits several fields; InvalidKeyPath for a
-            name behind an array (`is_ceph`).
+        SelectError: If a name matches several fields (AmbiguousFieldName), or follows an array with
+            `is_ceph` (InvalidKeyPath).
     """
     for place, step in enumerate(steps):
         if isinstance(step, WildcardStep):
@@ -40,13 +40,13 @@ def follow_path(value: object, steps: Sequence[PathStep], *, is_ceph: bool = Fal
 
 
 def iterate_ceph_from_records(value: object, steps: Sequence[PathStep]) -> Iterator[object]:
-    """Yield the records that a path of FROM leads to in Ceph.
+    """Yield the records that a FROM path selects in Ceph.
 
-    Arrays on the way are passed through, and each element of one at the end is a record. A path
-    that leads nowhere has none.
+    A name applies to each element of an array, and each element of an array at the end of the path is
+    a record. A path that does not exist yields no records.
 
     Raises:
-        SelectError: AmbiguousFieldName, where a name fits several fields.
+        SelectError: If a name matches several fields (AmbiguousFieldName).
     """
     if not steps:
         yield from value if isinstance(value, list) else (value,)

@@ -16,12 +16,13 @@ _MONTH_NAMES = (
 
 
 def format_timestamp(value: Timestamp, format_pattern: str, *, is_ceph: bool = False) -> str:
-    """Return a timestamp in the way a picture such as `y-MM-dd'T'HH:mm:ssX` shows.
+    """Format a timestamp with a pattern such as `y-MM-dd'T'HH:mm:ssX`.
 
-    With `is_ceph` letters that stand for nothing, and quotes, stand for themselves.
+    With `is_ceph`, quotes and unknown letters are literal.
 
     Raises:
-        SelectError: A code of EvaluatorInvalidTimestampFormatPattern….
+        SelectError: If the pattern is invalid. The code starts with `EvaluatorInvalidTimestampFormat`
+            or is `EvaluatorUnterminatedTimestampFormatPatternToken`.
     """
     local = value.local_datetime
     offset = value.offset_minutes or 0
@@ -133,11 +134,11 @@ _SYMBOL_FORMATTERS: dict[str, Callable[[LocalDateTime, int], str]] = {
 }
 
 
-# The longest symbol goes first; one character is what is left.
+# Longest symbols first. Any other character matches by itself.
 _CEPH_SYMBOL_PATTERN = re.compile(
     "y{4,}|S+|yyy|" + "|".join(sorted(_SYMBOL_FORMATTERS, key=len, reverse=True)) + "|.", re.DOTALL
 )
 
 
 FORMAT_SYMBOLS = frozenset(_SYMBOL_FORMATTERS) | {"S"}
-"""What a picture may hold; `S` stands for one to nine of them, in Ceph for any number."""
+"""Valid symbols of a pattern. `S` repeats one to nine times, in Ceph any number of times."""
