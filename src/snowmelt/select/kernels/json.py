@@ -1,6 +1,6 @@
-"""JSON kernel: copier that writes valid JSON objects as they were read, without blanks between values.
+"""JSON kernel: copies valid JSON objects unchanged, without whitespace between values.
 
-It leaves out objects that would be written differently.
+Skips objects whose serialized form would differ from the input.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: C901, PLR0912, PLR0915
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, assignment, redundant-expr, var-annotated, unreachable"
 
 
-# Objects deeper than this, with more names and numbers longer than this are left alone.
+# Objects that are nested deeper, or have more names or longer numbers, are skipped.
 _MAX_COPY_DEPTH = 16
 _MAX_COPY_NAMES = 64
 _MAX_COPY_NUMBER_BYTES = 18
@@ -43,7 +43,7 @@ _BYTE_CLASSES[list(b"-0123456789")] = _CLASS_NUMBER
 _BYTE_CLASSES[ord("{")] = _CLASS_OPEN
 _BYTE_CLASSES[ord("}")] = _CLASS_CLOSE
 _BYTE_CLASSES[ord(":")] = _CLASS_COLON
-# Escapes that are written as they are read.
+# Escapes whose serialized form equals the input.
 _UNCHANGED_ESCAPES = np.zeros(256, np.uint8)
 _UNCHANGED_ESCAPES[list(b'"\\nrtbf')] = 1
 _NUMBER_BYTES = np.zeros(256, np.uint8)
@@ -53,13 +53,13 @@ _FNV_OFFSET_BASIS, _FNV_PRIME = np.uint64(0xCBF2_9CE4_8422_2325), np.uint64(0x00
 
 @inline_jit
 def _find_number_end(data: int, position: int, end: int) -> tuple[int, bool]:
-    """Return where a number ends, and whether it is written as it is read."""
+    """Return the end of a number, and True if its serialized form equals the input."""
     begin = position
     kept = True
     while position < end and _NUMBER_BYTES[load_byte(data, position)]:
         kept &= load_byte(data, position) | 32 != 101
         position += 1
-    # The integer -0 is written as 0.
+    # The integer -0 is serialized as 0.
     minus_zero = (
         position - begin == 2 and load_byte(data, begin) == 45 and load_byte(data, begin + 1) == 48
     )
@@ -70,11 +70,11 @@ def _find_number_end(data: int, position: int, end: int) -> tuple[int, bool]:
 def copy_json_objects(
     buffer: Bytes, starts: Positions, ends: Positions, record_delimiter: Bytes
 ) -> tuple[Bytes, NDArray[np.int64], Mask]:
-    """Copy valid JSON objects without blanks, `record_delimiter` behind each.
+    """Copy valid JSON objects without whitespace, each followed by `record_delimiter`.
 
     Returns:
-        What was written, where each object ends in it, and which were left out: those with a
-        name that occurs twice in one object, or with text that would be written in another way.
+        The output, the end of each object in it, and a mask of skipped objects. An object is skipped
+        if a name occurs twice in it, if its serialized form would differ, or if it exceeds the limits.
     """
     rows = len(starts)
     out = np.empty((ends - starts).sum() + rows * len(record_delimiter), np.uint8)

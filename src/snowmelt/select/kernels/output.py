@@ -1,10 +1,10 @@
 """Output kernels: CSV and JSON records from field positions, record copies, integer formatting.
 
-`starts` and `ends` are tables of fields by rows: the position of each field of each output record
-in `buffer`. Each writing kernel returns the bytes written and the end of each record in them.
+`starts` and `ends` have one row per field and one column per output record. They are the field's
+range in `buffer`. Each writing kernel returns its output and the end of each record in it.
 """
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="assignment, arg-type, no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
@@ -26,13 +26,13 @@ _QUOTE_ALWAYS = 2
 _BACKSLASH = 92
 _DOUBLE_QUOTE = 34
 _FIRST_PRINTABLE = 32
-# So many bytes are looked for in fields of CSV.
+# Number of special bytes that the CSV writer searches for in fields.
 SPECIAL_BYTE_COUNT = 8
 
 
 @intrinsic
 def _copy_bytes(_context, target, source, size):
-    """Copy so many bytes from one address to another."""
+    """Copy `size` bytes from address `source` to address `target`."""
     signature = types.void(target, source, size)
 
     def generate(_context, builder, _signature, arguments):
@@ -51,13 +51,16 @@ def write_csv_rows(
     special_bytes: tuple[Bytes, tuple[np.uint8, ...]],
     csv_format: tuple[Bytes, int, int, int, int],
 ) -> tuple[Bytes, NDArray[np.int64]]:
-    """Write rows of fields with delimiters between and after them.
+    """Write CSV records with field and record delimiters.
 
-    `buffer` goes on for `PADDING_BYTES` bytes behind the last field. `special_bytes` has a 1 for each byte
-    that makes a field need quotes, 2 for the quote itself and for the escape, and a tuple of
-    these bytes, `SPECIAL_BYTE_COUNT` of them. `csv_format` are the
-    two delimiters with `PADDING_BYTES` bytes behind them, the size of the first, quote, escape and the
-    mode: 0 never quotes, 1 where needed, 2 always.
+    Args:
+        buffer: Source of the fields, with at least `PADDING_BYTES` bytes after the last field.
+        starts: Start of each field in `buffer`.
+        ends: End of each field in `buffer`.
+        special_bytes: Table of 256 bytes, and a tuple of the `SPECIAL_BYTE_COUNT` special bytes. The
+            table has 2 for the quote and the escape, 1 for other bytes that require quotes, else 0.
+        csv_format: Field delimiter, record delimiter and `PADDING_BYTES` bytes in one array; size of
+            the field delimiter; quote; escape; and quote mode (0 never, 1 if needed, 2 always).
     """
     special, bytes_of = special_bytes
     delimiters, between, quote, escape, mode = csv_format
@@ -126,10 +129,10 @@ def copy_rows(
     record_delimiter: Bytes,
     is_contiguous: bool,
 ) -> tuple[Bytes, NDArray[np.int64]]:
-    """Copy whole rows, `record_delimiter` behind each.
+    """Copy whole records, each followed by `record_delimiter`.
 
-    `is_contiguous` says that in the buffer too `record_delimiter` follows each row, so that neighbours are
-    copied as one piece.
+    If `is_contiguous`, `record_delimiter` also follows each record in `buffer`, so that adjacent records
+    are copied at once.
     """
     rows = len(starts)
     width = len(record_delimiter)
@@ -167,12 +170,17 @@ def write_json_rows(
     encoded_keys: tuple[Bytes, Positions],
     delimiter_size: int,
 ) -> tuple[Bytes, NDArray[np.int64]]:
-    """Write rows of fields as objects.
+    """Write records as JSON objects.
 
-    `value_modes` (fields by rows) says how: 0 as it is (a number, a truth, null), 1 as a string,
-    2 not at all. `encoded_keys` are the fields' names as written before their values (`"a":`), in one
-    buffer with the place where each begins and the end of the last; the record's delimiter, of
-    size `delimiter_size`, follows them. Both buffers go on for `PADDING_BYTES` bytes behind what is read.
+    Args:
+        buffer: Source of the fields, with at least `PADDING_BYTES` bytes after the last field.
+        starts: Start of each field in `buffer`.
+        ends: End of each field in `buffer`.
+        value_modes: One mode per field and record: 0 writes the bytes unchanged (number, boolean or
+            null), 1 writes a string.
+        encoded_keys: The encoded keys (`"a":`), the record delimiter and `PADDING_BYTES` bytes in one
+            array; and the start of each key, followed by the end of the last key.
+        delimiter_size: Size of the record delimiter.
     """
     fields, rows = starts.shape
     source = np.uint64(buffer.ctypes.data)
@@ -187,7 +195,7 @@ def write_json_rows(
                 found = np.int64(0)
                 for at in range(start, end, 64):
                     found += count_ones(find_json_escapes(source, at, end))
-                # The longest escape has six bytes.
+                # The longest escape has six bytes, five more than the byte itself.
                 total += 5 * found
                 needs[r, f] = found != 0
     out = np.empty(total, np.uint8)
@@ -227,7 +235,7 @@ def write_json_rows(
 
 @helper_jit
 def _write_json_string(buffer: Bytes, start: int, end: int, out: Bytes, position: int) -> int:
-    """Write one JSON string, quotes and escapes included, at `position`; return where it ends."""
+    """Write a JSON string with quotes and escapes at `position`, and return its end."""
     out[position] = _DOUBLE_QUOTE
     position += 1
     for i in range(start, end):
@@ -268,7 +276,7 @@ def _write_json_string(buffer: Bytes, start: int, end: int, out: Bytes, position
 
 @jit_kernel
 def format_integers(values: NDArray[np.int64]) -> tuple[Bytes, Positions, Positions]:
-    """Write integers in decimal; return the bytes and where each begins and ends."""
+    """Format integers in decimal. Return the bytes, and the start and end of each integer."""
     count = len(values)
     out = np.empty(count * 20, np.uint8)
     starts = np.empty(count, np.int32)
@@ -278,7 +286,7 @@ def format_integers(values: NDArray[np.int64]) -> tuple[Bytes, Positions, Positi
         at = r * 20 + 20
         ends[r] = at
         negative = value < 0
-        # The most negative integer has no positive twin: digits are taken from below zero.
+        # The minimum int64 has no positive counterpart, so digits come from the negative value.
         rest = value if negative else -value
         while True:
             quotient = (rest + 9) // 10
@@ -296,7 +304,7 @@ def format_integers(values: NDArray[np.int64]) -> tuple[Bytes, Positions, Positi
 
 @jit_kernel
 def split_list_items(text: Bytes, count: int) -> tuple[Positions, Positions]:
-    """Return where each of `count` items of `[a,b,c]` begins and ends."""
+    """Return the start and end of each of `count` items of `[a,b,c]`."""
     starts = np.empty(count, np.int32)
     ends = np.empty(count, np.int32)
     at = 1
@@ -310,7 +318,7 @@ def split_list_items(text: Bytes, count: int) -> tuple[Positions, Positions]:
 
 
 def find_row_starts(record_ends: NDArray[np.int64], rows: RowIndexes) -> NDArray[np.int64]:
-    """Return where in the output each of these records begins."""
+    """Return the start of each of these records in the output."""
     starts = np.zeros(len(record_ends) + 1, np.int64)
     starts[1:] = record_ends
     return starts[rows]

@@ -1,4 +1,4 @@
-"""String kernels: byte order comparison, LIKE matching, ASCII tests and ASCII case conversion."""
+"""String kernels: bytewise comparison, LIKE matching, ASCII checks and ASCII case conversion."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from snowmelt.jit import inline_jit, jit_kernel
 from snowmelt.kernels.slices import Bytes, Mask, Positions, StringSlices, view_bytes
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-# Stands for `_` in a piece; no byte of UTF-8 has this value.
+# Represents `_` in a segment. This value never occurs in UTF-8.
 _ANY_BYTE = 255
 _ANY_BYTE_SURROGATE = "\udcff"
 
@@ -27,7 +27,7 @@ def _compare_bytes(
     ends: Positions,
     other_strings: tuple[Bytes, Positions, Positions],
 ) -> NDArray[np.int8]:
-    """Return -1, 0 or 1 for each text; `other_strings` are as many texts, or one for all."""
+    """Return -1, 0 or 1 for each text. `other_strings` has as many texts, or one for all."""
     other_buffer, other_starts, other_ends = other_strings
     step = 0 if len(other_starts) == 1 else 1
     found = np.empty(len(starts), np.int8)
@@ -62,10 +62,10 @@ def _segment_matches_at(buffer, position, segments, segment_start, segment_end):
 def _match_segments(
     buffer: Bytes, starts: Positions, ends: Positions, segments: Bytes, bounds: Positions
 ) -> Mask:
-    """Return which texts are like a pattern whose piece p is pieces[bounds[p]:bounds[p + 1]].
+    """Return a mask of the texts that match a pattern.
 
-    The first and the last piece must stand at the ends; those between are looked for once, from
-    left to right.
+    Segment p is segments[bounds[p]:bounds[p + 1]]. The first and the last segment must match at the
+    ends of the text. The others are searched once, from left to right.
     """
     count = len(bounds) - 1
     least = np.int64(bounds[count])
@@ -107,7 +107,7 @@ def _match_segments(
 
 
 def compare_strings(slices: StringSlices, other: bytes | StringSlices) -> NDArray[np.int8]:
-    """Return -1, 0 or 1 where a text is less than, equal to or greater than the other, bytewise."""
+    """Return -1, 0 or 1 for each text that sorts before, equals or sorts after the other, bytewise."""
     if isinstance(other, bytes):
         ends = np.array([len(other)], np.int32)
         others = (view_bytes(other or b"\0"), np.zeros(1, np.int32), ends)
@@ -120,9 +120,9 @@ def compare_strings(slices: StringSlices, other: bytes | StringSlices) -> NDArra
 def match_like_pattern(
     slices: StringSlices, segments: Sequence[Sequence[str | None]]
 ) -> tuple[Mask, Mask]:
-    """Tell which texts are like a pattern, and which only the evaluator can tell of.
+    """Return two masks: texts that match a pattern, and texts deferred to the scalar evaluator.
 
-    Where `_` stands for a character, that is a byte in texts of ASCII alone.
+    `_` matches one byte, which is one character only in ASCII texts. Other texts are deferred.
     """
     if any(each == _ANY_BYTE_SURROGATE for piece in segments for each in piece):
         return np.zeros(len(slices), np.bool_), np.ones(len(slices), np.bool_)
@@ -141,16 +141,12 @@ def match_like_pattern(
     return found, np.zeros(len(slices), np.bool_)
 
 
-# One loop is one compiled function; types are what numba sees.
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
-
 _MAX_ASCII_BYTE = 127
 
 
 @jit_kernel
 def mask_non_ascii(buffer: Bytes, starts: Positions, ends: Positions) -> Mask:
-    """Return which texts hold a byte beyond ASCII."""
+    """Return a mask of the texts that contain a non-ASCII byte."""
     found = np.empty(len(starts), np.bool_)
     for r in range(len(starts)):
         found[r] = False
@@ -165,7 +161,7 @@ def mask_non_ascii(buffer: Bytes, starts: Positions, ends: Positions) -> Mask:
 def mask_containing_byte(
     buffer: Bytes, starts: Positions, ends: Positions, wanted_byte: int
 ) -> Mask:
-    """Return which texts hold a byte."""
+    """Return a mask of the texts that contain a byte."""
     found = np.empty(len(starts), np.bool_)
     for r in range(len(starts)):
         found[r] = False
@@ -180,7 +176,7 @@ def mask_containing_byte(
 def _shift_letters(
     buffer: Bytes, starts: Positions, ends: Positions, first_letter: int, shift: int
 ) -> tuple[Bytes, Positions, Positions]:
-    """Copy the texts; the 26 letters from `first_letter` on are moved by `shift`."""
+    """Copy texts, adding `shift` to the 26 letters that start with `first_letter`."""
     total = 0
     for r in range(len(starts)):
         total += ends[r] - starts[r]
@@ -199,12 +195,12 @@ def _shift_letters(
 
 
 def to_lower_ascii(slices: StringSlices) -> StringSlices:
-    """Return the texts with A to Z in lower case."""
+    """Return the texts with A-Z in lower case."""
     parts = _shift_letters(slices.buffer, slices.start, slices.end, ord("A"), 32)
     return StringSlices(*parts, np.zeros(len(slices), np.uint8))
 
 
 def to_upper_ascii(slices: StringSlices) -> StringSlices:
-    """Return the texts with a to z in upper case."""
+    """Return the texts with a-z in upper case."""
     parts = _shift_letters(slices.buffer, slices.start, slices.end, ord("a"), -32)
     return StringSlices(*parts, np.zeros(len(slices), np.uint8))

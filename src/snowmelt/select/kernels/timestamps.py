@@ -1,6 +1,6 @@
-"""Timestamp kernels: pack and unpack the fields of timestamps, format them."""
+"""Timestamp kernels: packing, field extraction and formatting of timestamps."""
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, var-annotated, unreachable"
 
@@ -15,7 +15,7 @@ from snowmelt.kernels.timestamps import parse_iso_timestamps, unpack_utc_micros
 from snowmelt.select.vectors import TimestampVector
 
 _DAY_MICROS = 86_400_000_000
-# Where a packed timestamp holds its parts: shift, and the bits that count.
+# Fields of a packed timestamp: shift and mask.
 _PACKED_FIELDS = {
     "year": (46, 0x3FFF),
     "month": (42, 0xF),
@@ -48,7 +48,7 @@ def _pack_epoch_micros(micros: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def pack_epoch_micros(micros: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return microseconds since 1970 as packed words; years must be 1 to 9999."""
+    """Convert microseconds since 1970 to packed timestamps. Years must be 1 to 9999."""
     found: NDArray[np.int64] = _pack_epoch_micros(micros)
     return found
 
@@ -96,7 +96,7 @@ def _format_iso_timestamps(
 def format_timestamps(
     packed: NDArray[np.int64], fraction_digits: int, *, date_only: bool
 ) -> tuple[Bytes, Positions, Positions]:
-    """Write timestamps in UTC as ISO texts, or their days; return bytes, and places of each."""
+    """Format UTC timestamps or dates in ISO 8601. Return the bytes, and the start and end of each text."""
     width = 10 if date_only else 20 + fraction_digits + (fraction_digits > 0)
     starts = np.arange(len(packed), dtype=np.int32) * np.int32(width)
     return _format_iso_timestamps(packed, width, fraction_digits), starts, starts + np.int32(width)
@@ -109,15 +109,16 @@ def to_utc_micros(timestamps: TimestampVector) -> NDArray[np.int64]:
 
 
 def parse_timestamps(slices: StringSlices) -> tuple[TimestampVector, Mask]:
-    """Return timestamps in full ISO form to the second or finer, and which texts are none.
+    """Parse full ISO timestamps to the second or finer, and return a mask of texts that are not parsed.
 
-    Those are for the evaluator: shorter forms, more than six digits of a fraction, errors.
+    The scalar evaluator handles the unparsed texts: shorter forms, more than six fractional digits, and
+    errors.
     """
     packed, offsets, odd = parse_iso_timestamps(slices.buffer, slices.start, slices.end)
     return TimestampVector(packed, offsets), odd
 
 
 def extract_packed_field(part: str, timestamps: TimestampVector) -> NDArray[np.int64]:
-    """Return year, month, day, hour, minute or second at each value's own offset."""
+    """Return the year, month, day, hour, minute or second in each value's own offset."""
     shift, bits = _PACKED_FIELDS[part]
     return (timestamps.packed >> shift) & bits

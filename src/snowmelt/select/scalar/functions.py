@@ -85,7 +85,7 @@ def _char_length(arguments: Sequence[object], dialect: Dialect) -> int:
 def _substring(arguments: Sequence[object], dialect: Dialect) -> str:
     """Return a part of a text. `aws` moves a start before the first character to the first character.
 
-    The Ceph dialects keep the start, so that characters before the text are lost from the length.
+    The Ceph dialects count the length from the given start, even if it is before the text.
     """
     text = _require_text(arguments[0], "substring", dialect)
     start, length = _parse_substring_range(arguments, "substring", dialect)

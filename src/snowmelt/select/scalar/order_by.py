@@ -88,7 +88,7 @@ class RowSorter:
         return [row.output for row in rows]
 
     def _should_prune(self, max_rows: int, row: SortRow) -> bool:
-        # A sort must discard many rows to be worth its cost.
+        # A sort pays off only if it discards many rows.
         is_full = not self._budget.has_space(row.size_bytes)
         return len(self._rows) > (
             max_rows + max_rows // 8 if is_full else 2 * max_rows + _PRUNE_SLACK_ROWS

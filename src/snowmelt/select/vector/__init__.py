@@ -1,7 +1,7 @@
-"""Vectorized expression evaluation over columns of a batch.
+"""Vectorized expression evaluation over the columns of a batch.
 
-`operands_and_frames`: record frames, constants and vectors as operands.
+`operands_and_frames`: record frames, and constants and vectors as operands.
 `operators`: vectorized arithmetic, comparison and LIKE.
 `functions`: vectorized casts, date parts and ASCII string functions.
-`evaluator`: expressions over a frame, with the rows that are deferred.
+`evaluator`: expression values and deferred rows in a frame.
 """

@@ -1,7 +1,7 @@
-"""Vectorized evaluator: expression values by kernels, and the rows left to the scalar evaluator.
+"""Vectorized evaluator: expression values by kernels, with some rows deferred to the scalar evaluator.
 
-Logic has three values and a fourth, deferred. It follows the evaluation order of the scalar
-evaluator: a deferred left side leaves the result deferred, whatever the right side is.
+A condition is true, false, unknown or deferred. Like the scalar evaluator, it evaluates from left to
+right: if the left side is deferred, so is the result, regardless of the right side.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _COMPARISON_OPERATORS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 
 
 def evaluate_vector(expression: Expression, frame: RecordFrame) -> ValueVector:
-    """Return an expression's values in the records of a frame."""
+    """Return the values of an expression in the records of a frame."""
     try:
         return operand_to_vector(evaluate_operand(expression, frame), len(frame))
     except KernelUnsupported:
@@ -58,10 +58,10 @@ def evaluate_vector(expression: Expression, frame: RecordFrame) -> ValueVector:
 
 
 def evaluate_condition_masks(expression: Expression, frame: RecordFrame) -> tuple[Mask, Mask]:
-    """Return where a condition is true, and where the evaluator must say.
+    """Return two masks: rows where a condition is true, and rows deferred to the scalar evaluator.
 
-    The conditions of an AND are looked at one after the other, each in the records that the
-    ones before did not rule out.
+    Evaluates the operands of a top-level AND in order. Each sees only the records that the earlier ones
+    neither rejected nor deferred.
     """
     count = len(frame)
     true, deferred = make_false_mask(count), make_false_mask(count)
@@ -83,10 +83,10 @@ def evaluate_condition_masks(expression: Expression, frame: RecordFrame) -> tupl
 
 
 def evaluate_operand(expression: Expression, frame: RecordFrame) -> Operand:
-    """Return an expression's values, or its one value.
+    """Return the values of an expression, or its constant value.
 
     Raises:
-        NoKernel: Only the evaluator knows.
+        KernelUnsupported: If only the scalar evaluator can evaluate the expression.
     """
     handler = _EVALUATORS.get(type(expression))
     if handler is None:
@@ -101,7 +101,7 @@ def _split_conjuncts(expression: Expression) -> list[Expression]:
 
 
 def _evaluate_boolean(expression: Expression, frame: RecordFrame) -> ValueVector:
-    """Return truth values; anything else is for the evaluator."""
+    """Return truth values. Defers all rows if the expression is not a condition."""
     found = evaluate_vector(expression, frame)
     if found.kind is VectorKind.BOOL:
         return found
@@ -152,7 +152,7 @@ def _evaluate_logical(node: BinaryOp, frame: RecordFrame) -> ValueVector:
 
 
 def _combine_booleans(left: ValueVector, right: ValueVector, *, decisive: bool) -> ValueVector:
-    """Return `left AND right`, or OR, which `decisive` true stands for."""
+    """Return `left AND right`, or `left OR right` if `decisive` is True."""
     left_decides = (left.array == decisive) & ~left.null & ~left.deferred
     right_decides = (right.array == decisive) & ~right.null & ~right.deferred
     deferred = left.deferred | (~left_decides & right.deferred)
@@ -212,7 +212,7 @@ def _negate_boolean(vector: ValueVector) -> ValueVector:
 
 
 def _evaluate_case(node: CaseExpr, frame: RecordFrame) -> ValueVector:
-    """Later branches are looked at in all records, and used where none before was chosen."""
+    """Evaluate CASE, computing each branch in all records, from the last to the first."""
     count = len(frame)
     otherwise = node.otherwise
     result = make_null_vector(count) if otherwise is None else evaluate_vector(otherwise, frame)

@@ -1,6 +1,6 @@
 """Vectorized functions: casts, date parts of timestamps, and string functions for ASCII text.
 
-Strings that a cast kernel cannot parse, and strings with bytes beyond ASCII, are deferred to the
+Strings that a cast kernel cannot parse, and strings with non-ASCII bytes, are deferred to the
 scalar evaluator.
 """
 
@@ -29,10 +29,10 @@ _INT64_END = 2.0**63
 
 
 def cast_vector(node: CastExpr, value: ValueVector, frame: RecordFrame) -> ValueVector:
-    """Return values as another type.
+    """Convert values to another type.
 
     Raises:
-        NoKernel: For types without a kernel.
+        KernelUnsupported: If no kernel converts these types.
     """
     if value.kind is VectorKind.OBJECT and value.null.all():
         return value
@@ -91,10 +91,10 @@ def _cast_to_timestamp(value: ValueVector, frame: RecordFrame) -> ValueVector:
 
 
 def parse_timestamp_vector(value: ValueVector, frame: RecordFrame) -> ValueVector:
-    """Return ISO texts as timestamps, where no other form could be read first.
+    """Parse ISO timestamps. Defers texts that the kernel does not parse.
 
     Raises:
-        NoKernel: In `ceph-2020`, which has other forms.
+        KernelUnsupported: If the dialect is `ceph-2020`, which has other timestamp formats.
     """
     if frame.dialect is Dialect.CEPH_2020:
         raise KernelUnsupported
@@ -118,10 +118,10 @@ _DATE_PARTS = frozenset({"year", "month", "day", "hour", "minute", "second"})
 def call_vector_function(
     node: CallExpr, arguments: Sequence[Operand], frame: RecordFrame
 ) -> Operand:
-    """Return a function's values.
+    """Return the values of a function.
 
     Raises:
-        NoKernel: For functions and arguments without a kernel.
+        KernelUnsupported: If no kernel supports the function or its arguments.
     """
     handler = _VECTOR_FUNCTIONS.get(node.function)
     if handler is None:
@@ -160,7 +160,7 @@ def _require_integer_constant(operand: Operand) -> int:
 
 
 def _defer_non_ascii(text: ValueVector) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return the rows to defer: those the vector defers, and texts beyond ASCII."""
+    """Return the rows to defer: those already deferred, and non-ASCII texts."""
     odd = mask_non_ascii(text.slices.buffer, text.slices.start, text.slices.end)
     return text.deferred | (odd & ~text.null)
 
@@ -193,7 +193,7 @@ def _substring(arguments: Sequence[Operand], frame: RecordFrame) -> Operand:
 
 
 def _substr(arguments: Sequence[Operand], frame: RecordFrame) -> Operand:
-    """As `substring`; in `ceph-2020` a part that is not all inside the text is deferred."""
+    """Return the result of `substring`. In `ceph-2020`, defer rows whose range is outside the text."""
     found = _substring(arguments, frame)
     if frame.dialect is not Dialect.CEPH_2020 or not isinstance(found, ValueVector):
         return found

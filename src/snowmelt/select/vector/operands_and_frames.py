@@ -24,12 +24,12 @@ from snowmelt.select.vectors import (
 
 
 class KernelUnsupported(Exception):
-    """No kernel says exactly what this is worth: the evaluator has to, in every record."""
+    """No kernel computes this expression exactly. The scalar evaluator must evaluate it in each record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantOperand:
-    """One value for all records."""
+    """A constant value for all records."""
 
     value: object
 
@@ -38,7 +38,7 @@ Operand: TypeAlias = ValueVector | ConstantOperand
 
 
 class RecordFrame:
-    """Some records of a batch, with the columns that were asked for."""
+    """Selected records of a batch, with a cache of the columns read so far."""
 
     def __init__(
         self,
@@ -49,7 +49,10 @@ class RecordFrame:
         *,
         reads_for_output: bool = False,
     ) -> None:
-        """Take records; `reads_for_output` tells that output may show their fields as they are."""
+        """Select `rows` of `batch`, or all rows if None.
+
+        With `reads_for_output`, columns defer fields that the output omits.
+        """
         self.batch = batch
         self._reads_for_output = reads_for_output
         self.query = query
@@ -62,14 +65,14 @@ class RecordFrame:
 
     @property
     def dialect(self) -> Dialect:
-        """The query's dialect."""
+        """Dialect of the query."""
         return self.query.dialect
 
     def read_column(self, column: ColumnRef) -> ValueVector:
-        """Return a column's values in these records.
+        """Return the values of a column in these records.
 
         Raises:
-            NoKernel: Only the evaluator can read it.
+            KernelUnsupported: If only the scalar evaluator can read the column.
         """
         if column not in self._columns:
             whole = self.batch.read_column(column, for_output=self._reads_for_output)
@@ -81,7 +84,7 @@ class RecordFrame:
         return found
 
     def select_rows(self, positions: RowIndexes) -> RecordFrame:
-        """Return the frame of some of these records."""
+        """Return a frame of the records at these positions in the frame."""
         if len(positions) == len(self):
             return self
         rows = positions if self._rows is None else self._rows[positions]
@@ -90,11 +93,11 @@ class RecordFrame:
         )
 
     def for_output(self) -> RecordFrame:
-        """Return the frame of the same records for what is shown of them."""
+        """Return a frame of the same records with `reads_for_output`."""
         return RecordFrame(self.batch, self.query, self.now, self._rows, reads_for_output=True)
 
     def _defer_past_end(self, vector: ValueVector | None) -> ValueVector | None:
-        """Defer fields past the end of their row where the dialect makes them an error."""
+        """Defer fields past the end of the row, which are errors in `ceph-2020`."""
         if (
             vector is None
             or self.dialect is not Dialect.CEPH_2020
@@ -106,7 +109,7 @@ class RecordFrame:
 
 
 def make_deferred_vector(count: int) -> ValueVector:
-    """Return a vector that knows nothing."""
+    """Return a vector with all rows deferred."""
     return ValueVector(
         VectorKind.OBJECT,
         np.empty(count, np.object_),
@@ -116,7 +119,7 @@ def make_deferred_vector(count: int) -> ValueVector:
 
 
 def make_null_vector(count: int) -> ValueVector:
-    """Return a vector of NULL."""
+    """Return a vector with all rows NULL."""
     return ValueVector(
         VectorKind.OBJECT,
         np.empty(count, np.object_),
@@ -129,7 +132,7 @@ def operand_to_vector(operand: Operand, count: int) -> ValueVector:
     """Return an operand as a vector.
 
     Raises:
-        NoKernel: A value that vectors do not hold.
+        KernelUnsupported: If vectors do not support the type or size of the constant.
     """
     if isinstance(operand, ValueVector):
         return operand
@@ -158,7 +161,7 @@ def operand_to_vector(operand: Operand, count: int) -> ValueVector:
 
 
 def combine_null_and_deferred_masks(left: Operand, right: Operand, count: int) -> tuple[Mask, Mask]:
-    """Return where either operand is NULL, and where either is deferred."""
+    """Return two masks: rows where either operand is NULL, and rows where either is deferred."""
     null, deferred = make_false_mask(count), make_false_mask(count)
     for operand in (left, right):
         if isinstance(operand, ValueVector):
@@ -170,10 +173,10 @@ def combine_null_and_deferred_masks(left: Operand, right: Operand, count: int) -
 
 
 def choose_values(first: ValueVector, second: ValueVector, first_mask: Mask) -> ValueVector:
-    """Return one vector's values where the mask holds, the other's elsewhere.
+    """Return the values of `first` where the mask is True, and those of `second` elsewhere.
 
     Raises:
-        NoKernel: They are of different kinds.
+        KernelUnsupported: If the vectors are of different kinds.
     """
     null = np.where(first_mask, first.null, second.null)
     deferred = np.where(first_mask, first.deferred, second.deferred)
@@ -210,7 +213,7 @@ def _choose_data(
 
 
 def vector_to_values(vector: ValueVector) -> list[object]:
-    """Return a vector's values as the evaluator would give them; deferred ones are None."""
+    """Return the Python values of a vector, as the scalar evaluator gives them. Deferred rows are None."""
     found: list[object]
     if isinstance(vector.data, StringSlices):
         slices = vector.data

@@ -1,7 +1,7 @@
 """Vectorized arithmetic and comparison for integers, floats, strings and timestamps, and LIKE.
 
 Arithmetic covers 64-bit integers and floats; decimals use the scalar evaluator. In `aws`, strings
-compare with numbers and timestamps as either.
+that are compared with numbers or timestamps are parsed.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _INT64_MIN = -(2**63)
 
 
 def calculate_vector(op: str, left: Operand, right: Operand, frame: RecordFrame) -> ValueVector:
-    """Return `left sign right`; what overflows, and divisors of zero, are deferred.
+    """Return `left op right`. Defers rows that overflow or divide by zero.
 
     Raises:
-        NoKernel: For operands or signs without a kernel.
+        KernelUnsupported: If no kernel supports the operator or its operands.
     """
     if op not in {"+", "-", "*", "/", "%"}:
         raise KernelUnsupported
@@ -58,7 +58,7 @@ def calculate_vector(op: str, left: Operand, right: Operand, frame: RecordFrame)
     with np.errstate(all="ignore"):
         if True in kinds:
             data = _calculate_floats(op, first, second, deferred)
-            # What an operand defers may be an error, which NULL beside it does not hide.
+            # A deferred operand may raise an error, even if the other operand is NULL.
             return ValueVector(VectorKind.FLOAT, data, null, before | (deferred & ~null))
         whole = _calculate_integers(op, first, second, deferred)
     return ValueVector(VectorKind.INT, whole, null, deferred)
@@ -68,7 +68,7 @@ def negate_vector(operand: Operand) -> ValueVector:
     """Return `-operand`.
 
     Raises:
-        NoKernel: For texts and constants.
+        KernelUnsupported: If the operand is a text or a constant.
     """
     if isinstance(operand, ConstantOperand) or operand.kind not in (
         VectorKind.INT,
@@ -150,11 +150,11 @@ def _calculate_integers(
     return data
 
 
-# Numbers as one array or one number, with where they are NULL or deferred beyond the operand's.
+# An array of numbers, or one number for all rows.
 ComparableNumbers: TypeAlias = "NDArray[np.int64] | NDArray[np.float64] | int | float"
 
 NOT_A_NUMBER, TO_BE_EVALUATED = 1, 2
-# Below this each integer is a float, and so are 15 digits with a point anywhere.
+# Floats represent all integers up to this magnitude, and distinguish decimals of up to 15 digits.
 MAX_EXACT_INTEGER = 2**53
 MAX_EXACT_DIGITS = 15
 
@@ -162,10 +162,10 @@ _MIRRORED_OPERATORS = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=
 
 
 def compare_vectors(op: str, left: Operand, right: Operand, frame: RecordFrame) -> ValueVector:
-    """Return truth values of `left sign right`.
+    """Return the truth values of `left op right`.
 
     Raises:
-        NoKernel: For pairs that no kernel compares.
+        KernelUnsupported: If no kernel compares these operands.
     """
     if isinstance(left, ConstantOperand):
         left, right, op = right, left, _MIRRORED_OPERATORS[op]
@@ -193,10 +193,10 @@ def compare_vectors(op: str, left: Operand, right: Operand, frame: RecordFrame) 
 def match_like_vector(
     subject: ValueVector, pattern: object, escape: object, dialect: Dialect
 ) -> ValueVector:
-    """Return truth values of `subject LIKE pattern ESCAPE escape`.
+    """Return the truth values of `subject LIKE pattern ESCAPE escape`.
 
     Raises:
-        NoKernel: For operands that are no texts, and patterns that are wrong.
+        KernelUnsupported: If an operand is not text, or the pattern is invalid.
     """
     if subject.kind is not VectorKind.TEXT or not isinstance(pattern, str):
         raise KernelUnsupported
@@ -217,7 +217,7 @@ def match_like_vector(
 
 
 def _match_like_row_by_row(subject: ValueVector, pattern: LikePattern) -> Mask:
-    """Ask a pattern with classes, which no kernel knows, of one text after the other."""
+    """Match a pattern that no kernel supports (character classes), one text at a time."""
     known = ~(subject.null | subject.deferred)
     found: Mask = np.zeros(len(subject), np.bool_)
     texts = zip(vector_to_values(subject), known.tolist(), strict=True)
@@ -262,10 +262,12 @@ def _compare_numbers(op: str, left: Operand, right: Operand, null: Mask, deferre
 
 
 def to_comparable_numbers(operand: Operand, null: Mask, deferred: Mask) -> ComparableNumbers:
-    """Return an operand of a comparison as numbers; texts that are none become NULL in `null`.
+    """Return an operand of a comparison as numbers.
+
+    Sets `null` for texts that are not numbers, and `deferred` for texts that no kernel can parse.
 
     Raises:
-        NoKernel: A constant that floats and 64-bit integers do not hold exactly.
+        KernelUnsupported: If neither a float nor a 64-bit integer represents a constant exactly.
     """
     if isinstance(operand, ConstantOperand):
         value = operand.value
@@ -284,10 +286,10 @@ def to_comparable_numbers(operand: Operand, null: Mask, deferred: Mask) -> Compa
 
 
 def to_exact_number(value: object) -> int | float:
-    """Return a constant as an integer or float that compares with other exact ones as it does.
+    """Return a constant as an integer or float that compares like the constant.
 
     Raises:
-        NoKernel: There is none.
+        KernelUnsupported: If no integer or float does.
     """
     if isinstance(value, float):
         return value
@@ -303,7 +305,11 @@ def to_exact_number(value: object) -> int | float:
 def _defer_inexact(
     operand: Operand, own: ComparableNumbers, other: ComparableNumbers, deferred: Mask
 ) -> None:
-    """Defer integers too large for a float where they would be compared as one."""
+    """Defer integers beyond 2**53 in comparisons with floats.
+
+    Raises:
+        KernelUnsupported: If such an integer is a constant.
+    """
     is_float = isinstance(other, float) or getattr(other, "dtype", None) == np.float64
     if not is_float:
         return
@@ -320,7 +326,7 @@ def _compare_timestamps(op: str, left: Operand, right: Operand, null: Mask, defe
 
 
 def _to_epoch_micros(operand: Operand, null: Mask, deferred: Mask) -> NDArray[np.int64] | int:
-    """Return microseconds since 1970 in UTC."""
+    """Return microseconds since 1970 in UTC. Sets `null` and `deferred` like `to_comparable_numbers`."""
     if isinstance(operand, ConstantOperand):
         value = (
             parse_iso_timestamp(operand.value) if isinstance(operand.value, str) else operand.value
