@@ -72,6 +72,7 @@ pytest_plugins = [
     "fixtures.spark",
     "fixtures.functions",
     "fixtures.http",
+    "fixtures.engines",
 ]
 
 

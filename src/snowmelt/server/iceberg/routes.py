@@ -1,7 +1,6 @@
 """Routes of the Iceberg REST catalog under `/iceberg/v1`.
 
-A plain ASGI application, because Iceberg's Java client reads the header `ETag` in this spelling only,
-which a framework would change to lower case.
+A plain ASGI application: a framework would change the spelling of the header `ETag`.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from snowmelt.errors import (
     SnowmeltError,
     TableNotFound,
     Unsupported,
+    UserError,
 )
 from snowmelt.schema.types import to_internal_name
 from snowmelt.server.error_responses import RouteNotFound, ServerResponse
@@ -76,6 +76,17 @@ class WarehouseMissing(RequestMalformed, code="warehouse_missing"):
 
 class WriteNotSupported(Unsupported, code="iceberg_write_not_supported"):
     """{what} over the Iceberg REST catalog is not supported. Use {instead}."""
+
+
+class _ExactName(bytes):
+    """The name of a header that uvicorn writes as it is, not in lower case."""
+
+    def lower(self) -> _ExactName:
+        return self
+
+
+# Iceberg's Java client knows this spelling only, and caches nothing without it.
+_ETAG = _ExactName(b"ETag")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +258,7 @@ class IcebergCatalog:
         loaded = self._loader.load(identity, address)
         refs_only = request.query.get("snapshots", "all") == "refs"
         etag = loaded.etag if not refs_only else f'{loaded.etag[:-1]}-refs"'
-        # Iceberg's Java client compares the spelling of this header.
-        headers = ((b"ETag", etag.encode()), (b"Cache-Control", b"private"))
+        headers = ((_ETAG, etag.encode()), (b"cache-control", b"private"))
         wanted = request.headers.get(b"if-none-match", b"").decode("latin-1")
         if etag in {each.strip().removeprefix("W/") for each in wanted.split(",")}:
             return ServerResponse(HTTPStatus.NOT_MODIFIED, b"", headers)
@@ -317,7 +327,7 @@ class IcebergCatalog:
         return TableAddress(warehouse.database, warehouse.native_only, schema, table)
 
 
-class _BodyTooLarge(RequestMalformed, code="iceberg_body_too_large", status=413):
+class _BodyTooLarge(UserError, code="iceberg_body_too_large", status=413):
     """The request body is larger than {limit} bytes."""
 
 
