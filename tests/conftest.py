@@ -76,6 +76,10 @@ pytest_plugins = [
 ]
 
 
+# They need Maven and gigabytes of packages: `./run test engines` runs them.
+collect_ignore = [] if os.environ.get("SNOWMELT_TEST_ENGINES") else ["engines"]
+
+
 def pytest_collection_finish() -> None:
     """Look for garbage from here on, and only among what the tests make."""
     gc.freeze()

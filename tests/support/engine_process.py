@@ -1,7 +1,7 @@
 """An engine in an environment of its own: reads requests and writes answers, one JSON object a line.
 
-Run as `python engine_process.py ENGINE URI WAREHOUSE TOKEN`. Requests: {"query": SQL} for DuckDB, or
-{"table": "schema.table", "columns": [...]} for the others, which return their rows.
+Run as `python engine_process.py ENGINE URI WAREHOUSE TOKEN [MORE]`. Requests: {"query": SQL} for DuckDB,
+ClickHouse and Spark, {"table": "schema.table", "columns": [...]} for the others.
 """
 
 from __future__ import annotations
@@ -59,12 +59,77 @@ def polars_reader(uri, warehouse, token):
     return answer
 
 
-READERS = {"duckdb": duckdb_reader, "pyiceberg": pyiceberg_reader, "polars": polars_reader}
+def daft_reader(uri, warehouse, token):
+    import daft
+
+    catalog = open_catalog(uri, warehouse, token)
+
+    def answer(request):
+        frame = daft.read_iceberg(catalog.load_table(request["table"]))
+        found = frame.select(*request["columns"]).to_pydict()
+        return list(zip(*(found[name] for name in request["columns"]), strict=True))
+
+    return answer
+
+
+def clickhouse_reader(uri, warehouse, token, s3):
+    from chdb.session import Session
+
+    session = Session()
+    key, _, secret = token.partition(".")
+    session.query("SET allow_experimental_database_iceberg = 1")
+    session.query(
+        f"CREATE DATABASE lake ENGINE = DataLakeCatalog('{uri}/v1', '', '') SETTINGS "
+        f"catalog_type = 'rest', warehouse = '{warehouse}', storage_endpoint = '{s3}', "
+        f"catalog_credential = '{key}:{secret}', oauth_server_uri = '{uri}/v1/oauth/tokens'"
+    )
+
+    def answer(request):
+        found = session.query(request["query"], "JSONCompact")
+        return json.loads(str(found))["data"]
+
+    return answer
+
+
+def spark_reader(uri, warehouse, token, jars):
+    from pyspark.sql import SparkSession
+
+    key, _, secret = token.partition(".")
+    catalog = {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "rest",
+        ".uri": uri,
+        ".warehouse": warehouse,
+        ".credential": f"{key}:{secret}",
+        ".oauth2-server-uri": f"{uri}/v1/oauth/tokens",
+        ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        ".cache-enabled": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
+    builder = builder.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+    for name, value in catalog.items():
+        builder = builder.config(f"spark.sql.catalog.lake{name}", value)
+    spark = builder.getOrCreate()
+
+    def answer(request):
+        return [tuple(row) for row in spark.sql(request["query"]).collect()]
+
+    return answer
+
+
+READERS = {
+    "duckdb": duckdb_reader,
+    "pyiceberg": pyiceberg_reader,
+    "polars": polars_reader,
+    "daft": daft_reader,
+    "clickhouse": clickhouse_reader,
+    "spark": spark_reader,
+}
 
 
 def main():
-    engine, uri, warehouse, token = sys.argv[1:]
-    answer = READERS[engine](uri, warehouse, token)
+    engine, *arguments = sys.argv[1:]
+    answer = READERS[engine](*arguments)
     sys.stdout.write(json.dumps({"ready": True}) + "\n")
     sys.stdout.flush()
     for line in sys.stdin:

@@ -324,6 +324,10 @@ class IcebergCatalog:
     def _parse_table(self, identity: EngineIdentity, request: _Request) -> TableAddress:
         warehouse = self._find_warehouse(identity, request.segments[1])
         schema, table = request.segments[3], request.segments[5]
+        if _LEVEL_SEPARATOR in schema:
+            # Java asks for metadata tables this way (`schema.table`, `snapshots`), and expects this error.
+            levels = schema.split(_LEVEL_SEPARATOR)
+            raise TableNotFound(table=".".join((*levels, table))[:200])
         return TableAddress(warehouse.database, warehouse.native_only, schema, table)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from snowmelt.buckets.checksums import CHECKSUM_ALGORITHMS
+from snowmelt.buckets.checksums import CHECKSUM_ALGORITHMS, new_hasher, to_checksum
 from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3.request_context import AuthorizedS3Request
 
@@ -51,6 +51,7 @@ _CONDITION_HEADERS = frozenset(
 IGNORED_HEADERS: Mapping[str, str] = {
     "x-amz-request-payer": "nobody is charged for a request",
     "x-amz-bypass-governance-retention": "no object is locked",
+    "x-amz-te": "a response never ends with the MD5 of its body",
 }
 # Names with the values that ask for nothing special; other values are refused.
 NEUTRAL_HEADER_VALUES: Mapping[str, tuple[frozenset[str], str]] = {
@@ -91,6 +92,11 @@ _STORAGE_HEADERS = frozenset(
 )
 
 _CHECKSUM_HEADERS = frozenset(f"x-amz-checksum-{each.lower()}" for each in CHECKSUM_ALGORITHMS)
+# The AWS SDK for Java sends the checksum of the empty body with operations that have none.
+_EMPTY_BODY_CHECKSUMS = {
+    checksum.header_name: checksum.value
+    for checksum in (to_checksum(each, new_hasher(each)) for each in CHECKSUM_ALGORITHMS)
+}
 _READ_PARAMETERS = frozenset(
     {
         *_CONDITION_HEADERS,
@@ -186,7 +192,7 @@ def reject_unsupported_parameters(
     for name, value in _list_requested_parameters(call):
         if name in heeded or name in _REQUEST_HEADERS or name in IGNORED_HEADERS:
             _check_neutral_value(name, value)
-        elif name.startswith(METADATA_HEADER_PREFIX) and operation in _METADATA_OPERATIONS:
+        elif (name.startswith(METADATA_HEADER_PREFIX) and operation in _METADATA_OPERATIONS) or _EMPTY_BODY_CHECKSUMS.get(name) == value:
             continue
         elif name.startswith(_CUSTOMER_KEY_PREFIXES):
             _reject_customer_encryption_key(name, stores_object=stores_object)
