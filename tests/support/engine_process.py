@@ -1,7 +1,8 @@
 """An engine in an environment of its own: reads requests and writes answers, one JSON object a line.
 
 Run as `python engine_process.py ENGINE URI WAREHOUSE TOKEN [MORE]`. Requests: {"query": SQL} for DuckDB,
-ClickHouse and Spark, {"table": "schema.table", "columns": [...]} for the others.
+ClickHouse and Spark, {"table": "schema.table", "columns": [...]} for the others, which count rows if
+there are no columns.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def pyiceberg_reader(uri, warehouse, token):
 
     def answer(request):
         table = catalog.load_table(request["table"])
+        if not request["columns"]:
+            return [[table.scan().count()]]
         found = table.scan(selected_fields=tuple(request["columns"])).to_arrow()
         return [list(row.values()) for row in found.select(request["columns"]).to_pylist()]
 
@@ -54,6 +57,8 @@ def polars_reader(uri, warehouse, token):
 
     def answer(request):
         frame = polars.scan_iceberg(catalog.load_table(request["table"]))
+        if not request["columns"]:
+            return frame.select(polars.len()).collect().rows()
         return frame.select(request["columns"]).collect().rows()
 
     return answer

@@ -281,8 +281,8 @@ class SnapshotPublisher:
         now = self._clock.now()
         base = make_current_metadata(native, table, self._warehouse.to_address(folder))
         last = state.published[0] if state.published else None
-        timestamp = self._choose_timestamp(base, state, up_to)
         listed = _list_readable(state, now)
+        timestamp = self._choose_timestamp(base, state, listed, up_to)
         made_paths: list[str] = []
         snapshot: dict[str, Any] | None = None
         if files:
@@ -308,23 +308,30 @@ class SnapshotPublisher:
             created_at=now,
         )
 
-    def _choose_timestamp(self, base: TableMetadata, state: _TableState, up_to: int) -> int:
+    def _choose_timestamp(
+        self,
+        base: TableMetadata,
+        state: _TableState,
+        listed: Sequence[PublishedSnapshot],
+        up_to: int,
+    ) -> int:
         """Return the time of a snapshot in ms: that of its last chunk, but times of a table rise.
 
         DuckDB ignores a snapshot that is newer than its transaction. A load that has waited for this
-        publication must find it, so the first one after a pause is dated back.
+        publication must find a snapshot, so the first one, also after a pause, is dated back.
         """
         with self._database.reading() as connection:
             chunks = list_chunks(connection, state.table.table_id, up_to - 1, up_to)
         now = self._clock.now()
         last = state.published[0] if state.published else None
-        is_first = last is None or now - last.created_at > _PAUSE
+        is_first = not base.snapshots and all(each.snapshot is None for each in listed)
         times = [chunk.registered_at for chunk in chunks]
-        if is_first and chunks:
+        if chunks and (is_first or last is None or now - last.created_at > _PAUSE):
             times = [min(*times, now - _BACKDATING)]
         milliseconds = [*map(to_epoch_ms, times), base.last_updated_ms]
         if last is not None:
-            milliseconds.append(last.timestamp_ms + 1)
+            # The metadata of an empty table has a time, but no snapshot that must be older.
+            milliseconds.append(last.timestamp_ms + (0 if is_first else 1))
         return max(milliseconds)
 
     def _write_snapshot(

@@ -192,7 +192,9 @@ def reject_unsupported_parameters(
     for name, value in _list_requested_parameters(call):
         if name in heeded or name in _REQUEST_HEADERS or name in IGNORED_HEADERS:
             _check_neutral_value(name, value)
-        elif (name.startswith(METADATA_HEADER_PREFIX) and operation in _METADATA_OPERATIONS) or _EMPTY_BODY_CHECKSUMS.get(name) == value:
+        elif (
+            name.startswith(METADATA_HEADER_PREFIX) and operation in _METADATA_OPERATIONS
+        ) or _EMPTY_BODY_CHECKSUMS.get(name) == value:
             continue
         elif name.startswith(_CUSTOMER_KEY_PREFIXES):
             _reject_customer_encryption_key(name, stores_object=stores_object)

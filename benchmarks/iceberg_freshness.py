@@ -1,0 +1,155 @@
+"""How long after insertion does an unmodified engine see a row through the Iceberg REST catalog?
+
+uv run python benchmarks/iceberg_freshness.py [--seconds 30] [--channels 50] [--engine duckdb …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from harness import Running
+from report import Report
+from workload import DDL, rows
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from engines.test_more_iceberg_engines import OTHERS, SPARK, find_jars
+from fixtures.engines import REQUIREMENTS, make_environment, start_engine
+from fixtures.s3 import free_port
+from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.security.encryption_keys import (
+    KeyRing,
+    create_access_key,
+    load_master_key,
+)
+
+LAG_MS = 1000
+# The first rows of a service wait for its processes to start.
+WARM_UP_S = 5.0
+# What the engine itself may take after a row can be loaded.
+GOALS_MS = {"pyiceberg": 2000, "duckdb": 2000, "clickhouse": 2000, "polars": 2000, "spark": 3000}
+
+
+class Inserts(threading.Thread):
+    """Ten rows by each of several channels, twice a second; when each number of rows was inserted."""
+
+    def __init__(self, running: Running, table: str, channels: int, seconds: float) -> None:
+        super().__init__(daemon=True)
+        self.running, self.table = running, table
+        self.channels, self.seconds = channels, seconds
+        self.inserted: list[tuple[int, float]] = []
+
+    def run(self) -> None:
+        data = rows(10)
+        lag = dt.timedelta(milliseconds=LAG_MS)
+        with self.running.client(max_client_lag=lag) as client:
+            channels = [
+                client.open_channel(f"c{number}", table=self.table)
+                for number in range(self.channels)
+            ]
+            until, count = time.monotonic() + self.seconds, 0
+            pause_s = 0.5 / self.channels
+            while time.monotonic() < until:
+                for channel in channels:
+                    count += len(data)
+                    self.inserted.append((count, time.monotonic()))
+                    channel.insert_rows(data, offset_token=str(count))
+                    time.sleep(pause_s)
+
+
+def watch(engine, table: str, inserts: Inserts) -> tuple[list[float], list[float]]:
+    """Return the delay of each insertion until a query has counted it, and the time of each query."""
+    delays: list[float] = []
+    queries: list[float] = []
+    position = 0
+    while inserts.is_alive() or position < len(inserts.inserted):
+        began = time.monotonic()
+        visible = engine.count(table)
+        now = time.monotonic()
+        queries.append(now - began)
+        while position < len(inserts.inserted) and inserts.inserted[position][0] <= visible:
+            delays.append(now - inserts.inserted[position][1])
+            position += 1
+    first = inserts.inserted[0][1] + WARM_UP_S
+    warm = [delay for delay, (_, at) in zip(delays, inserts.inserted, strict=False) if at >= first]
+    return sorted(warm), sorted(queries)
+
+
+def pick(values: list[float], percent: int) -> float:
+    return values[min(len(values) * percent // 100, len(values) - 1)] * 1000
+
+
+def open_engine(name: str, running: Running, token: str, folder: Path):
+    extra: tuple[str, ...] = ()
+    requirements, environment = REQUIREMENTS, "engines"
+    if name == "spark":
+        requirements, environment = SPARK, "spark-4.0"
+        extra = (find_jars("1.10.1"),)
+    elif name == "clickhouse":
+        requirements, environment = OTHERS, "more-engines"
+        extra = (f"http://127.0.0.1:{running.settings.s3_port}/snowmelt-warehouse",)
+    python = make_environment(environment, requirements)
+    uri = f"{running.url}/iceberg"
+    return start_engine(python, folder, name, uri, "BENCH", token, *extra)
+
+
+def make_token(running: Running) -> str:
+    keyring = KeyRing(load_master_key(running.settings.keys_dir))
+    database = open_and_upgrade_database(running.settings.catalog_url)
+    try:
+        with database.writing() as connection:
+            key = create_access_key(connection, keyring, "BENCH", now=dt.datetime.now(dt.UTC))
+    finally:
+        database.close()
+    return f"{key.access_key_id}.{key.secret}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--channels", type=int, default=50)
+    parser.add_argument("--engine", action="append", choices=tuple(GOALS_MS))
+    options = parser.parse_args()
+    report = Report(
+        "iceberg_freshness",
+        "From insertion to sight in engines of others",
+        ("engine", "p50 ms", "p99 ms", "goal of p99", "query p50 ms", "queries"),
+    )
+    for name in options.engine or GOALS_MS:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Running(s3_port=free_port(), migrate=True) as running,
+        ):
+            table = "bench.public.fresh"
+            running.execute(f"CREATE TABLE {table} ({DDL})")
+            engine = open_engine(name, running, make_token(running), Path(folder))
+            try:
+                engine.count("PUBLIC.FRESH")
+                inserts = Inserts(running, table, options.channels, options.seconds)
+                inserts.start()
+                delays, queries = watch(engine, "PUBLIC.FRESH", inserts)
+            finally:
+                engine.close()
+        report.add(
+            name,
+            f"{pick(delays, 50):,.0f}",
+            f"{pick(delays, 99):,.0f}",
+            f"{GOALS_MS[name]:,}",
+            f"{pick(queries, 50):,.0f}",
+            f"{len(queries):,}",
+        )
+    report.remark(
+        f"{options.channels} channels with ten rows twice a second each, max_client_lag {LAG_MS} ms; "
+        "the engine counts rows without a pause, on the same two cores as client and service. "
+        f"Rows of the first {WARM_UP_S:g} s do not count: the processes of service and publisher start."
+    )
+    report.keep()
+
+
+if __name__ == "__main__":
+    main()
