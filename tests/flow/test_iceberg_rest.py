@@ -245,6 +245,18 @@ def test_a_dropped_table_is_not_found_and_a_new_one_is_another(lake):
     assert first["location"] != second["location"]
 
 
+def test_metrics_tell_how_fresh_tables_are(lake):
+    lake.get(TABLE)
+    page = httpx.get(f"{lake.service.url}/metrics").text
+    found = dict(
+        line.split(" ") for line in page.splitlines() if line.startswith("snowmelt_publications_")
+    )
+    assert float(found["snowmelt_publications_tables"]) >= 1
+    assert float(found["snowmelt_publications_stalled_tables"]) == 0
+    assert float(found["snowmelt_publications_oldest_seconds"]) < 60
+    assert 'route="/iceberg/v1/*/namespaces/*/tables/*"' in page
+
+
 # Tokens.
 
 

@@ -28,6 +28,11 @@ from snowmelt.catalog.jobs.run_history import (
     list_table_backlogs,
     sum_migrations_by_state,
 )
+from snowmelt.catalog.objects.published_snapshots import (
+    DEMAND_TTL,
+    PublicationLag,
+    measure_publication_lag,
+)
 from snowmelt.ingest.metrics import LATENCY_BUCKETS_S, RequestMetrics
 
 if TYPE_CHECKING:
@@ -98,13 +103,17 @@ class CatalogMetrics:
     read_at: dt.datetime
     backlogs: Sequence[TableBacklog]
     migrations: Sequence[MigrationStateTotals]
+    publications: PublicationLag
 
 
 def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
     """Read the metrics of the catalog. Takes seconds with millions of waiting chunks."""
     with database.reading() as connection:
         return CatalogMetrics(
-            at, list_table_backlogs(connection), sum_migrations_by_state(connection)
+            at,
+            list_table_backlogs(connection),
+            sum_migrations_by_state(connection),
+            measure_publication_lag(connection, since=at - DEMAND_TTL),
         )
 
 
@@ -172,6 +181,7 @@ class _MetricsCollector:
         if self._catalog_metrics is not None:
             yield from _make_backlog_metrics(self._catalog_metrics)
             yield from _make_migration_metrics(self._catalog_metrics.migrations)
+            yield from _make_publication_metrics(self._catalog_metrics)
             if self._with_table_labels:
                 yield from _make_table_metrics(self._catalog_metrics)
 
@@ -274,6 +284,21 @@ def _make_migration_metrics(counts: Sequence[MigrationStateTotals]) -> Iterator[
             GaugeMetricFamily(f"snowmelt_{name}", help_text, labels=["state"]),
             (([count.state], getattr(count, attribute)) for count in counts),
         )
+
+
+def _make_publication_metrics(catalog_metrics: CatalogMetrics) -> Iterator[Metric]:
+    lag = catalog_metrics.publications
+    oldest = lag.oldest_unpublished_at
+    for name, help_text, value in (
+        ("tables", "Tables that engines have loaded within ten minutes.", lag.tables),
+        ("stalled_tables", "Those whose publications a damaged blob stops.", lag.stalled_tables),
+        (
+            "oldest_seconds",
+            "Age of the oldest chunk that engines cannot see yet, 0 if there is none.",
+            0.0 if oldest is None else _compute_age_s(catalog_metrics, oldest),
+        ),
+    ):
+        yield GaugeMetricFamily(f"snowmelt_publications_{name}", help_text, value)
 
 
 def _compute_age_s(catalog_metrics: CatalogMetrics, timestamp: dt.datetime) -> float:

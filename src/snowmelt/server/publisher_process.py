@@ -7,7 +7,6 @@ next publication by that time at most.
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import subprocess
 import threading
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from snowmelt.catalog.db.database import DatabaseServerClock
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.jobs.leases import Lease, new_lease_owner
-from snowmelt.catalog.objects.published_snapshots import TableDemand, list_demand
+from snowmelt.catalog.objects.published_snapshots import DEMAND_TTL, TableDemand, list_demand
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import LeaseLost, SnowmeltError, TableNotFound
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 
-# A load is in demand for this long, and noted at most once in the shorter time.
-DEMAND_TTL = dt.timedelta(minutes=10)
 DEMAND_NOTE_INTERVAL_S = 60.0
 _ROUND_INTERVAL_S = 0.2
 _LEASE_TTL_S = 5.0

@@ -19,8 +19,10 @@ from fixtures.chunks import NUMBERS, Lakehouse, numbers
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects.published_snapshots import (
+    PublicationLag,
     find_stalled_reason,
     list_fresh_files,
+    measure_publication_lag,
     record_demand,
 )
 from snowmelt.catalog.statements.executor import execute_statement
@@ -314,6 +316,30 @@ def test_a_damaged_blob_stops_publications_before_it(house):
     assert house.published_numbers() == list(range(5))
     house.stage.put(path, good)
     execute_statement(house.database, f"ALTER TABLE {NUMBERS} SET COMMENT = 'x'", clock=house.clock)
+
+
+def lag_of(house):
+    with house.database.reading() as connection:
+        return measure_publication_lag(
+            connection, since=house.clock.now() - dt.timedelta(minutes=10)
+        )
+
+
+def test_the_lag_is_that_of_the_oldest_chunk_without_a_publication(house):
+    house.put_numbers(0, 5)
+    assert lag_of(house) == PublicationLag(0, 0, None)
+    house.publish()
+    assert lag_of(house) == PublicationLag(1, 0, None)
+    at = house.clock.now()
+    path = house.put_numbers(5, 5)
+    house.clock.advance(1)
+    house.put_numbers(10, 5)
+    lag = lag_of(house)
+    assert (lag.tables, lag.stalled_tables) == (1, 0)
+    assert abs(lag.oldest_unpublished_at - at) < dt.timedelta(milliseconds=1)
+    house.stage.put(path, b"x")
+    house.publish()
+    assert lag_of(house) == PublicationLag(1, 1, lag.oldest_unpublished_at)
 
 
 def test_another_process_may_have_taken_over(house):

@@ -16,6 +16,8 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_insert
 
+# A table is in demand for this long after a load.
+DEMAND_TTL = dt.timedelta(minutes=10)
 # Files of a publication whose native table was replaced stay for the retention time, of which queries
 # may use all but ten minutes.
 MAX_REPLACED_AGE = dt.timedelta(minutes=10)
@@ -116,6 +118,35 @@ def list_demand(connection: sa.Connection, *, since: dt.datetime) -> list[TableD
         .order_by(_DEMAND.c.table_id, _DEMAND.c.native_only)
     )
     return [TableDemand(*row) for row in connection.execute(query)]
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationLag:
+    """How far publications are behind: tables in demand, those that are stalled, and the oldest chunk.
+
+    `oldest_unpublished_at` is the registration time of the oldest chunk that no publication has, None if
+    there is none.
+    """
+
+    tables: int
+    stalled_tables: int
+    oldest_unpublished_at: dt.datetime | None
+
+
+def measure_publication_lag(connection: sa.Connection, *, since: dt.datetime) -> PublicationLag:
+    """Return how far the publications of tables that engines have loaded since `since` are behind."""
+    demands = [each for each in list_demand(connection, since=since) if not each.native_only]
+    chunks = model.chunks
+    oldest: list[dt.datetime] = []
+    for demand in demands:
+        found = list_publications(connection, demand.table_id, native_only=False, limit=1)
+        following = (found[0].up_to_seq if found else 0) + 1
+        query = sa.select(chunks.c.registered_at).where(
+            chunks.c.table_id == demand.table_id, chunks.c.seq == following
+        )
+        oldest += connection.execute(query).scalars()
+    stalled = sum(demand.stalled_reason is not None for demand in demands)
+    return PublicationLag(len(demands), stalled, min(oldest, default=None))
 
 
 def find_stalled_reason(

@@ -166,6 +166,7 @@ def _check_catalog_version(settings: Settings) -> CheckResult:
 
 def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
     from snowmelt.catalog.db.database import read_server_time
+    from snowmelt.catalog.objects.published_snapshots import DEMAND_TTL, list_demand
     from snowmelt.catalog.objects.tables import find_table_by_id, list_tables
     from snowmelt.catalog.streaming.channels import list_channels
     from snowmelt.catalog.streaming.chunks import list_quarantined_chunks
@@ -183,6 +184,18 @@ def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckR
             (find_table_by_id(connection, chunk.table_id), chunk)
             for chunk in list_quarantined_chunks(connection)
         ]
+        since = (at or clock.now()) - DEMAND_TTL
+        stalled = [
+            (find_table_by_id(connection, demand.table_id), demand.stalled_reason)
+            for demand in list_demand(connection, since=since)
+            if demand.stalled_reason is not None
+        ]
+    for table, reason in stalled:
+        yield wrong(
+            "publication",
+            f"engines cannot see the newest rows of {table.name}: {reason} Restore the blob, or discard "
+            "the chunk with `snowmelt chunks give-up`",
+        )
     # No query of a table with such a chunk succeeds before it is settled.
     for table, chunk in found:
         if table.dropped_at is not None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import sqlite3
 
 import pytest
 
+from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.objects.published_snapshots import record_demand, set_stalled_reason
+from snowmelt.catalog.objects.tables import find_table
 from snowmelt.cli.commands.doctor import CheckStatus, check_clock_skew, check_storage_locations
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.config import Settings
@@ -71,6 +75,19 @@ def test_doctor_names_chunks_that_were_set_aside(snowmelt, tmp_path):
     start = "wrong  chunk           1 of DEMO.PUBLIC.T (2 rows) cannot be read"
     (line,) = (line for line in ended.stdout.splitlines() if line.startswith(start))
     assert blob.name in line
+
+
+def test_doctor_names_tables_whose_newest_rows_engines_cannot_see(snowmelt, tmp_path):
+    snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT)")
+    database = open_and_upgrade_database(f"sqlite:///{tmp_path}/snowmelt-data/catalog.db")
+    with contextlib.closing(database), database.writing() as connection:
+        table = find_table(connection, TableName("DEMO", "PUBLIC", "T"))
+        now = dt.datetime.now(dt.UTC)
+        record_demand(connection, table.table_id, native_only=False, now=now)
+        set_stalled_reason(connection, table.table_id, "Blob b is damaged.", native_only=False)
+    ended = snowmelt("doctor")
+    assert ended.returncode == 1
+    assert "engines cannot see the newest rows of DEMO.PUBLIC.T: Blob b is damaged." in ended.stdout
 
 
 def test_each_check_is_an_object_where_json_is_asked_for(snowmelt):
