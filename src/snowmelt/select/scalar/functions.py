@@ -160,7 +160,7 @@ def _date_add(
     moment = _require_timestamp(arguments[2], function_name, dialect)
     added = timestamps.date_add(str(arguments[0]), count, moment, keep_month_end=keep_month_end)
     if added is None:
-        message = f"{function_name} leaves the years 1 to 9999"
+        message = f"the result of {function_name} is outside the years 1 to 9999"
         raise make_skippable_row_error("EvaluatorInvalidArguments", message, dialect)
     return added
 

@@ -72,9 +72,7 @@ def _compile_format_symbol(
         return _SYMBOL_FORMATTERS[letters]
     is_known = letters[0] == "S" or any(letters[0] == symbol[0] for symbol in _SYMBOL_FORMATTERS)
     code = "EvaluatorInvalidTimestampFormatPattern" + ("Token" if is_known else "Symbol")
-    message = (
-        f"{letters!r} in {format_pattern!r} stands for nothing; put text between single quotes"
-    )
+    message = f"invalid symbol {letters!r} in format {format_pattern!r}; put text in single quotes"
     raise SelectError(code, message)
 
 

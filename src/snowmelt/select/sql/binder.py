@@ -132,7 +132,7 @@ class _StatementBinder:
         """Resolve a GROUP BY or ORDER BY key: an expression, an alias, or a 1-based output position."""
         if isinstance(key, LiteralExpr):
             if type(key.value) is not int or not 1 <= key.value <= len(outputs):
-                message = f"a number here names an output, 1 to {len(outputs)}"
+                message = f"invalid output position; expected 1 to {len(outputs)}"
                 raise self._names.make_error("ParseUnsupportedLiteralsGroupBy", message, key.at)
             found = outputs[key.value - 1]
         else:
@@ -187,16 +187,16 @@ class _StatementBinder:
             return query
         if self._dialect is Dialect.CEPH and query.limit is not None and not query.group_by:
             message = (
-                "Ceph ends an aggregate after LIMIT records were read, SQL limits the records "
-                "that it returns, of which an aggregate has one; leave LIMIT out"
+                "LIMIT is not supported with an aggregate: Ceph limits the records that are read, SQL "
+                "those that are returned; remove LIMIT"
             )
             at = query.aggregates[0].at if query.aggregates else 0
             raise self._names.make_error("UnsupportedSyntax", message, at)
         field = find_ungrouped_field(query)
         if field is not None and (self._dialect is not Dialect.CEPH_2020 or query.group_by):
             message = (
-                f"{'*' if isinstance(field, StarExpr) else field.name} differs from row to row, but "
-                "rows are folded here; group by it, or put it into an aggregate"
+                f"{'*' if isinstance(field, StarExpr) else field.name} is neither grouped nor "
+                "aggregated; add it to GROUP BY or use it in an aggregate"
             )
             raise self._names.make_error("UnsupportedSqlStructure", message, field.at)
         return changed(query, grouped=True, last_row=field is not None)
@@ -404,7 +404,7 @@ class NameResolver:
         if self._dialect.is_ceph:
             message = f"alias {{{shown}}} or column not exist in schema"
         elif len(name.steps) > 1 and len(steps) == len(name.steps):
-            message = f"{shown} leads nowhere; columns are written {self._qualifier}.name"
+            message = f"unknown name {shown}; write columns as {self._qualifier}.name"
             return self.make_error("EvaluatorBindingDoesNotExist", message, name.at)
         elif not names:
             message = f"there is no column {shown}: the object has no header; write _1, _2, …"

@@ -219,7 +219,7 @@ class ExpressionParser:
         start = minus.start
         follows = start > 0 and self._tokens.text[start - 1] == "-"
         if follows and self._tokens.dialect is Dialect.AWS:
-            message = "'--' begins no comment here; put a blank between two minus signs"
+            message = "comments ('--') are not supported; put a space between two minus signs"
             raise self._tokens.make_error("UnsupportedSyntax", message, minus)
         token = self._tokens.current
         if token.kind is SelectTokenKind.NUMBER:

@@ -148,7 +148,7 @@ _INVALID_CHARACTER_ERRORS = {
 
 
 def _invalid_character_error(text: str, offset: int) -> SelectError:
-    unknown = f"character {text[offset]!r} means nothing here; names with it stand in double quotes"
+    unknown = f"unexpected character {text[offset]!r}; put names that contain it in double quotes"
     code, message = _INVALID_CHARACTER_ERRORS.get(text[offset], ("LexerInvalidChar", unknown))
     return make_syntax_error(code, message, text, offset)
 

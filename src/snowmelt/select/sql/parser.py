@@ -48,7 +48,7 @@ _MISPLACED_TOKEN_ERRORS = {
         ("UnsupportedSyntax", "there is one SELECT in a statement"),
     ),
     "AT": ("ParseUnsupportedSyntax", "AT is not supported"),
-    ")": ("ParseUnexpectedToken", "this ')' closes no '('; leave it out"),
+    ")": ("ParseUnexpectedToken", "unmatched ')'; remove it"),
     "=": ("ParseUnexpectedOperator", "an operator cannot stand here"),
 }
 
@@ -225,9 +225,7 @@ class _StatementParser:
         while words.is_at("LIMIT", "OFFSET"):
             clause = words.advance()
             if (limit if clause.upper == "LIMIT" else offset) is not None:
-                raise words.make_error(
-                    "ParseUnexpectedToken", f"{clause} stands here twice", clause
-                )
+                raise words.make_error("ParseUnexpectedToken", f"duplicate {clause} clause", clause)
             number = self._parse_record_count(clause.upper)
             if clause.upper == "LIMIT":
                 limit = number

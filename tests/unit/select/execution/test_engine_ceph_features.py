@@ -122,7 +122,7 @@ def test_stray_parenthesis_of_the_datediff_line_is_refused_and_named(dialect):
     statement = (
         'select count(0) from stdin where datediff("month",timestamp(_1),timestamp(_2))) == 2;'
     )
-    with pytest.raises(SelectError, match="closes no") as refused:
+    with pytest.raises(SelectError, match="unmatched") as refused:
         answer(statement, TIMES, dialect)
     assert refused.value.s3_code == "ParseUnexpectedToken"
     assert "column 79" in str(refused.value)
