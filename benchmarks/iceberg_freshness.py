@@ -27,6 +27,7 @@ from snowmelt.catalog.security.encryption_keys import (
     create_access_key,
     load_master_key,
 )
+from snowmelt.config import Settings
 
 LAG_MS = 1000
 # The first rows of a service wait for its processes to start.
@@ -98,12 +99,13 @@ def open_engine(name: str, running: Running, token: str, folder: Path):
     return start_engine(python, folder, name, uri, "BENCH", token, *extra)
 
 
-def make_token(running: Running) -> str:
-    keyring = KeyRing(load_master_key(running.settings.keys_dir))
-    database = open_and_upgrade_database(running.settings.catalog_url)
+def make_token(settings: Settings, user: str) -> str:
+    """Return a new access key of a user as a bearer token."""
+    keyring = KeyRing(load_master_key(settings.keys_dir))
+    database = open_and_upgrade_database(settings.catalog_url)
     try:
         with database.writing() as connection:
-            key = create_access_key(connection, keyring, "BENCH", now=dt.datetime.now(dt.UTC))
+            key = create_access_key(connection, keyring, user, now=dt.datetime.now(dt.UTC))
     finally:
         database.close()
     return f"{key.access_key_id}.{key.secret}"
@@ -127,7 +129,7 @@ def main() -> None:
         ):
             table = "bench.public.fresh"
             running.execute(f"CREATE TABLE {table} ({DDL})")
-            engine = open_engine(name, running, make_token(running), Path(folder))
+            engine = open_engine(name, running, make_token(running.settings, "BENCH"), Path(folder))
             try:
                 engine.count("PUBLIC.FRESH")
                 inserts = Inserts(running, table, options.channels, options.seconds)

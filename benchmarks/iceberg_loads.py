@@ -137,7 +137,7 @@ def main() -> None:
             if files:
                 add_native_files(running, files)
             put_chunks(running, chunks, "b")
-            headers = {"authorization": f"Bearer {make_token(running)}"}
+            headers = {"authorization": f"Bearer {make_token(running.settings, 'BENCH')}"}
             with httpx.Client(base_url=running.url, headers=headers, timeout=120) as client:
                 began = time.perf_counter()
                 first = client.get(PATH)

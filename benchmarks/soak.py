@@ -58,6 +58,14 @@ LOOPS = {
         "COPY, migration, compaction, streaming and queries at once, all of them killed",
         (str(HERE / "copy_together.py"), "--seconds", "600"),
     ),
+    "engines": Loop(
+        "PyIceberg and DuckDB beside COPY, migration, compaction and streaming, all of them killed",
+        (str(HERE / "iceberg_together.py"), "--seconds", "600"),
+    ),
+    "publications": Loop(
+        "snapshots for engines in any order of chunks, migrations and clean-ups, with new seeds",
+        _search("tests/unit/table/test_snapshot_publication.py"),
+    ),
     "streaming-model": Loop(
         "a state machine of channels, crashes and migrations, with new seeds",
         _search("tests/model"),

@@ -79,7 +79,7 @@ class CrashHarness:
 
     `engine` is whose migrations are killed: those of `local` or `spark`. What they leave is
     migrated by a process without Spark, which takes a second and not twenty. `popen` starts the
-    processes, which are this interpreter with `-m` and a module.
+    processes, which are this interpreter with `-m` and a module. `s3_port` is that of the S3 endpoint, 0: none.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class CrashHarness:
         engine: str = "local",
         seed: int = 1,
         popen: type[subprocess.Popen[bytes]] = subprocess.Popen,
+        s3_port: int = 0,
     ) -> None:
         self._folder = folder
         self._engine = engine
@@ -99,7 +100,7 @@ class CrashHarness:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.settings = Settings.load(
-            data_dir=folder, port=port, s3_port=0, migrate=False, lease_s=1.0
+            data_dir=folder, port=port, s3_port=s3_port, migrate=False, lease_s=1.0
         )
         self.url = f"http://127.0.0.1:{port}"
         self._key_file = folder / "crash-key.pem"

@@ -14,10 +14,11 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.load_history import list_loads
 from snowmelt.catalog.jobs.run_history import RunState, list_maintenance_runs
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
@@ -31,25 +32,31 @@ from snowmelt.testing.workload import COLUMNS_DDL
 _READ_INTERVAL_S = 0.2
 
 
-class ConsistencyReader(threading.Thread):
-    """Reads a table of numbered rows again and again until `stop`; `violations` says what was not right.
+# Reads all rows of the table as pairs of CHANNEL and NUMBER, in one query.
+RowReader: TypeAlias = Callable[[], Iterable[tuple[str, int]]]
 
-    Rows of `channel` have the numbers from 1 without a gap; of all others so many at a time come.
+
+class ConsistencyReader(threading.Thread):
+    """Reads a table of numbered rows repeatedly until `stop`; `violations` lists inconsistent results.
+
+    Rows of `channel` are numbered from 1 without gaps. All other rows come `rows_per_load` at a time.
+    Errors of the types `expected_errors` are ignored, others are violations.
     """
 
     def __init__(
         self,
-        database: Database,
-        keyring: KeyRing,
-        stage_url: str,
-        table: TableName,
+        read: RowReader,
         rows_per_load: int,
+        *,
+        name: str = "reader",
+        expected_errors: tuple[type[Exception], ...] = (PlanExpired,),
     ) -> None:
-        super().__init__(name="looking", daemon=True)
+        super().__init__(name=name, daemon=True)
         self.queries = 0
         self.violations: list[str] = []
-        self._source = (database, keyring, open_store(stage_url), table)
+        self._read = read
         self._rows_per_load = rows_per_load
+        self._expected_errors = expected_errors
         self._last_row_count = 0
         self._stopping = threading.Event()
 
@@ -57,38 +64,40 @@ class ConsistencyReader(threading.Thread):
         """Query until stopped."""
         while not self._stopping.wait(_READ_INTERVAL_S):
             try:
-                self._check_once()
-            except PlanExpired:
-                # The machine was too slow for this one, and it was told so.
+                self.check_once()
+            except self._expected_errors:
                 continue
             except Exception as error:  # noqa: BLE001 - a query must not fail beside writers
-                self.violations.append(f"{type(error).__name__}: {error}")
+                self._add_violation(f"{type(error).__name__}: {error}")
 
     def stop(self) -> None:
         """End after the query under way."""
         self._stopping.set()
         self.join()
 
-    def _check_once(self) -> None:
-        rows = read_table(*self._source, columns=["CHANNEL", "NUMBER"])
-        pairs = zip(rows["CHANNEL"].to_pylist(), rows["NUMBER"].to_pylist(), strict=True)
-        seen = Counter((channel, int(number)) for channel, number in pairs)
+    def check_once(self) -> int:
+        """Read once, record what is inconsistent, and return the number of rows."""
+        seen = Counter(self._read())
         streamed = {number for channel, number in seen if channel == "channel"}
         self.queries += 1
         if max(seen.values(), default=1) > 1:
-            self.violations.append("a row was there twice")
+            self._add_violation("a row was there twice")
         if streamed != set(range(1, len(streamed) + 1)):
-            self.violations.append("a row was missing before others of its channel")
+            self._add_violation("a row was missing before others of its channel")
         if (len(seen) - len(streamed)) % self._rows_per_load:
-            self.violations.append("a part of a load was there")
+            self._add_violation("a part of a load was there")
         if len(seen) < self._last_row_count:
-            self.violations.append("rows were gone")
+            self._add_violation("rows were gone")
         self._last_row_count = len(seen)
+        return len(seen)
+
+    def _add_violation(self, text: str) -> None:
+        self.violations.append(f"{self.name}: {text}")
 
 
 _TABLE_SQL = "crash.public.together"
-_TABLE_NAME = TableName("CRASH", "PUBLIC", "TOGETHER")
-_ROWS_PER_FILE = 500
+TABLE_NAME = TableName("CRASH", "PUBLIC", "TOGETHER")
+ROWS_PER_FILE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,35 +125,43 @@ class SoakResult:
         """Whether every row is there once, and was for each query."""
         return (
             not (self.lost_rows or self.duplicate_rows or self.violations)
-            and self.rejects * _ROWS_PER_FILE == self.copied_rows
+            and self.rejects * ROWS_PER_FILE == self.copied_rows
         )
 
 
 class SoakHarness(CrashHarness):
     """A crash site where loads, migrations and a stream meet."""
 
-    def __init__(self, folder: Path, *, seed: int = 1) -> None:
-        super().__init__(folder, seed=seed)
+    def __init__(self, folder: Path, *, seed: int = 1, s3_port: int = 0) -> None:
+        super().__init__(folder, seed=seed, s3_port=s3_port)
         self._input_folder = folder / "inputs"
         self._file_count = 0
         self._kill_random = random.Random(seed)  # noqa: S311 - when to kill is no secret
 
     def run_for(
-        self, duration_s: float, *, kill_interval_s: float = 0.7, min_kills: int = 0
+        self,
+        duration_s: float,
+        *,
+        kill_interval_s: float = 0.7,
+        min_kills: int = 0,
+        more_readers: Sequence[ConsistencyReader] = (),
     ) -> SoakResult:
         """Let all work for so many seconds, and kill one of them every `kill_interval_s` on average.
 
-        A slow machine, on which starts take long, is given more until there were `min_kills`.
+        A slow machine, on which starts take long, is given more until there were `min_kills`. Each of
+        `more_readers` must see all rows at the end.
+
+        Raises:
+            InternalError: If a process fails without being killed.
         """
         self._execute_statements(f"CREATE TABLE {_TABLE_SQL} ({COLUMNS_DDL})")
         self._input_folder.mkdir()
         loader = self._start_loader(_TABLE_SQL)
         copier, migrator = self._start_copy(), self._start_migration(_TABLE_SQL, "local")
         maintainer = self._start_maintenance()
-        keyring = KeyRing(load_master_key(self.settings.keys_dir))
-        source = (self._require_database, keyring, self.settings.stage_url, _TABLE_NAME)
-        looking = ConsistencyReader(*source, rows_per_load=_ROWS_PER_FILE)
-        looking.start()
+        readers = [ConsistencyReader(self._read_rows, ROWS_PER_FILE), *more_readers]
+        for reader in readers:
+            reader.start()
         kills, until = 0, self._clock.monotonic() + duration_s
         while self._clock.monotonic() < until or kills < min_kills:
             self._clock.sleep(self._kill_random.uniform(0.2, 2 * kill_interval_s - 0.2))
@@ -175,8 +192,20 @@ class SoakHarness(CrashHarness):
         self._clock.sleep(self.settings.lease_s)
         self._wait_for_success(self._start_maintenance())
         streamed = self._finish_loader(loader)
-        looking.stop()
-        return self._make_result(kills, streamed, looking)
+        for reader in readers:
+            reader.stop()
+        return self._make_result(kills, streamed, readers)
+
+    def _read_rows(self) -> Iterable[tuple[str, int]]:
+        rows = read_table(
+            self._require_database,
+            KeyRing(load_master_key(self.settings.keys_dir)),
+            open_store(self.settings.stage_url),
+            TABLE_NAME,
+            columns=["CHANNEL", "NUMBER"],
+        )
+        numbers = map(int, rows["NUMBER"].to_pylist())
+        return zip(rows["CHANNEL"].to_pylist(), numbers, strict=True)
 
     def _wait_for_success(self, *processes: subprocess.Popen[bytes]) -> None:
         for process in processes:
@@ -185,17 +214,11 @@ class SoakHarness(CrashHarness):
                     f"The last load, migration or compaction failed: {self._read_log_tail()}"
                 )
 
-    def _make_result(self, kills: int, streamed_rows: int, reader: ConsistencyReader) -> SoakResult:
-        rows = read_table(
-            self._require_database,
-            KeyRing(load_master_key(self.settings.keys_dir)),
-            open_store(self.settings.stage_url),
-            _TABLE_NAME,
-            columns=["CHANNEL", "NUMBER"],
-        )
-        pairs = zip(rows["CHANNEL"].to_pylist(), rows["NUMBER"].to_pylist(), strict=True)
-        seen = Counter((channel, int(number)) for channel, number in pairs)
-        copied = self._file_count * _ROWS_PER_FILE
+    def _make_result(
+        self, kills: int, streamed_rows: int, readers: Sequence[ConsistencyReader]
+    ) -> SoakResult:
+        seen = Counter(self._read_rows())
+        copied = self._file_count * ROWS_PER_FILE
         wanted = {("channel", number) for number in range(1, streamed_rows + 1)}
         wanted |= {("copied", number) for number in range(copied)}
         with self._require_database.reading() as connection:
@@ -212,13 +235,13 @@ class SoakHarness(CrashHarness):
             rejects=sum(load.rejects or 0 for load in done),
             lost_rows=len(wanted - set(seen)),
             duplicate_rows=sum(seen.values()) - len(wanted & set(seen)),
-            queries=reader.queries,
-            violations=tuple(reader.violations),
+            queries=sum(reader.queries for reader in readers),
+            violations=tuple(each for reader in readers for each in reader.violations),
         )
 
     def _add_input_file(self) -> None:
-        first = self._file_count * _ROWS_PER_FILE
-        lines = [f"copied|{first + at}|from a file\n" for at in range(_ROWS_PER_FILE)]
+        first = self._file_count * ROWS_PER_FILE
+        lines = [f"copied|{first + at}|from a file\n" for at in range(ROWS_PER_FILE)]
         unfinished = self._input_folder / "next"
         unfinished.write_text("".join([*lines, "copied|x|a reject\n"]))
         unfinished.rename(self._input_folder / f"{self._file_count:05d}.csv")
