@@ -1,17 +1,17 @@
 """External functions: definitions, the caller, the service SDK and test proxies.
 
 `signature`: SQL types, arguments and signatures of functions.
-`definition`: external functions, API integrations and translators; CREATE statements of them.
+`definition`: external functions, API integrations and translators, with their CREATE statements.
 `urls`: parsing and normalization of service URLs, allowed and blocked prefixes.
 `errors`: errors of the caller and of the service.
 `wire`: the JSON format of batches, with headers, values and compression.
-`caller`: argument columns into batches, requests and result columns.
+`caller`: conversion of argument columns to batches, requests and result columns.
 `service`: the SDK for writing services that SQL calls.
-`probe`: single batches to a service, for trials and tests.
+`probe`: sends single batches to a service, for manual checks and tests.
 `proxy`: fault injection, recording and replay between a caller and a service.
 
-`snowmelt.functions.service` needs neither Spark nor a database nor a web framework, so what is
-exported here is imported at first use.
+`snowmelt.functions.service` needs neither Spark nor a database nor a web framework. The names
+exported here are therefore imported at first use.
 """
 
 from __future__ import annotations

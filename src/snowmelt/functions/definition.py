@@ -1,7 +1,7 @@
-"""Definitions of external functions, API integrations and translators; CREATE statements of them.
+"""Definitions of external functions, API integrations and translators, with CREATE statements.
 
-Functions and integrations travel to wherever calls are made, so neither contains a secret. A
-secret is named by a reference (`env:NAME`, `file:PATH`) and read where it is used.
+Functions and integrations are sent to the processes that make the calls, so neither contains a
+secret. A secret is named by a reference (`env:NAME`, `file:PATH`) and read where it is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_COMMENT = "user-defined function"
 
 
 class AuthenticationMethod(StrEnum):
-    """How requests through an integration say who sends them."""
+    """Method by which requests of an integration authenticate."""
 
     NONE = "NONE"
     BASIC = "BASIC"
@@ -29,7 +29,7 @@ class AuthenticationMethod(StrEnum):
     SIGV4 = "SIGV4"
 
 
-# Which of USER and SECRET an authentication must have (True) or may have (False).
+# The clauses that a method requires (True) or allows (False); it rejects others.
 _AUTHENTICATION_FIELDS: dict[AuthenticationMethod, dict[str, bool]] = {
     AuthenticationMethod.NONE: {},
     AuthenticationMethod.BASIC: {"USER": True, "SECRET": True},
@@ -39,21 +39,21 @@ _AUTHENTICATION_FIELDS: dict[AuthenticationMethod, dict[str, bool]] = {
 
 
 class NullInputAction(StrEnum):
-    """What happens to a row with NULL in an argument; STRICT rows are NULL and never leave."""
+    """Handling of rows with a NULL argument. STRICT: the result is NULL and the row is not sent."""
 
     CALLED = "CALLED ON NULL INPUT"
     STRICT = "RETURNS NULL ON NULL INPUT"
 
 
 class Volatility(StrEnum):
-    """Whether equal inputs give equal values, so that they need be asked for once only."""
+    """Volatility of a function. IMMUTABLE: equal arguments give equal results, so one call suffices."""
 
     VOLATILE = "VOLATILE"
     IMMUTABLE = "IMMUTABLE"
 
 
 class RequestCompression(StrEnum):
-    """How requests are compressed; AUTO is GZIP towards AWS gateways, else NONE."""
+    """Compression of requests. AUTO: GZIP for AWS gateways, otherwise NONE."""
 
     AUTO = "AUTO"
     NONE = "NONE"
@@ -62,37 +62,37 @@ class RequestCompression(StrEnum):
 
 
 class FailureAction(StrEnum):
-    """What a failed row, or a batch that failed for good, does: end the query, or make it NULL."""
+    """Effect of a failed row or of a permanently failed batch: abort the query, or return NULL."""
 
     ABORT = "ABORT"
     RETURN_NULL = "RETURN_NULL"
 
 
 class _StoredDefinition:
-    """What the catalog keeps as JSON."""
+    """Base of the definitions that the catalog stores as JSON."""
 
     __slots__ = ()
 
     def to_json(self) -> bytes:
-        """Return the definition as the catalog keeps it."""
+        """Return the definition as the JSON that the catalog stores."""
         return msgspec.json.encode(self)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Self:
-        """Return the definition that `to_json` wrote.
+        """Parse a definition that `to_json` wrote.
 
         Raises:
-            msgspec.ValidationError: If it is none.
+            msgspec.ValidationError: If the text is not such a definition.
         """
         return msgspec.json.decode(text, type=cls)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiIntegration(_StoredDefinition):
-    """Where calls may go, and who they say they are.
+    """Allowed targets of calls, and the credentials to authenticate with.
 
-    Prefixes are URLs. `secret` and `api_key` are references; `user` is the user of BASIC or
-    the access key's id of SIGV4 (without one, boto3's own search for credentials counts).
+    Prefixes are URLs. `secret` and `api_key` are references. `user` is the user name for BASIC or the
+    access key ID for SIGV4. SIGV4 without one uses boto3's default credential search.
     """
 
     name: str
@@ -107,17 +107,17 @@ class ApiIntegration(_StoredDefinition):
     region: str | None = None
     ca_file: str | None = None
     comment: str | None = None
-    # Taken, kept and shown, so that statements written for clouds run as they are; not used.
+    # Stored and displayed but not used: statements written for cloud providers run unchanged.
     aws_role_arn: str | None = None
     azure_tenant_id: str | None = None
     azure_ad_application_id: str | None = None
     google_audience: str | None = None
 
     def validate(self) -> None:
-        """Check that clauses fit together.
+        """Verify that the clauses are consistent.
 
         Raises:
-            DeclarationInvalid: The authentication lacks something, or has what it does not use.
+            DeclarationInvalid: If the authentication method lacks a clause or has an unused one.
         """
         for field, value in (("USER", self.user), ("SECRET", self.secret)):
             need = _AUTHENTICATION_FIELDS[self.authentication].get(field)
@@ -136,7 +136,7 @@ class ApiIntegration(_StoredDefinition):
 
 
 class TranslatorLanguage(StrEnum):
-    """What a translator is written in; PYTHON runs unconfined wherever calls are made."""
+    """Language of a translator. PYTHON runs without a sandbox in the processes that make the calls."""
 
     JAVASCRIPT = "JAVASCRIPT"
     PYTHON = "PYTHON"
@@ -144,11 +144,11 @@ class TranslatorLanguage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Translator:
-    """A function from OBJECT to OBJECT that rewrites requests or replies of a service.
+    """A function from OBJECT to OBJECT that rewrites requests or responses of a service.
 
-    `name` is the full name as SQL writes it. For JAVASCRIPT `body` is a function's body that finds
-    the object under `argument` (as it was written; capitals must do as well) and returns one. For
-    PYTHON it is a module's source, in which `handler` names the function.
+    `name` is the full name as SQL writes it. For JAVASCRIPT, `body` is a function body that reads the
+    object from the variable `argument` and returns an object. The variable is available as written and
+    in upper case. For PYTHON, `body` is the source of a module, and `handler` names its function.
     """
 
     name: str
@@ -162,9 +162,9 @@ class Translator:
 class ExternalFunction(_StoredDefinition):
     """One external function; `signature.name` is the name as it was written.
 
-    `integration` is an internal name, translators are full names as SQL writes them.
-    Clauses of the statement that were not given have the defaults of the published format (spec
-    section 1.1); None means that the caller chooses.
+    `integration` is an internal name. Translators are full names as SQL writes them.
+    Omitted clauses have the defaults of the published format (spec section 1.1). None means that the
+    caller chooses.
     """
 
     signature: FunctionSignature
@@ -192,21 +192,23 @@ class ExternalFunction(_StoredDefinition):
 
     @property
     def version(self) -> str:
-        """A short digest of all that the value of a call depends on: what caches are keyed by."""
+        """A short digest of everything that the result of a call depends on; the key of caches."""
         return hashlib.sha256(self.to_json()).hexdigest()[:12]
 
 
-# CREATE EXTERNAL FUNCTION statements. One without clauses of Snowmelt's own also runs in Snowflake.
+# CREATE EXTERNAL FUNCTION. A statement without Snowmelt-specific clauses also runs in Snowflake.
 
 
 def format_create_function(
     function: ExternalFunction, name: str, integration: str, *, replace: bool = False
 ) -> str:
-    """Return the CREATE EXTERNAL FUNCTION of a definition; what has its default is left out.
+    """Return the CREATE EXTERNAL FUNCTION statement of a definition; omit clauses at their defaults.
 
-    `function`: What to create; its own name and integration do not count.
-    `name`: Of the function, as SQL writes it.
-    `integration`: Of the API integration, as SQL writes it.
+    Args:
+        function: The definition. Its own name and integration are ignored.
+        name: Name of the function, as SQL writes it.
+        integration: Name of the API integration, as SQL writes it.
+        replace: Write CREATE OR REPLACE.
     """
     first = ["CREATE", "EXTERNAL FUNCTION"]
     if replace:
@@ -267,6 +269,6 @@ def _omit_default(value: str, default: str) -> str | None:
 
 
 def quote_literal(text: str) -> str:
-    """Return a string as a literal that reads the same here, in Snowflake and in Spark."""
+    """Quote a string as a literal that reads the same in Snowmelt, Snowflake and Spark."""
     doubled = text.replace("\\", "\\\\").replace("'", "''")
     return f"'{doubled}'"

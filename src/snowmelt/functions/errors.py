@@ -1,4 +1,4 @@
-"""Errors of external functions, on the caller's and on the service's side."""
+"""Errors of external functions, of the caller and of the service."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BatchTooLarge(UserError):
 class BatchIdReused(ConflictError):
     """This batch id came with another body before."""
 
-    # 400, not 409: callers of this protocol know what to do with it.
+    # 400, not 409: callers of this protocol handle 400.
     code = "batch_id_reused"
     status = 400
 
@@ -55,7 +55,7 @@ class FunctionNotFound(UserError):
 class ResponseInvalid(RemoteError):
     """{reason}."""
 
-    # Raised by what reads a reply, which knows neither function nor batch: the caller adds them.
+    # The code that reads a response knows neither function nor batch; the caller adds them.
     code = "reply_invalid"
 
 
@@ -80,7 +80,7 @@ class ConnectionLost(TransportFailed):
 class TlsUntrusted(TransportFailed):
     """{host}: {reason}."""
 
-    # Not a matter of time: what is not trusted now will not be in a minute.
+    # A retry does not make a certificate trusted.
     code = "tls_refused"
     retryable = False
 
@@ -88,7 +88,7 @@ class TlsUntrusted(TransportFailed):
 class PayloadTooLarge(RemoteError):
     """{reason}."""
 
-    # For whoever can send the batch in halves.
+    # A caller that can split the batch sends it in halves.
     code = "too_large"
     retryable = False
 

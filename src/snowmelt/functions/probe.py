@@ -18,12 +18,12 @@ from snowmelt.functions.urls import parse_url
 from snowmelt.functions.wire.messages import BatchResponse, RequestWriter, ResponseReader
 from snowmelt.schema.types import LogicalType
 
-# Nothing is split here: how large a batch is, is for whoever asks.
+# The probe does not split batches: its caller decides their size.
 _MAX_BATCH_BYTES = 256 * 1024 * 1024
 
 
 class ServiceProbe:
-    """Sends batches of one function and waits for each; for one thread."""
+    """Client that sends batches of one function and waits for each. Not thread-safe."""
 
     def __init__(
         self,
@@ -35,16 +35,22 @@ class ServiceProbe:
         headers: Mapping[str, str] | None = None,
         compress: bool = False,
     ) -> None:
-        """Prepare; `close` ends it.
+        """Create a probe; call `close` after use.
 
-        `timeout_s`: Seconds for one batch, with its retries and polls.
+        Args:
+            url: URL of the service.
+            signature: Signature of the function.
+            clock: Clock for timeouts and retries.
+            timeout_s: Timeout of a batch in seconds, including its retries and polls.
+            headers: Additional request headers.
+            compress: Compress requests with gzip.
 
         Raises:
-            UrlRefused: It is not a URL.
+            UrlRefused: If the URL is invalid.
         """
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._writer = RequestWriter(signature.arguments)
-        # As lenient as the calls of queries, so that both say the same of a service.
+        # As lenient as calls from queries, so that both accept the same responses.
         special = signature.returns.kind is LogicalType.REAL
         self._reader = ResponseReader(signature.returns, raw=True, lenient=special)
         plan = _make_call_plan(url, signature, timeout_s, compress=compress)
@@ -61,10 +67,10 @@ class ServiceProbe:
     def send_batch(
         self, row_count: int, columns: Sequence[Iterable[Any]], query_id: str, ordinal: int
     ) -> BatchResponse:
-        """Return what the service says to a batch.
+        """Send a batch and return the response of the service.
 
         Raises:
-            CallFailed: It said something else, or nothing, until the patience was over.
+            CallFailed: If the service returned an invalid response, or none within the timeout.
         """
         batch_id = f"{query_id}:{ordinal}"
         body = self._writer.encode_body(row_count, columns)

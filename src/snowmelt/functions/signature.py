@@ -30,7 +30,7 @@ _BASE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """A type; `precision` and `scale` for NUMBER, `scale` for times, `length` in characters."""
+    """A type. NUMBER has `precision` and `scale`, times have `scale`, `length` is in characters."""
 
     kind: LogicalType
     precision: int | None = None
@@ -39,14 +39,14 @@ class SqlType:
 
     @property
     def base_name(self) -> str:
-        """The type's name alone, as signature headers list arguments."""
+        """The type's name without parameters, as signature headers list arguments."""
         return _BASE_NAMES.get(self.kind, str(self.kind))
 
     def format_with_parameters(self, text_length: int = MAX_TEXT_BYTES) -> str:
         """Return the type with its parameters, as return-type headers write it.
 
         Args:
-            text_length: What a VARCHAR without a length of its own says, in characters.
+            text_length: Length to write for a VARCHAR that has none, in characters.
         """
         if self.kind is LogicalType.FIXED:
             return f"NUMBER({self.precision},{self.scale})"
@@ -60,7 +60,7 @@ class SqlType:
 
     @property
     def ddl(self) -> str:
-        """The type as a CREATE statement writes it: a default length is left out."""
+        """The type as a CREATE statement writes it, without parameters at their defaults."""
         if self.kind in {LogicalType.TEXT, LogicalType.BINARY} and self.length is None:
             return self.base_name
         if (
@@ -71,7 +71,7 @@ class SqlType:
 
     @property
     def is_integer(self) -> bool:
-        """Whether its values are integers."""
+        """True if the values of the type are integers."""
         return self.kind is LogicalType.FIXED and self.scale == 0
 
 
@@ -104,10 +104,10 @@ _PRECISION_TYPE_NAMES = frozenset({"NUMBER", "DECIMAL", "DEC", "NUMERIC"})
 
 @lru_cache(maxsize=512)
 def parse_sql_type_text(text: str) -> SqlType:
-    """Return the type that a text such as `NUMBER(10,2)` or `varchar` names.
+    """Parse a type such as `NUMBER(10,2)` or `varchar`.
 
     Raises:
-        DeclarationInvalid: If it names none, one that cannot be sent, or has wrong parameters.
+        DeclarationInvalid: If the text is not a type that can be sent, or has invalid parameters.
     """
     match = _TYPE_PATTERN.match(text)
     name = " ".join(match[1].upper().split()) if match else ""
@@ -136,9 +136,9 @@ def parse_sql_type_text(text: str) -> SqlType:
 
 @dataclass(frozen=True, slots=True)
 class HeaderStyle:
-    """How headers write a signature; the defaults are those of the published format.
+    """Format of a signature in headers; the defaults are those of the published format.
 
-    Newer engines send the name in capitals and 134217728 as the length of a plain VARCHAR.
+    Newer engines send the name in upper case and 134217728 as the length of a plain VARCHAR.
     """
 
     upper_name: bool = False
@@ -147,10 +147,10 @@ class HeaderStyle:
 
 @dataclass(frozen=True, slots=True)
 class FunctionArgument:
-    """One argument; `nullable` tells whether the function wants to see NULL in it.
+    """One argument. `nullable` is True if the function accepts NULL for it.
 
-    `default` is what stands for it where a call leaves it out: a constant as SQL text (`7`, `'x'`
-    with backslashes and quotes doubled, `TRUE`, `NULL`), or None if a call must give it.
+    `default` is the value if a call omits the argument: a constant as SQL text (`7`, `TRUE`, `NULL`,
+    or `'x'` with backslashes and quotes doubled). None: the argument is required.
     """
 
     name: str
@@ -169,16 +169,16 @@ class FunctionSignature:
 
     @property
     def min_arguments(self) -> int:
-        """How many arguments a call gives at least; those with defaults are the last ones."""
+        """The minimum number of arguments of a call; arguments with defaults are the last ones."""
         return sum(each.default is None for each in self.arguments)
 
     @property
     def is_strict(self) -> bool:
-        """Whether a row with any NULL is NULL without being looked at."""
+        """True if a row with any NULL gives NULL and is not sent."""
         return bool(self.arguments) and not any(each.nullable for each in self.arguments)
 
     def format_header_name(self, style: HeaderStyle) -> str:
-        """Return the name as its header carries it."""
+        """Return the name as the function name header writes it."""
         return self.name.upper() if style.upper_name else self.name
 
     def format_arguments(self) -> str:
@@ -187,11 +187,11 @@ class FunctionSignature:
         return f"({listed})"
 
     def format_return_type(self, style: HeaderStyle) -> str:
-        """Return the type of the result as its header writes it."""
+        """Return the result type as the return-type header writes it."""
         return self.returns.format_with_parameters(style.text_length)
 
     def format_ddl(self) -> str:
-        """Return `NAME(ARGUMENTS) RETURNS TYPE`, in two lines, as a CREATE statement writes it."""
+        """Return `NAME(ARGUMENTS)` and `RETURNS TYPE` on two lines, as a CREATE statement writes them."""
         return f"{self.name}({self.format_arguments_ddl()})\nRETURNS {self.returns.ddl}"
 
     def format_arguments_ddl(self) -> str:
@@ -205,9 +205,9 @@ class FunctionSignature:
 
 @lru_cache(maxsize=1024)
 def parse_arguments(text: str) -> tuple[tuple[str, SqlType], ...] | None:
-    """Return names and types that a signature header lists; None where it cannot be read.
+    """Return the names and types that a signature header lists, or None if it cannot be parsed.
 
-    A name may hold blanks and commas, so a header is a hint, never a reason to fail.
+    A name may contain blanks and commas, so the header is only a hint. Parsing never raises an error.
     """
     inner = text.strip()
     if not (inner.startswith("(") and inner.endswith(")")):
@@ -216,7 +216,7 @@ def parse_arguments(text: str) -> tuple[tuple[str, SqlType], ...] | None:
     if not inner:
         return ()
     found = []
-    # Split at commas outside parentheses: types may carry parameters.
+    # Split at commas outside parentheses: types may have parameters.
     pieces, depth, start = [], 0, 0
     for at, sign in enumerate(inner):
         depth += (sign == "(") - (sign == ")")

@@ -1,8 +1,8 @@
 """Service URLs: strict parsing, normalization, and checks against an integration's prefixes.
 
-Two programs that parse a URL differently can defeat a check. So a URL is parsed strictly and
-rewritten from the parsed parts, and only the rewritten form is compared and called. No error
-contains a query, because queries may contain function keys.
+A check can be bypassed if two programs parse a URL differently. A URL is therefore parsed strictly
+and rebuilt from the parsed parts. Only the rebuilt form is compared and called. Error messages
+never contain a query, because queries may contain function keys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _AUTHORITY_PATTERN = re.compile(
 )
 _HOST_LABEL_PATTERN = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
 _NUMERIC_LABEL_PATTERN = re.compile(r"(?:[0-9]+|0x[0-9a-f]*)\Z")
-# RFC 3986's pchar and `/`, and for queries `?` as well.
+# RFC 3986's pchar and `/`. Queries also allow `?`.
 _PATH_PATTERN = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/]|%[0-9A-Fa-f]{2})*\Z")
 _QUERY_PATTERN = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*\Z")
 _PERCENT_ESCAPE_PATTERN = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -43,10 +43,10 @@ _DOT_SEGMENTS = frozenset({b".", b".."})
 
 @dataclass(frozen=True, slots=True)
 class ServiceUrl:
-    """A URL as it is called: lower-case scheme and host, an explicit port, no `..`.
+    """A normalized URL: lower-case scheme and host, an explicit port, no `..`.
 
-    `path` begins with `/`; in it and in `query` only what must be is percent-encoded. `query` is
-    None where there is no `?`.
+    `path` begins with `/`. Only the characters of `path` and `query` that need it are percent-encoded.
+    `query` is None if the URL has no `?`.
     """
 
     scheme: str
@@ -57,18 +57,18 @@ class ServiceUrl:
 
     @property
     def authority(self) -> str:
-        """Host, and port unless it is the scheme's own: what a Host header says."""
+        """Host, and the port unless it is the default of the scheme: the value of a Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def request_target(self) -> str:
-        """Path and query, as the request's line says."""
+        """Path and query, as in the request line."""
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
     @property
     def url_without_query(self) -> str:
-        """The URL without its query, for people to read."""
+        """The URL without its query, for display."""
         return f"{self.scheme}://{self.authority}{self.path}"
 
     def __str__(self) -> str:
@@ -77,10 +77,10 @@ class ServiceUrl:
 
 @lru_cache(maxsize=1_024)
 def parse_url(text: str) -> ServiceUrl:
-    """Read a URL.
+    """Parse and normalize a URL.
 
     Raises:
-        UrlRefused: It is none of http or https, or it could be read in more ways than one.
+        UrlRefused: If the scheme is not http or https, or the URL is invalid or ambiguous.
     """
     if len(text) > MAX_URL_CHARS:
         raise UrlRefused(reason=f"has more than {MAX_URL_CHARS} signs")
@@ -105,10 +105,10 @@ def parse_url(text: str) -> ServiceUrl:
 
 
 def parse_url_prefix(text: str) -> ServiceUrl:
-    """Read a prefix of URLs; it ends between two segments of a path, and has no query.
+    """Parse a URL prefix. It ends between two path segments and has no query.
 
     Raises:
-        UrlRefused: It is no URL, or has a query.
+        UrlRefused: If the URL is invalid or has a query.
     """
     address = parse_url(text)
     if address.query is not None:
@@ -117,10 +117,10 @@ def parse_url_prefix(text: str) -> ServiceUrl:
 
 
 def is_within_allowed_prefix(url: ServiceUrl, prefix: ServiceUrl) -> bool:
-    """Tell whether an address has scheme, host, port and the first segments of a prefix."""
+    """Return True if a URL has the scheme, host, port and leading path segments of a prefix."""
     if (url.scheme, url.host, url.port) != (prefix.scheme, prefix.host, prefix.port):
         return False
-    # A whole segment is compared with what it decodes to: `%3B` and `;` are the same to a server.
+    # Compare decoded segments: servers treat `%3B` and `;` the same.
     mine, first = _split_path(url.path), _split_path(prefix.path)
     if not first[-1]:
         return len(mine) >= len(first) and mine[: len(first) - 1] == first[:-1]
@@ -128,11 +128,11 @@ def is_within_allowed_prefix(url: ServiceUrl, prefix: ServiceUrl) -> bool:
 
 
 def is_within_blocked_prefix(url: ServiceUrl, prefix: ServiceUrl) -> bool:
-    """Tell whether a blocked prefix covers an address.
+    """Return True if a blocked prefix covers a URL.
 
-    Its scheme does not count, nor does its port if that is its scheme's own. Paths are compared as
-    the laxest server reads them: decoded until nothing is left to decode, without parameters after
-    `;`, empty segments, and dots or blanks at a segment's end, and in any case.
+    The scheme is ignored. The port is ignored if the prefix has its scheme's default port. Paths are
+    compared as the most lenient server reads them: fully decoded and without regard to case. Parameters
+    after `;`, empty segments, and dots or blanks at the end of a segment are ignored.
     """
     any_port = prefix.port == _DEFAULT_PORTS[prefix.scheme]
     if _normalize_mapped_ipv4_host(url.host) != _normalize_mapped_ipv4_host(prefix.host):
@@ -143,21 +143,21 @@ def is_within_blocked_prefix(url: ServiceUrl, prefix: ServiceUrl) -> bool:
 
 
 def is_url_extension(url: ServiceUrl, base_url: ServiceUrl) -> bool:
-    """Return True if an address is a base with more segments, or with more of a query."""
+    """Return True if a URL extends a base URL by more path segments or by more query parameters."""
     if not is_within_allowed_prefix(url, base_url):
         return False
     if base_url.query is None:
         return True
-    # What is put behind a query is another parameter, and no part of the last one's value.
+    # Only `&` may follow the base query: other text would extend its last value.
     rest = (url.query or "").removeprefix(base_url.query)
     return url.path == base_url.path and (not rest or rest.startswith("&"))
 
 
 def resolve_allowed_url(url: str, integration: ApiIntegration) -> ServiceUrl:
-    """Return what to call for a URL, if the integration lets calls go there.
+    """Parse a URL and verify that the integration allows calls to it.
 
     Raises:
-        UrlRefused: It is not a URL, under no allowed prefix, or under a blocked one.
+        UrlRefused: If the URL is invalid, under no allowed prefix, or under a blocked one.
     """
     address = parse_url(url)
     if not any(
@@ -198,7 +198,7 @@ def _normalize_host(text: str) -> str:
         except ValueError:
             raise UrlRefused(reason="has a host in [ ] that is no IPv6 address") from None
     try:
-        # The codec applies nameprep, so wide letters and dots are compared as what they become.
+        # The codec applies nameprep, which replaces full-width letters and dots.
         host = (text if text.isascii() else text.encode("idna").decode("ascii")).lower()
     except UnicodeError:
         raise UrlRefused(reason="has a host that no name server can know") from None
@@ -211,7 +211,7 @@ def _normalize_host(text: str) -> str:
         try:
             return str(ipaddress.IPv4Address(host))
         except ValueError:
-            # Resolvers take 127.1, 0x7f000001 and 2130706433 for 127.0.0.1.
+            # Resolvers read 127.1, 0x7f000001 and 2130706433 as 127.0.0.1.
             raise UrlRefused(reason="has an IPv4 address that is not four numbers") from None
     return host
 
@@ -229,13 +229,13 @@ def _normalize_path(text: str) -> str:
             raise UrlRefused(reason="has bytes in its path that are no UTF-8")
         if _CONTROL_CHARACTER_PATTERN.search(plain):
             raise UrlRefused(reason="has an encoded control character in its path")
-        # Some servers cut what follows `;` before they look for dots.
+        # Some servers remove `;` and the text after it before they look for dots.
         if any(
             segment.split(b";")[0] in _DOT_SEGMENTS
             for segment in _SEGMENT_SEPARATOR_PATTERN.split(plain)
         ):
             raise UrlRefused(reason="has . or .. in its path: write the path that is meant")
-        # Behind a proxy that decodes there may be a server that decodes again.
+        # A server behind a decoding proxy may decode a second time.
         again = unquote_to_bytes(plain)
         if again == plain:
             return path
@@ -247,7 +247,7 @@ def _normalize_path(text: str) -> str:
 
 
 def _normalize_escapes(text: str, allowed: re.Pattern[str], component: str) -> str:
-    """Check the signs and decode those that need no encoding; other escapes get capitals."""
+    """Verify the characters, decode unneeded escapes and write the other escapes in upper case."""
     if not allowed.match(text):
         raise UrlRefused(
             reason=f"has signs in its {component} that must be percent-encoded, or a % without two "
@@ -277,7 +277,7 @@ def _split_path_leniently(path: str) -> tuple[str, ...]:
     found = []
     for each in plain.split(b"/"):
         name = each.split(b";")[0].decode(errors="surrogateescape")
-        # Both cases: some letters have the plain one only as the capital of their own.
+        # Apply upper() before casefold(): some letters map to an ASCII letter only in upper case.
         name = unicodedata.normalize("NFKC", name).upper().casefold().rstrip(". \t")
         if name:
             found.append(name)

@@ -1,4 +1,4 @@
-"""Faults by name: what goes wrong between a caller and a service, and for which requests."""
+"""Named faults between a caller and a service, and the requests they apply to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HTML_BODY = b"<html><body>Sign in, please.</body></html>"
 _MADE_UP_BODY = b'{"message":"made up by the proxy"}'
 _LARGE_BODY_BYTES = 11_000_000
 
-# Answers that are made up; the service never sees the request.
+# Responses from the proxy; the service never sees the request.
 SYNTHETIC_RESPONSES: dict[str, HttpMessage] = {
     "202": HttpMessage("HTTP/1.1 202 Accepted", {"content-type": "text/plain"}, b"working on it"),
     "204": HttpMessage("HTTP/1.1 204 No Content"),
@@ -39,7 +39,7 @@ SYNTHETIC_RESPONSES: dict[str, HttpMessage] = {
     "html": HttpMessage("HTTP/1.1 200 OK", {"content-type": "text/html"}, _HTML_BODY),
 }
 SYNTHETIC_RESPONSES["403"] = HttpMessage("HTTP/1.1 403 Forbidden", {}, b'{"message":"Forbidden"}')
-# What happens to the connection: before the service sees the request, or with its reply.
+# Connection faults, before the service sees the request or during its response.
 CONNECTION_FAULTS = {
     "drop": "close the connection; the service never sees the request",
     "lose": "close the connection instead of passing on the reply",
@@ -83,10 +83,10 @@ FAULT_KINDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultTrigger:
-    """Which requests a fault is for; all that are set must hold.
+    """Condition on the requests that a fault applies to; all fields that are set must match.
 
-    `on` is a method or `any`; `first` the first so many requests, `after` those behind so many,
-    `every` each so-manieth, `each` the first so many attempts at each batch.
+    `on` is a method or `any`. `first` selects the first N requests, `after` those after the first N,
+    `every` each Nth request, and `each` the first N attempts of each batch.
     """
 
     on: str = "POST"
@@ -98,7 +98,7 @@ class FaultTrigger:
 
 @dataclass(slots=True)
 class Fault:
-    """One kind of fault; counts the requests it looked at. For any number of threads."""
+    """One fault with counters of the requests it has seen. Thread-safe."""
 
     kind: str
     trigger: FaultTrigger = field(default_factory=FaultTrigger)
@@ -114,7 +114,7 @@ class Fault:
             raise UserError(f"There is no fault {self.kind}; there are {', '.join(FAULT_KINDS)}.")
 
     def should_apply(self, request: HttpMessage) -> bool:
-        """Count a request, and tell whether the fault happens to it."""
+        """Count a request and return True if the fault applies to it."""
         if self.trigger.on not in {"any", request.method}:
             return False
         with self._lock:
@@ -132,14 +132,14 @@ class Fault:
             return strikes
 
     def get_synthetic_response(self) -> HttpMessage | None:
-        """Return the answer that is given instead of the service's, if it is that kind."""
+        """Return the response that replaces the service's; None if the fault is of another kind."""
         answer = SYNTHETIC_RESPONSES.get(self.kind)
         if answer is None or self.retry_after is None:
             return answer
         return replace(answer, headers={**answer.headers, "retry-after": self.retry_after})
 
     def apply_to_response(self, response: HttpMessage) -> HttpMessage:
-        """Return a reply with what this fault does to headers and body."""
+        """Return a response with this fault applied to its headers and body."""
         if self.kind not in {**_HEADER_FAULTS, **_BODY_FAULTS, **_ROW_FAULTS}:
             return response
         response = _decompress_response(response)
@@ -158,7 +158,7 @@ class Fault:
 
 
 def _decompress_response(response: HttpMessage) -> HttpMessage:
-    """Return a reply decompressed, without its checksum."""
+    """Return a decompressed response without its checksum."""
     headers = dict(response.headers)
     encoding = headers.pop("content-encoding", None)
     headers.pop("content-md5", None)
@@ -178,10 +178,10 @@ _SETTING_PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 def parse_fault(text: str) -> Fault:
-    """Return the fault that a text such as `503:first=2` or `delay:seconds=0.5,every=3` means.
+    """Parse a fault such as `503:first=2` or `delay:seconds=0.5,every=3`.
 
     Raises:
-        UserError: It is not of that form.
+        UserError: If the text does not have this form.
     """
     kind, _, settings = text.partition(":")
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""HTTP/1.1 messages of a proxy that must be able to break them, read whole and encoded."""
+"""HTTP/1.1 messages for proxies: read completely, and encoded so that a proxy can corrupt them."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ class HttpMessage:
 
     @property
     def method(self) -> str:
-        """A request's method."""
+        """The method of a request."""
         return self.start_line.split(" ")[0]
 
     @property
     def target(self) -> str:
-        """A request's path with its query."""
+        """The path of a request with its query."""
         return self.start_line.split(" ")[1]
 
     def get_end_to_end_headers(self) -> dict[str, str]:
-        """Return the headers that are not about one connection."""
+        """Return the headers without those of a single connection."""
         return {
             name: value for name, value in self.headers.items() if name not in _HOP_BY_HOP_HEADERS
         }
 
 
 class _MessageCollector:
-    """Collects messages; methods named `on_…` are called by the parser, in a message's order."""
+    """Collects messages. The parser calls the `on_…` methods in the order of a message."""
 
     def __init__(self, writer: asyncio.StreamWriter | None) -> None:
         self.messages: deque[HttpMessage] = deque()
@@ -55,13 +55,13 @@ class _MessageCollector:
         self._parser: httptools.HttpRequestParser | httptools.HttpResponseParser
         if writer is None:
             self._parser = httptools.HttpResponseParser(self)
-            # As lenient as the caller itself: services written by hand end lines with a line feed.
+            # As lenient as the caller: handwritten services end lines with a line feed only.
             self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
         else:
             self._parser = httptools.HttpRequestParser(self)
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of a connection."""
+        """Parse the next bytes of a connection."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
@@ -74,32 +74,32 @@ class _MessageCollector:
                 raise BatchTooLarge(what="head", limit=MAX_HEAD_BYTES)
 
     def finish(self) -> None:
-        """Take the end of the connection for that of a reply which has no other."""
+        """End a response that only the end of the connection delimits."""
         framed = {"content-length", "transfer-encoding"} & self._headers.keys()
         if self._writer is not None or not self._is_in_body or framed:
             raise asyncio.IncompleteReadError(b"", None)
         self.on_message_complete()
 
     def on_message_begin(self) -> None:
-        """Begin."""
+        """Reset the state for a new message."""
         self.is_within_message, self._is_in_body = True, False
         self._start, self._headers = b"", dict[str, str]()
         self._body = bytearray()
         self._head_bytes = 0
 
     def on_url(self, target: bytes) -> None:
-        """Take a request's target, or a slice of it."""
+        """Append a slice of a request's target."""
         self._start += target
 
-    on_status = on_url  # a response's reason
+    on_status = on_url  # the reason phrase of a response
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; those that come behind the body are left out."""
+        """Add a header; ignore trailers."""
         if not self._is_in_body:
             add_header(self._headers, name, value)
 
     def on_headers_complete(self) -> None:
-        """Let a caller that waits for it send the body."""
+        """Check the content length and send 100 Continue if the client expects it."""
         self._is_in_body = True
         length = self._headers.get("content-length")
         if length is not None and int(length) > MAX_BODY_BYTES:
@@ -108,13 +108,13 @@ class _MessageCollector:
             self._writer.write(encode_head(b"HTTP/1.1 100 Continue"))
 
     def on_body(self, data: bytes) -> None:
-        """Take a slice of the body."""
+        """Append a slice of the body."""
         self._body += data
         if len(self._body) > MAX_BODY_BYTES:
             raise BatchTooLarge(what="body", limit=MAX_BODY_BYTES)
 
     def on_message_complete(self) -> None:
-        """Add the message, unless it is a notice that a response will come."""
+        """Add the message, unless it is an informational (1xx) response."""
         self.is_within_message = False
         text, version = self._start.decode("latin-1"), self._parser.get_http_version()
         if isinstance(self._parser, httptools.HttpRequestParser):
@@ -132,12 +132,14 @@ async def read_messages(
 ) -> AsyncIterator[HttpMessage]:
     """Yield the messages of a connection until its end.
 
-    `writer`: Given for requests: it says 100 Continue to a caller that waits for it.
+    Args:
+        reader: Source of the messages.
+        writer: Stream for 100 Continue if the messages are requests. None: they are responses.
 
     Raises:
-        BatchInvalid: It is not HTTP/1.1.
-        BatchTooLarge: A head is larger than MAX_HEAD_BYTES, or a body than MAX_BODY_BYTES.
-        asyncio.IncompleteReadError: It breaks off.
+        BatchInvalid: If the data is not HTTP/1.1.
+        BatchTooLarge: If a head is larger than MAX_HEAD_BYTES, or a body than MAX_BODY_BYTES.
+        asyncio.IncompleteReadError: If the connection ends within a message.
     """
     collector = _MessageCollector(writer)
     while data := await reader.read(_READ_BYTES):
@@ -150,7 +152,7 @@ async def read_messages(
 
 
 def encode_message(message: HttpMessage) -> bytes:
-    """Return a message's bytes."""
+    """Return the bytes of a message."""
     headers = message.get_end_to_end_headers() | {"content-length": str(len(message.body))}
     lines = encode_header_lines(
         (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()

@@ -1,7 +1,7 @@
 """HTTP proxies in front of a service: fault injection, recording and replay.
 
-Each has a thread of its own. `FaultProxy` injects faults. `TrafficRecorder` records requests and responses as JSON lines, without
-secret headers, and `TrafficReplayer` answers from a recording.
+Each proxy has its own thread. `FaultProxy` injects faults. `TrafficRecorder` records requests and
+responses as JSON lines without secret headers. `TrafficReplayer` responds from a recording.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DRIP_WRITES = 20
 
 
 class LoopbackHttpServer:
-    """Listens on loopback and hands each connection's requests to `answer`."""
+    """HTTP server on loopback that passes each request to `handle_request`."""
 
     def __init__(
         self,
@@ -42,9 +42,12 @@ class LoopbackHttpServer:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        """Prepare; `start` listens.
+        """Create the server; `start` listens.
 
-        `handle_request`: Writes the answer to a request; false ends the connection.
+        Args:
+            handle_request: Writes the response to a request; False ends the connection.
+            host: Address to listen on.
+            port: Port to listen on. 0: any free port.
         """
         self._handle_request = handle_request
         self._address = (host, port)
@@ -54,7 +57,11 @@ class LoopbackHttpServer:
         self.url = ""
 
     def start(self) -> None:
-        """Listen. UserError: the address cannot be listened on."""
+        """Start to listen.
+
+        Raises:
+            UserError: If the server cannot listen on the address.
+        """
         self._thread.start()
         opening = asyncio.start_server(self._serve_connection, *self._address)
         try:
@@ -67,12 +74,12 @@ class LoopbackHttpServer:
         self.url = f"http://{host}:{port}"
 
     def wait(self) -> None:
-        """Wait until `close`, or until the program is interrupted."""
+        """Wait until `close` is called or the program is interrupted."""
         while self._thread.is_alive():
             self._thread.join(1)
 
     def close(self) -> None:
-        """Stop, and end all connections."""
+        """Stop the server and close all connections."""
 
         async def cancel_connections() -> None:
             if self._server is not None:
@@ -104,9 +111,9 @@ class LoopbackHttpServer:
                     break
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError, BatchInvalid, BatchTooLarge):
-            pass  # whoever was there has gone, or does not speak HTTP
+            pass  # The peer has disconnected or does not speak HTTP.
         except asyncio.CancelledError:
-            pass  # by `close`, and nobody awaits this task but asyncio's own callback
+            pass  # `close` cancels this task; only asyncio's own callback awaits it.
         finally:
             writer.close()
             with contextlib.suppress(OSError):
@@ -127,7 +134,7 @@ class UpstreamService:
         self._authority = parts.netloc.rpartition("@")[2]
 
     async def forward_request(self, request: HttpMessage) -> HttpMessage:
-        """Pass a request on over a connection of its own, and return the reply."""
+        """Forward a request on a new connection and return the response."""
         target = self._prefix + request.target
         headers = {**request.headers, "host": self._authority}
         sent = HttpMessage(f"{request.method} {target} HTTP/1.1", headers, request.body)
@@ -146,7 +153,7 @@ class UpstreamService:
 
 
 class FaultProxy(LoopbackHttpServer):
-    """Passes requests on, and has faults happen to them, each by its own rule."""
+    """Proxy that forwards requests and applies each fault by its trigger."""
 
     def __init__(
         self, url: str, faults: Iterable[Fault] = (), *, host: str = "127.0.0.1", port: int = 0
@@ -189,7 +196,7 @@ class FaultProxy(LoopbackHttpServer):
         return True
 
 
-# Never written down.
+# These headers are never recorded.
 _SECRET_HEADERS = frozenset({
     "authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key",
     "ocp-apim-subscription-key", "x-amz-security-token", "x-functions-key",
@@ -200,7 +207,7 @@ _NOT_RECORDED_RESPONSE = HttpMessage(
 
 
 class TrafficRecorder(LoopbackHttpServer):
-    """Passes requests on, and appends each with its reply to a file. Secrets are left out."""
+    """Proxy that appends each request and its response to a file, without secret headers."""
 
     def __init__(
         self, url: str, path: str | Path, *, host: str = "127.0.0.1", port: int = 0
@@ -223,14 +230,18 @@ class TrafficRecorder(LoopbackHttpServer):
 
 
 class TrafficReplayer(LoopbackHttpServer):
-    """Answers from a recording, in the recorded order; the last reply is repeated.
+    """Server that replays a recording in the recorded order and repeats the last response.
 
-    A batch is recognised by path and body, so another query with the same rows is answered alike;
-    a poll by the recorded batch id of the POST that went before.
+    A batch is identified by path and body, so another query with the same rows gets the same responses.
+    A poll is identified by the recorded batch ID of the preceding POST.
     """
 
     def __init__(self, path: str | Path, *, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Read a recording. UserError: a line is not one of a recording; names it."""
+        """Load a recording.
+
+        Raises:
+            UserError: If a line is not a line of a recording; the message names the line.
+        """
         self._responses: dict[tuple[str, str, object], list[HttpMessage]] = defaultdict(list)
         self._recorded_batch_ids: dict[tuple[str, bytes], str] = {}
         self._replayed_batch_ids: dict[str, str] = {}
@@ -276,7 +287,7 @@ def _decompress_body(message: HttpMessage) -> bytes:
 
 
 def _message_to_json(message: HttpMessage) -> dict[str, Any]:
-    """Return a message as JSON can say it: decompressed, and in base64 if it is no text."""
+    """Return a message as JSON, with its body decompressed, and in base64 if it is not text."""
     headers = {
         name: value
         for name, value in message.get_end_to_end_headers().items()

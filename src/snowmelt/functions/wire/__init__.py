@@ -2,8 +2,8 @@
 
 `headers`: header names, and the headers of a call.
 `messages`: request and response bodies.
-`values`: values of each SQL type, from and to JSON values.
+`values`: conversion of values of each SQL type from and to JSON.
 `compression`: compression and checksums of bodies.
 
-No module here does input or output.
+The modules do no input or output.
 """

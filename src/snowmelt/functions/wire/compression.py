@@ -14,7 +14,7 @@ from types import ModuleType
 from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
 
 _fast_zlib: ModuleType = zlib
-with contextlib.suppress(ImportError):  # four times as fast, and not everywhere
+with contextlib.suppress(ImportError):  # four times as fast, but not available on all platforms
     _fast_zlib = import_module("isal.isal_zlib")
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -26,14 +26,16 @@ _BYTES_REPR_PATTERN = re.compile(r"b'([^']*)'")
 def decompress(body: bytes, encoding: str | None, *, max_bytes: int, strict: bool = False) -> bytes:
     """Undo a Content-Encoding.
 
-    `encoding`: The header's value; several are undone from the last.
-    `max_bytes`: Largest result in bytes, so that a small bomb stays small.
-    `strict`: Refuse a body that is not compressed as the header says. Gateways decompress
-        requests and leave the header, so what receives requests is not strict.
+    Args:
+        body: Body as received.
+        encoding: Value of the Content-Encoding header; several encodings are undone from the last.
+        max_bytes: Maximum size of the result in bytes, as a protection from decompression bombs.
+        strict: Reject a body that is not compressed as the header says. Receivers of requests are not
+            strict, because gateways decompress requests but keep the header.
 
     Raises:
-        BatchInvalid: The encoding is unknown, or the bytes are damaged.
-        BatchTooLarge: The result is larger than the limit.
+        BatchInvalid: If the encoding is unknown or the data is corrupt.
+        BatchTooLarge: If the body or the result is larger than `max_bytes`.
     """
     if len(body) > max_bytes:
         raise BatchTooLarge(what="body", limit=max_bytes)
@@ -46,7 +48,7 @@ def decompress(body: bytes, encoding: str | None, *, max_bytes: int, strict: boo
                     body = _inflate(body, _GZIP_WINDOW_BITS, max_bytes)
             case "deflate":
                 if strict or body[:1] not in (b"{", b"[", b" ", b"\n"):
-                    # Zlib's wrapping, which the standard means, or raw deflate, which many send.
+                    # The standard specifies a zlib wrapper, but many clients send raw deflate.
                     wrapped = (
                         len(body) >= 2
                         and body[0] & 0x0F == 8
@@ -79,14 +81,14 @@ def _inflate(body: bytes, window_bits: int, max_bytes: int) -> bytes:
 
 
 def compress(body: bytes, encoding: str) -> bytes:
-    """Compress for speed; `encoding` is `gzip` or `deflate` (with zlib's wrapping)."""
+    """Compress a body at the fastest level; `encoding` is `gzip` or `deflate` (with a zlib wrapper)."""
     window = _GZIP_WINDOW_BITS if encoding == "gzip" else zlib.MAX_WBITS
     compressor = _fast_zlib.compressobj(_COMPRESSION_LEVEL, zlib.DEFLATED, window)
     return bytes(compressor.compress(body) + compressor.flush())
 
 
 def negotiate_encoding(accept_encoding: str | None) -> str | None:
-    """Return the compression that an Accept-Encoding header asks for, gzip before deflate."""
+    """Return the compression that an Accept-Encoding header accepts, preferring gzip to deflate."""
     if not accept_encoding:
         return None
     names = set()
@@ -100,17 +102,17 @@ def negotiate_encoding(accept_encoding: str | None) -> str | None:
 
 
 def compute_content_md5(body: bytes) -> str:
-    """Return a body's Content-MD5: the digest in base64."""
+    """Return the Content-MD5 of a body: its digest in base64."""
     digest = hashlib.md5(body, usedforsecurity=False).digest()
     return base64.b64encode(digest).decode("ascii")
 
 
 def is_content_md5_valid(content_md5: str, received: bytes, decompressed: bytes) -> bool:
-    """Tell whether a Content-MD5 fits the bytes as they came or as they were compressed from.
+    """Return True if a Content-MD5 matches the received or the decompressed bytes.
 
-    Services hash the text and leave compression to their gateway, so either is right.
+    Services hash the text and let their gateway compress it, so either is valid.
     """
-    # Who copies the published sample into a framework sends what Python shows of bytes: b'…'.
+    # Services based on the published sample send the repr of bytes (b'…'); accept it.
     content_md5 = _BYTES_REPR_PATTERN.sub(r"\1", content_md5.strip())
     try:
         digest = base64.b64decode(content_md5, validate=True)

@@ -21,9 +21,9 @@ RETURN_TYPE = f"{HEADER_PREFIX}return-type"
 CUSTOM_PREFIX = "sf-custom-"
 CONTEXT_PREFIX = "sf-context-"
 BASE64_SUFFIX = "-base64"
-# A caller that sends "1" understands errors of single rows in the response. Ours sends the first.
-# The second is for engines that know HEADERS alone: what is sent as sf-custom-… is the author's
-# choice, because services pass it on.
+# A caller that sends "1" accepts errors of single rows in responses. Snowmelt's caller sends the
+# first header. The second one is for engines that support only the HEADERS clause: the author of
+# a function chooses the sf-custom-… headers, because services forward them.
 ROW_ERRORS = "x-snowmelt-row-errors"
 CUSTOM_ROW_ERRORS = f"{CUSTOM_PREFIX}row-errors"
 
@@ -35,23 +35,23 @@ _DOUBLE_BLANK_PATTERN = re.compile(r"\s\s")
 
 
 def replace_illegal_characters(text: str) -> str:
-    """Return the text with each run of characters that a header cannot hold as one blank."""
+    """Replace each run of characters that are illegal in a header with one blank."""
     return _ILLEGAL_CHARACTERS_PATTERN.sub(" ", text)
 
 
 def encode_base64(text: str) -> str:
-    """Return base64 (standard alphabet, padded) of the text in UTF-8."""
+    """Encode a text as UTF-8 in base64 (standard alphabet, padded)."""
     return base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii")
 
 
 def decode_header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return a header's value from its twin, which is exact, or else from the plain one."""
+    """Return a header's value from its exact base64 duplicate, or else from the plain header."""
     encoded = headers.get(name + BASE64_SUFFIX)
     if encoded is not None:
         try:
             return base64.b64decode(encoded, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
-            pass  # whoever made the twin by hand got it wrong; the plain value may do
+            pass  # invalid duplicate, for example a handwritten one; fall back to the plain value
     return headers.get(name)
 
 
@@ -64,10 +64,16 @@ def make_request_headers(
     custom: Mapping[str, str] | None = None,
     context: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the headers of one call; a POST and its polling GETs carry the same.
+    """Return the headers of one call; a POST and its polling GETs have the same.
 
-    `custom`: By name without prefix; from the HEADERS clause, checked by `validate_custom_headers`.
-    `context`: By function, such as `CURRENT_USER`; from the CONTEXT_HEADERS clause.
+    Args:
+        signature: Signature of the function.
+        query_id: ID of the query.
+        batch_id: ID of the batch.
+        style: Format of the signature. None: the published format.
+        custom: Values by name without prefix, from the HEADERS clause. `validate_custom_headers`
+            must have accepted them.
+        context: Values by function, such as `CURRENT_USER`, from the CONTEXT_HEADERS clause.
     """
     style = style or HeaderStyle()
     headers = {
@@ -93,10 +99,10 @@ def make_request_headers(
 
 
 def validate_custom_headers(headers: Mapping[str, str]) -> None:
-    """Check what a HEADERS clause gives.
+    """Verify the headers of a HEADERS clause.
 
     Raises:
-        DeclarationInvalid: A name or a value cannot be sent, or all are larger than 8 KiB.
+        DeclarationInvalid: If a name or a value is invalid, or their total size exceeds 8 KiB.
     """
     for name, value in headers.items():
         if not _CUSTOM_NAME_PATTERN.match(name):

@@ -1,8 +1,8 @@
 """Bodies of requests and responses.
 
 A request is `{"data": [[number, argument, …], …]}`, a response `{"data": [[number, value], …]}`.
-A Snowmelt extension, for callers that ask for it: the response key `errors` has
-`[number, code, message]` for each failed row, whose value in `data` is null.
+A Snowmelt extension for callers that request it: the response key `errors` has
+`[number, code, message]` for each failed row. The value of such a row in `data` is null.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from snowmelt.functions.wire.values import (
 from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
-# What the fast decoder checks for each type; texts are converted afterwards.
+# Python types that the fast decoder verifies. Strings are converted afterwards.
 _DECODED_TYPES: dict[LogicalType, Any] = {
     LogicalType.REAL: float,
     LogicalType.BOOLEAN: bool,
@@ -48,15 +48,15 @@ _DECODED_TYPES: dict[LogicalType, Any] = {
 
 
 def get_decoded_type(sql_type: SqlType) -> Any:
-    """Return the Python type that a value of this type is decoded to at first."""
+    """Return the Python type to which the fast decoder decodes values of a SQL type."""
     if sql_type.kind is LogicalType.FIXED:
-        # msgspec's own Decimal takes texts as well, with underscores and digits of other scripts.
+        # msgspec's Decimal also accepts strings, with underscores and non-ASCII digits.
         return int if sql_type.is_integer else Any
     return _DECODED_TYPES[sql_type.kind]
 
 
 def needs_conversion(sql_type: SqlType) -> bool:
-    """Return True if a value decoded as `get_decoded_type` says is no value of the type yet."""
+    """Return True if values decoded as `get_decoded_type` need a conversion to the SQL type."""
     if sql_type.kind is LogicalType.FIXED:
         return not (sql_type.is_integer and sql_type.precision == MAX_PRECISION)
     has_length = sql_type.kind is LogicalType.TEXT and sql_type.length is not None
@@ -66,7 +66,7 @@ def needs_conversion(sql_type: SqlType) -> bool:
 
 @lru_cache(maxsize=64)
 def make_row_numbers(count: int) -> list[int]:
-    """Return 0, 1, 2 … below a count; not to be changed."""
+    """Return the numbers from 0 to `count` - 1. The list is cached: do not modify it."""
     return list(range(count))
 
 
@@ -75,12 +75,12 @@ class ArgumentBatch(NamedTuple):
 
     rows: int
     columns: list[list[Any]]
-    # False only where no argument that is declared without NULL holds one.
+    # False: no argument that is declared NOT NULL has a NULL.
     has_nulls: bool
 
 
 class RequestReader:
-    """Reads requests of one function; for any number of threads."""
+    """Reader of requests of one function. Thread-safe."""
 
     def __init__(
         self, arguments: Sequence[FunctionArgument], formats: Formats | None = None
@@ -103,11 +103,11 @@ class RequestReader:
         )
 
     def read(self, body: bytes) -> ArgumentBatch:
-        """Return the number of rows, and the values of each argument.
+        """Parse a request into the values of each argument.
 
         Raises:
-            BatchInvalid: It is not the form, the numbers are not 0, 1, 2 …, or a value does not
-                fit its argument. The message holds no value.
+            BatchInvalid: If the form is invalid, the row numbers are not 0, 1, 2 …, or a value does not
+                fit its argument. The message contains no value.
         """
         for decoder in (self._declared_decoder, self._nullable_decoder):
             try:
@@ -120,7 +120,7 @@ class RequestReader:
             ):
                 continue
             count = len(rows)
-            # Column by column: zip(*rows) makes an object for each row, and costs a third more.
+            # Read column by column: zip(*rows) creates an object per row and takes a third longer.
             numbers, *columns = ([*map(get, rows)] for get in self._item_getters)
             if numbers != make_row_numbers(count):
                 raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
@@ -130,7 +130,7 @@ class RequestReader:
         return self._read_exact(body)
 
     def _read_exact(self, body: bytes) -> ArgumentBatch:
-        """Read what the fast decoders refuse: take it if it can be understood, else say why."""
+        """Parse a request that the fast decoders reject, or raise an error with the reason."""
         try:
             top = exact.parse_json(body, lenient=True)
         except exact.JsonSyntaxError as error:
@@ -176,7 +176,7 @@ def _make_decoder(types: Iterable[Any]) -> msgspec.json.Decoder[Any]:
 
 
 class RequestWriter:
-    """Writes requests of one function from columns of Python values."""
+    """Writer of requests of one function, from columns of Python values."""
 
     def __init__(
         self, arguments: Sequence[FunctionArgument], formats: Formats | None = None
@@ -185,10 +185,10 @@ class RequestWriter:
         self._value_writers = [make_value_writer(each.type, formats) for each in arguments]
 
     def encode_body(self, row_count: int, columns: Sequence[Iterable[Any]]) -> bytes:
-        """Return the body of a batch; a `msgspec.Raw` is JSON text already.
+        """Return the body of a batch. A `msgspec.Raw` value is written as JSON without conversion.
 
         Raises:
-            ValueMismatch: A value does not fit its argument's type.
+            ValueMismatch: If a value does not fit the type of its argument.
         """
         written = [
             [value if value is None or isinstance(value, msgspec.Raw) else write(value)
@@ -204,7 +204,7 @@ _MISSING_DATA_MESSAGE = (
 )
 _ROW_ORDER_MESSAGE = "Row numbers out of order"
 _ROW_COUNT_MESSAGE = "Function received the wrong number of rows"
-# Types whose values need no look at all when they have exactly this Python type.
+# Values with exactly these Python types need no check.
 _PASSTHROUGH_TYPES: dict[LogicalType, frozenset[type]] = {
     LogicalType.TEXT: frozenset({str}),
     LogicalType.BOOLEAN: frozenset({bool}),
@@ -217,7 +217,7 @@ _NUMBER_LIMIT = 10**38
 
 @dataclass(frozen=True, slots=True)
 class RowFailure:
-    """Why a row has no value."""
+    """The reason why a row has no value."""
 
     code: str
     message: str
@@ -225,14 +225,14 @@ class RowFailure:
 
 @dataclass(frozen=True, slots=True)
 class BatchResponse:
-    """What a batch came to: a value for each row, and failures by row number."""
+    """The result of a batch: a value for each row, and failures by row number."""
 
     values: Sequence[Any]
     failures: Mapping[int, RowFailure] = field(default_factory=dict)
 
 
 class ResponseWriter:
-    """Writes replies of one function."""
+    """Writer of responses of one function."""
 
     def __init__(self, returns: SqlType, formats: Formats | None = None) -> None:
         self._kind = returns.kind
@@ -243,7 +243,10 @@ class ResponseWriter:
             self._passthrough_types = frozenset()
 
     def convert_values(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[int, RowFailure]]:
-        """Return values that can be written, None where one does not fit, and why it does not."""
+        """Convert values for `encode_body`; return them with a failure for each value that does not fit.
+
+        Values that do not fit are None.
+        """
         kinds = set(map(type, values))
         kinds.discard(type(None))
         if kinds <= self._passthrough_types or self._are_plain_numbers(kinds, values):
@@ -260,7 +263,7 @@ class ResponseWriter:
 
     def _are_plain_numbers(self, kinds: set[type], values: Sequence[Any]) -> bool:
         if self._kind is LogicalType.REAL and kinds == {float}:
-            # A sum that is finite has no NaN and no infinity in it.
+            # A finite sum proves that no value is NaN or infinite.
             return math.isfinite(sum(value for value in values if value is not None))
         if self._is_full_integer and kinds == {int}:
             present = [value for value in values if value is not None]
@@ -270,11 +273,11 @@ class ResponseWriter:
     def encode_body(
         self, values: Sequence[Any], failures: Mapping[int, RowFailure] | None
     ) -> bytes:
-        """Return the reply's body for values that `convert_values` gave back.
+        """Return the body of a response, for values that `convert_values` returned.
 
         Raises:
-            TypeError: A VARIANT holds something that JSON cannot say.
-            ValueError: Likewise.
+            TypeError: If a VARIANT contains a value that JSON cannot represent.
+            ValueError: If a VARIANT contains a value that JSON cannot represent.
         """
         numbers = make_row_numbers(len(values))
         reply: dict[str, object] = {"data": list(zip(numbers, values, strict=True))}
@@ -292,7 +295,7 @@ _verbatim_decoder = msgspec.json.Decoder(_VerbatimRows)
 
 
 class ResponseReader:
-    """Reads replies of one function; for any number of threads."""
+    """Reader of responses of one function. Thread-safe."""
 
     def __init__(
         self,
@@ -302,10 +305,13 @@ class ResponseReader:
         raw: bool = False,
         lenient: bool = False,
     ) -> None:
-        """Prepare.
+        """Prepare the conversion of values.
 
-        `raw`: Return VARIANT, OBJECT and ARRAY as JSON text instead of Python values.
-        `lenient`: Take a byte order mark and the tokens NaN and Infinity.
+        Args:
+            returns: Type of the result.
+            formats: Text formats of the session. None: the defaults.
+            raw: Return VARIANT, OBJECT and ARRAY as JSON text instead of Python values.
+            lenient: Accept a byte order mark and the tokens NaN and Infinity.
         """
         self._type = returns
         self._is_raw = raw and returns.kind in SEMI_STRUCTURED_TYPES
@@ -313,11 +319,11 @@ class ResponseReader:
         self._read_value = make_value_reader(returns, formats or Formats())
 
     def read(self, body: bytes, row_count: int) -> BatchResponse:
-        """Return the values of a reply to `row_count` rows.
+        """Return the values of a response to `row_count` rows.
 
         Raises:
-            ResponseInvalid: It is not the form, or a value does not fit the result's type; the
-                message holds no value.
+            ResponseInvalid: If the form is invalid, or a value does not fit the result type. The message
+                contains no value.
         """
         try:
             top = exact.parse_json(body, lenient=self._lenient)
@@ -365,7 +371,7 @@ class ResponseReader:
         return converted
 
     def _restore_json_texts(self, body: bytes, values: Sequence[Any]) -> Sequence[str | None]:
-        """Return JSON text as the service wrote it: 1.10 stays 1.10."""
+        """Return values as the JSON text that the service wrote: 1.10 stays 1.10."""
         converted = self._convert_values(values, self._read_value)
         try:
             fragments = _verbatim_decoder.decode(body.removeprefix(BOM_UTF8)).data
@@ -400,5 +406,5 @@ def _parse_failures(errors: object) -> dict[int, RowFailure]:
             case [int(at), code, message]:
                 found[at] = RowFailure(str(code), str(message))
             case _:
-                return {}  # whatever a service of others keeps under this key is its own affair
+                return {}  # other services may use this key for something else
     return found

@@ -1,4 +1,4 @@
-"""Values of each SQL type, from parsed JSON values and to JSON values."""
+"""Conversion of values of each SQL type from and to JSON values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SPECIAL_FLOATS = {
     "-infinity": -math.inf,
 }
 _UTC_OFFSET_PATTERN = re.compile(r"\s*([+-])(\d\d):?(\d\d)?\s*\Z")
-# Python's own readers take more: underscores, digits of other scripts, weeks, dates without hyphens.
+# Python's own parsers also accept underscores, non-ASCII digits, weeks and dates without hyphens.
 _WHITESPACE = " \t\r\n"
 _NUMBER_PATTERN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _TIME_REGEX = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
@@ -46,11 +46,11 @@ _NUMBER_TYPES = (int, float, Decimal)
 
 
 class ValueMismatch(ValueError):
-    """A value does not fit its type; the message holds nothing of the value."""
+    """A value does not fit its type. The message contains no part of the value."""
 
 
 class BinaryForm(StrEnum):
-    """How BINARY is written as text."""
+    """Text form of BINARY."""
 
     HEX = "HEX"
     BASE64 = "BASE64"
@@ -58,17 +58,17 @@ class BinaryForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """What a session decides about texts: the zone of instants without one, the form of BINARY."""
+    """Text formats of a session: the zone of timestamps without an offset, and the form of BINARY."""
 
     zone: dt.tzinfo = dt.UTC
     binary: BinaryForm = BinaryForm.HEX
 
 
 def make_value_reader(sql_type: SqlType, formats: Formats) -> ValueConverter:
-    """Return what turns a parsed JSON value (never null) into a value of the type.
+    """Return a function that converts a parsed JSON value (never null) to a value of the type.
 
-    NUMBER gives int or Decimal, timestamps give datetimes (naive for NTZ), VARIANT what JSON
-    says. The function returned raises Mismatch.
+    NUMBER gives int or Decimal. Timestamps give datetimes, naive ones for NTZ. VARIANT gives the JSON
+    value. The returned function raises ValueMismatch.
     """
     kind = sql_type.kind
     if kind is LogicalType.FIXED:
@@ -97,7 +97,7 @@ def _check_length(value: _Sized, sql_type: SqlType) -> _Sized:
 
 
 def _floor_microseconds(value: int, digits: int | None) -> int:
-    """Return microseconds without the digits that a type has not."""
+    """Round microseconds down to the number of fraction digits of a type."""
     if digits is None or digits >= _MICROSECOND_DIGITS:
         return value
     unit: int = 10 ** (_MICROSECOND_DIGITS - digits)
@@ -124,14 +124,14 @@ def _require_number_text(text: str) -> str:
 
 
 def round_number_to_type(value: Decimal, sql_type: SqlType) -> int | Decimal:
-    """Return a number as NUMBER(p,s) holds it: rounded half up to the scale.
+    """Return a number as NUMBER(p,s) stores it: rounded half up to the scale.
 
     Raises:
-        ValueMismatch: It is not finite, has more digits, or a fraction where s is 0.
+        ValueMismatch: If the number is not finite, has too many digits, or has a fraction and s is 0.
     """
     precision, scale = sql_type.precision or 38, sql_type.scale or 0
     if value.is_zero():
-        value = Decimal(0)  # with whatever exponent it was written
+        value = Decimal(0)  # drop the exponent
     if not value.is_finite() or value.adjusted() >= precision:
         raise ValueMismatch(f"the number does not fit into {sql_type.format_with_parameters()}")
     rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE_CONTEXT)
@@ -154,7 +154,7 @@ def _read_float(value: object) -> float:
 
 
 def _to_float(value: float | str | Decimal) -> float:
-    """Return the nearest FLOAT of a number; one that is not finite stays as it is."""
+    """Return the nearest FLOAT of a number; infinities and NaN stay unchanged."""
     if isinstance(value, float):
         return value
     try:
@@ -200,17 +200,19 @@ def _read_time(value: object, digits: int | None) -> dt.time:
 
 
 def parse_timestamp(text: str) -> dt.datetime:
-    """Return a timestamp's text, with blank or T, any fraction, and an offset if it has one.
+    """Parse a timestamp with a blank or T, any number of fraction digits, and an optional offset.
+
+    Fraction digits after the sixth are cut off.
 
     Raises:
-        ValueError: If it is none. Digits behind the sixth of a fraction are cut off.
+        ValueError: If the text is not a timestamp.
     """
     if not _TIMESTAMP_PATTERN.fullmatch(text):
         raise ValueError("not a timestamp")
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:
-        # A blank before the offset (`TZHTZM` of session formats) is what Python does not read.
+        # Python rejects a blank before the offset (`TZHTZM` of session formats).
         match = _UTC_OFFSET_PATTERN.search(text)
         if match is None:
             raise
@@ -226,7 +228,7 @@ def _read_timestamp(value: object, zone: dt.tzinfo | None, digits: int | None) -
         raise ValueMismatch("a timestamp such as 2014-01-31 16:00:00 was expected") from None
     found = found.replace(microsecond=_floor_microseconds(found.microsecond, digits))
     if zone is None:
-        # The clock time counts, as in a cast of such a text to TIMESTAMP_NTZ.
+        # Drop the offset, as a cast of such a string to TIMESTAMP_NTZ does.
         return found.replace(tzinfo=None)
     found = found if found.tzinfo is not None else found.replace(tzinfo=zone)
     try:
@@ -257,7 +259,7 @@ def _read_object(value: object) -> object:
 
 def _read_array(value: object) -> object:
     if isinstance(value, str):
-        # The published format says that everything but objects goes as text.
+        # The published format sends everything except objects as strings.
         try:
             value = exact.parse_json(value.encode("utf-8", "surrogatepass"))
         except exact.JsonSyntaxError:
@@ -278,9 +280,9 @@ _READERS: dict[LogicalType, ValueConverter] = {
 
 
 def make_value_writer(sql_type: SqlType, formats: Formats) -> ValueConverter:
-    """Return what turns a value (never None) into what `exact.write` writes for the type.
+    """Return a function that converts a value (never None) to one that `exact.serialize_json` writes.
 
-    The function returned raises Mismatch for a value of another type.
+    The returned function raises ValueMismatch for a value of another type.
     """
     kind = sql_type.kind
     if kind is LogicalType.FIXED:
@@ -295,7 +297,7 @@ def make_value_writer(sql_type: SqlType, formats: Formats) -> ValueConverter:
 
 
 def _require(value: object, types: type | tuple[type, ...], what: str) -> Any:
-    """Return a value of one of the types, or the Python value of another library's scalar."""
+    """Return a value of one of the types; convert scalars of other libraries to Python values first."""
     item = getattr(value, "item", None) or getattr(value, "as_py", None)
     value = item() if callable(item) else value
     if not isinstance(value, types) or (isinstance(value, bool) and types is _NUMBER_TYPES):
