@@ -1,12 +1,12 @@
 """SDK for writing services that SQL calls. Needs neither Spark nor a web framework.
 
 `asgi`: the ASGI application of a service.
-`http_protocol`: small batches over HTTP under uvicorn, without ASGI.
-`cloud_handlers`: handlers for clouds, and unmodified Lambda handlers behind any ASGI server.
+`http_protocol`: handling of small requests by uvicorn's HTTP protocol, without ASGI.
+`cloud_handlers`: handlers for cloud functions, and a host for unmodified Lambda handlers.
 `request_response_types`: requests, call context and responses, independent of the server.
 `service`: the service with its functions by name.
 `deduplicator`: execution of each batch once, with polling; responses in memory or in SQLite.
-`function_runner`: SQL signatures from annotations; one declared function over a batch.
+`function_runner`: SQL signatures from annotations, and execution of a function on a batch.
 
 from snowmelt.functions.service import RemoteService
 

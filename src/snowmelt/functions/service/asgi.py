@@ -16,7 +16,7 @@ _AsgiMessage = MutableMapping[str, Any]
 
 
 class AsgiApp:
-    """Answers HTTP, and the start and end of a server."""
+    """ASGI application for HTTP requests and lifespan events."""
 
     def __init__(
         self,
@@ -25,13 +25,20 @@ class AsgiApp:
         max_body_bytes: int,
         responds_immediately: Callable[[str, Mapping[str, str]], bool] = lambda *_: False,
     ) -> None:
-        """Take what answers, and what tells from path and headers that it will not wait for anything."""
+        """Create the application.
+
+        Args:
+            handle_request: Returns the response to a request.
+            max_body_bytes: Maximum size of a request body, bytes.
+            responds_immediately: Returns True if a request with this path and these headers is handled
+                without waiting.
+        """
         self._handle_request = handle_request
         self._max_body_bytes = max_body_bytes
         self.responds_immediately = responds_immediately
 
     def handle_immediately(self, request: ServiceRequest) -> ServiceResponse:
-        """Answer a request of which `responds_immediately` is true."""
+        """Handle a request for which `responds_immediately` returned True."""
         try:
             self._handle_request(request).__await__().__next__()
         except StopIteration as done:
@@ -45,7 +52,7 @@ class AsgiApp:
         receive: Callable[[], Awaitable[_AsgiMessage]],
         send: Callable[[_AsgiMessage], Awaitable[None]],
     ) -> None:
-        """Answer one request, or the lifespan."""
+        """Handle one request, or the lifespan."""
         if scope["type"] == "lifespan":
             await _run_lifespan(receive, send)
             return
@@ -74,7 +81,7 @@ class AsgiApp:
 async def _read_body(
     receive: Callable[[], Awaitable[_AsgiMessage]], max_body_bytes: int
 ) -> bytes | None:
-    """Return the body; None when it is larger than the limit, in bytes."""
+    """Return the body, or None if it is larger than `max_body_bytes`."""
     message = await receive()
     body: bytes = message.get("body", b"")
     if not message.get("more_body", False):

@@ -1,8 +1,8 @@
 """Handlers for AWS Lambda, Azure Functions and Google Cloud, and a host of Lambda handlers.
 
-Lambda events come in these formats: REST API, HTTP API (format 2.0, also used by function URLs)
-and load balancers. `LambdaHost` runs an unmodified handler as the gateway in front of it would,
-with the events, the context object and the header access that Lambda provides.
+Lambda events have these formats: REST API, HTTP API (format 2.0, also used by function URLs) and
+load balancer. `LambdaHost` runs an unmodified handler as the gateway in front of it would, with the
+events, the context object and the header access that Lambda provides.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ RequestHandler: TypeAlias = "Callable[[ServiceRequest], Coroutine[Any, Any, Serv
 
 
 class _BackgroundLoop:
-    """An event loop in a thread of its own, made when it is first used.
+    """An event loop in its own thread, created at first use.
 
-    Clouds fork and freeze processes between import and the first call.
+    Cloud platforms fork and freeze processes between the import and the first call.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class _BackgroundLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run a coroutine to its end, from any thread."""
+        """Run a coroutine to completion. Thread-safe."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -61,7 +61,7 @@ class _BackgroundLoop:
 def make_lambda_handler(
     handle_request: RequestHandler,
 ) -> Callable[[dict[str, Any], object], dict[str, Any]]:
-    """Return a handler for AWS Lambda; `handle_request` is a service's."""
+    """Return a handler for AWS Lambda; `handle_request` is the service's method."""
     loop = _BackgroundLoop()
 
     def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:  # noqa: ARG001
@@ -81,7 +81,7 @@ def make_lambda_handler(
 
 
 def make_azure_function(handle_request: RequestHandler) -> Callable[[Any], Any]:
-    """Return `main(req)` for Azure Functions; `handle_request` is a service's."""
+    """Return `main(req)` for Azure Functions; `handle_request` is the service's method."""
 
     async def main(req: Any) -> Any:
         headers = {name.lower(): value for name, value in req.headers.items()}
@@ -89,7 +89,7 @@ def make_azure_function(handle_request: RequestHandler) -> Callable[[Any], Any]:
         response = await handle_request(
             ServiceRequest(req.method.upper(), address.path, headers, req.get_body(), address.query)
         )
-        # Only there on Azure, and in a project made for it.
+        # The package is installed only in projects for Azure.
         azure = import_module("azure.functions")
         return azure.HttpResponse(
             response.body, status_code=response.status, headers=response.headers
@@ -101,7 +101,7 @@ def make_azure_function(handle_request: RequestHandler) -> Callable[[Any], Any]:
 def make_google_cloud_function(
     handle_request: RequestHandler,
 ) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
-    """Return an HTTP function for Google Cloud; `handle_request` is a service's."""
+    """Return an HTTP function for Google Cloud; `handle_request` is the service's method."""
     loop = _BackgroundLoop()
 
     def main(request: Any) -> tuple[bytes, int, dict[str, str]]:
@@ -122,11 +122,11 @@ def _make_error_response(error: SnowmeltError) -> ServiceResponse:
     return ServiceResponse(answer.status, answer.body, {"content-type": "application/json"})
 
 
-MAX_LAMBDA_RESPONSE_BYTES = 6_291_556  # what Lambda takes back from a handler, as JSON
+MAX_LAMBDA_RESPONSE_BYTES = 6_291_556  # Lambda's limit for the JSON result of a handler
 
 
 class EventFormat(StrEnum):
-    """Who calls the handler."""
+    """The gateway that calls the handler."""
 
     REST = "rest"
     HTTP = "http"
@@ -135,7 +135,11 @@ class EventFormat(StrEnum):
 
 
 def parse_event(event: Mapping[str, Any]) -> ServiceRequest:
-    """Return an event's request. BatchInvalid: its body is not the base64 that it says it is."""
+    """Return the request of an event.
+
+    Raises:
+        BatchInvalid: If the event declares a base64 body and the body is not base64.
+    """
     context = event.get("requestContext") or {}
     said = context.get("http") or {}
     method = said.get("method") or event.get("httpMethod") or "POST"
@@ -153,13 +157,13 @@ def parse_event(event: Mapping[str, Any]) -> ServiceRequest:
         except (binascii.Error, ValueError):
             raise BatchInvalid(reason="its body is not base64, as the event says") from None
     elif not isinstance(body, bytes):
-        # Consoles let people test with an object where a gateway sends text.
+        # Test events of the console may have an object as the body; gateways send text.
         body = (body if isinstance(body, str) else json.dumps(body)).encode()
     return ServiceRequest(method.upper(), unquote(path), headers, body, query)
 
 
 def make_lambda_result(response: ServiceResponse, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a handler gives back for a response: compressed bodies in base64."""
+    """Return the result of a handler for a response, with a compressed body in base64."""
     packed = "content-encoding" in response.headers
     body = base64.b64encode(response.body) if packed else response.body
     result: dict[str, Any] = {
@@ -178,7 +182,7 @@ def make_lambda_result(response: ServiceResponse, event: Mapping[str, Any]) -> d
 
 
 def make_event(request: ServiceRequest, event_format: EventFormat) -> dict[str, Any]:
-    """Return the event that a gateway makes of a request whose body is decompressed."""
+    """Return the event that a gateway creates for a request whose body is decompressed."""
     try:
         body, encoded = request.body.decode(), False
     except UnicodeDecodeError:
@@ -216,15 +220,15 @@ def make_event(request: ServiceRequest, event_format: EventFormat) -> dict[str, 
 _LOG = logging.getLogger("snowmelt.functions.gateway")
 
 MAX_REQUEST_BYTES = 10 * 1024 * 1024
-DEFAULT_HANDLER_TIMEOUT_S = 29.0  # as API Gateway's
+DEFAULT_HANDLER_TIMEOUT_S = 29.0  # as in API Gateway
 _MIN_COMPRESSED_BYTES = 1024
 
 
 class LambdaHost:
-    """Turns requests into events for a handler, and its results into responses.
+    """Host that converts requests to events for a handler, and its results to responses.
 
-    What real gateways refuse and people copy all the same is taken, and told in the log: header
-    values that are bytes, and bodies that are no text.
+    The host accepts common errors that real gateways reject, and logs a warning for each: header
+    values that are bytes, and bodies that are not text.
     """
 
     def __init__(
@@ -235,10 +239,14 @@ class LambdaHost:
         max_concurrency: int = 1,
         timeout_s: float = DEFAULT_HANDLER_TIMEOUT_S,
     ) -> None:
-        """Prepare.
+        """Create a host.
 
-        `max_concurrency`: Calls at a time. An instance of Lambda does one, and handlers rely on it.
-        `timeout_s`: Seconds after which the caller gets 504; the handler is not stopped.
+        Args:
+            handler: The Lambda handler.
+            event_format: Format of the events.
+            max_concurrency: Maximum concurrent calls. A Lambda instance runs one call at a time, and
+                handlers rely on it.
+            timeout_s: Seconds after which the caller gets 504. The handler is not stopped.
         """
         self._handler = handler
         self._name = getattr(handler, "__name__", type(handler).__name__)
@@ -250,17 +258,17 @@ class LambdaHost:
         )
 
     def asgi(self) -> AsgiApp:
-        """Return the host for any ASGI server."""
+        """Return the host as an ASGI application."""
         return AsgiApp(self.handle_request, max_body_bytes=MAX_REQUEST_BYTES)
 
     async def handle_request(self, request: ServiceRequest) -> ServiceResponse:
-        """Answer one request; never raises."""
+        """Return the response to one request. Never raises an error."""
         encoding = request.headers.get("content-encoding")
         try:
             body = compression.decompress(request.body, encoding, max_bytes=MAX_REQUEST_BYTES)
         except SnowmeltError as error:
             return _make_error_response(error)
-        # A gateway decompresses and leaves the header, which is what handlers must live with.
+        # Gateways decompress the body but keep the header, so handlers must expect both.
         plain = ServiceRequest(request.method, request.path, request.headers, body, request.query)
         event = make_event(plain, self._event_format)
         event["headers"] = EventHeaders(event["headers"])
@@ -285,15 +293,15 @@ class LambdaHost:
 
 
 def parse_lambda_result(result: Any) -> ServiceResponse:
-    """Return the response that a handler's result means to a gateway."""
+    """Return the response that a gateway creates from the result of a handler."""
     if isinstance(result, str | list):
-        # As HTTP APIs do: what is no object is the body.
+        # HTTP APIs use a result that is not an object as the body.
         result = {"body": result if isinstance(result, str) else json.dumps(result)}
     if not isinstance(result, dict):
         _LOG.error("the handler returned %s, not an object", type(result).__name__)
         return _make_message_response(502, "Internal server error")
     if "statusCode" not in result and "body" not in result:
-        # HTTP APIs take any other object as the body of a 200.
+        # HTTP APIs return any other object as the body of a 200 response.
         result = {"body": json.dumps(result)}
     headers = {"content-type": "application/json"}
     for name, values in (result.get("multiValueHeaders") or {}).items():
@@ -343,7 +351,7 @@ _FUNCTION_ARN_PREFIX = "arn:aws:lambda:us-east-1:000000000000:function:"
 
 
 class LambdaContext:
-    """The second argument of a handler: attributes by the names that Lambda documents."""
+    """The second argument of a handler, with the attributes that Lambda documents."""
 
     function_version = "$LATEST"
     memory_limit_in_mb = "128"
@@ -360,15 +368,15 @@ class LambdaContext:
         self._deadline = clock.monotonic() + timeout_s
 
     def get_remaining_time_in_millis(self) -> int:
-        """Return the milliseconds until the caller is told that it took too long."""
+        """Return the milliseconds until the caller gets a timeout."""
         return max(0, int((self._deadline - self._clock.monotonic()) * 1000))
 
 
 class EventHeaders(dict[str, str]):
-    """Headers of an event, found in whatever case they are asked for.
+    """Headers of an event with case-insensitive lookup.
 
-    Gateways differ in it: a REST API keeps what the caller wrote, the others write small letters,
-    and handlers were written for one of them.
+    Gateways differ in the case of names: a REST API keeps the caller's, the others send lower case.
+    Handlers are written for one of them.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
@@ -382,5 +390,5 @@ class EventHeaders(dict[str, str]):
         return isinstance(name, str) and name.lower() in self._original_names
 
     def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        """Return a header's value, `default` where there is none."""
+        """Return the value of a header, or `default` if it is missing."""
         return super().get(self._original_names.get(name.lower(), name), default)

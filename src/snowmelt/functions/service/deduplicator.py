@@ -42,7 +42,7 @@ class Known:
 
 
 class BatchStore(Protocol):
-    """Stores responses by a key of function and batch ID. Used from several threads."""
+    """Store of responses by a key of function and batch ID. Used from several threads."""
 
     @property
     def blocking(self) -> bool:
@@ -56,17 +56,17 @@ class BatchStore(Protocol):
         """Return a fingerprint of a body, stable for the lifetime of the store."""
 
     def find(self, key: str) -> Known | None:
-        """Return what is known of a batch, or None."""
+        """Return the state of a batch, or None if it is unknown."""
 
     def begin(self, key: str, fingerprint: bytes) -> Known | None:
-        """Claim a batch atomically. The caller then must `finish` or `release` it.
+        """Claim a batch atomically. The caller must then `finish` or `release` it.
 
-        Return None if the caller has the batch now, else what is known: it is finished or running.
-        A failed batch, or one whose worker has not renewed it in time, can be claimed again.
+        Return None if the caller now owns the batch, else the state of the finished or running batch.
+        A failed batch, or one whose worker did not renew it in time, can be claimed again.
         """
 
     def finish(self, key: str, known: Known, keep_s: float) -> None:
-        """Store the response for `keep_s` seconds, or until there is no room."""
+        """Store the response for `keep_s` seconds, or until the store is full."""
 
     def release(self, key: str) -> None:
         """Remove a batch, so that the next attempt runs it."""
@@ -79,7 +79,7 @@ class BatchStore(Protocol):
 
 
 class MemoryStore:
-    """Stores responses in memory, for one long-running process such as a web server."""
+    """Store of responses in memory, for one long-running process such as a web server."""
 
     blocking = False
     renew_every_s = None
@@ -96,11 +96,11 @@ class MemoryStore:
         self._finished: OrderedDict[str, tuple[Known, float]] = OrderedDict()
 
     def fingerprint(self, body: bytes) -> bytes:
-        """Return Python's keyed hash, which is valid in this process only and seven times as fast."""
+        """Return Python's keyed hash. It is valid in this process only, and seven times as fast."""
         return b"%d %d" % (len(body), hash(body))
 
     def find(self, key: str) -> Known | None:
-        """Return what is known of a batch, or None."""
+        """Return the state of a batch, or None if it is unknown."""
         with self._lock:
             return self._running.get(key) or self._find_unexpired(key)
 
@@ -115,7 +115,7 @@ class MemoryStore:
             return None
 
     def finish(self, key: str, known: Known, keep_s: float) -> None:
-        """Store the response; the oldest ones make room."""
+        """Store the response. If the store is full, delete the oldest responses."""
         with self._lock:
             self._running.pop(key, None)
             self._evict(key)
@@ -154,7 +154,7 @@ class MemoryStore:
 
 DEFAULT_SQLITE_STORE_BYTES = 1024 * 1024 * 1024
 _LOCK_TIMEOUT_S = 60
-_CLEANUP_INTERVAL_BATCHES = 256  # responses between two clean-ups
+_CLEANUP_INTERVAL_BATCHES = 256  # responses between two cleanups
 
 _CREATE_TABLE_SQL = """
 CREATE TABLE IF NOT EXISTS batches (
@@ -177,10 +177,10 @@ DELETE FROM batches WHERE key IN (
 
 
 class SqliteStore:
-    """Stores responses in a SQLite file, shared by several processes of a machine.
+    """Store of responses in a SQLite file, shared by several processes of a machine.
 
-    A worker holds a lease on its batch. After the lease, another process can run the batch of a process
-    that was killed; until then, callers that poll are told to wait.
+    A worker holds a lease on its batch. When the lease of a killed process has expired, another process
+    can run the batch. Until then, a poll returns that the batch is running.
     """
 
     blocking = True
@@ -220,7 +220,7 @@ class SqliteStore:
         return hashlib.sha256(body).digest()
 
     def find(self, key: str) -> Known | None:
-        """Return what is known of a batch, or None."""
+        """Return the state of a batch, or None if it is unknown."""
         with self._lock:
             return self._select_batch(key)
 
@@ -294,7 +294,7 @@ _Result = TypeVar("_Result")
 
 RUNNING_RESPONSE = BatchResponseBody(202, b'{"status":"running"}')
 _RETRY_AFTER_S = 1.0
-# Work that is quicker than this answers at once, even where 202 was announced.
+# A batch that finishes within this time returns its response directly, even if the deadline is 0.
 _MIN_WAIT_S = 0.01
 _HTTP_TOO_MANY_REQUESTS = 429
 
@@ -306,15 +306,17 @@ class _RunningBatch:
 
 
 class BatchDeduplicator:
-    """Takes orders and answers polls; all on one event loop."""
+    """Runs batches once and responds to polls. For one event loop."""
 
     def __init__(self, store: BatchStore, *, max_concurrency: int | None = None) -> None:
-        """Open.
+        """Create a deduplicator.
 
-        `max_concurrency`: Batches worked on at a time; more are refused with 429.
+        Args:
+            store: Store of responses.
+            max_concurrency: Maximum concurrent batches; further ones get 429. None: no limit.
         """
         self._store = store
-        # Not the threads that functions run in, which may all be busy.
+        # A separate thread, because the threads of functions may all be busy.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batch-store")
         self._max_concurrency = max_concurrency
         self._running_count = 0
@@ -331,25 +333,29 @@ class BatchDeduplicator:
         deadline_s: float | None,
         keep_s: float,
     ) -> BatchResponseBody:
-        """Work on a batch, join whoever does, or repeat the answer.
+        """Run a batch, wait for the same running batch, or return the stored response.
 
-        `key`: None for a caller that sends no batch id: it cannot be recognised or asked for later.
-        `run`: Never raises; where `runs_inline`, it never waits for anything either.
-        `deadline_s`: When a caller is told to come back, None for never.
-        `keep_s`: How long the answer is remembered.
+        Args:
+            key: Key of function and batch ID. None: the caller sends no batch ID, so the batch can be
+                neither deduplicated nor polled.
+            body: Body of the request.
+            run: Runs the batch. It never raises an error, and never waits if `runs_inline`.
+            runs_inline: `run` finishes without waiting.
+            deadline_s: Seconds until the caller gets 202 and polls. None: never.
+            keep_s: Seconds for which the response is stored.
 
         Raises:
-            BatchIdReused: The batch came before with another body.
+            BatchIdReused: If the batch ID was used with a different body.
         """
         if key is None:
             return await self._run_limited(run)
         mark = self._store.fingerprint(body)
         job = self._running_batches.get(key)
         if job is None and runs_inline and not self._store.blocking:
-            # Nothing else runs between claim and answer, so nobody could join.
+            # No other task runs between claim and response, so none could wait for this batch.
             return await self._claim_and_run(key, mark, run, keep_s)
         if job is None and self._is_full:
-            # Said at once, not after the first wait; what is known is repeated all the same.
+            # Reject the batch before any wait, but still return a stored response.
             known = await self._call_store(self._store.find, key)
             if known is None or known.failed:
                 return self._make_overloaded_response()
@@ -371,7 +377,7 @@ class BatchDeduplicator:
         return job.task.result() if job.task.done() else RUNNING_RESPONSE
 
     async def poll(self, key: str) -> BatchResponseBody | None:
-        """Return a batch's answer, that it is still worked on, or None if it is not known."""
+        """Return the response of a batch, 202 if it is running, or None if it is unknown."""
         if key in self._running_batches:
             return RUNNING_RESPONSE
         known = await self._call_store(self._store.find, key)
@@ -424,7 +430,7 @@ class BatchDeduplicator:
             self._renewal_task.cancel()
             self._renewal_task = None
         if not task.cancelled():
-            task.exception()  # seen, also where nobody waits any more
+            task.exception()  # mark as retrieved, even if no caller waits
 
     async def _renew_claims(self, interval_s: float) -> None:
         while True:

@@ -1,9 +1,9 @@
-"""Declared functions: their signatures, and request bodies into calls and response bodies.
+"""Declared functions: their SQL signatures, and the execution of request bodies.
 
 A function is called per row, with a list per argument, or with an Arrow array per argument. Each
-mode takes columns and returns a value for each row and an exception for each failed row. An
-exception for the batch as a whole is raised, and so is `Overloaded`. Arguments become Arrow arrays,
-and columns of Arrow, NumPy, Polars and pandas become lists.
+mode accepts columns and returns a value per row and an exception per failed row. An exception for
+the whole batch is raised, as is `Overloaded`. Arguments of mode `arrow` become Arrow arrays.
+Results may be columns of Arrow, NumPy, Polars and pandas, and become lists.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def call_per_row_concurrently(
     row_count: int,
     max_concurrency: int,
 ) -> RowResults:
-    """Await a call for each row, up to `max_concurrency` of them at a time."""
+    """Await a call per row, up to `max_concurrency` of them concurrently."""
     values: list[Any] = [None] * row_count
     failures: dict[int, Exception] = {}
     overloaded: list[Overloaded] = []
@@ -92,10 +92,10 @@ async def call_per_row_concurrently(
 
 
 def require_value_per_row(result: Any, row_count: int) -> Sequence[Any]:
-    """Return a column that a function gave back as values, one for each row.
+    """Return the column that a function returned as a sequence with one value per row.
 
     Raises:
-        ResultsMissing: It has another number of values.
+        ResultsMissing: If the number of values differs from the number of rows.
     """
     if isinstance(result, (str, bytes, dict)) or result is None:
         raise ResultsMissing(found=f"one {type(result).__name__} and no list of", rows=row_count)
@@ -106,7 +106,7 @@ def require_value_per_row(result: Any, row_count: int) -> Sequence[Any]:
 
 
 class RowSelection:
-    """The rows of a batch that a function is to see: those without a NULL it does not want."""
+    """The rows of a batch that a function receives: those without a NULL that it does not accept."""
 
     def __init__(self, batch: ArgumentBatch, signature: FunctionSignature) -> None:
         self.row_count, self.columns = batch.rows, batch.columns
@@ -129,7 +129,7 @@ class RowSelection:
     def spread_to_rows(
         self, values: Sequence[Any], failures: Mapping[int, Exception]
     ) -> tuple[Sequence[Any], Mapping[int, Exception]]:
-        """Put results back to the rows they are of; the others are NULL."""
+        """Return results and failures by row of the batch; rows that were not selected are NULL."""
         if self._selected_rows is None:
             return values, failures
         spread: list[Any] = [None] * self._batch_row_count
@@ -139,7 +139,7 @@ class RowSelection:
 
 
 class InvocationMode(StrEnum):
-    """What a function is given."""
+    """How a function is called."""
 
     ROW = "row"
     BATCH = "batch"
@@ -151,7 +151,7 @@ _PER_ROW_MODES = frozenset({InvocationMode.ROW, InvocationMode.ASYNC})
 
 
 class RowErrorMode(StrEnum):
-    """What becomes of a row that failed, for a caller that did not ask for errors of rows."""
+    """Result of a failed row for a caller that does not accept row errors."""
 
     FAIL = "fail"
     NULL = "null"
@@ -172,7 +172,7 @@ class RowRefused(PermanentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionOptions:
-    """How a function is run; the arguments of `RemoteService.function` say more."""
+    """Options of a function; see the arguments of `RemoteService.function`."""
 
     mode: InvocationMode = InvocationMode.ROW
     blocking: bool = True
@@ -207,22 +207,22 @@ class DeclaredFunction:
 
     @property
     def name(self) -> str:
-        """As declared."""
+        """Name as declared."""
         return self.signature.name
 
     @property
     def runs_inline(self) -> bool:
-        """Whether it runs on the event loop without ever giving it back."""
+        """True if the function runs on the event loop and never waits."""
         return not self._is_coroutine and not self.options.blocking
 
     async def run_batch(
         self, body: bytes, headers: Mapping[str, str], executor: Executor
     ) -> BatchResponseBody:
-        """Work on the rows of one request.
+        """Run the function on the rows of one request.
 
         Raises:
-            SnowmeltError: The request cannot be read, or the function refuses it.
-            Exception: Whatever the function raises for the batch as a whole.
+            SnowmeltError: If the request is invalid or the function rejects it.
+            Exception: If the function raises an exception for the whole batch.
         """
         selection = RowSelection(self._reader.read(body), self.signature)
         if self._is_coroutine:
@@ -301,7 +301,7 @@ class DeclaredFunction:
             failures: dict[int, Exception] = {}
             while len(values) < count:
                 try:
-                    # What came before an exception stays in the list, and `calls` goes on behind it.
+                    # Values before an exception stay in the list, and `calls` continues after it.
                     values.extend(calls)
                     if len(values) < count:
                         raise StoppedIteration("it raised StopIteration")  # noqa: TRY301 - a failed row
@@ -323,7 +323,7 @@ class DeclaredFunction:
 
 
 def to_arrow_array(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
-    """Return values of a type as an Arrow array; instants are UTC."""
+    """Return values of a type as an Arrow array; timestamps are in UTC."""
     import pyarrow as pa
 
     from snowmelt.functions.caller.arrow_types import to_arrow_type
@@ -345,15 +345,15 @@ def to_value_list(column: Any) -> list[Any]:
 
 
 def _check_json_text(value: Any) -> Any:
-    """Return a JSON text as it is written, checked, so that it does not break the whole reply."""
+    """Return a string as raw JSON. Verify it first: invalid JSON would corrupt the whole response."""
     if not isinstance(value, str):
         return value
     exact.parse_json(value.encode())
     return msgspec.Raw(value.encode())
 
 
-# SQL signatures from the annotations of a Python function: `Annotated[Decimal, "NUMBER(12,2)"]` has
-# the type that its text names; an argument annotated `X | None` accepts NULL.
+# SQL signatures from annotations of Python functions. `Annotated[Decimal, "NUMBER(12,2)"]` has the
+# type in its string. An argument with the annotation `X | None` accepts NULL.
 
 _SQL_TYPES: dict[Any, str] = {
     int: "NUMBER(38,0)",
@@ -384,12 +384,17 @@ def infer_signature(
     arguments: Sequence[str] | None = None,
     returns: str | None = None,
 ) -> tuple[FunctionSignature, int | None]:
-    """Return a function's signature, and which of its arguments is the context, from 0.
+    """Return a function's signature and the index of its context argument, or None without one.
 
-    `is_columnar`: Annotations are of whole columns: `list[str]` is a column of VARCHAR.
+    Args:
+        function: The function.
+        name: Name of the function in SQL.
+        is_columnar: Annotations describe whole columns: `list[str]` is a column of VARCHAR.
+        arguments: SQL types of the arguments. None: from the annotations.
+        returns: SQL type of the result. None: from the annotation.
 
     Raises:
-        DeclarationInvalid: An annotation is missing, or has no SQL type.
+        DeclarationInvalid: If an annotation is missing or has no SQL type.
     """
     try:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -453,7 +458,7 @@ def _infer_sql_type(annotation: Any, subject: str, *, is_columnar: bool) -> tupl
 
 
 def _infer_element_type(annotation: Any, subject: str) -> Any:
-    """Return what a column holds: `str` of `list[str]`."""
+    """Return the element type of a column's annotation: `str` for `list[str]`."""
     origin = typing.get_origin(annotation) or annotation
     if origin not in _COLUMN_TYPES:
         raise DeclarationInvalid(
@@ -466,7 +471,7 @@ def _infer_element_type(annotation: Any, subject: str) -> Any:
 
 def _strip_optional(annotation: Any) -> tuple[Any, bool]:
     if typing.get_origin(annotation) not in {Union, types.UnionType}:
-        # VARIANT may be anything, so a function that takes anything also takes NULL.
+        # A function that accepts any VARIANT also accepts NULL.
         return annotation, annotation in {Any, object}
     members = typing.get_args(annotation)
     rest = [each for each in members if each is not type(None)]

@@ -1,9 +1,9 @@
-"""HTTP protocol of uvicorn that answers small batches without ASGI and without a task.
+"""HTTP protocol for uvicorn that handles small requests without ASGI and without a task.
 
-uvicorn makes a task, an event and four messages for each request, which takes longer than a batch of
-one row. A request takes this way if its function only computes (`blocking=False`), answers are kept in
-memory, and it is small and plain. `snowmelt functions serve` has this protocol; other programs say
-`uvicorn.run(svc.asgi(), http=ServiceProtocol, access_log=False)`.
+uvicorn creates a task, an event and four messages for each request, which takes longer than a batch
+of one row. A request takes the fast path if its function only computes (`blocking=False`), responses
+are stored in memory, and the request is small and plain. `snowmelt functions serve` uses this
+protocol. Other programs call `uvicorn.run(svc.asgi(), http=ServiceProtocol, access_log=False)`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from snowmelt.functions.service.asgi import AsgiApp
 from snowmelt.functions.service.request_response_types import ServiceRequest
 from snowmelt.http_heads import encode_header_lines
 
-# Of a larger body uvicorn stops reading until the application takes it.
+# uvicorn stops reading a larger body until the application consumes it.
 _MAX_BODY_BYTES = 64 * 1024
 _STATUS_LINES = {
     int(each): b"HTTP/1.1 %d %b\r\n" % (each, each.phrase.encode()) for each in HTTPStatus
@@ -30,14 +30,14 @@ class ServiceProtocol(HttpToolsProtocol):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         app: Any = self.app
-        # uvicorn may have wrapped it.
+        # uvicorn may have wrapped the application.
         while not isinstance(app, AsgiApp | None):
             app = getattr(app, "app", None)
         is_plain = not self.config.access_log and self.limit_concurrency is None
         self._service_app: AsgiApp | None = app if is_plain else None
 
     def on_headers_complete(self) -> None:
-        """Choose the way."""
+        """Choose the fast path or ASGI."""
         cycle: Any = self.cycle
         app, path = self._service_app, self.url.decode("latin-1")
         if (
@@ -66,7 +66,7 @@ class ServiceProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Answer a small request, which is complete; others have begun already."""
+        """Handle a small request, which is now complete; ASGI has already started the others."""
         cycle: object = self.cycle
         if isinstance(cycle, _SmallRequest):
             cycle.respond()
@@ -75,14 +75,14 @@ class ServiceProtocol(HttpToolsProtocol):
 
 
 class _NoOpEvent:
-    """Waits for nothing."""
+    """Event without waiters, for uvicorn's flow control."""
 
     def set(self) -> None:
-        """Nobody is told."""
+        """Do nothing."""
 
 
 class _SmallRequest:
-    """A request that is answered when it is complete; has what uvicorn asks of its own ones."""
+    """A request that is handled when it is complete, with the attributes that uvicorn expects."""
 
     __slots__ = ("_app", "_headers", "_path", "_protocol", "body", "disconnected", "keep_alive",
                  "message_event", "response_complete")  # fmt: skip
@@ -97,9 +97,9 @@ class _SmallRequest:
         self.keep_alive = protocol.parser.should_keep_alive()
 
     def respond(self) -> None:
-        """Answer, without ever giving the event loop back."""
+        """Handle the request without returning to the event loop."""
         protocol = self._protocol
-        # A connection keeps its last request until the next one comes: without its body, then.
+        # Release the body: a connection keeps its last request until the next one arrives.
         body, self.body = bytes(self.body), bytearray()
         response = self._app.handle_immediately(
             ServiceRequest("POST", self._path, self._headers, body)

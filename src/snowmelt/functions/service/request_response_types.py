@@ -1,6 +1,6 @@
-"""Requests, their context for functions, and responses, whatever the server.
+"""Requests, their context for functions, and responses, independent of the server.
 
-Errors become responses only here: this module decides which part of an error a caller may read.
+Only this module converts errors to responses, so it decides what callers may read of an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from snowmelt.json import exact
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest:
-    """What came; header names are in lower case."""
+    """An HTTP request; header names are in lower case."""
 
     method: str
     path: str
@@ -28,7 +28,7 @@ class ServiceRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServiceResponse:
-    """What goes back."""
+    """An HTTP response."""
 
     status: int
     body: bytes
@@ -37,7 +37,7 @@ class ServiceResponse:
 
 @dataclass(frozen=True, slots=True)
 class BatchResponseBody:
-    """What a batch came to: an HTTP status and JSON, not yet compressed or signed."""
+    """The result of a batch: an HTTP status and JSON, not yet compressed and without a checksum."""
 
     status: int
     body: bytes
@@ -46,10 +46,10 @@ class BatchResponseBody:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One call. A function that has an argument annotated `Context` is given it.
+    """Context of one call, passed to an argument with the annotation `Context`.
 
-    `headers` has all headers by lower-case name; the properties prefer the base64 twins, which
-    are exact.
+    `headers` has all headers by lower-case name. The properties prefer the base64 duplicates, which are
+    exact.
     """
 
     function: str
@@ -58,12 +58,12 @@ class Context:
 
     @property
     def query_id(self) -> str | None:
-        """The query, the same for all its batches."""
+        """ID of the query, the same for all its batches."""
         return self.headers.get(names.QUERY_ID)
 
     @property
     def batch_id(self) -> str | None:
-        """The batch, the same for each attempt at it."""
+        """ID of the batch, the same for each attempt."""
         return self.headers.get(names.BATCH_ID)
 
     @property
@@ -78,12 +78,12 @@ class Context:
 
     @property
     def custom(self) -> dict[str, str]:
-        """What the HEADERS clause sends, by name without prefix: `custom["volume-measure"]`."""
+        """Values of the HEADERS clause, by name without prefix: `custom["volume-measure"]`."""
         return self._collect_headers(names.CUSTOM_PREFIX)
 
     @property
     def session(self) -> dict[str, str]:
-        """What the CONTEXT_HEADERS clause sends, by function: `session["current-user"]`."""
+        """Values of the CONTEXT_HEADERS clause, by function: `session["current-user"]`."""
         return self._collect_headers(names.CONTEXT_PREFIX)
 
     def _collect_headers(self, prefix: str) -> dict[str, str]:
@@ -99,10 +99,10 @@ _LOG = logging.getLogger("snowmelt.functions")
 
 
 def error_to_response(error: Exception, *, debug: bool = False) -> BatchResponseBody:
-    """Return the answer to what went wrong.
+    """Return the response for an error.
 
-    An exception of the author's code is named by its type alone unless `debug`: its text may hold
-    what a row holds.
+    Without `debug`, only the type of an exception of the function is shown: its text may contain row
+    values.
     """
     if isinstance(error, SnowmeltError):
         retry_after_s = error.retry_after if isinstance(error, Overloaded) else None
@@ -117,6 +117,6 @@ def error_to_response(error: Exception, *, debug: bool = False) -> BatchResponse
 def make_error_response(
     status: int, code: str, message: str, *, retry_after_s: float | None = None
 ) -> BatchResponseBody:
-    """Return an error as JSON."""
+    """Return an error response as JSON."""
     body = exact.serialize_json({"error": {"code": code, "message": message}})
     return BatchResponseBody(status, body, retry_after_s)

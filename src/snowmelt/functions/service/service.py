@@ -1,6 +1,6 @@
 """Remote service: functions by name, dispatch of requests, and DDL for callers.
 
-Durations are texts such as `"25s"`, seconds, or timedeltas.
+Durations are strings such as `"25s"`, seconds, or timedeltas.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Limits:
 class ServiceOptions:
     """Options for all functions of a service.
 
-    `content_md5` adds a checksum to responses, which costs a tenth of their time. `debug` puts the texts
-    of exceptions into errors; they may contain row values.
+    `content_md5` adds a checksum to responses, which adds a tenth to their time. `debug` includes the
+    texts of exceptions in errors; they may contain row values.
     """
 
     content_md5: bool = True
@@ -203,7 +203,7 @@ class RemoteService:
         )
 
     async def handle_request(self, request: ServiceRequest) -> ServiceResponse:
-        """Return the response to a request; never raises."""
+        """Return the response to a request. Never raises an error."""
         try:
             answer = await self._dispatch_request(request)
         except Exception as error:  # noqa: BLE001 - everything becomes an answer
@@ -274,13 +274,13 @@ class RemoteService:
         return answer
 
     def _find_function(self, path: str, headers: Mapping[str, str]) -> DeclaredFunction | None:
-        """Find the function by the path's last part, else by its header."""
+        """Find the function by the last segment of the path, or else by the name header."""
         found = self.functions.get(path.rstrip("/").rpartition("/")[2].upper())
         if found is None:
             said = names.decode_header(headers, names.FUNCTION_NAME)
             if said is None and len(self.functions) == 1:
                 return next(iter(self.functions.values()))
-            # A caller may name the function as it likes; what it says last is its own name.
+            # The header may contain a qualified name; its last part is the function's name.
             found = self.functions.get((said or "").rpartition(".")[2].strip('"').upper())
         return found
 
@@ -291,7 +291,7 @@ class RemoteService:
         return found
 
     def asgi(self) -> AsgiApp:
-        """Return the service for any ASGI server."""
+        """Return the service as an ASGI application."""
         from snowmelt.functions.service.asgi import AsgiApp
 
         return AsgiApp(
@@ -308,8 +308,8 @@ class RemoteService:
         """Return a handler for AWS Lambda: REST and HTTP APIs, load balancers, function URLs.
 
         Raises:
-            DeclarationInvalid: A function answers 202: Lambda stops working when it has answered,
-                and its next instance knows nothing of this one's batches.
+            DeclarationInvalid: If a function may respond with 202. Lambda stops after the response,
+                and its next instance does not know the batches of this one.
         """
         from snowmelt.functions.service.cloud_handlers import make_lambda_handler
 
@@ -324,19 +324,19 @@ class RemoteService:
         return make_lambda_handler(self.handle_request)
 
     def azure_function(self) -> Callable[[Any], Any]:
-        """Return `main(req)` for Azure Functions; needs the package azure-functions there."""
+        """Return `main(req)` for Azure Functions; the deployment needs the package azure-functions."""
         from snowmelt.functions.service.cloud_handlers import make_azure_function
 
         return make_azure_function(self.handle_request)
 
     def cloud_function(self) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
-        """Return an HTTP function for Google Cloud: takes Flask's request."""
+        """Return an HTTP function for Google Cloud, which receives Flask's request."""
         from snowmelt.functions.service.cloud_handlers import make_google_cloud_function
 
         return make_google_cloud_function(self.handle_request)
 
     def create_sql(self, url: str, integration: str, *, replace: bool = True) -> str:
-        """Return statements that create all functions for callers."""
+        """Return the CREATE statements of all functions, for callers."""
         return "\n\n".join(
             make_create_statement(each, url, integration, replace=replace)
             for each in self.functions.values()
@@ -351,7 +351,7 @@ def _make_batch_key(function: DeclaredFunction, request: ServiceRequest) -> str 
 def make_create_statement(
     function: DeclaredFunction, url: str, integration: str, *, replace: bool
 ) -> str:
-    """Return a CREATE EXTERNAL FUNCTION for Snowmelt and for Snowflake."""
+    """Return a CREATE EXTERNAL FUNCTION statement for Snowmelt and Snowflake."""
     signature, options = function.signature, function.options
     definition = ExternalFunction(
         signature=signature,
@@ -373,7 +373,7 @@ def parse_duration(duration: str | float | dt.timedelta) -> float:
     """Return the seconds of `"25s"`, `"10m"`, `"12h"`, a number of seconds, or a timedelta.
 
     Raises:
-        DeclarationInvalid: If it is none of these, or negative.
+        DeclarationInvalid: If the value is none of these, or negative.
     """
     if isinstance(duration, dt.timedelta):
         duration = duration.total_seconds()
