@@ -1,18 +1,18 @@
-"""The caller: Arrow argument columns into batches, HTTP calls and Arrow result columns.
+"""The caller: Arrow argument columns to batches, HTTP calls and Arrow result columns.
 
-`plan`: one use of a function in a query, as it travels to executors; one record per batch.
-`pipeline`: the entry point; batches of one task in flight, values returned in the rows' order.
-`batcher`: streams of Arrow columns into batches, and batch IDs.
-`request_deduplication`: batches into requests, with deduplication, cached values and splitting.
-`request_encoder`: Arrow columns into request bodies.
+`plan`: one use of a function in a query, as it is sent to executors; one record per batch.
+`pipeline`: the entry point; batches of one task in flight, values returned in row order.
+`batcher`: splitting of Arrow column streams into batches, and batch IDs.
+`request_deduplication`: batches to requests, with deduplication, cached values and splitting.
+`request_encoder`: encoding of Arrow columns to request bodies.
 `arrow_types`: Arrow types of arguments and results, and shared encoding helpers.
 `translators`: the request and the response translator of a function, in child processes.
 `translator_runtime`: execution of translator sources in Python and in sandboxed JavaScript.
 `rate_and_concurrency_limits`: rates, concurrency, budgets, circuit breakers; shared by processes.
-`attempts`: one batch until its response, with retries and polls.
+`attempts`: sending of one batch until its response, with retries and polls.
 `http_request`: HTTP requests with headers, compression, authentication and secrets by reference.
 `http_client`: the HTTP/1.1 client, its connection pool, and the event loop thread.
-`response_decoder`: response bodies into Arrow arrays.
+`response_decoder`: decoding of response bodies to Arrow arrays.
 
-No module here imports Spark. `snowmelt.spark.functions` passes columns in and takes arrays out.
+The modules do not import Spark. `snowmelt.spark.functions` passes columns in and receives arrays.
 """

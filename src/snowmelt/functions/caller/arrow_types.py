@@ -37,11 +37,13 @@ _ARROW_TYPES = {
 def to_arrow_type(sql_type: SqlType, zone: str = "UTC") -> pa.DataType:
     """Return the Arrow type of an argument or a result.
 
-    NUMBER of up to 18 digits without fraction is int64, any other decimal128; VARIANT, ARRAY and
-    OBJECT are JSON text. As arguments, NUMBER may also come as text of numbers, or as int64 where
-    it has no fraction, and any type as what Arrow casts to its form.
+    NUMBER of up to 18 digits without a fraction is int64, any other NUMBER is decimal128. VARIANT,
+    ARRAY and OBJECT are JSON strings. Arguments may have any type that Arrow casts to this type. NUMBER
+    arguments may also be strings of numbers, or int64 if they have no fraction.
 
-    `zone`: The session's, which timestamps with time zone carry.
+    Args:
+        sql_type: Type of the argument or the result.
+        zone: Time zone of the session, the zone of timestamps with time zone.
     """
     if sql_type.kind is LogicalType.FIXED:
         precision, scale = sql_type.precision or MAX_PRECISION, sql_type.scale or 0
@@ -52,7 +54,7 @@ def to_arrow_type(sql_type: SqlType, zone: str = "UTC") -> pa.DataType:
 
 
 def to_try_result_arrow_type(sql_type: SqlType, zone: str = "UTC") -> pa.StructType:
-    """Return the Arrow type of what a call that reports errors per row gives."""
+    """Return the Arrow type of the results of a call that reports errors per row."""
     return pa.struct(
         [
             ("value", to_arrow_type(sql_type, zone)),
@@ -64,11 +66,11 @@ def to_try_result_arrow_type(sql_type: SqlType, zone: str = "UTC") -> pa.StructT
 
 
 def floor_to_fraction_digits(column: pa.Array, digits: int | None) -> pa.Array:
-    """Return timestamps in microseconds without the digits of a fraction that a type has not.
+    """Return timestamps in microseconds, rounded down to the fraction digits of a type.
 
     Args:
-        column: Of any zone; before 1970, too, digits are dropped towards the past.
-        digits: Of the type. None: all of them.
+        column: Timestamps of any zone. Timestamps before 1970 are also rounded towards the past.
+        digits: Fraction digits of the type. None: all of them.
     """
     if digits is None or digits >= _MICROSECOND_DIGITS:
         return column
@@ -81,10 +83,10 @@ def floor_to_fraction_digits(column: pa.Array, digits: int | None) -> pa.Array:
 
 @lru_cache(maxsize=64)
 def parse_time_zone(name: str) -> dt.tzinfo:
-    """Return a session's time zone: a name of the time zone database, or an offset such as `+01:00`.
+    """Parse a time zone: a name of the time zone database, or an offset such as `+01:00`.
 
     Raises:
-        DeclarationInvalid: It is neither.
+        DeclarationInvalid: If the name is neither.
     """
     if name in {"Z", "UTC", "GMT", "UT"}:
         return dt.UTC
@@ -99,20 +101,22 @@ def parse_time_zone(name: str) -> dt.tzinfo:
         raise DeclarationInvalid(reason=f"{name!r} is no time zone") from None
 
 
-# Work by column costs 100 µs more before the first row, and less for each row (measured).
+# Columnar encoding costs 100 µs more before the first row, and less per row (measured).
 MIN_COLUMNAR_ROWS = 500
 
 
 def make_row_prefixes(
     count: int, value_prefix: str, value_suffix: str, whitespace: str = ""
 ) -> pa.StringArray:
-    """Return what stands before the first value of each row, as `{"data":[[0,` and `],[1,`.
+    """Return the text before the first value of each row, such as `{"data":[[0,` and `],[1,`.
 
-    `value_prefix`: Follows each number: a quotation mark before a text.
-    `value_suffix`: Ends each row but the last: likewise after a text.
-    `whitespace`: Follows each comma and colon.
+    Args:
+        count: Number of rows.
+        value_prefix: Text after each number, such as the quotation mark of a string.
+        value_suffix: Text at the end of each row but the last, such as the closing quotation mark.
+        whitespace: Text after each comma and colon.
     """
-    # Counts vary, and most of what one needs serves the others.
+    # Counts vary: round up to a power of two, so that few arrays are cached, and return a slice.
     return _make_row_prefixes(
         1 << (count - 1).bit_length(), value_prefix, value_suffix, whitespace
     ).slice(0, count)

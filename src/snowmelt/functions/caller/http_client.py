@@ -1,8 +1,8 @@
-"""HTTP/1.1 client with a pool of kept connections, and the event loop thread that it runs in.
+"""HTTP/1.1 client with a pool of keep-alive connections, and the event loop thread that it runs in.
 
-Each connection carries one request at a time. httptools (Node's llhttp) parses responses, because
+Each connection has one request at a time. httptools (Node's llhttp) parses responses, because
 general clients cost several times the CPU per request. The client follows no redirects and
-decompresses nothing. It retries only if a kept connection closed before any byte of a response.
+decompresses nothing. It retries only if a reused connection closed before any byte of a response.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from snowmelt.http_heads import MAX_HEAD_BYTES, add_header, encode_head, encode_
 _HTTP_OK = 200
 _HTTP_SWITCHING_PROTOCOLS = 101
 _PROCESSED_STATUSES = frozenset({200, 202})
-# Nothing but its beginning is ever shown of a reply that is no answer.
+# Messages show only the beginning of an error body.
 _MAX_ERROR_BODY_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A reply as it came; header names are in lower case, the body is still compressed."""
+    """A response as received; header names are in lower case, the body is still compressed."""
 
     status: int
     headers: Mapping[str, str]
@@ -55,10 +55,10 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """How long, in seconds, and how large, in bytes, things may be.
+    """Timeouts in seconds and sizes in bytes.
 
-    A reply may pause for `idle_timeout_s` between two of its bytes, and has to be there `response_timeout_s` after
-    its request was handed over.
+    `idle_timeout_s` limits the pause between two bytes of a response. `response_timeout_s` limits the
+    time from the start of the request to the end of the response.
     """
 
     connect_timeout_s: float = 10.0
@@ -68,21 +68,21 @@ class HttpLimits:
 
 
 class HttpConnection(asyncio.Protocol):
-    """Made by an event loop's `create_connection`; for one request at a time.
+    """Connection for one request at a time, created by an event loop's `create_connection`.
 
-    Methods named `on_…` are called by the parser, in the order in which a reply has its parts.
+    The parser calls the `on_…` methods in the order of a response.
     """
 
     def __init__(self, host: str, loop: asyncio.AbstractEventLoop) -> None:
         self.idle_since = 0.0
-        # Whether any byte came back since the last request.
+        # True if any byte was received since the last request.
         self.has_received_bytes = False
         self._host = host
         self._limits = HttpLimits()
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        # Services written by hand end lines with a mere line feed.
+        # Handwritten services end lines with a line feed only.
         self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
         self._response_future: asyncio.Future[HttpResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -99,21 +99,21 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_free(self) -> bool:
-        """Whether another request can be sent."""
+        """True if another request can be sent."""
         transport = self._transport
         return (
             self._reusable
             and self._response_future is None
             and transport is not None
             and not transport.is_closing()
-            # Who answers before the whole request is there will not read the rest.
+            # A service that responds before it has the whole request does not read the rest.
             and transport.get_write_buffer_size() == 0
         )
 
     def has_unexpected_bytes(self) -> bool:
-        """Return True if anything can be read that no request asked for, or the other side ended.
+        """Return True if the socket has unrequested data or the peer closed the connection.
 
-        The event loop may not have come to read it yet. It would be taken for the next response.
+        The event loop may not have read the data yet. It would be parsed as the next response.
         """
         socket = None if self._transport is None else self._transport.get_extra_info("socket")
         if socket is None or socket.fileno() < 0:
@@ -125,9 +125,9 @@ class HttpConnection(asyncio.Protocol):
     def send_request(
         self, head: bytes, body: bytes, limits: HttpLimits, traffic: CallRecord
     ) -> asyncio.Future[HttpResponse]:
-        """Send a request; the result fails with TransportFailed or TooLarge.
+        """Send a request. The returned future fails with TransportFailed or PayloadTooLarge.
 
-        Whoever stops waiting for it has to `abort` the connection.
+        A caller that stops waiting for the future must `abort` the connection.
         """
         if self._transport is None:
             raise RuntimeError("the connection is not made yet")
@@ -146,7 +146,7 @@ class HttpConnection(asyncio.Protocol):
         return self._response_future
 
     def abort(self) -> None:
-        """Close at once; what is still to be sent is not, and who waits for a reply is told."""
+        """Close the connection immediately, drop unsent data and fail the waiting request."""
         self._reusable = False
         waiting = self._take_response_future()
         if waiting is not None and not waiting.done():
@@ -157,14 +157,14 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep what is written to."""
-        # uvloop's transports are no subclasses of asyncio's.
+        """Store the transport."""
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Read on in the reply."""
+        """Parse the next bytes of the response."""
         if self._response_future is None:
-            self.abort()  # nobody asked
+            self.abort()  # no request is waiting
             return
         self._traffic.bytes_in += len(data)
         self.has_received_bytes = True
@@ -190,12 +190,12 @@ class HttpConnection(asyncio.Protocol):
         self._timer = self._loop.call_at(due, self._on_timeout)
 
     def eof_received(self) -> None:
-        """Take the end of the connection for that of a reply which has no other."""
+        """End a response that only the end of the connection delimits."""
         if self._response_future is not None and self._body_ends_at_eof:
             self.on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell who waits."""
+        """End or fail the waiting request."""
         self._reusable = False
         if self._response_future is None:
             return
@@ -209,18 +209,18 @@ class HttpConnection(asyncio.Protocol):
         )
 
     def on_message_begin(self) -> None:
-        """Begin a reply, or another one behind a mere notice."""
+        """Start a response, or the next one after an informational (1xx) response."""
         if self._response_future is None:
             self._reusable = False
         self._reset_response()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; those that come behind the body are left out."""
+        """Add a header; ignore trailers."""
         if not self._in_body:
             add_header(self._headers, name, value)
 
     def on_headers_complete(self) -> None:
-        """Decide how the reply ends, and whether it may be as long as it says."""
+        """Determine how the body ends, and reject a body that is too large."""
         self._status = self._parser.get_status_code()
         if 100 <= self._status < _HTTP_OK:
             if self._status == _HTTP_SWITCHING_PROTOCOLS:
@@ -234,7 +234,7 @@ class HttpConnection(asyncio.Protocol):
             and transport is not None
             and transport.get_write_buffer_size()
         ):
-            # No service can have worked on what it has not read: this answers an earlier request.
+            # The service has not read the whole request, so this is the response to an earlier one.
             self._fail_request(
                 TransportFailed(
                     host=self._host, reason="the reply began before the whole request was sent"
@@ -256,7 +256,7 @@ class HttpConnection(asyncio.Protocol):
         )
 
     def on_body(self, body: bytes) -> None:
-        """Keep a piece of the body."""
+        """Append a slice of the body."""
         if self._response_future is None:
             return
         self._body_segments.append(body)
@@ -275,7 +275,7 @@ class HttpConnection(asyncio.Protocol):
             self.on_message_complete()
 
     def on_message_complete(self) -> None:
-        """Hand the reply over, unless it is a notice that it will come."""
+        """Complete the request, unless the response is informational (1xx)."""
         if self._status < _HTTP_OK or self._response_future is None:
             return
         pieces = self._body_segments
@@ -285,7 +285,7 @@ class HttpConnection(asyncio.Protocol):
         waiting = self._take_response_future()
         if waiting is not None and not waiting.done():
             waiting.set_result(reply)
-        self._reset_response()  # and keep nothing while idle
+        self._reset_response()  # release the memory while idle
 
     def _on_timeout(self) -> None:
         self._fail_request(CallTimeout(host=self._host, reason="Timeout was reached"))
@@ -297,7 +297,7 @@ class HttpConnection(asyncio.Protocol):
         self.abort()
 
     def _take_response_future(self) -> asyncio.Future[HttpResponse] | None:
-        """Stop waiting; return what was waited for."""
+        """Stop the timer; clear and return the future of the waiting request."""
         waiting, self._response_future = self._response_future, None
         if self._timer is not None:
             self._timer.cancel()
@@ -311,7 +311,7 @@ _HEADER_NAME_PATTERN = re.compile(r"[\x21-\x39\x3b-\x7e]+")
 
 @dataclass(frozen=True, slots=True)
 class HttpOrigin:
-    """What connections lead to; `ca_file` holds the certificates that are trusted instead."""
+    """The peer of a connection; certificates in `ca_file` replace the default ones."""
 
     host: str
     port: int
@@ -325,7 +325,7 @@ class HttpOrigin:
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """Where requests go: the connection's other end, and what the request's head says."""
+    """Target of requests: the peer of the connection, the path and the Host header."""
 
     origin: HttpOrigin
     path: str
@@ -333,16 +333,16 @@ class HttpTarget:
 
     @classmethod
     def from_url(cls, url: ServiceUrl, ca_file: str | None = None) -> HttpTarget:
-        """Return where the requests for an address go."""
+        """Return the target of requests to a URL."""
         origin = HttpOrigin(url.host, url.port, url.scheme == "https", ca_file)
         return cls(origin, url.request_target, url.authority)
 
 
 def encode_headers(headers: Mapping[str, str]) -> bytes:
-    """Return headers as they are sent.
+    """Encode headers as lines of a request.
 
     Raises:
-        DeclarationInvalid: A value cannot be sent; names the header.
+        DeclarationInvalid: If a name or value is invalid; the message names the header.
     """
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable() and _HEADER_NAME_PATTERN.fullmatch(name)):
@@ -351,7 +351,7 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop: uvloop's where it is installed."""
+    """Return a new event loop, from uvloop if it is installed."""
     try:
         loop: asyncio.AbstractEventLoop = import_module("uvloop").new_event_loop()
     except ImportError:
@@ -360,10 +360,13 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class HttpClient:
-    """Sends requests; for one event loop. `accepted_encodings` has what origins say they can decompress."""
+    """HTTP client for one event loop.
+
+    `accepted_encodings` has the last Accept-Encoding header of each origin's responses.
+    """
 
     def __init__(self) -> None:
-        """Prepare; nothing is connected before it is needed."""
+        """Create a client without connections."""
         self.accepted_encodings: dict[HttpOrigin, str] = {}
         self._idle: defaultdict[HttpOrigin, list[HttpConnection]] = defaultdict(list)
         self._busy: set[HttpConnection] = set()
@@ -378,16 +381,21 @@ class HttpClient:
         limits: HttpLimits,
         traffic: CallRecord,
     ) -> HttpResponse:
-        """Send a request and return its reply, whatever its status.
+        """Send a request and return its response, whatever its status.
 
-        Cancelling closes the request's connection. A connection that was kept and turns out to
-        be closed before any byte of a reply is not held against the request: another is taken.
+        Cancellation closes the connection of the request. If a reused connection turns out to be closed
+        before any byte of a response, the request is repeated on another connection.
 
-        `traffic`: Counts what is sent and received, also by requests that fail.
+        Args:
+            target: Target of the request.
+            head: Head of the request.
+            body: Body of the request.
+            limits: Timeouts and size limits.
+            traffic: Record that counts bytes sent and received, including those of failed requests.
 
         Raises:
-            TransportFailed: There is no reply; names the host.
-            PayloadTooLarge: The reply is larger than the bounds let it be.
+            TransportFailed: If there is no response; the message names the host.
+            PayloadTooLarge: If the response exceeds the limit.
         """
         while True:
             connection = self._take_idle_connection(target.origin)
@@ -438,7 +446,7 @@ class HttpClient:
                 raise TlsUntrusted(host=origin, reason=reason) from None
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
                 raise TlsUntrusted(host=origin, reason=f"no TLS: {error.reason}") from None
-            # asyncio writes texts of its own; resolvers have numbers below zero, and texts.
+            # asyncio replaces the system's text. Resolver errors have negative numbers and their own text.
             number = error.errno or 0
             known = os.strerror(number) if number > 0 else error.strerror
             raise TransportFailed(host=origin, reason=known or "no connection") from None
@@ -458,7 +466,7 @@ class HttpClient:
             )
 
     def _close_idle_connections(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close what was not used for a while; the last used are at the end."""
+        """Close connections idle for longer than the limit; the last used are at the end of the lists."""
         self._idle_timer = None
         since = loop.time() - _IDLE_CONNECTION_TTL_S
         for idle in self._idle.values():
@@ -470,7 +478,7 @@ class HttpClient:
             )
 
     async def close(self) -> None:
-        """Close all connections; requests that are under way fail."""
+        """Close all connections; requests in flight fail."""
         self._closed = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
@@ -478,15 +486,19 @@ class HttpClient:
         self._idle.clear()
         for connection in (*idle, *self._busy):
             connection.abort()
-        await asyncio.sleep(0)  # transports tell of their end in the loop's next round
+        await asyncio.sleep(0)  # transports call connection_lost in the next iteration of the loop
 
 
 def encode_request_head(
     method: str, target: HttpTarget, header_lines: bytes, content_length: int | None
 ) -> bytes:
-    """Return a request's head.
+    """Return the head of a request.
 
-    `content_length`: Of the body in bytes; None for a request that has none.
+    Args:
+        method: Method of the request.
+        target: Target of the request.
+        header_lines: Encoded headers.
+        content_length: Size of the body in bytes. None: no body.
     """
     first = f"{method} {target.path} HTTP/1.1\r\nhost: {target.authority}".encode("ascii")
     length = b"" if content_length is None else b"content-length: %d\r\n" % content_length
@@ -502,8 +514,8 @@ def _make_tls_context(ca_file: str | None) -> ssl.SSLContext:
         raise DeclarationInvalid(reason=f"CA file {ca_file} cannot be read: {reason}") from None
 
 
-# The event loop thread in which a process makes its calls, with one client; one task thread waits for
-# its calls in its own order.
+# A process makes its calls in one event loop thread with one client. Each task thread waits for its
+# calls in its own order.
 
 CoroutineFactory: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
 
@@ -511,7 +523,7 @@ _STOP_TIMEOUT_S = 2.0
 
 
 class EventLoopThread:
-    """An event loop in a thread of its own, until the process ends; never holds that up."""
+    """An event loop in a daemon thread, which never delays the end of the process."""
 
     def __init__(self) -> None:
         self.loop = new_event_loop()
@@ -522,7 +534,7 @@ class EventLoopThread:
         atexit.register(self._stop)
 
     def is_current(self) -> bool:
-        """Tell whether the caller is in the loop's own thread, which cannot wait for the loop."""
+        """Return True if the caller is in the loop's thread, which must not wait for the loop."""
         return threading.current_thread() is self._thread
 
     def _run_loop(self) -> None:
@@ -530,7 +542,7 @@ class EventLoopThread:
         self.loop.run_forever()
 
     def _stop(self) -> None:
-        # A fork inherits what is to be done at exit, but not the thread.
+        # A fork inherits exit handlers but not the thread.
         if os.getpid() != self._pid or not self._thread.is_alive():
             return
 
@@ -550,17 +562,17 @@ class EventLoopThread:
         self._thread.join(_STOP_TIMEOUT_S)
 
 
-# By process: Spark forks its workers, and a loop does not survive that.
+# By process ID: Spark forks its workers, and an event loop does not survive a fork.
 _event_loop_threads: dict[int, EventLoopThread] = {}
 _start_locks: dict[int, threading.Lock] = {}
 
 
-# Closing a connection takes no time; a loop that was stopped at the process's end takes forever.
+# Connections close immediately, but a loop that stopped at process exit never responds.
 _CLOSE_TIMEOUT_S = 5.0
 
 
 class InFlightCalls:
-    """All calls of one task that are under way."""
+    """The calls of one task that are in flight."""
 
     def __init__(self) -> None:
         process = os.getpid()
@@ -572,7 +584,7 @@ class InFlightCalls:
         self._event_loop_thread = found
         self.client = found.client
         self._pending_calls: set[Future[bytes]] = set()
-        # Those that have begun, for the loop's thread.
+        # Started tasks; only the loop's thread accesses them.
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, coroutine_factory: CoroutineFactory) -> Future[bytes]:
@@ -592,14 +604,14 @@ class InFlightCalls:
         return call
 
     def wait_for_result(self, call: Future[bytes]) -> bytes:
-        """Return what a call came to, as soon as it has; raise whatever it ended with."""
+        """Wait for a call and return its result, or raise its exception."""
         try:
             return call.result()
         finally:
             self._pending_calls.discard(call)
 
     def close(self) -> None:
-        """Cancel what is under way, and return when none of it is left."""
+        """Cancel all calls and wait until they have ended."""
 
         async def cancel_all() -> None:
             tasks = [*self._tasks]
@@ -610,7 +622,7 @@ class InFlightCalls:
         if all(call.done() for call in self._pending_calls):
             return
         ending = asyncio.run_coroutine_threadsafe(cancel_all(), self._event_loop_thread.loop)
-        # A generator that nobody holds any more may be closed by any thread, the loop's as well.
+        # Garbage collection of a generator may call this in any thread, including the loop's.
         if not self._event_loop_thread.is_current():
             with contextlib.suppress(TimeoutError):
                 ending.result(_CLOSE_TIMEOUT_S)

@@ -1,6 +1,6 @@
 """HTTP requests of batches: URL, headers, compression and authentication.
 
-Authentication headers are made anew for each attempt. A secret is `env:NAME`, or `file:PATH` in one
+Authentication headers are created for each attempt. A secret is `env:NAME`, or `file:PATH` in one
 folder, and is read where it is used. Errors never contain a secret value.
 """
 
@@ -40,9 +40,9 @@ _AWS_GATEWAY_PATTERN = re.compile(r"[^.]+\.execute-api\.[^.]+\.amazonaws\.com(\.
 
 @dataclass(frozen=True, slots=True)
 class TranslatedRequest:
-    """A batch as it leaves; None is a POST without a body, which a request translator may want.
+    """A batch after translation. If `body` is None, the POST has no body.
 
-    `url_suffix` is what a translator puts behind the function's URL; GETs have it, too.
+    `url_suffix` is the text that a request translator appends to the function's URL, also for GETs.
     """
 
     batch_id: str
@@ -53,7 +53,7 @@ class TranslatedRequest:
 
 @dataclass(frozen=True, slots=True)
 class AddressedRequest:
-    """A batch with its address."""
+    """A batch with its target."""
 
     request: TranslatedRequest
     url: str
@@ -64,22 +64,22 @@ _MAX_SECRET_BYTES = 64 * 1024
 
 
 class SecretReader:
-    """Looks secrets up. No error tells a value."""
+    """Resolver of secret references. Errors never contain the value."""
 
     def __init__(self, folder: str | Path | None = None) -> None:
-        """Prepare.
+        """Create a resolver.
 
         Args:
-            folder: Of the files that may be read, wherever symbolic links lead. None: none may.
+            folder: Folder of readable files, after symbolic links are resolved. None: no files.
         """
         self._folder = None if folder is None else Path(folder)
 
     def resolve(self, reference: str) -> str:
-        """Return what a reference leads to, without the white space around it.
+        """Resolve a secret reference and strip whitespace.
 
         Raises:
-            SecretMissing: It leads nowhere, or to nothing that a header could carry; names the
-                reference.
+            SecretMissing: If there is no such secret, or a header cannot contain it. The message names
+                the reference.
         """
         kind, _, name = reference.partition(":")
         match kind:
@@ -90,7 +90,7 @@ class SecretReader:
             case "file":
                 found = self._read_file(reference, self._resolve_path(reference, name))
             case _:
-                # Somebody may have put the secret itself here.
+                # Do not show the reference: it may be the secret itself.
                 reason = "a reference begins with env: or file:"
                 raise SecretMissing(reference="of this integration", reason=reason)
         found = found.strip()
@@ -99,9 +99,9 @@ class SecretReader:
         return found
 
     def _resolve_path(self, reference: str, name: str) -> Path:
-        """Return the file that a reference leads to, without symbolic links.
+        """Return the file of a reference, with symbolic links resolved.
 
-        Whoever may create an integration chooses the path, and where its content is sent.
+        A user who may create an integration chooses the path and the destination of its content.
         """
         if self._folder is None:
             reason = "no folder is set for files of secrets. Set SNOWMELT_SECRETS_DIR"
@@ -137,7 +137,7 @@ _AWS_HOST_PATTERN = re.compile(
 
 
 _REDACTION_MASK = "***"
-# Shorter ones are in every text by chance.
+# Shorter strings occur in most texts by chance.
 _MIN_REDACTED_CHARS = 4
 _PUBLIC_HEADERS = frozenset({"x-amz-date", "x-amz-content-sha256", "host"})
 _CREDENTIAL_PATTERN = re.compile(
@@ -149,7 +149,7 @@ _CREDENTIAL_PATTERN = re.compile(
 
 
 class RequestAuthenticator:
-    """Makes the headers of one integration's requests."""
+    """Authentication of the requests of one integration."""
 
     def __init__(self, integration: ApiIntegration, secrets: SecretReader | None = None) -> None:
         self._integration = integration
@@ -164,10 +164,11 @@ class RequestAuthenticator:
         )
 
     async def make_headers(self, method: str, url: str, body: bytes) -> Mapping[str, str]:
-        """Return the headers that a request needs.
+        """Return the authentication headers of a request.
 
         Raises:
-            SecretMissing: A secret cannot be read, or botocore has to look for it and is not installed.
+            SecretMissing: If a secret cannot be read, or botocore is needed for AWS credentials and is
+                not installed.
         """
         integration = self._integration
         made: dict[str, str] = {}
@@ -186,7 +187,7 @@ class RequestAuthenticator:
         values = {value for name, value in made.items() if name not in _PUBLIC_HEADERS}
         if integration.secret is not None:
             values.add(self._read_secret())
-        # A scheme stands before a token, and a signature has several parts.
+        # Also redact parts: a token follows its scheme, and a signature has several parts.
         parts = {part for value in values for part in re.split(r"[\s,]+|\w+=", value)}
         self._sent_secrets = frozenset(
             each for each in values | parts if len(each) >= _MIN_REDACTED_CHARS
@@ -194,10 +195,10 @@ class RequestAuthenticator:
         return made
 
     def redact_secrets(self, text: str) -> str:
-        """Return a text without what a request said to prove who sends it.
+        """Replace credentials in a text.
 
-        Services repeat headers in their errors. Besides what was sent here, whatever follows the
-        name of a credential is left out.
+        Services repeat headers in their errors. Credentials that were sent are replaced, and any text after
+        the name of a credential.
         """
         for each in sorted(self._sent_secrets, key=len, reverse=True):
             text = text.replace(each, _REDACTION_MASK)
@@ -222,22 +223,24 @@ class RequestAuthenticator:
         )
         if self._integration.user is not None:
             credentials = AwsCredentials(self._integration.user, self._read_secret())
-        else:  # looking for them may ask other machines
+        else:  # the search may send network requests
             credentials = await asyncio.to_thread(_get_default_credentials)
         made = sign_headers(
             request, credentials, region=region, service=service, signed_at=_CLOCK.now()
         )
-        del made["host"]  # the client's own
+        del made["host"]  # the client sets it
         return made
 
 
 def parse_aws_service_and_region(url: str, region: str | None) -> tuple[str, str]:
-    """Return which AWS service a signature is for, and where.
+    """Return the AWS service and region for a signature.
 
-    `url`: Of the request; hosts that are not AWS's own names count as gateways.
+    Args:
+        url: URL of the request. Hosts other than AWS's own names count as gateways.
+        region: Region of the integration. None: the region in the host.
 
     Raises:
-        SecretMissing: Nothing tells the region.
+        SecretMissing: If neither the integration nor the host has a region.
     """
     host = re.sub(r"^https?://([^/:?]+).*", r"\1", url.lower())
     known = _AWS_HOST_PATTERN.fullmatch(host)
@@ -263,7 +266,7 @@ def _find_default_credentials() -> Any:
 
 
 def _get_default_credentials() -> AwsCredentials:
-    """Return what boto3 finds, looked for once in a process; what expires it renews itself."""
+    """Return boto3's credentials. They are found once per process and renew themselves."""
     with _credentials_lock:
         found = _find_default_credentials()
     if found is None:
@@ -274,12 +277,14 @@ def _get_default_credentials() -> AwsCredentials:
 
 
 class RequestFactory:
-    """Writes the requests of one function."""
+    """Encoder of the requests of one function."""
 
     def __init__(self, plan: CallPlan, accepted_encodings: Mapping[HttpOrigin, str]) -> None:
-        """Prepare; secrets are not looked up before a request needs them.
+        """Create a factory. Secrets are read when a request needs them.
 
-        `accepted_encodings`: The Accept-Encoding that origins have shown in replies; it may grow.
+        Args:
+            plan: Plan of the calls.
+            accepted_encodings: Last Accept-Encoding header of each origin's responses. It may grow.
         """
         self._plan = plan
         self._accepted_encodings = accepted_encodings
@@ -290,17 +295,17 @@ class RequestFactory:
         self._shared_lines: tuple[str, bytes] | None = None
 
     def resolve_target(self, request: TranslatedRequest) -> AddressedRequest:
-        """Return a batch with its address.
+        """Return a batch with its target.
 
         Raises:
-            UrlRefused: The integration does not let calls go there.
-            ResponseInvalid: The integration lets no calls go anywhere.
+            UrlRefused: If the integration does not allow calls to the URL.
+            ResponseInvalid: If the integration is disabled.
         """
         if request.url_suffix or self._default_target is None:
             integration = self._plan.integration
             if not integration.enabled:
                 raise ResponseInvalid(reason=f"API integration {integration.name} is not enabled")
-            # With its suffix: a translator shall not lead elsewhere.
+            # Check the URL with its suffix, so that a translator cannot leave the allowed prefixes.
             address = resolve_allowed_url(self._plan.function.url + request.url_suffix, integration)
             place = (str(address), HttpTarget.from_url(address, integration.ca_file))
             if request.url_suffix:
@@ -314,8 +319,8 @@ class RequestFactory:
         """Return head and body of a request; a GET has the same headers and no body.
 
         Raises:
-            SecretMissing: Who sends it cannot be said.
-            DeclarationInvalid: A header cannot be sent.
+            SecretMissing: If a credential is missing.
+            DeclarationInvalid: If a header is invalid.
         """
         batch, target = addressed_request.request, addressed_request.target
         own = {names.BATCH_ID: batch.batch_id, **batch.headers}
@@ -338,7 +343,7 @@ class RequestFactory:
         return encode_request_head(method, target, lines, length), body
 
     def redact_secrets(self, text: str) -> str:
-        """Return a text of the service without what was sent to say who calls."""
+        """Replace credentials in a text of the service."""
         return self._authenticator.redact_secrets(text)
 
     def _choose_encoding(self, origin: HttpOrigin) -> str | None:
@@ -357,7 +362,7 @@ class RequestFactory:
                 return said.value.lower()
 
     def _get_shared_header_lines(self, query_id: str) -> bytes:
-        """Return the headers that all batches of a query share, written once."""
+        """Return the headers that all batches of a query share, encoded once."""
         if self._shared_lines is not None and self._shared_lines[0] == query_id:
             return self._shared_lines[1]
         plan = self._plan

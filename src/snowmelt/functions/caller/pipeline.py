@@ -1,11 +1,11 @@
-"""Calls for the rows of one task: batches in flight to a service, results in the rows' order.
+"""Calls for the rows of one task: batches in flight to a service, results in row order.
 
-`call_function` is the entry point. `CallPipeline` keeps several batches in flight, translates requests and responses, splits requests
-that are too large, and writes the call log.
+`call_function` is the entry point. `CallPipeline` keeps several batches in flight, translates
+requests and responses, splits requests that are too large, and writes the call log.
 
-`Demand` limits the batches in flight by what the consumer reads. The consumer of values may pass
-them on to a reader that needs only a few, as Spark does for a LIMIT. That shows only some arrays
-later, which on a fast service would mean many useless calls.
+`Demand` limits the batches in flight by the values that the consumer reads. The consumer may pass
+values to a reader that needs only a few, as Spark does for a LIMIT. The pipeline notices this
+several arrays later. A fast service could answer many useless calls until then.
 """
 
 from __future__ import annotations
@@ -53,37 +53,37 @@ from snowmelt.functions.definition import FailureAction, NullInputAction
 from snowmelt.functions.errors import CallFailed, PayloadTooLarge, ResponseInvalid, TranslatorFailed
 from snowmelt.functions.wire.messages import RowFailure
 
-# The last bytes of an array come with the next one, so it takes two until somebody can read one.
+# The last bytes of an array are sent with the next one, so a reader needs two arrays to read one.
 _MIN_READABLE_ARRAYS = 2
-# Whoever has read so many wants many.
+# A consumer that has read this many arrays probably reads all of them.
 _PROBATION_ARRAYS = 64
 _FIRST_POLL_DELAY_S = 0.01
 _POLL_INTERVAL_S = 0.001
 _MAX_POLLS = 1_000
-# Who reads at all mostly does so at once: a moment's patience keeps as many in flight as may be.
+# Consumers usually read immediately: these short polls keep the maximum of batches in flight.
 _GRACE_POLLS = 3
 
 
 class ValueConsumer(Protocol):
-    """Whoever reads values after they were taken."""
+    """Reader of values after they were taken from the pipeline."""
 
     def is_open(self) -> bool:
-        """Tell whether they are read at all; nothing is lost where that is wrong."""
+        """Return True if the consumer still reads values. An incorrect result loses no data."""
 
     def unread_bytes(self) -> int | None:
-        """Return how much of what was taken is not read yet; None where that cannot be told."""
+        """Return the number of bytes that were taken but not read, or None if it is unknown."""
 
 
 class Demand:
-    """What one task may ask for: batches in flight and those that nobody has read yet together.
+    """Limit of the batches of one task that are in flight or unread, together.
 
-    That is so for the first arrays; who has read them all is trusted to want the others, until
-    nobody reads any more.
+    The limit applies to the first arrays. A consumer that has read them all is assumed to read the
+    others, until it closes.
     """
 
     def __init__(self, max_in_flight: int, clock: Clock, consumer: ValueConsumer | None) -> None:
         self.max_batches = max_in_flight
-        # Whether many more values are wanted; until then an array is one batch.
+        # True if many more values are expected; until then, an array is one batch.
         self.is_confirmed = False
         self._max_in_flight = max_in_flight
         self._clock = clock
@@ -93,7 +93,7 @@ class Demand:
         self._remaining_polls = _MAX_POLLS
 
     def update_after_array(self) -> None:
-        """Look who reads, after an array was taken."""
+        """Update the demand from the consumer's reads, after an array was taken."""
         self._taken_arrays += 1
         if self._consumer is None:
             self.is_confirmed = True
@@ -125,28 +125,28 @@ class Demand:
         return False
 
 
-# Bodies that were sent and whose answers were not taken yet.
+# Limit of sent bodies whose responses were not taken yet.
 _MAX_IN_FLIGHT_BYTES = 64 * 1024 * 1024
-# What takes the values has costs for each array.
+# Arrays are merged because each one has a cost for the consumer.
 _MAX_MERGED_ROWS = 1_000
 
 
 @dataclass(slots=True)
 class BatchPart:
-    """One request of a batch, and what it came to: values, NULL for rows that have none."""
+    """One request of a batch and its result: values, NULL for rows without one."""
 
     request: BatchRequest
     record: CallRecord
-    # Of its first row among those that the batch sends.
+    # Position of its first row among the rows that the batch sends.
     first_row: int = 0
     split: SplitRequest | None = None
     in_flight_call: Future[bytes] | None = None
-    # What the request's translator keeps for the reply's.
+    # Data of the request translator for the response translator.
     translator_data: bytes | None = None
     values: pa.Array | None = None
     failures: Mapping[int, RowFailure] = field(default_factory=dict)
     error: SnowmeltError | None = None
-    # Whether the service's answer, or that there is none, made the error.
+    # True if the response of the service, or its absence, caused the error.
     is_service_error: bool = False
 
     url: str = ""
@@ -158,7 +158,7 @@ class BatchPart:
 
 @dataclass(slots=True)
 class BatchOutcome:
-    """A batch and its requests: one, several if it was split, none if nothing was to be asked."""
+    """A batch and its requests: one, several if it was split, none if no request was needed."""
 
     work: BatchWork
     parts: list[BatchPart]
@@ -166,7 +166,7 @@ class BatchOutcome:
 
 
 class CallPipeline:
-    """The batches of one task; used once, and closed."""
+    """The batches of one task. Used once, then closed."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class CallPipeline:
         clock: Clock,
         consumer: ValueConsumer | None,
     ) -> None:
-        """Prepare; nothing is sent before `run_batches` is taken from."""
+        """Prepare the calls; nothing is sent before `run_batches` is iterated."""
         function, options = plan.function, plan.options
         self._plan, self._position, self._call_log, self._clock = plan, position, call_log, clock
         self._budget = CallBudget(plan, position, clock)
@@ -203,7 +203,7 @@ class CallPipeline:
         self._demand = Demand(most, clock, consumer)
         self._in_flight: deque[BatchOutcome] = deque()
         self._in_flight_bytes = 0
-        # Ready to be sent once an answer is there; not before more values are surely wanted.
+        # Sent after the next response. Prepared only when more values are certain to be needed.
         self._prepared_work: BatchWork | None = None
         self._size_limits = get_size_limits(function)
         self._circuit_breaker = get_circuit_breaker(function.url, clock)
@@ -211,7 +211,7 @@ class CallPipeline:
         self._url = display_url(plan)
 
     def run_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[BatchOutcome]]:
-        """Return what batches came to, in order; small ones that were answered meanwhile together."""
+        """Yield the outcomes of batches in order; small finished batches are merged."""
         works = map(
             self._request_builder.build_work,
             self._batcher.split_batches(each.columns for each in batches),
@@ -223,7 +223,7 @@ class CallPipeline:
             if self._demand.is_confirmed:
                 self._prepared_work = self._next_work(works)
             yield self._collect_finished(works)
-            # Without more rows there is nothing to decide, and nobody to wait for.
+            # Without more rows, skip the update, which may wait for the consumer.
             if not self._in_flight:
                 self._prepared_work = self._next_work(works)
             if self._in_flight or self._prepared_work is not None:
@@ -242,7 +242,7 @@ class CallPipeline:
         return ahead or next(works, None)
 
     def _collect_finished(self, works: Iterator[BatchWork]) -> list[BatchOutcome]:
-        """Wait for the next batch, and take those after it that need not be waited for."""
+        """Wait for the next batch, and return it with the finished batches after it."""
         found: list[BatchOutcome] = []
         rows = 0
         while self._in_flight:
@@ -257,7 +257,7 @@ class CallPipeline:
                 and len(self._in_flight) <= self._demand.max_batches
                 and self._in_flight_bytes < _MAX_IN_FLIGHT_BYTES
             ):
-                # Its place under way is free; reading the answer is not what it should wait for.
+                # Release the in-flight slot before decoding the response.
                 work, self._prepared_work = self._prepared_work, None
                 self._start_batch(work)
             rows += outcome.work.batch.rows
@@ -269,12 +269,12 @@ class CallPipeline:
             found.append(outcome)
             if not self._demand.is_confirmed:
                 break
-            # The others are asked meanwhile, so that more may be there to go with these.
+            # Start more batches now: some may finish in time to be merged.
             self._start_batches(works)
         return found
 
     def get_values(self, part: BatchPart) -> pa.Array:
-        """Return a request's values, or raise what the function's clauses do not make NULL."""
+        """Return the values of a request, or raise an error that the function's clauses do not make NULL."""
         error, function = part.error, self._plan.function
         if error is None and part.failures and function.row_errors is FailureAction.ABORT:
             at, failure = next(iter(part.failures.items()))
@@ -289,12 +289,12 @@ class CallPipeline:
         if error is None:
             return part.values
         if isinstance(error, CallFailed):
-            # The task's next attempt does not call in vain.
+            # The next attempt of the task fails without a call.
             self._failed_batches.cache_failure(part.request.batch_id, error)
         raise error
 
     def close(self) -> None:
-        """Cancel what is under way, and write down that it was."""
+        """Cancel all calls in flight and log them as cancelled."""
         self._calls.close()
         self._budget.close()
         self._translators.close()
@@ -338,7 +338,7 @@ class CallPipeline:
             yield part
 
     def _send_part(self, part: BatchPart, *, rows: int) -> None:
-        """Send a request; what forbids that is kept as its error, which is told in its turn."""
+        """Send a request, or store the reason why it cannot be sent as its error."""
         if self._plan.options.dry_run:
             part.record.bytes_out = len(part.request.body)
             return
@@ -360,7 +360,7 @@ class CallPipeline:
         )
 
     def _finish_batch(self, outcome: BatchOutcome) -> None:
-        """Wait for the answers to a batch; requests that are too large become two."""
+        """Wait for the responses of a batch; split requests that are too large in two."""
         parts, at = outcome.parts, 0
         while at < len(parts):
             part = parts[at]
@@ -397,7 +397,11 @@ class CallPipeline:
             self._request_builder.cache_values(work, parts[0].values)
 
     def _receive_part(self, part: BatchPart) -> None:
-        """Wait for a request's answer, and read it. PayloadTooLarge: halves of it may do."""
+        """Wait for a response and decode it.
+
+        Raises:
+            PayloadTooLarge: If the request or the response is too large; halves may fit.
+        """
         if part.in_flight_call is None:
             return
         try:
@@ -420,7 +424,7 @@ class CallPipeline:
         self._call_log.add_record(part.record)
 
     def _split_part(self, part: BatchPart, error: PayloadTooLarge | None) -> list[BatchPart]:
-        """Return two requests instead of one; what that cost is written down with the first."""
+        """Split a request in two. The first record includes the cost until the split."""
         split = None
         if error is not None:
             is_reply = error.fields.get("status") == HTTP_OK
@@ -442,7 +446,7 @@ class CallPipeline:
 
 
 def _format_translator_error(error: TranslatorFailed) -> str:
-    """The error of the batch names the function."""
+    """Return the message without the function, which the error of the batch names."""
     fields = error.fields
     return f"its {fields['which']} translator {fields['translator']} failed: {fields['reason']}"
 
@@ -457,26 +461,30 @@ def call_function(
     *,
     trying: bool = False,
 ) -> Generator[pa.Array, None, None]:
-    """Return the function's values, one for each row, in the rows' order.
+    """Yield the function's values in arrays, one value per row, in row order.
 
-    Arrays are cut where batches of calls end; small ones may come together, up to 1,000 rows. At
-    most as many batches are called for as are in flight and in one such array beyond those whose
-    values were taken; whoever stops taking values closes the iterator,
-    which cancels the rest.
+    Arrays end where batches end. Small batches are merged, up to 1,000 rows. Calls run ahead of the
+    values taken by at most the batches in flight and one such array. A caller that stops early must
+    close the iterator, which cancels the remaining calls.
 
-    `batches`: Arguments by position; columns beyond them are not sent. A function without
-        arguments needs one that only says how many rows there are.
-    `consumer`: Who reads values that were taken; None if that is who takes them. Where nobody
-        does any more, batches are called for one at a time.
-    `trying`: Return value, error, status and batch id of each row, and raise neither CallFailed
-        nor CircuitOpen. A row that was not sent, because STRICT found NULL in it, is NULL as a whole.
+    Args:
+        plan: Plan of the calls.
+        position: Position of the rows in the query.
+        batches: Arguments by position; further columns are not sent. A function without arguments
+            needs one column, for the number of rows.
+        call_log: Receives one record per batch.
+        clock: Clock. None: the system's clock.
+        consumer: Reader of values that were taken. None: the caller itself. If the consumer stops
+            reading, one batch is called at a time.
+        trying: Return value, error, status and batch ID of each row; raise neither CallFailed nor
+            CircuitOpen. A row that STRICT does not send is NULL as a whole.
 
     Raises:
-        CallFailed: A batch has no answer, or a row has an error, and the function's clauses do not
-            say RETURN_NULL. Names function, batch, status, attempts and time.
-        CircuitOpen: Its service is left alone; under the same clause.
-        SnowmeltError: Nothing may be called: the budget is spent, the URL is refused, a secret is
-            missing. No clause makes that NULL.
+        CallFailed: If a batch has no response, or a row has an error, and the function's clauses do
+            not say RETURN_NULL. The message has function, batch, status, attempts and time.
+        CircuitOpen: If the circuit breaker of the service is open, under the same clause.
+        SnowmeltError: If no call is possible: the budget is spent, the URL is rejected, or a secret is
+            missing. No clause makes these errors NULL.
     """
     pipeline = CallPipeline(plan, position, call_log, clock or SystemClock(), consumer)
     make_form = to_try_result_arrow_type if trying else to_arrow_type

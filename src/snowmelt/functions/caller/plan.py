@@ -56,7 +56,7 @@ class CallerOptions:
 class CallPlan:
     """One function as a query calls it.
 
-    `context` has a value for each context header of the function. `zone` is the time zone of the session.
+    `context` has a value for each context header of the function. `zone` is the session's time zone.
     Translators are definitions with their source, or callables that can be pickled.
     """
 
@@ -106,8 +106,8 @@ class BatchStatus(StrEnum):
 class CallRecord:
     """The record of one batch. Times are in milliseconds; `status` is None without a response.
 
-    `rows_sent` does not count rows with NULL, repeated inputs and cached results. A batch that was split
-    has a record for each half that was sent; the first half includes the cost until the split.
+    `rows_sent` excludes rows with NULL, repeated inputs and cached results. A batch that was split has
+    a record for each half that was sent. The record of the first half includes the cost until the split.
     """
 
     function: str
@@ -133,7 +133,7 @@ class CallRecord:
 
 
 class CallLog(Protocol):
-    """Where records go; called once per batch, in the thread that yields its values."""
+    """Destination of records. Called once per batch, in the thread that yields its values."""
 
     def add_record(self, record: CallRecord) -> None:
-        """Keep a record; it is not changed afterwards."""
+        """Store a record. It is not changed afterwards."""
