@@ -1,12 +1,12 @@
-"""Rate limits, concurrency limits, budgets and circuit breakers that a machine's processes share.
+"""Rate limits, concurrency limits, budgets and circuit breakers, shared by the processes of a machine.
 
 RATE_LIMIT and MAX_IN_FLIGHT of a function apply per machine; a rate is divided by the number of
-executors that the plan names. An origin that responds with 429 or 503 gets half as many concurrent
-calls, and one more after each full window of successful responses. Only the number of calls in
-flight changes, never the content of a batch. Without any limit, no file is touched.
+executors in the plan. An origin that responds with 429 or 503 gets half as many concurrent calls,
+and one more after each full window of successful responses. Only the number of calls in flight
+changes, never the content of a batch. Without any limit, no file is touched.
 
-A budget limits rows and calls per task, and per query over the processes of a machine. Each
-request is one call, retries and polls included.
+A budget limits rows and calls per task, and per query over the processes of a machine. Each request
+is one call, including retries and polls.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from snowmelt.functions.errors import BudgetExceeded, CallFailed, CircuitOpen
 
 _Shared = TypeVar("_Shared")
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
-# Locks of slots lie beyond everything that is ever written.
+# Lock offsets of slots are beyond all data of the file.
 _SLOT_LOCKS_OFFSET_BYTES = 1 << 20
 
 
 def ensure_private_folder(parent: Path | None = None) -> Path:
-    """Return the folder of this user in the machine's folder of temporary files.
+    """Return this user's private folder in the folder of temporary files; create it if needed.
 
     Raises:
-        ConfigurationError: Somebody else owns it, or can look into it.
+        ConfigurationError: If another user owns the folder or has access to it.
     """
     folder = (parent or Path(tempfile.gettempdir())) / f"snowmelt-{os.geteuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -58,13 +58,13 @@ def ensure_private_folder(parent: Path | None = None) -> Path:
 
 
 def make_shared_file_name(kind: str, *keys: str) -> str:
-    """Return the name of the file that is shared by all who give the same keys."""
+    """Return the name of the file that all processes with the same keys share."""
     digest = hashlib.sha256("\0".join((_read_boot_id(), *keys)).encode())
     return f"{kind}-{digest.hexdigest()[:32]}"
 
 
 def delete_stale_files(folder: Path, kind: str, clock: Clock, max_age_s: float) -> None:
-    """Delete the files of a kind that no process has written to for so long."""
+    """Delete the files of a kind that were not modified for `max_age_s` seconds."""
     oldest = clock.now().timestamp() - max_age_s
     for path in folder.glob(f"{kind}-*"):
         try:
@@ -74,12 +74,12 @@ def delete_stale_files(folder: Path, kind: str, clock: Clock, max_age_s: float) 
             continue
 
 
-# By process, because what a fork inherits would not be its own: locks above all.
+# By process ID: a forked process must not use inherited objects, because it does not own the locks.
 _shared_objects: dict[tuple[int, Path], Any] = {}
 
 
 def share_in_process(path: Path, make: Callable[[], _Shared]) -> _Shared:
-    """Return the one object of this process for a file."""
+    """Return this process's single object for a file."""
     key = (os.getpid(), path)
     found: _Shared = _shared_objects.get(key) or _shared_objects.setdefault(key, make())
     return found
@@ -94,25 +94,25 @@ def _read_boot_id() -> str:
 
 
 class SharedFile:
-    """A few numbers that processes share, and locks that die with their holder.
+    """A file with numbers that processes share, and with slot locks that end with their process.
 
-    Closing any descriptor of a file lets go of all slots that this process holds there, so a
-    process has one HostFile for a file with slots, and keeps it.
+    Closing any descriptor of a file releases all slots that this process holds in it. A process
+    therefore opens a file with slots once, and never closes it.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, made if there is none; reading what was never written gives zeros."""
+        """Open or create the file. Data that was never written reads as zeros."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(path, flags, 0o600)
         self._thread_lock = threading.Lock()
 
     def close(self) -> None:
-        """Close it; only for files without slots."""
+        """Close the file. Only for files without slots."""
         os.close(self._descriptor)
 
     @contextmanager
     def locking(self) -> Iterator[None]:
-        """Keep other threads and processes out; for microseconds only."""
+        """Lock the file against other threads and processes, for microseconds only."""
         with self._thread_lock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             try:
@@ -121,21 +121,21 @@ class SharedFile:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def read_numbers(self, layout: struct.Struct, offset_bytes: int = 0) -> tuple[Any, ...]:
-        """Return the numbers that lie at a place."""
+        """Return the numbers at an offset."""
         found = os.pread(self._descriptor, layout.size, offset_bytes)
         return layout.unpack(found.ljust(layout.size, b"\0"))
 
     def write_numbers(
         self, layout: struct.Struct, *values: float | bytes, offset_bytes: int = 0
     ) -> None:
-        """Put numbers at a place; one of up to 4096 bytes is there as a whole or not at all."""
+        """Write numbers at an offset; a write of up to 4096 bytes is atomic."""
         os.pwrite(self._descriptor, layout.pack(*values), offset_bytes)
 
     def append_key_and_count_previous(self, key: bytes) -> int:
-        """Add a key to the file's list; return how often it was there before.
+        """Append a key to the file and return how many times it was present before.
 
         Args:
-            key: As long as all others of the file.
+            key: Key of the same length as all others of the file.
         """
         with self.locking():
             end = os.fstat(self._descriptor).st_size
@@ -145,7 +145,7 @@ class SharedFile:
         return sum(each == key for each in keys)
 
     def try_lock_slot(self, slot: int) -> bool:
-        """Take a slot unless another process holds it; tell whether it is ours."""
+        """Lock a slot unless another process holds it; return True if it is locked."""
         try:
             fcntl.lockf(
                 self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _SLOT_LOCKS_OFFSET_BYTES + slot
@@ -155,20 +155,20 @@ class SharedFile:
         return True
 
     def unlock_slot(self, slot: int) -> None:
-        """Give a slot back."""
+        """Release a slot."""
         fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _SLOT_LOCKS_OFFSET_BYTES + slot)
 
 
 _NEXT_REQUEST_FORMAT = struct.Struct("=d")
-# What a loop that woke late may make up for; it bounds the burst after a pause, too.
+# Time that a loop that woke up late may make up for. It also limits the burst after a pause.
 _MAX_CATCH_UP_S = 0.05
 
 
 class RequestSpacing:
-    """Requests of all processes at equal distances; one object for a file in each process.
+    """Spacing of the requests of all processes at equal intervals. One object per file and process.
 
-    The file holds the instant of the next request. Each process books one instant at a time, so
-    processes take turns, and one that dies wastes a single request.
+    The file contains the time of the next request. Each process reserves one request at a time, so
+    processes alternate, and a process that dies wastes at most one request.
     """
 
     def __init__(self, file: SharedFile, clock: Clock) -> None:
@@ -196,20 +196,20 @@ class RequestSpacing:
 
 
 _CONTENDED_AT_FORMAT = struct.Struct("=d")
-# A process that waits for others looks so often: no process can wake another one's loop cheaply.
+# Poll interval of a process that waits for others: waking another process's loop is expensive.
 _POLL_INTERVAL_S = 0.004
-# So long a process hands its slots on to its own batches while others wait for one.
+# Time for which a process passes its slots to its own batches while others wait for one.
 _MAX_LOCAL_HOLD_S = 0.1
-# As long is a process that waits for others believed to wait still.
+# Time for which a waiting process counts as waiting after its last poll.
 _CONTENTION_TTL_S = 0.05
 
 
 class SharedSemaphore:
-    """Slots of one file; one object for a file in each process.
+    """Semaphore with slots in one file. One object per file and process.
 
-    Within a process, whoever came first is first. Among processes that wait for each other, each
-    takes no slot for a moment after each tenth of a second. A slot is a lock of the operating
-    system: it is free as soon as its process is dead.
+    Waiters of a process are served in order. While other processes wait, a process takes no slot for
+    8 ms after each 0.1 s. A slot is a lock of the operating system, so it is released when its process
+    dies.
     """
 
     def __init__(self, file: SharedFile, clock: Clock) -> None:
@@ -218,14 +218,14 @@ class SharedSemaphore:
         self._held_slots: set[int] = set()
         self._turn_began_at = 0.0
         self._paused_until = 0.0
-        # Of each event loop: the line of those who wait, and what wakes the first of them.
+        # Per event loop: the queue of waiters, and the event that wakes up the first of them.
         self._queues: WeakKeyDictionary[
             asyncio.AbstractEventLoop, tuple[asyncio.Lock, asyncio.Event]
         ] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     async def acquire_slot(self, get_allowed: Callable[[], int]) -> int:
-        """Wait for a slot and return it; `get_allowed` returns how many there are just now."""
+        """Wait for a slot and return it; `get_allowed` returns the current number of slots."""
         loop = asyncio.get_running_loop()
         queue, released = self._queues.setdefault(loop, (asyncio.Lock(), asyncio.Event()))
         async with queue:
@@ -237,7 +237,7 @@ class SharedSemaphore:
             return slot
 
     def release_slot(self, slot: int) -> None:
-        """Give a slot back."""
+        """Release a slot."""
         with self._lock:
             self._held_slots.remove(slot)
             self._file.unlock_slot(slot)
@@ -255,7 +255,7 @@ class SharedSemaphore:
             now = self._clock.monotonic()
             if now < self._paused_until:
                 return None
-            # Processes begin at different places, so that they seldom try each other's slots.
+            # Processes start at different slots, so that they rarely try each other's.
             begin = os.getpid() * 7
             for at in range(allowed):
                 slot = (begin + at) % allowed
@@ -272,22 +272,22 @@ class SharedSemaphore:
 _WINDOW_FORMAT = struct.Struct("=dddd")
 _WINDOW_OFFSET = 64  # bytes
 _MAX_WINDOW = 1024
-# An origin that was not too busy for so long is no longer held back.
+# A window expires if the origin was not overloaded for this time.
 _WINDOW_TTL_S = 600.0
-# With one in flight still too many, all wait: so long unless the service says how long, at most …
+# Pause of all calls if one in flight is still too many: default without Retry-After, and maximum.
 _THROTTLE_PAUSE_S = 0.2
 _MAX_THROTTLE_PAUSE_S = 30.0
 
 
 class ConcurrencyWindow:
-    """How many may be in flight to an origin that was too busy at some time."""
+    """Limit of calls in flight to an origin that was overloaded."""
 
     def __init__(self, file: SharedFile, clock: Clock) -> None:
         self._file = file
         self._clock = clock
 
     def _read(self) -> tuple[float, float, float, float]:
-        """Return limit, good replies since it grew, and when it was cut and all may go on."""
+        """Return limit, successes since the last growth, time of the last cut, and end of the pause."""
         limit, good, cut_at, quiet_until = self._file.read_numbers(_WINDOW_FORMAT, _WINDOW_OFFSET)
         return limit, good, cut_at, quiet_until
 
@@ -295,7 +295,7 @@ class ConcurrencyWindow:
         self._file.write_numbers(_WINDOW_FORMAT, *numbers, offset_bytes=_WINDOW_OFFSET)
 
     def get_limit(self) -> int:
-        """Return how many may be in flight now; 0 while all wait."""
+        """Return the current limit of calls in flight; 0 during a pause."""
         limit, _, cut_at, quiet_until = self._read()
         now = self._clock.monotonic()
         if now < quiet_until <= now + _MAX_THROTTLE_PAUSE_S:
@@ -303,7 +303,7 @@ class ConcurrencyWindow:
         return int(limit) if limit and 0 <= now - cut_at < _WINDOW_TTL_S else _MAX_WINDOW
 
     def shrink(self, started_at: float, in_flight: int, retry_after_s: float | None) -> None:
-        """Halve it, or `in_flight` where there is none, unless it was cut since `started_at`."""
+        """Halve the limit (`in_flight` if there is none), unless it was cut since `started_at`."""
         with self._file.locking():
             limit, _, cut_at, quiet_until = self._read()
             now = self._clock.monotonic()
@@ -317,7 +317,7 @@ class ConcurrencyWindow:
             self._write(max(1, limit // 2), 0, now, quiet_until)
 
     def grow(self) -> None:
-        """Count a good reply: a whole window of them widens it by one."""
+        """Count a successful response; a full window of them raises the limit by one."""
         with self._file.locking():
             limit, good, cut_at, quiet_until = self._read()
             if limit:
@@ -328,7 +328,7 @@ class ConcurrencyWindow:
 
 
 class _OriginLimits:
-    """What a process knows of an origin; slots and window once anybody was turned away."""
+    """State of an origin in a process. It has slots and a window after the first throttled call."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
@@ -340,7 +340,7 @@ class _OriginLimits:
             self.share_window()
 
     def share_window(self) -> ConcurrencyWindow:
-        """Return the window, which the processes share from now on."""
+        """Return the window, which is shared with the other processes after the first call."""
         if self.window is None:
             file = SharedFile(self._path)
             self.semaphore = SharedSemaphore(file, self._clock)
@@ -371,9 +371,9 @@ class RateLimiter:
         self._origins: dict[str, _OriginLimits] = {}
 
     def acquire(self, url: str) -> AcquiredPermit:
-        """Return what waits, entered by `async with`, until a call may be made, and ends with it.
+        """Return a permit for one call: `async with` waits for it and releases it at the end.
 
-        The time waited is nobody's failure: it should count towards no timeout of the call.
+        The caller must not count the time waited towards a timeout of the call.
         """
         origin = self._origins.get(url)
         if origin is None:
@@ -385,7 +385,7 @@ class RateLimiter:
 
 
 class AcquiredPermit:
-    """One call that may be made, from when it is entered until it is left."""
+    """Permit for one call, valid inside `async with`."""
 
     def __init__(self, function_limits: RateLimiter, origin: _OriginLimits) -> None:
         self._function_limits = function_limits
@@ -414,22 +414,22 @@ class AcquiredPermit:
         self._release_slots()
 
     async def acquire_next_request(self) -> None:
-        """Wait until one more request of the same call may be sent: a retry or a poll."""
+        """Wait until the next request of the call, a retry or a poll, may be sent."""
         limits = self._function_limits
         if limits.spacing is not None:
             await limits.spacing.acquire(limits.requests_per_second)
         self._request_started_at = limits.clock.monotonic()
 
     def record_success(self) -> None:
-        """Say that the origin answered well: after a while it is asked by more at a time."""
+        """Record a successful response, which eventually raises the concurrency limit of the origin."""
         if self._origin.window is not None:
             self._origin.window.grow()
 
     def record_throttled(self, retry_after_s: float | None = None) -> None:
-        """Say that the origin is too busy (429, 503): it is asked by half as many at a time.
+        """Record an overloaded origin (429, 503), which halves its concurrency limit.
 
-        `retry_after_s` is for the call's own retry; others wait for it, half a minute at most,
-        only where one at a time was too much.
+        `retry_after_s` applies to the retry of this call. Other calls pause for it, at most 30 s, only if
+        the limit was already one.
         """
         self._origin.share_window().shrink(
             self._request_started_at, self._origin.in_flight, retry_after_s
@@ -442,26 +442,27 @@ class AcquiredPermit:
 
 
 _SPENT_FORMAT = struct.Struct("=QQ")
-# A query's file is of no use once the query is over, and none lasts for so long.
+# A file is useless after the end of its query, and no query takes this long.
 _BUDGET_FILE_TTL_S = 7 * 24 * 3600.0
 
 
 class CallBudget:
-    """What one task may still spend; for any number of threads, to be closed at the end.
+    """Budget of one task. Thread-safe; must be closed.
 
-    What was spent is not given back: a retry is another call, and so is a task's next attempt.
+    Spent rows and calls are not returned: a retry is another call, and so is the next attempt of a
+    task.
     """
 
     def __init__(
         self, plan: CallPlan, position: QueryPosition, clock: Clock, *, folder: Path | None = None
     ) -> None:
-        """Prepare; without a budget of the query, no file is touched."""
+        """Create a budget. Without a budget of the query, no file is touched."""
         options = plan.options
         self._function = plan.function.signature.name
         self._task_limits = (options.max_rows_per_task, options.max_calls_per_task)
         self._query_limits = (options.max_rows_per_query, options.max_calls_per_query)
         self._executors = options.executors
-        # Shares that together are never more than the whole; less than one each is none.
+        # The shares never exceed the whole. A share below one is zero.
         self._query_share = tuple(
             None if limit is None else limit // self._executors for limit in self._query_limits
         )
@@ -476,10 +477,12 @@ class CallBudget:
             self._file = SharedFile(path)
 
     def spend(self, *, rows: int = 0) -> None:
-        """Spend a request before it is sent, with 0 rows again; nothing where it is refused.
+        """Spend one request and its rows before it is sent. A retry spends 0 rows.
+
+        A rejected request spends nothing.
 
         Raises:
-            BudgetExceeded: It would be more than a setting allows.
+            BudgetExceeded: If the request exceeds a limit.
         """
         if self._task_limits != (None, None):
             with self._lock:
@@ -491,7 +494,7 @@ class CallBudget:
                 self._file.write_numbers(_SPENT_FORMAT, *spent)
 
     def close(self) -> None:
-        """Close the query's file."""
+        """Close the file of the query."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -519,18 +522,18 @@ class CallBudget:
 # Circuit breakers, which open after several consecutive failed batches; all worker processes share
 # the state of a URL. Failed batches are cached so that the next attempt of a task fails immediately.
 # Spark ends a worker process whose task failed, so that cache is in files, one per batch. Only
-# attempts after the first read it: a query that is started anew sends its batches anew.
+# attempts after the first read it: a restarted query sends its batches again.
 
 _FAILURE_THRESHOLD = 5
 _OPEN_DURATION_S = 30.0
-# A service that says so is well; it is what was sent that it does not take.
+# With these statuses, the service works but rejects the batch.
 _BATCH_ERROR_STATUSES = frozenset({400, 413, 422})
 _MAX_REASON_BYTES = 1_000
 _STATE_FORMAT = struct.Struct(f"=QddH{_MAX_REASON_BYTES}s")
 
 
 class _BreakerState(NamedTuple):
-    """`opened_at` in seconds since 1970, `probe_at` monotonic; both 0 while the breaker is closed."""
+    """`opened_at` is a Unix time, `probe_at` is monotonic; both are 0 while the breaker is closed."""
 
     consecutive_failures: int = 0
     opened_at: float = 0.0
@@ -539,10 +542,10 @@ class _BreakerState(NamedTuple):
 
 
 class CircuitBreaker:
-    """What one URL's batches came to lately; for any number of threads and processes.
+    """Circuit breaker of one URL. Thread-safe and shared by processes.
 
-    It opens after so many batches in a row that failed for good. After the pause one batch goes
-    through: if it is answered all may, if it fails the pause begins again.
+    It opens after 5 consecutive batches that failed permanently. After 30 s it lets one batch through:
+    if that batch succeeds, the breaker closes, otherwise the pause starts again.
     """
 
     def __init__(self, clock: Clock, file: SharedFile) -> None:
@@ -550,10 +553,10 @@ class CircuitBreaker:
         self._file = file
 
     def check_call_allowed(self, function: str) -> None:
-        """Let a batch through, or not.
+        """Verify that a batch may be sent.
 
         Raises:
-            CircuitOpen: Too many have failed, and the pause is not over.
+            CircuitOpen: If the breaker is open and the pause has not elapsed.
         """
         if not self._read_state().opened_at:
             return
@@ -563,8 +566,8 @@ class CircuitBreaker:
                 return
             now = self._clock.monotonic()
             if now >= state.probe_at:
-                # Others wait for the probe's outcome; one that never comes to an end does not
-                # keep them out for longer than another pause.
+                # Other batches wait for the probe's outcome, but for at most one more pause: a
+                # probe may never end.
                 self._write_state(state._replace(probe_at=now + _OPEN_DURATION_S))
                 return
         raise CircuitOpen(
@@ -578,15 +581,17 @@ class CircuitBreaker:
         )
 
     def record_success(self) -> None:
-        """Count a batch that was answered."""
+        """Count a successful batch."""
         if self._read_state().consecutive_failures:
             with self._file.locking():
                 self._write_state(_BreakerState())
 
     def record_failure(self, reason: str, status: int | None = None) -> None:
-        """Count a batch that failed for good, unless only this batch is to blame.
+        """Count a batch that failed permanently, unless only its content caused the failure.
 
-        `reason`: It is shown for other batches, too.
+        Args:
+            reason: Reason of the failure. Errors of other batches show it.
+            status: HTTP status of the last response.
         """
         if status in _BATCH_ERROR_STATUSES:
             return
@@ -609,7 +614,7 @@ class CircuitBreaker:
 
 
 def get_circuit_breaker(url: str, clock: Clock, *, folder: Path | None = None) -> CircuitBreaker:
-    """Return the breaker that all calls of this machine and user to a URL share."""
+    """Return the breaker of a URL, shared by all calls of this user on this machine."""
     path = (folder or ensure_private_folder()) / make_shared_file_name("breaker", url)
     return share_in_process(path, lambda: CircuitBreaker(clock, SharedFile(path)))
 
@@ -618,7 +623,7 @@ _FAILURE_TTL_S = 600.0
 
 
 class FailedBatchCache:
-    """What the processes of this machine remember for one attempt at a task."""
+    """Failed batches of earlier attempts of a task on this machine."""
 
     def __init__(
         self, position: QueryPosition, clock: Clock, *, folder: Path | None = None
@@ -627,7 +632,7 @@ class FailedBatchCache:
         self._folder = folder or ensure_private_folder()
         task = (position.query_id, str(position.stage), str(position.partition))
         self._prefix = make_shared_file_name("failed", *task)
-        # Mostly there are none: then no batch costs a look.
+        # Usually there are no failures: then batches need no file access.
         known = [*self._folder.glob(f"{self._prefix}-*")]
         if position.attempt == 0:
             for path in known:
@@ -635,10 +640,10 @@ class FailedBatchCache:
         self._has_failures = position.attempt > 0 and bool(known)
 
     def raise_cached_failure(self, batch_id: str) -> None:
-        """Return if the batch may be sent.
+        """Raise the cached error of a batch, if there is one.
 
         Raises:
-            CallFailed: An earlier attempt on this machine sent it, and it failed for good.
+            CallFailed: If the batch failed permanently in an earlier attempt on this machine.
         """
         if not self._has_failures:
             return
@@ -652,16 +657,16 @@ class FailedBatchCache:
         raise CallFailed(**fields)
 
     def cache_failure(self, batch_id: str, error: CallFailed) -> None:
-        """Keep why a batch failed, for ten minutes.
+        """Store the error of a failed batch for ten minutes.
 
-        What the error says lies in the file; it holds payload only if errors may show some.
+        The file contains the fields of the error. They contain payload only if errors may show it.
         """
         path = self._make_failure_path(batch_id)
         now = self._clock.now().timestamp()
-        # Drafts, too: those of a process that was killed.
+        # Also delete the drafts of killed processes.
         for kind in ("failed", "draft"):
             delete_stale_files(self._folder, kind, self._clock, _FAILURE_TTL_S)
-        # As a whole or not at all: another attempt may be reading.
+        # Replace the file atomically: another attempt may be reading it.
         draft = path.with_name(f"draft-{os.getpid()}-{path.name}")
         draft.write_text(json.dumps(error.fields))
         os.utime(draft, (now, now))

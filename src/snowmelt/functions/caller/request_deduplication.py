@@ -1,8 +1,9 @@
 """Requests of batches: distinct inputs only, without cached values, split in halves if needed.
 
-Values of IMMUTABLE functions are cached in this process, bounded by bytes, evicted by last use.
+Values of IMMUTABLE functions are cached in this process. The cache is limited in bytes and evicts
+the least recently used values.
 
-`RequestSizeLimits` records which request sizes a function's service could not process, so that
+`RequestSizeLimits` records the request sizes that a function's service could not process, so that
 larger requests are split before they are sent.
 """
 
@@ -34,7 +35,7 @@ _DEFAULT_VALUE_BYTES = 16
 
 
 class CacheMiss:
-    """What stands for a value that is not there; None is a value."""
+    """Marker of a value that is not cached, because None is a value."""
 
 
 CACHE_MISS: Final = CacheMiss()
@@ -42,7 +43,7 @@ CACHE_MISS: Final = CacheMiss()
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """Rows as they are sent: one POST, and again with the same id until it is answered."""
+    """Rows to send in one POST; retries have the same batch ID."""
 
     batch_id: str
     body: bytes
@@ -52,9 +53,9 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchWork:
-    """A batch, what it asks, and how the answers become values of its rows.
+    """A batch, its request, and the mapping of the response to its rows.
 
-    `request` is None where there is nothing to ask. `cached_values` holds values of earlier calls.
+    `request` is None if no request is needed. `cached_values` are values of earlier calls.
     """
 
     batch: CallBatch
@@ -65,13 +66,15 @@ class BatchWork:
 
     @property
     def cache_hits(self) -> int:
-        """How many inputs needed no call."""
+        """Number of inputs whose values are cached."""
         return 0 if self.cached_values is None else len(self.cached_values)
 
     def spread_to_rows(self, values: pa.Array, cached_values: pa.Array | None = None) -> pa.Array:
-        """Return one value for each row of the batch; NULL for rows that were not sent.
+        """Return one value per row of the batch; NULL for rows that were not sent.
 
-        `values`: One for each row of the request, of any type.
+        Args:
+            values: One value per row of the request, of any type.
+            cached_values: Values of earlier calls.
         """
         if cached_values is not None and len(cached_values):
             values = pa.concat_arrays([values, cached_values])
@@ -79,7 +82,7 @@ class BatchWork:
 
 
 class RequestBuilder:
-    """Makes requests of the batches of one function at one place of a query."""
+    """Builder of the requests of one function at one position of a query."""
 
     def __init__(
         self, plan: CallPlan, position: QueryPosition, cache: ValueCache | None = None
@@ -94,14 +97,18 @@ class RequestBuilder:
         self._argument_count = len(function.signature.arguments)
         self._result_type = to_arrow_type(function.signature.returns, plan.zone)
         self._batch_ids = BatchIdGenerator(position, function)
-        # What values depend on besides the function and its arguments.
+        # The inputs of a value besides the function and its arguments.
         scope = [plan.zone, options.binary, options.array_as_string, sorted(plan.context.items())]
         self._scope = hashlib.blake2b(msgspec.json.encode(scope), digest_size=12).digest()
         self._is_immutable = function.volatility is Volatility.IMMUTABLE
         self._cache = cache if self._is_immutable else None
 
     def build_work(self, batch: CallBatch) -> BatchWork:
-        """Return what to ask for a batch. BatchInvalid: a column does not fit its argument."""
+        """Return the request of a batch and the mapping of its response.
+
+        Raises:
+            BatchInvalid: If a column does not fit its argument.
+        """
         columns, rows = batch.columns[: self._argument_count], batch.sent_rows
         index: Int64Array | None = None
         if self._is_immutable and rows > 1:
@@ -124,7 +131,7 @@ class RequestBuilder:
         return BatchWork(batch, request, known, tuple(keys), _map_rows_to_values(batch, index))
 
     def cache_values(self, work: BatchWork, response_values: pa.Array) -> None:
-        """Keep the answers to a request for later calls."""
+        """Cache the values of a response for later calls."""
         if self._cache is None or not work.cache_keys:
             return
         values = response_values.to_pylist()
@@ -134,7 +141,7 @@ class RequestBuilder:
         self._cache.put_many(work.cache_keys, values, sizes)
 
     def split_request(self, request: BatchRequest) -> list[BatchRequest]:
-        """Return two requests that ask what one does, which has two rows at least."""
+        """Split a request of at least two rows in two."""
         middle = request.rows // 2
         halves = []
         for at, (start, rows) in enumerate(((0, middle), (middle, request.rows - middle))):
@@ -146,7 +153,7 @@ class RequestBuilder:
     def _find_cached_values(
         self, columns: Sequence[pa.Array], row_count: int, cache: ValueCache
     ) -> tuple[list[bytes], pa.Array | None, Int64Array]:
-        """Return keys of rows that are not known, known values, and where each row's answer is."""
+        """Return the keys of missing rows, the cached values, and the index of each row's value."""
         texts = self._request_encoder.to_json_values(columns)
         encode, scope = _json_encoder.encode, self._scope
         keys = [
@@ -167,18 +174,18 @@ class RequestBuilder:
 def find_distinct_rows(
     columns: Sequence[pa.Array], row_count: int
 ) -> tuple[Int64Array, Int64Array | None]:
-    """Return the first of each set of equal rows, and which of those each row equals.
+    """Return the position of the first row of each set of equal rows, and the set of each row.
 
     The latter is None if no two rows are equal.
     """
     codes = np.zeros(row_count, np.int64)
     for at, column in enumerate(columns):
-        # Equal floats may be written differently: 0.0 and -0.0. Equal bits are not.
+        # Compare bits: equal floats may have different JSON, such as 0.0 and -0.0.
         bits = column.view(pa.int64()) if pa.types.is_float64(column.type) else column
         encoded = bits.dictionary_encode(null_encoding="encode")
         found = encoded.indices.to_numpy().astype(np.int64)
         if at:
-            # Both are below the number of rows, so that the product fits into 64 bits.
+            # Both codes are below the number of rows, so the product fits into 64 bits.
             both = pa.array(codes * len(encoded.dictionary) + found).dictionary_encode()
             found = both.indices.to_numpy().astype(np.int64)
         codes = found
@@ -196,7 +203,7 @@ def _take_rows(columns: Sequence[pa.Array], row_indices: Int64Array) -> tuple[pa
 
 
 def _map_rows_to_values(batch: CallBatch, value_index: Int64Array | None) -> pa.Array | None:
-    """Return where each row of a batch finds its answer; None where it is in the same place."""
+    """Return the index of each row's value, or None if the order is the same."""
     if batch.sent_positions is None:
         return None if value_index is None else pa.array(value_index)
     places = np.zeros(batch.rows, np.int64)
@@ -210,13 +217,13 @@ def _map_rows_to_values(batch: CallBatch, value_index: Int64Array | None) -> pa.
 
 @dataclass(slots=True)
 class RequestSizeLimits:
-    """The smallest sizes of requests that had to be sent in halves; for any number of threads."""
+    """The smallest sizes of requests that had to be split. Thread-safe."""
 
     too_large_rows: float = math.inf
     too_large_body_bytes: float = math.inf
 
     def is_too_large(self, request: BatchRequest) -> bool:
-        """Tell whether a request is as large as one that was too large."""
+        """Return True if a request is at least as large as one that was too large."""
         return request.rows > 1 and (
             request.rows >= self.too_large_rows or len(request.body) >= self.too_large_body_bytes
         )
@@ -224,11 +231,10 @@ class RequestSizeLimits:
 
 @dataclass(slots=True)
 class SplitRequest:
-    """A request that was too large; its size counts once both halves were answered as they were.
+    """A request that was too large. Its size becomes a limit when both halves succeed unsplit.
 
-    What was too large is the reply, which has to do with rows, or the request. A single huge row
-    says nothing about a size: the half that holds it is too large again, until the row is alone,
-    and all that time the other half was not.
+    Either the response, which depends on the rows, or the request was too large. A single huge row must
+    not set a limit: the half with this row is split again until the row is alone.
     """
 
     request: BatchRequest
@@ -237,7 +243,7 @@ class SplitRequest:
     completed_halves: int = 0
 
     def lower_limit_after_both_halves(self) -> None:
-        """Count a half; with the second one, no request of this size is sent again."""
+        """Count a successful half; after the second one, requests of this size are split before sending."""
         self.completed_halves += 1
         if self.completed_halves < 2:
             return
@@ -252,18 +258,18 @@ _size_limits: dict[tuple[int, str, str], RequestSizeLimits] = {}
 
 
 def get_size_limits(function: ExternalFunction) -> RequestSizeLimits:
-    """Return what this process knows about a function."""
+    """Return this process's size limits of a function."""
     return _size_limits.setdefault(
         (os.getpid(), function.url, function.signature.name), RequestSizeLimits()
     )
 
 
-# Objects and table slots of an entry, besides its key's and value's own bytes.
+# Size of the objects and table slots of an entry, without the bytes of its key and value.
 _ENTRY_OVERHEAD_BYTES = 200
 
 
 class ValueCache:
-    """Values by encoded arguments, bounded by bytes; for any number of threads."""
+    """Values by encoded arguments, limited in bytes. Thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -273,11 +279,11 @@ class ValueCache:
 
     @property
     def size_bytes(self) -> int:
-        """What it holds, with an estimate of what Python needs for it."""
+        """Size of the contents, including an estimate of Python's overhead."""
         return self._bytes
 
     def get_many(self, keys: Iterable[bytes]) -> list[object]:
-        """Return a value, or MISSING, for each key."""
+        """Return the value, or CACHE_MISS, of each key."""
         entries = self._entries
         found: list[object] = []
         with self._lock:
@@ -286,16 +292,19 @@ class ValueCache:
                 if entry is None:
                     found.append(CACHE_MISS)
                 else:
-                    entries[key] = entry  # the end of the dict is what was used last
+                    entries[key] = entry  # move to the end: the last used
                     found.append(entry[0])
         return found
 
     def put_many(
         self, keys: Sequence[bytes], values: Sequence[object], sizes_bytes: Sequence[int]
     ) -> None:
-        """Keep values; one that is larger than an eighth of the cache is not worth its place.
+        """Store values, except those larger than an eighth of the cache.
 
-        `values`: Whatever is to be had back; it must not be changed afterwards.
+        Args:
+            keys: Keys of the values.
+            values: Values. They must not be modified afterwards.
+            sizes_bytes: Size of each value, bytes.
         """
         entries = self._entries
         largest = self._max_bytes // 8
@@ -319,10 +328,9 @@ _MAX_CACHED_FUNCTIONS = 64
 
 
 def get_value_cache(function: ExternalFunction) -> ValueCache | None:
-    """Return the cache that all calls of this process to a function share.
+    """Return this process's cache of a function, or None if the function has no cache.
 
-    A function that is changed has another version and begins with an empty one. None where the
-    function has no cache.
+    A function that was changed has another version and starts with an empty cache.
     """
     if not function.cache_bytes:
         return None

@@ -1,9 +1,9 @@
-"""Columnar encoder: Arrow columns into request bodies, without a Python call per value.
+"""Columnar encoder: Arrow columns to request bodies, without a Python call per value.
 
 The result equals that of `wire.messages.RequestWriter`. Many rows are assembled as Arrow strings,
-with the JSON text around the values between them. Small batches go through msgspec, and so do
-strings that need escapes and columns in which only some values have quotation marks. Values are
-formatted type by type with Arrow kernels, each over a whole column.
+with the JSON text around the values between them. msgspec encodes small batches, strings that need
+escapes, and columns in which only some values need quotation marks. Arrow kernels format values by
+type, one column at a time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNCHECKED_TAKE = pc.TakeOptions(boundscheck=False)
 
 
 class RequestEncoder:
-    """Writes requests of one function from Arrow columns; for any number of threads."""
+    """Encoder of requests of one function from Arrow columns. Thread-safe."""
 
     def __init__(
         self,
@@ -50,11 +50,14 @@ class RequestEncoder:
         binary: BinaryForm = BinaryForm.HEX,
         array_as_string: bool = False,
     ) -> None:
-        """Prepare.
+        """Create an encoder.
 
-        `zone`: The session's time zone, in which instants are written.
-        `array_as_string`: Write an ARRAY as text that holds JSON, as the published format says
-            of all types but objects, instead of a JSON array.
+        Args:
+            arguments: Arguments of the function.
+            zone: Time zone of the session, for timestamps with time zone.
+            binary: Text form of BINARY.
+            array_as_string: Write an ARRAY as a string that contains JSON instead of a JSON array. The
+                published format specifies strings for all types except objects.
         """
         self._argument_encoders = [
             _ArgumentEncoder(each, zone, binary, array_as_string=array_as_string)
@@ -62,16 +65,16 @@ class RequestEncoder:
         ]
         marks = [each.quote for each in self._argument_encoders]
         between = [f"{mark},{after}" for mark, after in pairwise(marks)]
-        # What is between the columns of a row, and after the last row.
+        # The text between the columns of a row, and after the last row.
         self._separators = pa.array(
             [*between, *(f"{mark}]]}}" for mark in marks[-1:])], pa.string()
         )
 
     def to_json_values(self, columns: Sequence[pa.Array]) -> list[list[Any]]:
-        """Return what msgspec writes for each value, by argument.
+        """Return the values that msgspec writes, by argument.
 
         Raises:
-            BatchInvalid: A column does not fit its argument.
+            BatchInvalid: If a column does not fit its argument.
         """
         return [
             each.to_json_values(column)
@@ -79,12 +82,14 @@ class RequestEncoder:
         ]
 
     def encode_body(self, row_count: int, columns: Sequence[pa.Array]) -> bytes:
-        """Return the body of a batch of `row_count` rows.
+        """Return the body of a batch.
 
-        `columns`: By argument; a column beyond the arguments is not sent.
+        Args:
+            row_count: Number of rows.
+            columns: Columns by argument; further columns are not sent.
 
         Raises:
-            BatchInvalid: A column does not fit its argument.
+            BatchInvalid: If a column does not fit its argument.
         """
         if row_count >= MIN_COLUMNAR_ROWS and self._argument_encoders:
             found = self._encode_by_column(row_count, columns)
@@ -119,7 +124,7 @@ class RequestEncoder:
 
 @lru_cache(maxsize=8)
 def _make_take_indices(row_count: int, column_count: int) -> pa.Array:
-    """Return where the pieces of a body are: leads, what is between columns, and the columns."""
+    """Return the indices of the segments of a body: row prefixes, separators and values, in order."""
     rows = np.arange(row_count, dtype=np.int32)
     order = np.empty((row_count, 2 * column_count), np.int32)
     order[:, 0] = rows
@@ -131,7 +136,7 @@ def _make_take_indices(row_count: int, column_count: int) -> pa.Array:
 
 
 class _ArgumentEncoder:
-    """How one argument is written."""
+    """Encoder of one argument."""
 
     def __init__(
         self, argument: FunctionArgument, zone: str, binary: BinaryForm, *, array_as_string: bool
@@ -148,8 +153,8 @@ class _ArgumentEncoder:
         self.quote = "" if self._kind in _UNQUOTED_TYPES else '"'
 
     def to_json_fragments(self, column: pa.Array) -> pa.StringArray | None:
-        """Return texts to stand between the marks; None where it takes a look at each value."""
-        # A float that is whole would lose its point; only some of the texts would have marks.
+        """Return JSON without quotation marks, or None if values must be encoded one by one."""
+        # Arrow drops the point of whole floats. NULL must have no quotation marks.
         if self._kind is LogicalType.REAL or (self.quote and column.null_count):
             return None
         found = self._format_texts(column)
@@ -158,7 +163,7 @@ class _ArgumentEncoder:
         return found.fill_null("null") if found.null_count else found
 
     def to_json_values(self, column: pa.Array) -> list[Any]:
-        """Return what msgspec writes for each value."""
+        """Return the value that msgspec writes for each value."""
         if self._kind is LogicalType.REAL:
             column = self._cast_column(column)
             values: list[Any] = column.to_pylist()
@@ -203,7 +208,7 @@ class _ArgumentEncoder:
         ):
             return column
         if pa.types.is_timestamp(kind) and pa.types.is_timestamp(form) and form.tz and kind.tz:
-            form = pa.timestamp("us", kind.tz)  # the zone of a type says nothing of its values
+            form = pa.timestamp("us", kind.tz)  # the zone of the type does not change the values
         try:
             return column.cast(form)
         except pa.ArrowException as error:
@@ -225,15 +230,15 @@ _CAST_TO_STRING = pc.CastOptions(target_type=_STRING_TYPE)
 _SECOND_US = 1_000_000
 _MINUTE_US = 60 * _SECOND_US
 _MINUTE = dt.timedelta(minutes=1)
-# Arrow does not apply the rule by which a zone goes on after its last listed change, in 2037.
+# Arrow does not apply a zone's rule after its last listed change, in 2037.
 _LAST_LISTED_ZONE_CHANGE_US = 2_114_380_800 * _SECOND_US  # 2037-01-01
 
 
 def get_column_formatter(kind: LogicalType, zone: str, binary: BinaryForm) -> ColumnFormatter:
-    """Return what gives the texts of a type; FLOAT has none.
+    """Return a function that formats a column of a type as strings; not for FLOAT.
 
-    A text lacks the quotation marks that JSON wants for types other than NUMBER, BOOLEAN and
-    those that are JSON already. NULL stays NULL.
+    The strings have no quotation marks, although JSON requires them for types other than NUMBER,
+    BOOLEAN and the semi-structured types. NULL stays NULL.
     """
     if kind is LogicalType.BINARY:
         return lambda column: _encode_bytes(column, binary)
@@ -243,7 +248,7 @@ def get_column_formatter(kind: LogicalType, zone: str, binary: BinaryForm) -> Co
 
 
 def needs_escapes(column: pa.StringArray) -> bool:
-    """Tell whether any of the texts has a character that JSON writes in another way."""
+    """Return True if any string has a character that JSON escapes."""
     _, offsets, data = column.buffers()
     if data is None or not len(column):
         return False
@@ -281,7 +286,7 @@ def _format_optional_fraction(column: pa.Array, second_type: pa.DataType) -> pa.
     try:
         return column.cast(second_type).cast(pa.string())
     except pa.ArrowInvalid:
-        pass  # some have a fraction
+        pass  # some values have a fraction
     texts = column.cast(pa.string())
     if pc.any(pc.ends_with(texts, ".000000")).as_py():
         return pc.replace_substring_regex(texts, r"\.000000$", "")
@@ -289,10 +294,10 @@ def _format_optional_fraction(column: pa.Array, second_type: pa.DataType) -> pa.
 
 
 def _format_zoned_timestamps(column: pa.Array, zone: str) -> pa.StringArray:
-    """Return texts `YYYY-MM-DD HH:MM:SS[.fraction] +HHMM` in the zone.
+    """Return strings `YYYY-MM-DD HH:MM:SS[.fraction] +HHMM` in the zone.
 
-    Offsets of local mean time have seconds, which the format cannot say: they are rounded to
-    minutes, and the time of day with them, so that the instant is the same.
+    Offsets of local mean time have seconds, which the format cannot represent. They are rounded to
+    minutes, and the time of day is adjusted so that the UTC time stays the same.
     """
     utc = column.view(pa.int64())
     minutes = _compute_utc_offsets(utc, zone)
@@ -307,7 +312,7 @@ def _format_zoned_timestamps(column: pa.Array, zone: str) -> pa.StringArray:
 
 
 def _compute_utc_offsets(utc: pa.Array, zone: str) -> pa.Array:
-    """Return the zone's distance from UTC at each instant, in whole minutes."""
+    """Return the zone's UTC offset at each timestamp, in whole minutes."""
     found = parse_time_zone(zone)
     fixed = found.utcoffset(None)
     if fixed is not None:

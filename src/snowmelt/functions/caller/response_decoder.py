@@ -1,7 +1,7 @@
-"""Columnar decoder: response bodies into Arrow arrays, mostly without a Python call per value.
+"""Columnar decoder: response bodies to Arrow arrays, usually without a Python call per value.
 
-The result equals that of `wire.messages.ResponseReader`. Each fast path is used only where its
-result is certain to be the same; otherwise `ResponseReader` decides.
+The result equals that of `wire.messages.ResponseReader`. A fast path is used only if its result is
+certain to be the same; otherwise `ResponseReader` decodes the body.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _WIDE_DECIMAL_TYPE = pa.decimal256(76, 38)
 _INT64_TYPE = pa.int64()
 _MAX_DECIMAL_DIGITS = 38
 _MAX_DOUBLE_DIGITS = 17
-_DATE_RANGE_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31, from 1970 on
+_DATE_RANGE_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31, in days since 1970-01-01
 _TIMESTAMP_RANGE_US = (
     _DATE_RANGE_DAYS[0] * 86_400_000_000,
     (_DATE_RANGE_DAYS[1] + 1) * 86_400_000_000 - 1,
 )
-# Numbers that may not fit are found without a look at each text.
+# Byte classes find numbers that may not fit without a check of each string.
 _BYTE_CLASSES = bytes(
     ord("1") if chr(byte) in "0123456789.+-" else ord("e") if chr(byte) in "eE" else ord(" ")
     for byte in range(256)
@@ -72,14 +72,14 @@ _DECODE_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class DecodedResponse:
-    """A value for each row that was sent, and why rows have none, by row number."""
+    """A value for each row that was sent, and the failures by row number."""
 
     values: pa.Array
     failures: Mapping[int, RowFailure]
 
 
 class ResponseDecoder:
-    """Reads replies of one function as Arrow arrays; for any number of threads."""
+    """Decoder of responses of one function to Arrow arrays. Thread-safe."""
 
     def __init__(
         self,
@@ -90,12 +90,15 @@ class ResponseDecoder:
         nullable: bool = True,
         lenient: bool = False,
     ) -> None:
-        """Prepare.
+        """Create a decoder.
 
-        `zone`: The session's time zone, of instants that say none.
-        `nullable`: Whether the function may give NULL.
-        `lenient`: Take a byte order mark, and for FLOAT the tokens NaN and Infinity. Elsewhere
-            they have no value that says the same.
+        Args:
+            returns: Type of the result.
+            zone: Time zone of the session, for timestamps without an offset.
+            binary: Text form of BINARY.
+            nullable: The function may return NULL.
+            lenient: Accept a byte order mark, and for FLOAT the tokens NaN and Infinity. Other types
+                cannot represent them.
         """
         self._type = returns
         self._result_type = to_arrow_type(returns, zone)
@@ -111,17 +114,17 @@ class ResponseDecoder:
         self._convert = self._choose_converter()
 
     def decode(self, body: bytes, row_count: int) -> DecodedResponse:
-        """Return the values of a reply to `row_count` rows.
+        """Return the values of a response to `row_count` rows.
 
         Raises:
-            ResponseInvalid: It is not the form, a value does not fit the result's type, or is NULL
-                where the function promises none; the message holds no value.
+            ResponseInvalid: If the form is invalid, a value does not fit the result type, or a value is
+                NULL although the function is NOT NULL. The message contains no value.
         """
         if self._lenient:
             body = body.removeprefix(BOM_UTF8)
         answers = self._decode_fast(body, row_count) or self._decode_exact(body, row_count)
         if answers.failures:
-            # There is no value where there is a failure.
+            # Failed rows have no value.
             if not all(0 <= at < row_count for at in answers.failures):
                 raise ResponseInvalid(reason='"errors" names a row that was not sent')
             failed = np.zeros(row_count, np.bool_)
@@ -194,7 +197,7 @@ class ResponseDecoder:
         return column
 
     def _floor_timestamps(self, column: pa.Array) -> pa.Array:
-        """Return timestamps without the digits that the type has not."""
+        """Return timestamps rounded down to the fraction digits of the type."""
         return floor_to_fraction_digits(_check_year_range(column), self._type.scale)
 
     def _convert_integers(self, column: pa.Array) -> pa.Array:
@@ -208,8 +211,8 @@ class ResponseDecoder:
     def _convert_decimals(self, column: pa.Array) -> pa.Array:
         written = column.buffers()[2].to_pybytes()
         longest = pc.max(pc.binary_length(column)).as_py()
-        # Arrow does not notice when digits and scale are more than the type holds, and gives
-        # another number: only what surely fits is left to it.
+        # Arrow returns an incorrect number, without an error, if digits and scale exceed the
+        # type. Use it only for numbers that certainly fit.
         if (
             longest + _WIDE_DECIMAL_TYPE.scale > _WIDE_DECIMAL_TYPE.precision
             or b"e" in written
@@ -221,7 +224,7 @@ class ResponseDecoder:
             try:
                 return texts.cast(self._result_type)
             except pa.ArrowInvalid:
-                pass  # some have more digits than the scale
+                pass  # some numbers have more fraction digits than the scale
         rounded = pc.round(
             texts.cast(_WIDE_DECIMAL_TYPE), self._type.scale, round_mode="half_towards_infinity"
         )
@@ -237,13 +240,13 @@ class ResponseDecoder:
         return texts
 
     def _convert_zoned_timestamps(self, column: pa.Array) -> pa.Array:
-        # The format says `… +0100`; Arrow reads `…+0100`, and refuses what has no offset.
+        # The format has `… +0100`, but Arrow parses `…+0100` and rejects a missing offset.
         column = pc.replace_substring_regex(column, r" ([+-][0-9:]+)$", r"\1")
         return self._floor_timestamps(column.cast(self._result_type))
 
 
 def _check_year_range(column: pa.Array) -> pa.Array:
-    """Refuse what lies outside the years 1 to 9999, which some readers cannot show."""
+    """Reject years outside of 1 to 9999, which some readers cannot display."""
     first, last = _DATE_RANGE_DAYS if pa.types.is_date(column.type) else _TIMESTAMP_RANGE_US
     numbers = column.cast(pa.int32()) if pa.types.is_date(column.type) else column.view(_INT64_TYPE)
     bounds = pc.min_max(numbers).as_py()
@@ -253,10 +256,10 @@ def _check_year_range(column: pa.Array) -> pa.Array:
 
 
 def _find_unfit_variant_row(texts: pa.StringArray) -> int | None:
-    """Return the first row of JSON with a number that Spark's VARIANT would change; None if none.
+    """Return the first row of JSON with a number that Spark's VARIANT would change, or None.
 
-    A VARIANT holds a number without exponent of up to 38 digits exactly. Any other becomes the
-    nearest double, or infinite.
+    A VARIANT stores a number without exponent of up to 38 digits exactly. Any other number becomes the
+    nearest double, or infinity.
     """
     data = texts.buffers()[2]
     if data is None:
@@ -286,7 +289,7 @@ def _fits_variant(number: str) -> bool:
     nearest = float(number)
     if math.isinf(nearest) or (nearest == 0) != (exact == 0):
         return False
-    # What programs write of a double has 17 digits at most, and is read as that double again.
+    # Programs write a double with at most 17 digits, which parse as the same double.
     return (has_exponent and len(digits) <= _MAX_DOUBLE_DIGITS) or Decimal(repr(nearest)) == exact
 
 
@@ -299,7 +302,7 @@ def _replace_null_texts(texts: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=16)
 def _make_alternating_indices(count: int) -> tuple[pa.Array, pa.Array]:
-    """Return where values are, and what is between them, when both take turns."""
+    """Return the indices of values and of the text between them in an alternating sequence."""
     return (
         pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)),
         pa.array(np.arange(1, 2 * count - 1, 2, dtype=np.int32)),
@@ -307,10 +310,10 @@ def _make_alternating_indices(count: int) -> tuple[pa.Array, pa.Array]:
 
 
 def _decode_plain_texts(body: bytes, row_count: int) -> pa.StringArray | None:
-    """Return the values of a reply that holds nothing but texts without escapes; None if it does.
+    """Return the values of a response that contains only strings without escapes, else None.
 
-    Without escapes each quotation mark begins or ends a text. All that stands outside of texts is
-    compared with what has to be there.
+    Without escapes, each quotation mark begins or ends a string. The text outside of the strings is
+    compared with the expected text.
     """
     if b"\\" in body:
         return None
@@ -331,12 +334,12 @@ def _decode_plain_texts(body: bytes, row_count: int) -> pa.StringArray | None:
     )
     if not between.equals(around.slice(1)):
         return None
-    values.validate(full=True)  # whether it is UTF-8
+    values.validate(full=True)  # validate UTF-8
     return values
 
 
 class _TypedResponseDecoder:
-    """Decodes replies as values that msgspec has checked."""
+    """Decoder of responses whose values msgspec validates."""
 
     def __init__(self, value_type: Any) -> None:
         self.is_text = value_type == (str | None)
@@ -357,7 +360,7 @@ class _TypedResponseDecoder:
         )
 
     def decode(self, body: bytes, row_count: int) -> DecodedResponse | None:
-        """Return values and failures; None where row numbers are not those of `row_count` rows."""
+        """Return values and failures, or None if the row numbers are not those of `row_count` rows."""
         found = self._decoder.decode(body)
         if [*map(_get_row_number, found.data)] != make_row_numbers(row_count):
             return None
@@ -375,5 +378,5 @@ def _fragments_to_text_array(fragments: list[Any]) -> pa.StringArray:
     np.cumsum(np.fromiter(map(len, fragments), np.int32, len(fragments)), out=ends[1:])
     data = pa.py_buffer(b"".join(fragments))
     texts = pa.StringArray.from_buffers(len(fragments), pa.py_buffer(ends), data)
-    texts.validate(full=True)  # whether it is UTF-8
+    texts.validate(full=True)  # validate UTF-8
     return texts
