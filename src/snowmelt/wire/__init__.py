@@ -1,7 +1,7 @@
 """Message types of both streaming protocols. Data only.
 
 `streaming`: requests, responses and status codes of streaming v1.
-`column_statistics`: statistics of chunks to and from their messages.
+`column_statistics`: conversion of chunk statistics to and from their messages.
 `statements`: messages of the statement API.
 `row_api`: messages of the row API.
 """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 StatisticValue: TypeAlias = int | float | bytes | None
 
 _MAX_BOUND_BYTES = 32
-# What a maximum of 32 bytes 0xFF becomes: nothing of 32 bytes is above it.
+# Replaces a maximum that starts with 32 bytes 0xFF: no value of 32 bytes is greater.
 _UNBOUNDED_MAXIMUM = "Z"
 
 _SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -39,11 +39,11 @@ class _StoredBounds(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class StatisticBounds(msgspec.Struct, frozen=True, gc=False):
-    """Limits of one column's stored values in a chunk; None says nothing about that side.
+    """Bounds of one column's stored values in a chunk; None means that a side is unknown.
 
-    `maximum` of texts may lie above every value, `minimum` below (both are cut to 32 bytes).
-    NaN is above everything, so a column that holds one has no maximum. `null_count` is None
-    when the chunk's statistics lack the column.
+    `maximum` of strings may be above every value, `minimum` below: both are cut to 32 bytes. NaN is
+    above everything, so a column that contains one has no maximum. `null_count` is None if the chunk's
+    statistics lack the column.
     """
 
     minimum: StatisticValue
@@ -53,7 +53,7 @@ class StatisticBounds(msgspec.Struct, frozen=True, gc=False):
 
 _UNKNOWN_BOUNDS = StatisticBounds(None, None, None)
 NO_STORED_STATISTICS = msgspec.msgpack.encode({})
-# Beyond these msgpack has no integers.
+# Integers outside this range are stored as strings: msgpack has only 64-bit integers.
 _MIN_STORED_INTEGER, _STORED_INTEGERS_END = -(2**63), 2**63
 _TEXT_TYPES = frozenset({LogicalType.TEXT, LogicalType.BINARY})
 
@@ -61,7 +61,7 @@ _TEXT_TYPES = frozenset({LogicalType.TEXT, LogicalType.BINARY})
 def statistics_to_message(
     schema: TableSchema, collected: statistics.ChunkStatistics
 ) -> ChunkStatisticsMessage:
-    """Return the statistics as they are sent, keyed by display name."""
+    """Convert statistics to their message, keyed by display name."""
     return ChunkStatisticsMessage(
         rows=collected.rows,
         columns={
@@ -72,10 +72,10 @@ def statistics_to_message(
 
 
 def encode_stored_statistics(schema: TableSchema, collected: statistics.ChunkStatistics) -> bytes:
-    """Return the statistics as the catalog keeps them and `StoredStatisticsDecoder` reads them.
+    """Encode statistics for the catalog; `StoredStatisticsDecoder` reads them.
 
-    They are the bounds of each column by its ordinal, as short as can be: a search through a million
-    chunks reads all of it.
+    They are the bounds of each column by its ordinal, as compact as possible: a search through a
+    million chunks reads all of them.
     """
     bounds = bounds_from_message(schema, statistics_to_message(schema, collected))
     return msgspec.msgpack.encode(
@@ -89,9 +89,9 @@ def encode_stored_statistics(schema: TableSchema, collected: statistics.ChunkSta
 def bounds_from_message(
     schema: TableSchema, message: ChunkStatisticsMessage
 ) -> dict[int, StatisticBounds]:
-    """Return the bounds of the schema's columns by ordinal; a column not sent is unknown.
+    """Return the bounds of the schema's columns by ordinal; a missing column has unknown bounds.
 
-    The statistics have passed `find_statistics_error`; what does not parse is taken as unbounded.
+    `find_statistics_error` has accepted the message. A value that does not parse is unbounded.
     """
     columns = {to_internal_name(key): found for key, found in message.columns.items()}
     return {
@@ -105,7 +105,7 @@ class StoredStatisticsDecoder:
 
     def __init__(self, ordinals: Iterable[int]) -> None:
         columns = [(f"column{ordinal}", _StoredBounds, _StoredBounds()) for ordinal in ordinals]
-        # What has no field here is skipped without an object.
+        # The decoder skips columns without a field and creates no objects for them.
         kind = msgspec.defstruct(
             "StoredStatistics",
             columns,
@@ -116,9 +116,9 @@ class StoredStatisticsDecoder:
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kind)
 
     def decode(self, texts: Iterable[bytes]) -> list[Any]:
-        """Return the statistics of chunks for `list_bounds`; of one that cannot be read nothing is known.
+        """Decode the statistics of chunks for `list_bounds`. Unreadable statistics have unknown bounds.
 
-        Those are what versions before this format stored.
+        Versions before this format stored statistics that this decoder cannot read.
         """
         try:
             return list(map(self._decoder.decode, texts))
@@ -134,7 +134,7 @@ class StoredStatisticsDecoder:
     def list_bounds(
         self, ordinal: int, chunks: Iterable[Any]
     ) -> tuple[Sequence[Any], Sequence[Any], Sequence[int | None]]:
-        """Return minimum, maximum and number of nulls of a column in each chunk."""
+        """Return minimum, maximum and number of NULLs of a column in each chunk."""
         found = list(map(attrgetter(f"column{ordinal}"), chunks))
         lower, upper = [each.minimum for each in found], [each.maximum for each in found]
         if str in {*map(type, lower), *map(type, upper)}:
@@ -145,9 +145,9 @@ class StoredStatisticsDecoder:
 def find_statistics_error(
     schema: TableSchema, message: ChunkStatisticsMessage, rows: int
 ) -> tuple[int, str] | None:
-    """Return code and reason why these statistics of a chunk of `rows` are refused, or None.
+    """Return code and reason if the statistics of a chunk of `rows` rows are invalid, or None.
 
-    `schema` is the table's version that the chunk fits; nullable columns may be absent.
+    `schema` is the table's version that the chunk was written with; nullable columns may be absent.
     """
     if message.rows != rows:
         return ResponseCode.EP_ROW_COUNT_INVALID, (
@@ -212,7 +212,7 @@ def _float_to_json(value: float) -> float | str:
 def _bounds_from_column_message(
     column: Column, message: ColumnStatisticsMessage | None, rows: int
 ) -> StatisticBounds:
-    """Return the bounds of a column in a chunk of so many rows."""
+    """Return the bounds of a column in a chunk of `rows` rows."""
     if message is None:
         return _UNKNOWN_BOUNDS
     low: StatisticValue = None
@@ -236,10 +236,10 @@ def _from_stored(value: StatisticValue | str) -> StatisticValue:
 def _parse_bounds(
     column: Column, message: ColumnStatisticsMessage
 ) -> tuple[StatisticValue, StatisticValue]:
-    """Return the limits that the message of a column has.
+    """Return the bounds in the message of a column.
 
     Raises:
-        ValueError: A limit is no hexadecimal text or no number.
+        ValueError: If a bound is not hexadecimal or not a number.
     """
     if column.kind in _TEXT_TYPES:
         return _parse_hex_bound(message.minStrValue), _parse_hex_bound(message.maxStrValue)

@@ -1,8 +1,8 @@
 """Messages of the statement API, a subset of Snowflake's SQL API (`POST /api/v2/statements`).
 
-Results are synchronous and in one partition. Values travel as text: numbers in decimal notation,
-booleans as `true` and `false`, `timestamp_ltz` as seconds since 1970 with nine decimals, `date` as
-days since 1970.
+Results are synchronous and in one partition. Values are sent as strings: numbers in decimal
+notation, booleans as `true` and `false`, `timestamp_ltz` as seconds since 1970 with nine decimals,
+`date` as days since 1970.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ResultMetadata(msgspec.Struct, rename="camel"):
 
 
 class StatementResponse(msgspec.Struct, rename="camel"):
-    """A result with columns and rows; a statement without rows has the one column `status`."""
+    """A result with columns and rows; a statement without rows has a single column `status`."""
 
     result_set_meta_data: ResultMetadata
     data: list[list[str | None]]
@@ -67,7 +67,7 @@ class StatementResponse(msgspec.Struct, rename="camel"):
 
 
 class StatementFailure(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Why a statement failed; `error` is the stable code of Snowmelt.
+    """Failure of a statement; `error` is the stable code of Snowmelt.
 
     `line` and `column` (from 1) and `reason` are set if the statement could not be parsed.
     """
@@ -100,7 +100,7 @@ def _parse_number(text: str) -> int | Decimal:
     return Decimal(text) if "." in text else int(text)
 
 
-# Per type: the Python types, value to text, text to value. A bool is an int, so it stands first.
+# Per type: Python types, value to text, text to value. A bool is also an int, so boolean is first.
 _TYPES: tuple[tuple[str, tuple[type, ...], Callable[[Any], str], Callable[[str], object]], ...] = (
     ("boolean", (bool,), lambda value: str(value).lower(), "true".__eq__),
     ("fixed", (int, Decimal), _format_number, _parse_number),
@@ -121,9 +121,9 @@ _PARSERS = {name: from_text for name, _, _, from_text in _TYPES}
 def encode_rows(
     columns: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> tuple[ResultMetadata, list[list[str | None]]]:
-    """Return the form of a result and its values as text.
+    """Return the metadata of a result and its values as strings.
 
-    The type of a column follows from its values; a column of several kinds of values is text.
+    The type of a column is inferred from its values; a column with several types of values is text.
     """
     types = [_find_type([row[index] for row in rows]) for index in range(len(columns))]
     metadata = ResultMetadata(
@@ -143,7 +143,7 @@ def encode_rows(
 
 
 def decode_rows(response: StatementResponse) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-    """Return the columns and rows of a result; times are in UTC.
+    """Return the columns and rows of a result; timestamps are in UTC.
 
     Raises:
         ValueError: If a value does not have the form of its type.

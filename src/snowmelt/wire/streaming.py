@@ -1,6 +1,6 @@
-"""Messages of streaming v1 (specification §2): requests and responses, status codes.
+"""Messages of streaming v1 (specification §2): requests, responses and status codes.
 
-Unknown fields are ignored. Further sections hold Snowmelt's own message for schema evolution, the
+Unknown fields are ignored. Further sections have Snowmelt's own message for schema evolution, the
 conversion of columns to and from `table_columns`, and the status codes (§2.7).
 """
 
@@ -19,7 +19,7 @@ Sequencer = Annotated[int, msgspec.Meta(ge=0)]
 class ConfigureClientRequest(msgspec.Struct):
     """`POST /v1/streaming/client/configure/`.
 
-    `client_prefix` is an addition of ours: a client that has a prefix asks for the stage again.
+    `client_prefix` is a Snowmelt extension: a client that already has a prefix requests the stage again.
     """
 
     role: str | None = None
@@ -28,10 +28,10 @@ class ConfigureClientRequest(msgspec.Struct):
 
 
 class StageLocation(msgspec.Struct):
-    """Where a client puts its blobs.
+    """Upload location of a client's blobs.
 
-    For LOCAL_FS `location` is an absolute folder; for S3 it is `bucket/prefix/`, with the address
-    in `endPoint` and AWS_KEY_ID, AWS_SECRET_KEY, AWS_TOKEN in `creds`.
+    For LOCAL_FS, `location` is an absolute folder. For S3, it is `bucket/prefix/`, with the address in
+    `endPoint`, and AWS_KEY_ID, AWS_SECRET_KEY and AWS_TOKEN in `creds`.
     """
 
     locationType: str  # noqa: N815 - the wire's name
@@ -48,15 +48,15 @@ class StageLocation(msgspec.Struct):
     useVirtualUrl: bool = False  # noqa: N815
 
     def __repr__(self) -> str:
-        """Leave out the credentials: messages end up in logs."""
+        """Omit the credentials, because messages are logged."""
         return f"StageLocation({self.locationType}, {self.location!r})"
 
 
 class ConfigureClientResponse(msgspec.Struct):
-    """The client prefix is `prefix_deployment_id`.
+    """Response to a configure request. The client prefix is `prefix_deployment_id`.
 
-    `stage_expires_in_s` is an addition of ours: how long the credentials are good from now on,
-    in seconds; null when the stage needs none.
+    `stage_expires_in_s` is a Snowmelt extension: the remaining lifetime of the credentials in seconds.
+    It is null if the stage needs no credentials.
     """
 
     status_code: int
@@ -68,7 +68,7 @@ class ConfigureClientResponse(msgspec.Struct):
 
 
 class OpenChannelRequest(msgspec.Struct):
-    """`POST /v1/streaming/channels/open/`; names as the user typed them."""
+    """`POST /v1/streaming/channels/open/`; names are as the user typed them."""
 
     request_id: str | None = None
     role: str | None = None
@@ -82,7 +82,7 @@ class OpenChannelRequest(msgspec.Struct):
 
 
 class ColumnMetadata(msgspec.Struct):
-    """One of `table_columns` (specification §2.2, §4)."""
+    """One column in `table_columns` (specification §2.2, §4)."""
 
     name: str
     type: str
@@ -99,12 +99,13 @@ class ColumnMetadata(msgspec.Struct):
 
 
 class OpenChannelResponse(msgspec.Struct):
-    """The names in it are the identity for all later requests.
+    """An opened channel. Its names identify the channel in all later requests.
 
-    `previous_owner` (client key of who had the channel open before, null when nobody) and
-    `last_path`, `last_chunk_offset` (the last committed chunk) are additions of ours, as is
-    `error_table`, the full name of the table that takes refused rows, and `takes_rowless`: whether
-    the service takes chunks without rows.
+    Snowmelt extensions:
+    * `previous_owner`: the client key of the channel's previous owner, null if there was none.
+    * `last_path` and `last_chunk_offset`: the last committed chunk.
+    * `error_table`: the full name of the table for rejected rows.
+    * `takes_rowless`: true if the service accepts chunks without rows.
     """
 
     status_code: int
@@ -129,10 +130,10 @@ class OpenChannelResponse(msgspec.Struct):
 
 
 class ChannelStatusQuery(msgspec.Struct, omit_defaults=True):
-    """One channel of a status request; `with_columns` and `encryption_key_id` are additions of ours.
+    """One channel of a status request.
 
-    The key is the one that the channel was opened with: it tells its table whatever that is called
-    now.
+    `with_columns` and `encryption_key_id` are Snowmelt extensions. The key is the one that the channel
+    was opened with. It identifies the table even if the table was renamed.
     """
 
     database: str | None = None
@@ -153,11 +154,11 @@ class ChannelStatusRequest(msgspec.Struct):
 
 
 class ChannelStatusMessage(msgspec.Struct):
-    """Answer for the channel at the same position of the request.
+    """Status of the channel at the same position of the request.
 
-    `table_columns` and `schema_version` are the table's as it is now, `error_table` the full name
-    of the table that takes its refused rows, and the names what it is called now, only where
-    columns were asked for.
+    The following fields are only present if the request has `with_columns`. `table_columns` and
+    `schema_version` are the table's current ones, and the names are its current names. `error_table` is
+    the full name of the table for its rejected rows.
     """
 
     status_code: int
@@ -174,7 +175,7 @@ class ChannelStatusMessage(msgspec.Struct):
 
 
 class ChannelStatusResponse(msgspec.Struct):
-    """Same order and length as asked."""
+    """Statuses in the order of the request."""
 
     status_code: int
     message: str
@@ -182,9 +183,9 @@ class ChannelStatusResponse(msgspec.Struct):
 
 
 class DropChannelRequest(msgspec.Struct):
-    """`POST /v1/streaming/channels/drop/`; with a sequencer only that epoch is dropped.
+    """`POST /v1/streaming/channels/drop/`. With a sequencer, only that epoch is dropped.
 
-    `encryption_key_id` is an addition of ours, as in a status request.
+    `encryption_key_id` is a Snowmelt extension, as in a status request.
     """
 
     request_id: str | None = None
@@ -199,7 +200,7 @@ class DropChannelRequest(msgspec.Struct):
 
 
 class DropChannelResponse(msgspec.Struct):
-    """Names as in the request, normalised."""
+    """The dropped channel; names are normalized."""
 
     status_code: int
     message: str
@@ -212,8 +213,8 @@ class DropChannelResponse(msgspec.Struct):
 class ColumnStatisticsMessage(msgspec.Struct):
     """Statistics of one column in a chunk (specification §6).
 
-    `minStrValue` and `maxStrValue` are lower-case hex of at most 32 bytes (or `Z`);
-    integers have up to 128 bits; reals may be the texts NaN, Infinity, -Infinity.
+    `minStrValue` and `maxStrValue` are lower-case hex of at most 32 bytes (or `Z`). Integers have up to
+    128 bits. Reals may be the strings NaN, Infinity and -Infinity.
     """
 
     columnId: int | None = None  # noqa: N815
@@ -232,14 +233,14 @@ class ColumnStatisticsMessage(msgspec.Struct):
 
 
 class ChunkStatisticsMessage(msgspec.Struct):
-    """`eps` of a chunk; keys of `columns` are display names, every table column present."""
+    """`eps` of a chunk. The keys of `columns` are display names; every table column is present."""
 
     rows: int
     columns: dict[str, ColumnStatisticsMessage] = {}
 
 
 class ChunkChannelMessage(msgspec.Struct):
-    """One channel whose rows are in a chunk, in the order of the row blocks."""
+    """One channel with rows in a chunk, in the order of the row blocks."""
 
     channel_name: str | None = None
     client_sequencer: int | None = None
@@ -250,11 +251,12 @@ class ChunkChannelMessage(msgspec.Struct):
 
 
 class ChunkMetadata(msgspec.Struct):
-    """One chunk of a blob: where it lies, who wrote it, what is in it.
+    """One chunk of a blob: its location, its channels and its contents.
 
-    `parts` is an addition of ours: so many chunks of the request, this one among them, hold the
-    rows of one row sequencer of one channel, and are committed together or not at all. `rowless`
-    is another: the chunk has no rows, and only moves the offset tokens of its channels.
+    `parts` and `rowless` are Snowmelt extensions. `parts` is the number of chunks of the request,
+    including this one, that have the rows of one row sequencer of one channel. They are committed
+    together or not at all. A `rowless` chunk has no rows and only advances the offset tokens of its
+    channels.
     """
 
     database: str | None = None
@@ -274,7 +276,7 @@ class ChunkMetadata(msgspec.Struct):
 
 
 class BlobStats(msgspec.Struct):
-    """How long the client took."""
+    """Durations in the client."""
 
     flush_start_ms: int | None = None
     build_duration_ms: int | None = None
@@ -304,7 +306,7 @@ class RegisterBlobsRequest(msgspec.Struct):
 
 
 class ChannelRegistrationResult(msgspec.Struct):
-    """What became of one channel's rows in a chunk."""
+    """Result of registering one channel's rows in a chunk."""
 
     status_code: int
     channel: str | None
@@ -313,7 +315,7 @@ class ChannelRegistrationResult(msgspec.Struct):
 
 
 class ChunkRegistrationResult(msgspec.Struct):
-    """Verdicts of one chunk, matched by names."""
+    """Results of one chunk, matched by names."""
 
     database: str | None
     schema: str | None
@@ -322,13 +324,13 @@ class ChunkRegistrationResult(msgspec.Struct):
 
 
 class BlobRegistrationResult(msgspec.Struct):
-    """Verdicts of one blob."""
+    """Results of one blob."""
 
     chunks: list[ChunkRegistrationResult]
 
 
 class TableEncryptionKey(msgspec.Struct):
-    """A newer key of a table, for the client to use from now on."""
+    """A newer key of a table, which the client must use from then on."""
 
     database: str
     schema: str
@@ -338,7 +340,10 @@ class TableEncryptionKey(msgspec.Struct):
 
 
 class RegisterBlobsResponse(msgspec.Struct):
-    """`encryption_keys` must be a list: null clears the official client's keys."""
+    """Result of a registration.
+
+    `encryption_keys` must be a list: null clears the official client's keys.
+    """
 
     status_code: int
     message: str
@@ -346,11 +351,11 @@ class RegisterBlobsResponse(msgspec.Struct):
     encryption_keys: list[TableEncryptionKey] = []
 
 
-# --- Messages of our own: a client asks for columns that its rows have and the table lacks.
+# --- Schema evolution (Snowmelt only): a client requests columns that its rows have and the table lacks.
 
 
 class NewColumn(msgspec.Struct):
-    """A column as DDL writes it, such as `gate` and `VARCHAR`; it may be NULL."""
+    """A nullable column as DDL writes it, such as `gate` and `VARCHAR`."""
 
     name: str
     type: str
@@ -359,7 +364,7 @@ class NewColumn(msgspec.Struct):
 class EvolveTableRequest(msgspec.Struct):
     """`POST /v1/snowmelt/tables/evolve`; names are written as in SQL.
 
-    `encryption_key_id` tells the table of an open channel whatever it is called now.
+    `encryption_key_id` identifies the table of an open channel even if the table was renamed.
     """
 
     database: str | None = None
@@ -372,7 +377,7 @@ class EvolveTableRequest(msgspec.Struct):
 
 
 class EvolveTableResponse(msgspec.Struct):
-    """The table's columns as they are now, and the names of those that this request changed."""
+    """The table's current columns, and the names of those that this request changed."""
 
     status_code: int
     message: str
@@ -382,19 +387,19 @@ class EvolveTableResponse(msgspec.Struct):
     dropped_not_null: list[str] = []
 
 
-# --- Columns of a table as `table_columns` of an open channel's answer, and back.
+# --- Conversion of a table's columns to and from the `table_columns` of an open response.
 
 
 def column_to_message(column: Column) -> ColumnMetadata:
-    """Return a column as the wire describes it."""
+    """Convert a column to its message."""
     return ColumnMetadata(**column_to_fields(column))
 
 
 def column_from_message(message: ColumnMetadata) -> Column:
-    """Return the column that the wire describes.
+    """Convert a message to its column.
 
     Raises:
-        Unsupported: A type, physical type or collation that cannot be written.
+        Unsupported: If a type, physical type or collation is not supported.
     """
     return column_from_fields(msgspec.structs.asdict(message))
 
@@ -403,7 +408,7 @@ def column_from_message(message: ColumnMetadata) -> Column:
 
 
 class ResponseCode(IntEnum):
-    """What `status_code` says, top-level or per channel."""
+    """Values of `status_code`, of a response or of a channel."""
 
     SUCCESS = 0
     TABLE_MISSING = 4

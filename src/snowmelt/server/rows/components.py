@@ -43,10 +43,11 @@ _MAX_TRACKED_CHANNELS = 50_000
 
 @dataclass(slots=True)
 class RowApiLimits:
-    """Settings of the row API; used in the event loop only.
+    """Limits of the row API. Used in the event loop only.
 
-    `max_body_bytes` as sent, `max_decompressed_bytes` without compression, `max_held_bytes` of all requests that
-    are not answered yet; `max_requests_per_s` of one channel, 0 for any number.
+    `max_body_bytes` limits a body as sent, `max_decompressed_bytes` without compression, and
+    `max_held_bytes` all requests that have no response yet. `max_requests_per_s` limits one channel; 0
+    means no limit.
     """
 
     clock: Clock
@@ -57,12 +58,14 @@ class RowApiLimits:
     _token_buckets: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
 
     def count_and_check_request_rate(self, pipe: str, channel: str, *, allow_429: bool) -> None:
-        """Count a request of a channel; `pipe` also names the sender: nobody uses up another's.
+        """Count a request of a channel and verify the rate.
 
-        Without `allow_429` the answer is 503, which no client draws conclusions from.
+        `pipe` must include the sender, so that senders do not share a limit. Without `allow_429`, the
+        response is 503, which does not change the behavior of clients.
 
         Raises:
-            TooManyRequests: There were too many within a second; RowsBusy likewise.
+            TooManyRequests: If there were too many requests within a second, with `allow_429`.
+            RowsBusy: If there were too many requests within a second, without `allow_429`.
         """
         if not self.max_requests_per_s:
             return
@@ -85,9 +88,9 @@ _THREAD_COUNT = 8
 
 @dataclass(frozen=True, slots=True)
 class SharedComponents:
-    """What the row API has in common with the rest of a service.
+    """Components that the row API shares with the rest of a service.
 
-    `stage_locator` is how the SDK is let into the stage, and `bucket_prefix` as `RowFileService` has it.
+    `stage_locator` gives the SDK access to the stage. `bucket_prefix` is that of `RowFileService`.
     """
 
     settings: Settings
@@ -105,7 +108,7 @@ class SharedComponents:
 
 @dataclass(frozen=True, slots=True)
 class RowApiComponents:
-    """What the routes of the row API use."""
+    """Components that the routes of the row API use."""
 
     row_service: RowService
     request_batcher: RequestBatcher
@@ -118,15 +121,15 @@ class RowApiComponents:
 
     @property
     def metrics(self) -> RequestMetrics[str]:
-        """What has been counted since the start."""
+        """Metrics since the start."""
         return self.row_service.group_committer.metrics
 
     def new_request_id(self) -> str:
-        """Return an id for a request that brought none; nobody can repeat it."""
+        """Return an ID for a request without one. Such a request cannot be repeated."""
         return str(uuid.uuid4())
 
     def close(self) -> None:
-        """Answer what is waiting, then let go of threads."""
+        """Finish waiting requests, then stop all threads."""
         self.threads.shutdown()
         self.request_batcher.close()
         self.row_service.group_committer.close()
@@ -134,10 +137,10 @@ class RowApiComponents:
 
 
 def build_row_api(shared: SharedComponents) -> RowApiComponents:
-    """Join the parts and start the writer.
+    """Create the components and start the writer.
 
     Raises:
-        ConfigurationError: A time zone that there is not.
+        ConfigurationError: If the time zone is unknown.
     """
     settings, database, clock = shared.settings, shared.database, shared.clock
     keyring, stage = shared.keyring, shared.stage
@@ -195,10 +198,10 @@ def build_row_api(shared: SharedComponents) -> RowApiComponents:
 
 
 def parse_time_zone(name: str) -> ZoneInfo:
-    """Return a time zone.
+    """Return a time zone by name.
 
     Raises:
-        ConfigurationError: There is none of that name.
+        ConfigurationError: If there is no time zone of that name.
     """
     try:
         return ZoneInfo(name)

@@ -1,7 +1,7 @@
 """Append requests in flight, and the fast path for small ones.
 
-Small requests arrive by thousands per second. A request that is repeated while the first copy is
-in flight is executed once.
+The service can receive thousands of small requests per second. A request that is repeated while its
+first copy is in flight is executed once.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AppendPayload:
-    """What a request brings.
+    """Rows of a request.
 
     Attributes:
-        weight: Bytes of memory that its rows take until they are committed.
-        data: Returns the rows; called in a thread.
-        is_small: To be handled together with others.
-        done: Called in a thread when the rows are committed.
+        memory_bytes: Memory that the rows use until they are committed, bytes.
+        get_body: Returns the rows. Called in a thread.
+        is_small: Handle the request in a batch with others.
+        on_committed: Called in a thread when the rows are committed.
     """
 
     memory_bytes: int
@@ -65,7 +65,7 @@ class AppendPayload:
 
 @dataclass(eq=False, slots=True)
 class InFlightAppends:
-    """Hands requests to the desk or the intake; used in the event loop only."""
+    """Passes requests to the row service or the request batcher. Used in the event loop only."""
 
     components: RowApiComponents
     in_flight: dict[Key, asyncio.Future[AppendOutcome]] = field(default_factory=dict)
@@ -75,13 +75,13 @@ class InFlightAppends:
     def submit_or_join(
         self, request: RawAppendRequest, payload: AppendPayload
     ) -> asyncio.Future[AppendOutcome]:
-        """Return what becomes of a request; a copy of one on its way gets the same future.
+        """Start a request and return the future of its outcome, which a repeated request shares.
 
-        The future holds exceptions as results. It must not be cancelled: the client may go away,
-        what has begun goes on.
+        The result of the future may be an exception. The future must not be cancelled: the append continues
+        even if the client disconnects.
 
         Raises:
-            RowsBusy: Too many rows are on their way.
+            RowsBusy: If the rows in flight exceed the limit.
         """
         key = (
             request.sender,
@@ -107,7 +107,7 @@ class InFlightAppends:
     def find_immediate_append(
         self, method: bytes, url: str, headers: Mapping[bytes, bytes]
     ) -> ImmediateAppend | None:
-        """Return how a request is answered on the short way, None where it is to go the other."""
+        """Return the fast-path handler of a request, or None if the request needs the routes."""
         if method != b"POST" or not url.startswith(_DATA_PATH_PREFIX):
             return None
         path, _, query = url.partition("?")
@@ -133,7 +133,7 @@ class InFlightAppends:
 
 @dataclass(eq=False, slots=True)
 class _InFlightAppend:
-    """One request until it is settled."""
+    """One request until its outcome is known."""
 
     _owner: InFlightAppends
     _key: Key
@@ -143,7 +143,7 @@ class _InFlightAppend:
     _is_again: bool = False
 
     def start(self, *, is_retry: bool) -> None:
-        """Hand it on."""
+        """Submit the request to the batcher or a thread."""
         self._is_again = is_retry
         parts = self._owner.components
         respond = self._owner.response_queue.make_callback(self._future.get_loop(), self._finish)
@@ -167,7 +167,7 @@ class _InFlightAppend:
 
     def _finish(self, outcome: AppendOutcome) -> None:
         if isinstance(outcome, SchemaOutdated) and not self._is_again:
-            # The table was altered: the rows are at hand, so they are converted for it as it is.
+            # The table was altered. The rows are in memory, so convert them for its current schema.
             self.start(is_retry=True)
             return
         owner = self._owner
@@ -182,7 +182,7 @@ class _InFlightAppend:
 OK_CODE = "OK"
 ROWS_VERB = "rows"
 _DATA_PATH_PREFIX = PATH_PREFIX + "data/"
-# From the sixth 429 in a row on, the SDK would go over to files for five minutes.
+# After six consecutive 429 responses, the SDK switches to files for five minutes.
 _MAX_CONSECUTIVE_429 = 5
 
 
@@ -193,11 +193,19 @@ def build_raw_append_request(
     sender: RowSender,
     offset_tokens: tuple[str | None, str | None],
 ) -> RawAppendRequest:
-    """Return what a call asks for, counted for its channel; `offset_tokens` are offsets, first and last.
+    """Build the append request of a call and count it for its channel.
+
+    Args:
+        components: Components of the row API.
+        call: The call.
+        api_path: Pipe and channel.
+        sender: Sender of the rows.
+        offset_tokens: First and last offset token.
 
     Raises:
-        RequestMalformed: It says not where in its channel it belongs.
-        TooManyRequests: There were too many within a second; RowsBusy likewise.
+        RequestMalformed: If the continuation token is missing.
+        TooManyRequests: If there were too many requests within a second; the client should back off.
+        RowsBusy: If there were too many requests within a second and the client was throttled often.
     """
     channel = api_path.channel or ""
     token = None if is_elastic_channel(channel) else call.query.get("continuationToken", "")
@@ -213,11 +221,11 @@ def build_raw_append_request(
 
 
 def make_payload(call: RowApiRequest, max_bytes: int) -> AppendPayload:
-    """Return the rows within a call; they may be so many bytes."""
+    """Return the rows in a call, of at most `max_bytes` bytes after decompression."""
     body, encoding = call.body, call.get_header(b"content-encoding")
     told = parse_count(call.get_header(b"x-snowflake-uncompressed-content-length"))
     return AppendPayload(
-        # What is taken from memory until the rows are committed; zstd makes about a fifth of JSON.
+        # Memory until the rows are committed; zstd compresses JSON to about a fifth.
         memory_bytes=len(body) * (6 if encoding else 2),
         get_body=lambda: decompress_body(body, encoding, max_bytes, told),
         is_small=len(body) <= SMALL_BODY_BYTES,
@@ -225,10 +233,10 @@ def make_payload(call: RowApiRequest, max_bytes: int) -> AppendPayload:
 
 
 def build_append_response(request: RawAppendRequest, outcome: AppendOutcome) -> ServerResponse:
-    """Return the answer to a request whose rows are committed.
+    """Return the response to a request whose rows are committed.
 
     Raises:
-        SnowmeltError: They are not.
+        SnowmeltError: If the rows are not committed.
     """
     if isinstance(outcome, Exception):
         raise outcome
@@ -237,7 +245,7 @@ def build_append_response(request: RawAppendRequest, outcome: AppendOutcome) -> 
     at = None if request.continuation is None else parse_continuation_token(request.continuation)
     answer = json_response(RowAppendResponse("" if at is None else str(at.next_token)))
     if request.continuation is None and request.client is not None:
-        # Without a channel nothing else tells later how old its client is.
+        # Without a channel, only this header carries the age of the client to later requests.
         born = b"%d" % request.client.first_token_issued_ms
         return msgspec.structs.replace(answer, headers=((SESSION_HEADER, born),))
     return answer
@@ -245,7 +253,7 @@ def build_append_response(request: RawAppendRequest, outcome: AppendOutcome) -> 
 
 @dataclass(eq=False, slots=True)
 class ImmediateAppend:
-    """One request of rows on the short way."""
+    """One append request on the fast path."""
 
     label: ClassVar[str] = ROWS_VERB
     has_failpoint: ClassVar[bool] = False
@@ -257,7 +265,7 @@ class ImmediateAppend:
     _began: float
 
     def begin(self, body: bytes, on_result: Callable[[object], None]) -> None:
-        """Hand the rows on; `on_result` is called in the event loop with what became of them."""
+        """Submit the rows; `on_result` is called in the event loop with their result."""
         parts, call = self._in_flight.components, self._call
         call.body = body
         if len(body) > parts.limits.max_body_bytes:
@@ -284,7 +292,7 @@ class ImmediateAppend:
         future.add_done_callback(report)
 
     def build_response(self, result: object) -> ServerResponse:
-        """Return an answer as it is, and the one to what was raised."""
+        """Return a response unchanged, or the error response for an exception."""
         parts = self._in_flight.components
         code = OK_CODE
         if isinstance(result, ServerResponse):

@@ -36,14 +36,14 @@ __all__ = [
 ]
 
 _SDK_USER_AGENT = b"SnowpipeStreamingSDK/"
-# What an answer to rows says in it, the SDK says in the next request of the channel.
+# The SDK repeats this header of an append response in the next request of the channel.
 SESSION_HEADER = b"x-snowflake-session"
 
 
 class RowApiRequest:
-    """One request: `path` without parameters, as it came; `user` is for the log.
+    """One request: `path` is raw and without query, `user` is for the log.
 
-    `claims` are what its token says, where it is one that was given here.
+    `claims` are those of a scoped token that this deployment issued, else None.
     """
 
     __slots__ = ("body", "claims", "headers", "method", "path", "query", "user")
@@ -60,12 +60,12 @@ class RowApiRequest:
         self.claims: ScopedTokenClaims | None = None
 
     def get_header(self, name: bytes) -> str:
-        """Return a header, empty when it was not sent."""
+        """Return a header, or an empty string if it is missing."""
         return self.headers.get(name, b"").decode("latin-1")
 
     @property
     def sdk_client(self) -> SdkClient | None:
-        """The client of the official SDK that sends it, None for everybody else."""
+        """The official SDK client that sends the request, or None for other clients."""
         if not self.headers.get(b"user-agent", b"").startswith(_SDK_USER_AGENT):
             return None
         if self.claims is None:
@@ -76,7 +76,7 @@ class RowApiRequest:
         return SdkClient(self.claims.jti, issued, min(int(born), issued) if is_told else issued)
 
     def get_parameter(self, name: str) -> str | None:
-        """Return a parameter; one that is empty is as good as absent."""
+        """Return a parameter, or None if it is missing or empty."""
         return self.query.get(name) or None
 
     @property
@@ -86,17 +86,17 @@ class RowApiRequest:
 
     @property
     def end_offset_token(self) -> str | None:
-        """The offset token of the last row; clients before 1.0 send the one token."""
+        """The offset token of the last row. Clients before 1.0 send a single token."""
         return self.get_parameter("endOffsetToken") or self.get_parameter("offsetToken")
 
     @property
     def retry_count(self) -> int:
-        """How often the client has sent it before."""
+        """Number of times that the client has sent the request before."""
         return parse_count(self.query.get("retryCount", "0"))
 
 
 def parse_count(text: str) -> int:
-    """Return a number that a client tells, 0 for what is none."""
+    """Return a count that a client sends, or 0 if it is invalid."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
@@ -106,9 +106,10 @@ _PATH_LEVELS = ("databases", "schemas", "pipes")
 
 @dataclass(frozen=True, slots=True)
 class RowApiPath:
-    """What a path names: a pipe, perhaps a channel of it, and what is asked of it.
+    """The target of a path: a pipe, optionally one of its channels, and an action.
 
-    `verb` is empty where the method alone says it; `is_data_path` tells paths beneath `data/`.
+    `verb` is empty if the method alone determines the action. `is_data_path` is True for paths under
+    `data/`.
     """
 
     pipe: PipePath
@@ -119,13 +120,13 @@ class RowApiPath:
 
 @lru_cache(maxsize=20_000)
 def parse_path(raw_path: str) -> RowApiPath | None:
-    """Return what a path beneath `/v2/streaming/` names; None when it is none of the row API's."""
+    """Parse a path under `/v2/streaming/`; return None if it is not a path of the row API."""
     parts = raw_path.removeprefix(PATH_PREFIX).split("/")
     is_data = parts[0] == "data"
     parts = parts[1:] if is_data else parts
     if len(parts) < 6 or tuple(parts[0:6:2]) != _PATH_LEVELS:
         return None
-    # Names may hold an encoded colon or slash; only what is not encoded separates.
+    # Names may contain an encoded colon or slash; only unencoded ones are separators.
     pipe, colon, verb = parts[5].rpartition(":")
     if not colon:
         pipe, verb = parts[5], ""
@@ -139,14 +140,14 @@ def parse_path(raw_path: str) -> RowApiPath | None:
 
 
 def parse_query(query: bytes) -> Mapping[str, str]:
-    """Return the parameters of a request; one that is given twice counts as last given."""
+    """Return the parameters of a query; the last one of a name wins."""
     return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
 
 
 _log = logging.getLogger("snowmelt.server")
 _encoder = msgspec.json.Encoder()
-# The SDK retries 408, 429 and 5xx, asks for another token at 401 and 403, and gives up the channel
-# at other 4xx; 410 would end its client (specification of streaming v2, §5.1).
+# The SDK retries 408, 429 and 5xx, requests another token at 401 and 403, and abandons the channel
+# at other 4xx. At 410, it ends the client (specification of streaming v2, §5.1).
 _WIRE_CODES: dict[type[SnowmeltError], str] = {
     AuthenticationFailed: "ERR_NOT_AUTHENTICATED",
     RequestMalformed: "ERR_REQUEST_MALFORMED",
@@ -155,12 +156,12 @@ _WIRE_CODES: dict[type[SnowmeltError], str] = {
 
 
 def text_response(text: str) -> ServerResponse:
-    """Return a 200 with bare text."""
+    """Return a 200 response with plain text."""
     return ServerResponse(HTTPStatus.OK, text.encode(), content_type=b"text/plain; charset=utf-8")
 
 
 def get_error_code(error: Exception) -> str:
-    """Return the code that clients see."""
+    """Return the error code for clients."""
     if not isinstance(error, SnowmeltError):
         return InternalError.code.upper()
     wire = getattr(error, "wire", None) or _WIRE_CODES.get(type(error))
@@ -168,10 +169,10 @@ def get_error_code(error: Exception) -> str:
 
 
 def error_response(error: Exception, *, path: str, user: str | None) -> ServerResponse:
-    """Turn whatever was raised into an answer, and log what an operator should see."""
+    """Convert an exception to a response, and log it."""
     if not isinstance(error, SnowmeltError):
         _log.error("%s failed for user %s", path, user, exc_info=error)
-        # Nothing is known to be wrong with the request: the same one again, then.
+        # The request may be valid, so let the client retry it.
         error = InternalError("The service failed on this request; its log says why.")
     status = _choose_http_status(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -188,6 +189,6 @@ def _choose_http_status(error: SnowmeltError) -> int:
     if error.retryable and error.status != HTTPStatus.TOO_MANY_REQUESTS:
         return HTTPStatus.SERVICE_UNAVAILABLE
     if isinstance(error, UserError) and error.status == HTTPStatus.FORBIDDEN:
-        # 403 makes the SDK ask for tokens for hours.
+        # After a 403, the SDK requests tokens for hours.
         return HTTPStatus.NOT_FOUND
     return error.status

@@ -1,6 +1,6 @@
 """Files of rows that are too large for a request: upload locations and reading.
 
-Clients upload them under a prefix of their own: through the service's S3 endpoint, or, with
+Each upload location has its own prefix. Clients upload through the service's S3 endpoint or, with
 credentials of a role, directly to the bucket of the stage.
 """
 
@@ -45,10 +45,10 @@ _DEFAULT_LIFETIME_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class RowFileService:
-    """Hands out places for files, and reads what was put there.
+    """Issues upload locations and reads the uploaded files.
 
-    `bucket_prefix` is what places in the stage's own bucket begin with, bucket and folder; empty where
-    there are none.
+    `bucket_prefix` is bucket and folder at the start of locations in the stage's own bucket; empty if
+    there is none.
     """
 
     database: Database
@@ -64,17 +64,17 @@ class RowFileService:
     def build_pipe_info(
         self, path: PipePath, sender: RowSender, host: str, client: SdkClient | None
     ) -> PipeInfo:
-        """Return what a client asks first: places for files, never given before, and their key.
+        """Return the response to a client's first request: new upload locations, and their key.
 
-        It asks again before what it is told expires, and is ended when it is told another way to
-        write bytes then: the SDK cannot change it.
+        The client requests it again before it expires. A different `binary_input_format` then ends the
+        client, because the SDK cannot change it.
 
         Raises:
-            PipeNotFound: There is no such pipe, or this role may not insert by it.
+            PipeNotFound: If the pipe does not exist, or this role may not insert through it.
         """
         target = self.target_resolver.find(path, sender, refresh=True)
-        # Every client, whatever the columns: bytes must not mean one thing in one table and another
-        # in the next. The Python SDK looks at each value for it, which is most of its work.
+        # For every client, whatever its columns: bytes must have one meaning in all tables. The
+        # Python SDK then checks each value, which is most of its work.
         overrides: dict[str, str | int] = {"binary_input_format": "HEX"}
         asks_again_s = self.binary_encodings.record_hex_instruction(target, client)
         if self.flush_interval_ms:
@@ -92,9 +92,9 @@ class RowFileService:
         """Return the rows of a file, newline-delimited JSON.
 
         Raises:
-            RequestMalformed: It is no file of this user's, or is not there.
-            BodyUnreadable: It does not decrypt to compressed rows.
-            BodyTooLarge: It is larger than files may be.
+            RequestMalformed: If the file is not this user's or does not exist.
+            BodyUnreadable: If the file does not decrypt to compressed rows.
+            BodyTooLarge: If the file exceeds the size limit.
         """
         where = self._parse_stage_path(fragment)
         with self.database.reading() as connection:
@@ -120,7 +120,7 @@ class RowFileService:
             raise RequestMalformed(reason=f"{fragment.file_path[:200]} is not there") from None
         key = self.target_resolver.find(path, sender).data_key
         cipher = Cipher(algorithms.AES(key.key), modes.CTR(iv)).decryptor()
-        # Many times the size of what one request may send: a file is a client's whole buffer.
+        # The limit is far above that of a request, because a file has a client's whole buffer.
         return decompress_body(cipher.update(sealed), "zstd", self.max_file_bytes * 8)
 
     def delete_file(self, fragment: RowFileFragment) -> None:
@@ -136,7 +136,7 @@ class RowFileService:
         now = self.clock.now()
         with self.database.writing() as connection:
             prefix = registration.issue_client_prefix(connection, user, now)
-        # Each place has a prefix of its own: the SDK counts its files from nought.
+        # Each location has its own prefix, because the SDK numbers its files from 0.
         given = self.stage_locator.issue_grant(
             StageRequester(user, host, renews_by_prefix=True), prefix
         )
@@ -150,7 +150,7 @@ class RowFileService:
             location=at.location,
             region=at.region or "",
             creds=at.creds or {},
-            # The SDK puts https:// before it, whatever it is.
+            # The SDK always prepends https://.
             storage_endpoint=(at.endPoint or "").rpartition("://")[2],
         )
 

@@ -25,32 +25,32 @@ _MAX_CACHED_TOKENS = 10_000
 
 
 class ScopedTokenClaims(msgspec.Struct):
-    """What a token says: whose it is and in which role, its id, and when it was issued."""
+    """Claims of a token: user, role, ID and time of issue."""
 
     sub: str
     iat: int
     exp: int
     jti: str
     role: str | None = None
-    # The moment of `iat`, which may have no fraction, in milliseconds.
+    # `iat` in milliseconds, because `iat` itself has no fraction.
     issued_ms: int = 0
 
     @property
     def sender(self) -> RowSender:
-        """Who it speaks for."""
+        """The sender that the token authenticates."""
         return RowSender(self.sub, self.role)
 
 
 @dataclass(eq=False, slots=True)
 class ScopedTokenIssuer:
-    """Issues tokens and knows them again; thread-safe."""
+    """Issuer and verifier of scoped tokens. Thread-safe."""
 
     _keyring: KeyRing
     _clock: Clock
     _cached_claims: dict[str, ScopedTokenClaims] = field(default_factory=dict)
 
     def issue(self, sender: RowSender) -> str:
-        """Return a new token; no two are equal, or the official client would ask on and on."""
+        """Return a new token. All tokens are distinct; else the official client requests endlessly."""
         issued_ms = to_epoch_ms(self._clock.now())
         now = issued_ms // 1000
         claims = ScopedTokenClaims(
@@ -61,16 +61,16 @@ class ScopedTokenIssuer:
             sender.role,
             issued_ms,
         )
-        # The official client asks for an algorithm that it knows; the sealed digest comes next to it.
+        # The official client requires a known algorithm, although the third part is a sealed digest.
         header = {"typ": "JWT", "alg": "HS256"}
         signed = ".".join(_base64url_encode(msgspec.json.encode(part)) for part in (header, claims))
         return f"{signed}.{_base64url_encode(self._keyring.seal(_compute_digest(signed), _SEAL_PURPOSE))}"
 
     def verify(self, token: str) -> ScopedTokenClaims:
-        """Return what a token says.
+        """Verify a token and return its claims.
 
         Raises:
-            AuthenticationFailed: It is none of ours, or has expired.
+            AuthenticationFailed: If this deployment did not issue the token, or it has expired.
         """
         claims = self._cached_claims.get(token)
         if claims is None:
@@ -83,7 +83,7 @@ class ScopedTokenIssuer:
         return claims
 
     def get_cached_claims(self, token: bytes) -> ScopedTokenClaims | None:
-        """Return what a token that was seen before says, else None."""
+        """Return the claims of a token that was verified before and has not expired, else None."""
         claims = self._cached_claims.get(token.decode("latin-1"))
         if claims is None or claims.exp <= self._clock.now().timestamp():
             return None
@@ -124,13 +124,13 @@ class _ForeignClaims(msgspec.Struct):
 
 
 def read_scope_claim(payload: str) -> str:
-    """Return claim `scp` of a token's middle part, which has been verified; empty without one."""
+    """Return the `scp` claim of a verified token's payload, or an empty string."""
     scope = _decode_foreign_claims(payload).scp
     return scope if isinstance(scope, str) else ""
 
 
 def is_foreign_token(token: str) -> bool:
-    """Tell whether a token says who gave it: those that are given here do not."""
+    """Return True if a token names an issuer; scoped tokens do not."""
     parts = token.strip().split(".")
     return len(parts) == 3 and _decode_foreign_claims(parts[1]).iss is not None
 
