@@ -30,7 +30,8 @@ from snowmelt.table.warehouse_paths import Warehouse, make_fresh_path
 _MIB = 1024 * 1024
 # A round ends at this size of chunks, so that the first publication of a large backlog comes soon.
 MAX_ROUND_BYTES = 64 * _MIB
-# 16 files of level 0 become one of level 1, 8 of those one of level 2, which is never joined again.
+# 16 files of level 0 become one of level 1, 8 of those one of level 2, which is never joined again. Fewer
+# are joined if they have the final size together.
 _FILES_PER_JOIN = {0: 16, 1: 8}
 _FINAL_LEVEL = 2
 _FINAL_SIZE_BYTES = 8 * _MIB
@@ -87,7 +88,8 @@ class FreshFileWriter:
                     run.clear()
                     continue
                 run.append(file)
-                if len(run) == count:
+                size = sum(each.size for each in run)
+                if len(run) == count or (len(run) > 1 and size >= _FINAL_SIZE_BYTES):
                     joined.append((tuple(run), self._join(run, level + 1)))
                     run = []
             if joined:

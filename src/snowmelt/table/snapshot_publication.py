@@ -151,17 +151,18 @@ class SnapshotPublisher:
             # A blob has become unreadable since. Publications never go back.
             self._store_stalled_reason(state, problem, native_only=native_only)
             return None
-        unchanged = last is not None and (
-            (last.pointer, last.up_to_seq, last.schema_version)
+        # A file that the last publication has must not be retired without a new one.
+        has_same_files = not retired and all(file.file_id for file in files)
+        if (
+            has_same_files
+            and last is not None
+            and (last.pointer, last.up_to_seq, last.schema_version)
             == (table.pointer, up_to, table.schema.version)
-        )
-        made = (
-            None if unchanged else self._build(state, native, files, up_to, native_only=native_only)
-        )
-        failpoints.hit_failpoint(Failpoint.PUBLICATION_WRITTEN)
-        if made is None and not retired and all(file.file_id for file in files):
+        ):
             self._store_stalled_reason(state, problem, native_only=native_only)
             return None
+        made = self._build(state, native, files, up_to, native_only=native_only)
+        failpoints.hit_failpoint(Failpoint.PUBLICATION_WRITTEN)
         now = self._clock.now()
         with self._database.writing() as connection:
             if lease is not None and not leases.holds_lease(connection, lease):
@@ -171,8 +172,7 @@ class SnapshotPublisher:
                     catalog.add_fresh_file(connection, table_id, file, now=now)
             catalog.retire_fresh_files(connection, [file.file_id for file in retired], now)
             catalog.set_stalled_reason(connection, table_id, problem, native_only=native_only)
-            if made is not None:
-                catalog.add_publication(connection, made)
+            catalog.add_publication(connection, made)
             failpoints.hit_failpoint(Failpoint.PUBLICATION_INSIDE_COMMIT)
         failpoints.hit_failpoint(Failpoint.PUBLICATION_COMMITTED)
         return made
@@ -226,13 +226,15 @@ class SnapshotPublisher:
             if is_split and file is not None:
                 retired.append(file)
             while covered < end:
-                made, used, reason = self._write_round(writer, table, covered, end, budget)
+                # What a published file had must be there again, however large it is.
+                limit = budget if file is None else MAX_ROUND_BYTES
+                made, used, reason = self._write_round(writer, table, covered, end, limit)
                 if made is not None:
                     files.append(made)
                     covered = made.to_seq
                     budget -= used
-                if reason is not None or (budget <= 0 and covered < end):
-                    # Files behind the gap are kept for later rounds.
+                if reason is not None or (budget <= 0 and file is None):
+                    # Files behind the chunk are kept for later rounds.
                     return files, retired, reason
             if file is not None and not is_split:
                 files.append(file)

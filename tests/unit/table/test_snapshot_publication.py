@@ -32,6 +32,7 @@ from snowmelt.failpoints import Failpoint
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.table.compaction import compact
 from snowmelt.table.file_replacement_run import MaintenanceSettings
+from snowmelt.table.migration import abort_orphaned_migrations
 from snowmelt.table.snapshot_publication import (
     LISTED_PUBLICATIONS,
     PublicationSettings,
@@ -136,6 +137,46 @@ def test_a_migration_adopts_joined_files_as_they_are(house):
     house.publish()
     assert house.fresh_files() == []
     assert sorted(house.published_numbers()) == list(range(20))
+
+
+def test_files_joined_without_new_chunks_are_published_too(house):
+    # A migration that fails has held up the join.
+    def fail():
+        for start in range(16):
+            house.put_numbers(100 + start, 1)
+            house.publish()
+        raise RuntimeError
+
+    house.put_numbers(0, 1)
+    failpoints.arm(Failpoint.MIGRATION_WRITTEN, fail)
+    with pytest.raises(RuntimeError):
+        house.migrate()
+    with house.database.writing() as connection:
+        abort_orphaned_migrations(connection, house.table().table_id, house.clock)
+    assert {file.level for file in house.fresh_files()} == {0}
+    made = house.publish()
+    assert {file.level for file in house.fresh_files()} >= {1}
+    house.clock.advance(2 * HOUR)
+    house.collect(HOUR)
+    assert len(house.open(made).scan().to_arrow()) == 17
+
+
+def test_a_large_file_that_a_migration_has_split_is_written_again(house, monkeypatch):
+    house.put_numbers(0, 1)
+
+    def put_and_publish():
+        for start in range(1, 30):
+            house.put_numbers(start, 1)
+            house.clock.advance(0.1)
+        house.publish()
+
+    failpoints.arm(Failpoint.MIGRATION_STAGED, put_and_publish)
+    house.migrate()
+    [file] = house.fresh_files()
+    assert (file.from_seq, file.to_seq) == (0, 30)
+    monkeypatch.setattr("snowmelt.table.snapshot_publication.MAX_ROUND_BYTES", 1)
+    assert house.publish().up_to_seq == 30
+    assert sorted(house.published_numbers()) == list(range(30))
 
 
 def test_a_migration_in_progress_keeps_its_files(house):
@@ -418,7 +459,9 @@ class PublicationMachine(RuleBasedStateMachine):
         if made is None:
             return
         assert made.up_to_seq >= self.last_up_to
-        assert made.timestamp_ms > self.last_timestamp
+        if made.snapshot is not None:
+            assert made.timestamp_ms > self.last_timestamp
+            self.last_timestamp = made.timestamp_ms
         table = self.house.open(made)
         expected = Counter(range(self.numbers_by_seq[made.up_to_seq]))
         assert Counter(int(n) for n in table.scan().to_arrow()["N"].to_pylist()) == expected
@@ -426,7 +469,7 @@ class PublicationMachine(RuleBasedStateMachine):
         assert len(ids) == len(set(ids))
         times = [each.timestamp_ms for each in table.metadata.snapshot_log]
         assert times == sorted(times)
-        self.last_up_to, self.last_timestamp = made.up_to_seq, made.timestamp_ms
+        self.last_up_to = made.up_to_seq
 
     @rule()
     def migrate(self):
