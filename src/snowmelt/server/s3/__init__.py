@@ -2,7 +2,7 @@
 
 `endpoint_server`: construction, threads and listener of the endpoint.
 `request`: parsing of a request: bucket, key and parameters.
-`endpoint`: dispatch of requests to operations; restriction to uploads for stage credentials.
+`endpoint`: dispatch of requests to operations; restriction of stage credentials to uploads.
 `authentication`: the user and access key behind a signature.
 `table_access`: reads of the files of one table with temporary credentials.
 `signatures`: signature versions 4 and 2.

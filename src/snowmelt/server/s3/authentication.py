@@ -30,7 +30,7 @@ _MAX_CACHED_ENTRIES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class S3Identity:
-    """The user of a request; `credentials` and `signing_key` sign what follows in its body.
+    """The user of a request; `credentials` and `signing_key` sign the chunks of its body.
 
     They are None and empty if nothing in the body is signed: for addresses presigned in version 2, and
     for requests without a signature, which only the development mode accepts.
@@ -47,11 +47,11 @@ class S3Identity:
 
 
 class S3Authenticator:
-    """Lets in requests whose signature holds.
+    """Authenticator of requests by their signature.
 
-    Secrets are remembered for some seconds: a key that is withdrawn counts that much longer.
-    With `anonymous_user` a request without a signature is that user's, if it asks for this
-    machine by a name that no web page could have taken.
+    Secrets are cached for `RECHECK_INTERVAL_S` seconds, so a revoked key stays valid for that time.
+    With `anonymous_user`, an unsigned request is that user's if its Host header is a name of this
+    machine that no web page can have.
     """
 
     def __init__(
@@ -69,15 +69,15 @@ class S3Authenticator:
         self._region = region
         self._anonymous_user = anonymous_user
         self._cached_keys: dict[str, tuple[AccessKey | None, float]] = {}
-        # Until when a user is taken to be still there.
+        # Time until which a user is assumed to exist.
         self._users_valid_until: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def authenticate(self, request: S3Request) -> S3Identity:
-        """Return who asks; may read the catalog.
+        """Return the identity of a request. May read the catalog.
 
         Raises:
-            S3Error: No signature, one of another kind, or one that does not hold.
+            S3Error: If the signature is missing, of an unsupported kind, or invalid.
         """
         version_2 = signatures.parse_v2_access_key_id(request)
         if version_2 is not None:

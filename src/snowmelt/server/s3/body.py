@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from snowmelt.buckets.bucket import ObjectUpload
 
-# --- Bodies in AWS's own chunks (`aws-chunked`), signed or not, with or without trailing headers.
+# --- Decoder of AWS chunked bodies (`aws-chunked`), signed or not, with or without trailing headers.
 #
-# No input or output: bytes in, bytes out, or the refusal. Source: AWS, "Signature calculations:
-# transferring payload in multiple chunks", and the same with trailing headers.
+# Does no input or output. Source: AWS, "Signature calculations: transferring payload in multiple
+# chunks", and the same with trailing headers.
 
 _MAX_LINE_BYTES = 1024
 _MAX_TRAILERS = 8
@@ -40,7 +40,7 @@ _TRAILER_SIGNATURE_HEADER = "x-amz-trailer-signature"
 
 
 class AwsChunkedDecoder:
-    """Takes a body apart as it arrives; what it yields counts only after `finish`."""
+    """Incremental decoder of a chunked body. Its output is verified only after `finish`."""
 
     def __init__(self, *, signatures: ChunkSignatureChain | None, with_trailers: bool) -> None:
         self.trailers: dict[str, str] = {}
@@ -57,7 +57,7 @@ class AwsChunkedDecoder:
         """Yield the content in the next bytes of the body.
 
         Raises:
-            S3Error: The chunks are malformed, or a signature does not match.
+            S3Error: If the chunks are malformed, or a signature does not match.
         """
         while data:
             if self._state == "data":
@@ -75,10 +75,10 @@ class AwsChunkedDecoder:
                 self._handle_line(line)
 
     def finish(self) -> None:
-        """Let pass a body that was complete.
+        """Verify that the body was complete.
 
         Raises:
-            S3Error: It was cut short.
+            S3Error: If the body was truncated.
         """
         if self._state != "done":
             raise S3Error("IncompleteBody", "The body ends within its chunks.")
@@ -155,11 +155,11 @@ def _malformed_error(reason: str) -> S3Error:
     return S3Error("InvalidRequest", f"The chunks of the body are malformed: {reason}.")
 
 
-# Work for a thread: enough that the change of threads does not count.
+# Amount of work for a thread: large enough that the switch of threads is negligible.
 _BATCH_BYTES = 1024 * 1024
-# Below this a second thread for hashing costs more than it brings.
+# Below this size, a second thread for hashing costs more than it saves.
 _MIN_PARALLEL_HASH_BYTES = 128 * 1024
-# How long a client may send nothing of a body that it has announced, in seconds.
+# Maximum pause of a client while it sends a body, in seconds.
 BODY_IDLE_TIMEOUT_S = 60.0
 _SIGNED_CHUNKS = f"STREAMING-{ALGORITHM}-PAYLOAD"
 _HAS_TRAILERS_BY_MODE = {
@@ -172,7 +172,7 @@ _CHECKSUM_HEADER_PREFIX = "x-amz-checksum-"
 
 @dataclass(frozen=True, slots=True)
 class ReceivedBody:
-    """What a body turned out to be; the checksum is one that the client gave, and holds."""
+    """Size and digests of a received body; `checksum` is verified against the client's."""
 
     size_bytes: int
     md5: str
@@ -180,20 +180,20 @@ class ReceivedBody:
 
 
 class BodyReceiver:
-    """Takes a body apart, writes its content on, and checks all that was promised of it.
+    """Decodes a body, writes its content to an upload, and verifies its sizes and digests.
 
-    Its methods block, and are called one after the other.
+    The methods block and must not be called concurrently.
     """
 
     def __init__(
         self, call: AuthorizedS3Request, upload: ObjectUpload, *, algorithm: str | None
     ) -> None:
-        """Begin with a body.
+        """Prepare to receive a body.
 
         Args:
-            call: The request; its headers tell how the body is wrapped.
-            upload: Gets the content.
-            algorithm: A checksum to compute even if the client sends none.
+            call: The request; its headers describe the encoding of the body.
+            upload: Receives the content.
+            algorithm: Checksum to compute even if the client sends none.
         """
         headers = call.headers
         self._upload = upload
@@ -214,10 +214,10 @@ class BodyReceiver:
             self._hashes.setdefault("SHA256", checksums.new_hasher("SHA256"))
 
     def feed(self, data: bytes) -> None:
-        """Take in the next bytes of the body.
+        """Process the next bytes of the body.
 
         Raises:
-            S3Error: It is not what its headers say.
+            S3Error: If the body does not match its headers.
         """
         view = memoryview(data)
         pieces = [view] if self._decoder is None else list(self._decoder.feed(view))
@@ -232,10 +232,10 @@ class BodyReceiver:
             apart.result()
 
     def finish(self) -> ReceivedBody:
-        """Check what was promised of the whole body.
+        """Verify the whole body.
 
         Raises:
-            S3Error: A size, digest or checksum is another.
+            S3Error: If a size, digest or checksum does not match.
         """
         if self._decoder is not None:
             self._decoder.finish()
@@ -280,10 +280,10 @@ class BodyReceiver:
 async def receive_into(
     receive: Receive, receiver: BodyReceiver, threads: Executor, *, max_bytes: int
 ) -> None:
-    """Read a body to its end into a payload, one batch being read while another is worked on.
+    """Read a body to its end into a receiver; receive one batch while another is processed.
 
     Raises:
-        S3Error: The client went away or fell silent, or sends more than `max_bytes` bytes.
+        S3Error: If the client disconnects, times out, or sends more than `max_bytes` bytes.
     """
     loop = asyncio.get_running_loop()
     working: asyncio.Future[None] | None = None
@@ -317,8 +317,8 @@ async def receive_small_body(
     """Read a small body.
 
     Raises:
-        S3Error: The client went away, said nothing for `idle_timeout_s` seconds, or sends more than
-            `max_bytes` bytes.
+        S3Error: If the client disconnects, sends nothing for `idle_timeout_s` seconds, or sends more
+            than `max_bytes` bytes.
     """
     parts: list[bytes] = []
     size = 0
@@ -344,10 +344,10 @@ class InMemoryBody:
 
 
 def decode_and_verify_body(call: AuthorizedS3Request, body: bytes) -> bytes:
-    """Return the content of a small body that is what its headers say.
+    """Return the content of a small body, verified against its headers.
 
     Raises:
-        S3Error: It is not.
+        S3Error: If the body does not match its headers.
     """
     kept = InMemoryBody()
     payload = BodyReceiver(call, kept, algorithm=None)  # type: ignore[arg-type]
@@ -357,10 +357,12 @@ def decode_and_verify_body(call: AuthorizedS3Request, body: bytes) -> bytes:
 
 
 def verify_signed_body(call: AuthorizedS3Request, body: bytes) -> bytes:
-    """Return a small body that is the one that was signed; its headers are about something else.
+    """Return a small body, verified against its signed digest only.
+
+    The checksum headers of the request describe another object.
 
     Raises:
-        S3Error: It is not, or comes in chunks.
+        S3Error: If the body does not match, or is chunked.
     """
     if _make_chunked_decoder(call) is not None:
         raise S3Error("NotImplemented", "This body cannot come in chunks.")
@@ -441,10 +443,10 @@ def _declared_checksum(headers: Mapping[str, str]) -> Checksum | None:
 
 
 def declared_checksum_algorithm(headers: Mapping[str, str]) -> str | None:
-    """Return the algorithm of the checksum that a body comes with, None without one.
+    """Return the algorithm of the checksum that a body has, or None without one.
 
     Raises:
-        S3Error: There is no such algorithm, or two are named.
+        S3Error: If the algorithm is unknown, or there are two.
     """
     return _resolve_checksum_algorithm(headers, _declared_checksum(headers))
 

@@ -1,6 +1,6 @@
 """S3 operations on buckets, and listings of objects and versions.
 
-ListObjects and ListObjectsV2 are both supported. Every object has exactly one version, `null`.
+Both ListObjects and ListObjectsV2 are supported. Every object has exactly one version, `null`.
 `endpoint` and `supported_parameters` use the function names of the operations as keys.
 """
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive
 
 
-# What S3 calls the region that its answers leave without a name.
+# The region for which S3 returns an empty name.
 _DEFAULT_REGION = "us-east-1"
 _MAX_LISTED_BUCKETS = 10_000
 _MAX_CONFIGURATION_BYTES = 64 * 1024
 
 
 async def list_buckets(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """ListBuckets: those in which the user may do anything."""
+    """ListBuckets: the buckets on which the user has any privilege."""
     del receive
     prefix = call.query.get("prefix")
     after = call.query.get("continuation-token", "")
@@ -66,7 +66,7 @@ async def list_buckets(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
 
 
 async def create_bucket(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """CreateBucket; again by the owner is fine, as in us-east-1."""
+    """CreateBucket. Succeeds again for the owner, as in us-east-1."""
     body = await receive_small_body(receive, max_bytes=_MAX_CONFIGURATION_BYTES)
     content = decode_and_verify_body(call, body)
     if content.strip():
@@ -97,14 +97,14 @@ async def delete_bucket(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
 
 
 async def get_location(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """GetBucketLocation: the region of all buckets; us-east-1 is the one without a name."""
+    """GetBucketLocation: the region of all buckets; empty for us-east-1."""
     del receive
     region = get_region(call)
     return xml_response("LocationConstraint", "" if region == _DEFAULT_REGION else region)
 
 
 async def get_versioning(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """GetBucketVersioning: it was never enabled."""
+    """GetBucketVersioning: never enabled."""
     del call, receive
     return xml_response("VersioningConfiguration", "")
 
@@ -126,15 +126,15 @@ def _check_location_constraint(call: AuthorizedS3Request, requested_region: str)
 
 
 _MAX_LISTED_KEYS = 1000
-# What decoding would change, and what XML cannot say.
+# Characters that URL decoding changes or XML cannot represent.
 _UNSAFE_CHARACTERS_PATTERN = re.compile("[%+\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def make_key_encoder(query: Mapping[str, str]) -> Callable[[str], str]:
-    """Return how keys are written in this answer.
+    """Return the function that encodes keys in this response.
 
     Raises:
-        S3Error: There is no such encoding.
+        S3Error: If the requested encoding is unknown.
     """
     encoding = query.get("encoding-type")
     if encoding is None:
@@ -145,10 +145,10 @@ def make_key_encoder(query: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def parse_integer_parameter(query: Mapping[str, str], name: str, default: int, maximum: int) -> int:
-    """Return a number of the address, at most `maximum`.
+    """Return an integer query parameter, limited to `maximum`.
 
     Raises:
-        S3Error: It is no number.
+        S3Error: If the value is not a number.
     """
     text = query.get(name, "")
     if not text:
@@ -160,14 +160,14 @@ def parse_integer_parameter(query: Mapping[str, str], name: str, default: int, m
 
 @blocking_operation
 def list_objects(call: AuthorizedS3Request) -> ASGIApp:
-    """ListObjects, the first form."""
+    """ListObjects, version 1."""
     query, encode = call.query, make_key_encoder(call.query)
     marker = query.get("marker", "")
     most, page = _read_listing_page(call, marker)
     answer: list[xml.XmlElement] = [
         *_make_common_elements(call, most, page, prefix=_display_prefix_v1(call)),
         ("Marker", encode(marker)),
-        # S3 tells it with a delimiter only; everybody may know.
+        # S3 returns NextMarker only with a delimiter; return it always.
         ("NextMarker", encode(page.last_key_or_prefix) if page.truncated else None),
         *_make_entry_elements(call, page, with_owners=True),
     ]
@@ -198,7 +198,7 @@ def list_objects_v2(call: AuthorizedS3Request) -> ASGIApp:
 
 @blocking_operation
 def list_versions(call: AuthorizedS3Request) -> ASGIApp:
-    """ListObjectVersions: one version each, `null`."""
+    """ListObjectVersions: one version per object, `null`."""
     query, encode = call.query, make_key_encoder(call.query)
     marker = query.get("key-marker", "")
     version = query.get("version-id-marker", "")
@@ -240,9 +240,9 @@ def _read_listing_page(call: AuthorizedS3Request, after: str) -> tuple[int, List
 
 
 def _display_prefix_v1(call: AuthorizedS3Request) -> str:
-    """Return the prefix as answers of the first form show it.
+    """Return the prefix as responses of ListObjects version 1 show it.
 
-    botocore does not decode it there, other clients do: it is encoded only where that matters.
+    botocore does not decode it there, but other clients do. It is encoded only if the encoding matters.
     """
     prefix = call.query.get("prefix", "")
     is_plain = not _UNSAFE_CHARACTERS_PATTERN.search(prefix)

@@ -15,12 +15,12 @@ _RANGE_PATTERN = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return first byte and the one after the last; None for the whole object.
+    """Return the start and the exclusive end of a range; None for the whole object.
 
-    What is no single range of bytes is passed over, as HTTP wants it.
+    A header that is not a single range of bytes is ignored, as HTTP specifies.
 
     Raises:
-        S3Error: The range lies beyond the object.
+        S3Error: If the range is outside the object.
     """
     match = _RANGE_PATTERN.fullmatch((header or "").replace(" ", ""))
     if match is None or match.group(0) == "bytes=-":
@@ -38,10 +38,10 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def parse_copy_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return the range of a copy's source, which must be given by first and last byte.
+    """Return the range of a copy's source, which must have a first and a last byte.
 
     Raises:
-        S3Error: It is anything else, or lies beyond the object.
+        S3Error: If the header has another form, or the range is outside the object.
     """
     if header is None:
         return None
@@ -57,10 +57,10 @@ def parse_copy_range(header: str | None, size: int) -> tuple[int, int] | None:
 def check_conditions(
     headers: Mapping[str, str], metadata: ObjectMetadata, *, prefix: str = ""
 ) -> None:
-    """Let pass a request whose conditions hold for an object; names begin with `prefix`.
+    """Verify the conditions of a request for an object; `prefix` is that of the header names.
 
     Raises:
-        S3Error: NotModified or PreconditionFailed.
+        S3Error: If a condition fails: NotModified or PreconditionFailed.
     """
     match = headers.get(f"{prefix}if-match")
     none_match = headers.get(f"{prefix}if-none-match")
@@ -78,10 +78,10 @@ def check_conditions(
 
 
 def parse_write_condition(headers: Mapping[str, str]) -> WritePrecondition:
-    """Return what a write asks of the object that is there.
+    """Return the condition of a write on the existing object.
 
     Raises:
-        S3Error: S3 has no such condition on a write.
+        S3Error: If S3 does not support the condition on a write.
     """
     match, none_match = headers.get("if-match"), headers.get("if-none-match")
     if match is not None and none_match is not None:
@@ -102,10 +102,10 @@ def parse_write_condition(headers: Mapping[str, str]) -> WritePrecondition:
 def parse_delete_condition(
     etag: str | None, size: str | None = None, modified: str | None = None
 ) -> WritePrecondition:
-    """Return what a deletion asks of the object that is there; each is text as it was sent.
+    """Return the condition of a deletion on the existing object; arguments are as sent.
 
     Raises:
-        S3Error: The size is no number, or the time no time.
+        S3Error: If the size is not a number, or the time is invalid.
     """
     exists = etag is not None and etag.strip() == "*"
     return WritePrecondition(
@@ -117,10 +117,10 @@ def parse_delete_condition(
 
 
 def parse_timestamp(field_name: str, text: str) -> dt.datetime:
-    """Return an instant that a header or a document names, to the second.
+    """Parse a timestamp of a header or a document, truncated to seconds.
 
     Raises:
-        S3Error: It is neither an HTTP date nor one of ISO 8601.
+        S3Error: If the text is neither an HTTP date nor ISO 8601.
     """
     for read in (dt.datetime.fromisoformat, parsedate_to_datetime):
         try:
@@ -158,7 +158,7 @@ def _unsupported_condition_error(header: str, message: str) -> S3Error:
 
 
 def format_http_date(timestamp: dt.datetime) -> str:
-    """Return an instant as HTTP headers write it, to the second."""
+    """Format a timestamp for HTTP headers, to the second."""
     return format_datetime(timestamp, usegmt=True)
 
 
@@ -168,7 +168,7 @@ def _does_etag_match(header: str, etag: str) -> bool:
 
 
 def _is_modified_after(metadata: ObjectMetadata, header: str | None) -> bool | None:
-    """Tell whether an object was changed after that date; None without a date."""
+    """Return True if an object was modified after a date; None without a valid date."""
     if header is None:
         return None
     try:

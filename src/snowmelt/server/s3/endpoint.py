@@ -1,6 +1,6 @@
 """S3 endpoint as an ASGI application: dispatch and authorization of operations.
 
-Also restricts requests with stage credentials to uploads of the client's own blobs. They may not
+Requests with stage credentials are restricted to uploads of the client's own blobs. They may not
 read, list or delete: a client does not need to, and a blob may already be registered.
 """
 
@@ -55,14 +55,14 @@ if TYPE_CHECKING:
     from snowmelt.server.s3.table_access import TableFileAccess
 
 
-# What a bucket's request may need: a privilege on the key, anything at all, or nothing; None
-# where no bucket has to exist. Listings ask for their prefix by themselves.
+# Privileges that an operation on a bucket requires: one on the key, any one, or ownership. None: no
+# bucket needs to exist. Listings check the privilege on their prefix themselves.
 READ, WRITE, ANY_PRIVILEGE, OWNERSHIP = "READ", "WRITE", "KNOWN", "OWN"
 
 
 @dataclass(frozen=True, slots=True)
 class S3Operation:
-    """One operation of S3; one that `stores_object` may be asked how."""
+    """One S3 operation; `stores_object` is True if it accepts options for storing an object."""
 
     handle: OperationHandler
     required_privilege: str | None
@@ -70,11 +70,11 @@ class S3Operation:
 
     @property
     def name(self) -> str:
-        """What it is called in metrics."""
+        """Name in metrics."""
         return getattr(self.handle, "__name__", "").strip("_")
 
 
-# Parameters that make another operation of a request; the ones without a route are not offered.
+# Parameters that select another operation. Those without a route are not supported.
 _SUBRESOURCES = frozenset(
     {
         *("accelerate", "acl", "analytics", "annotations", "attributes", "cors", "encryption"),
@@ -116,10 +116,10 @@ _OBJECT_OPERATIONS = {
 
 
 def find_operation(request: S3Request, select: OperationHandler | None = None) -> S3Operation:
-    """Return the operation that a request asks for; `select` is SelectObjectContent, if offered.
+    """Return the operation of a request; `select` handles SelectObjectContent, if supported.
 
     Raises:
-        S3Error: It is not offered, or the method is none of S3's.
+        S3Error: If the operation is not supported, or the method is unknown.
     """
     asked = _SUBRESOURCES & request.query.keys()
     name = " ".join(sorted(asked))
@@ -150,16 +150,16 @@ def find_operation(request: S3Request, select: OperationHandler | None = None) -
 
 
 if TYPE_CHECKING:
-    # Request, bucket, key, and the content of the body; the user may read the key.
+    # Request, bucket, key, and content of the body. The user is authorized to read the key.
     Select: TypeAlias = Callable[[AuthorizedS3Request, str, str, bytes], Awaitable[ASGIApp]]
 
 MAX_SELECT_REQUEST_BYTES = 1024 * 1024
 
 
 class S3Endpoint:
-    """Answers every request, whatever it is, in S3's way.
+    """ASGI application that responds to every request in the format of S3.
 
-    `select` answers SelectObjectContent; it may return any ASGI application as its answer.
+    `select` handles SelectObjectContent. It may return any ASGI application as its response.
     `table_access` authorizes credentials of the Iceberg REST catalog.
     """
 
@@ -179,7 +179,7 @@ class S3Endpoint:
         self._domains = tuple(domains)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             return
         request: S3Request | None = None
@@ -200,7 +200,7 @@ class S3Endpoint:
                     (b"x-amz-id-2", request_id.encode()),
                 ]
                 if not asked_for_body and request is not None and "expect" in request.headers:
-                    # The client keeps back its body: what comes next would be taken for it.
+                    # The client has not sent its body. The next request would be parsed as the body.
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
@@ -213,7 +213,7 @@ class S3Endpoint:
             await answer(scope, receive_marked, send_marked)
         except Exception as error:
             if answered:
-                # Cutting the connection is the only way left to say that it failed.
+                # After the response has started, only a closed connection can signal the failure.
                 raise
             resource = request.resource if request is not None else scope["path"]
             refusal = error_response(error, resource=resource, request_id=request_id)
@@ -232,7 +232,7 @@ class S3Endpoint:
     def _authenticate_and_authorize(
         self, request: S3Request, operation: S3Operation
     ) -> AuthorizedS3Request:
-        """Check signature and privileges; reads the catalog."""
+        """Verify signature and privileges. Reads the catalog."""
         identity = self._authenticator.authenticate(request)
         request = _restore_presigned_headers(request, identity)
         if request.key:
@@ -268,10 +268,10 @@ class S3Endpoint:
 
 
 def _restore_presigned_headers(request: S3Request, identity: S3Identity) -> S3Request:
-    """Return the request with the headers that presigning moved into its address.
+    """Return the request with the headers that presigning moved to the query.
 
     Raises:
-        S3Error: Version 2 signs no such parameter, so anybody could have added it.
+        S3Error: If the URL is presigned with version 2, which does not sign these parameters.
     """
     moved = {
         name.lower(): value
@@ -286,7 +286,7 @@ def _restore_presigned_headers(request: S3Request, identity: S3Identity) -> S3Re
     return dataclasses.replace(request, headers={**moved, **request.headers})
 
 
-# No reading, listing or deleting: a client has no need to, and a blob may be registered by then.
+# No reads, listings or deletions: clients do not need them, and a blob may already be registered.
 _STAGE_UPLOAD_HANDLERS: frozenset[Callable[..., Awaitable[object]]] = frozenset(
     {
         object_operations.put_object,
@@ -305,13 +305,14 @@ def restrict_to_stage(
     credentials: StageCredentials,
     bucket_registry: BucketRegistry,
 ) -> tuple[S3Request, BucketAccess]:
-    """Return the request, with the key where the blob belongs, and what it may do in the bucket.
+    """Return the request with the blob's final key, and the access to the bucket.
 
-    The official client renews its credentials without saying who it is, and gets those of another
-    prefix; it goes on naming its blobs by its first one, which is therefore what settles the place.
+    The official client renews its credentials without its identity, and gets credentials of another
+    prefix. It continues to name its blobs by its first prefix, which therefore determines the key.
 
     Raises:
-        S3Error: It is no upload of a file of rows, or of a blob of a prefix that these credentials are good for.
+        S3Error: If the request is not an upload of a row file or of a blob with a prefix that these
+            credentials allow.
     """
     if request.bucket != STAGE_BUCKET or handle not in _STAGE_UPLOAD_HANDLERS:
         raise S3Error("AccessDenied", "These credentials are for uploads to the stage only.")
@@ -338,11 +339,11 @@ def restrict_to_stage(
 
 
 class WriteOnceBucket:
-    """A bucket of blobs, whose objects nobody replaces.
+    """A bucket of blobs whose objects cannot be replaced.
 
-    A blob that was registered must stay what was verified: other bytes under its name would fail
-    every query of its tables. An upload of the same bytes succeeds again, for clients repeat one
-    whose answer was lost.
+    A registered blob must stay as verified: other bytes under its name would fail every query of its
+    tables. A repeated upload of the same bytes succeeds, because clients repeat an upload whose
+    response was lost.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -351,21 +352,21 @@ class WriteOnceBucket:
         self.open = bucket.open
 
     def start_upload(self, key: str, headers: Mapping[str, str]) -> WriteOnceUpload:
-        """Begin to write an object."""
+        """Start the upload of an object."""
         return WriteOnceUpload(self._bucket, key, self._bucket.start_upload(key, headers))
 
     def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
-        """Refuse."""
+        """Raise AccessDenied."""
         del key, condition
         raise S3Error("AccessDenied")
 
     def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
-        """Return one page, as the bucket lists it."""
+        """Return one page of the bucket's listing."""
         return self._bucket.list_page(prefix, delimiter=delimiter, after=after, limit=limit)
 
 
 class WriteOnceUpload:
-    """A blob on its way in."""
+    """Upload of a blob that replaces no existing blob."""
 
     def __init__(self, bucket: Bucket, key: str, upload: ObjectUpload) -> None:
         self._bucket = bucket
@@ -376,10 +377,10 @@ class WriteOnceUpload:
         self.abort = upload.abort
 
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
-        """Publish it where there is none, or only the same.
+        """Publish the blob if none of its name exists, or one with the same bytes.
 
         Raises:
-            S3Error: A blob of this name with other bytes is there.
+            S3Error: If a blob of this name has other bytes.
         """
         condition = dataclasses.replace(completion.condition, must_not_exist=True)
         try:
@@ -388,7 +389,7 @@ class WriteOnceUpload:
             if completion.condition.must_not_exist:
                 raise
             if refusal.s3_code == "NotImplemented":
-                # Another server's store takes large objects without a condition alone.
+                # Some S3 servers support no condition on large objects.
                 return self._find_identical_blob(completion) or self._upload.finish(completion)
             if refusal.s3_code != "PreconditionFailed":
                 raise
@@ -398,7 +399,7 @@ class WriteOnceUpload:
         return found
 
     def _find_identical_blob(self, publication: UploadCompletion) -> ObjectMetadata | None:
-        """Return the blob that is there, if it has the same bytes; None if there is none."""
+        """Return the existing blob if it has the same bytes; None if there is none."""
         try:
             facts, found = self._bucket.open(self._key)
         except S3Error as refusal:
@@ -427,7 +428,7 @@ def _make_upload_access(
 def _find_issued_prefix(
     database: Database, client_prefix: str, credentials: StageCredentials
 ) -> str | None:
-    """Return the prefix that a blob's name carries, None when it is none of the user's."""
+    """Return the prefix in a blob's name, or None if it is not the user's."""
     with database.reading() as connection:
         suffix = f"_{leases.read_deployment_id(connection)}"
         prefix = client_prefix.removesuffix(suffix)

@@ -1,4 +1,4 @@
-"""S3 service: builds the endpoint and runs it on a port and thread of its own.
+"""S3 service: builds the endpoint and runs it in its own thread on its own port.
 
 Includes the HTTP protocol class that limits the size and the duration of a request head.
 """
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger("snowmelt.server")
 
 _THREAD_COUNT = 16
-# Longer than anything takes that another service is writing.
+# Longer than any upload of another service takes.
 _SHARED_FOLDER_MARGIN = dt.timedelta(days=1)
 _HASH_THREAD_COUNT = 2
 
 
 class S3Service:
-    """The endpoint with its threads; `start` answers, `close` stops."""
+    """The S3 endpoint with its threads; `start` serves requests, `close` stops."""
 
     def __init__(
         self,
@@ -60,7 +60,16 @@ class S3Service:
         stage: Store | None = None,
         certificate: TlsCertificate | None = None,
     ) -> None:
-        """Open stores and prepare to answer on a socket that listens.
+        """Open stores and build the endpoint.
+
+        Args:
+            settings: Settings of the service.
+            listening_socket: Socket that already listens.
+            database: The catalog.
+            keyring: Keys of the catalog.
+            clock: Clock.
+            stage: Store of the stage. None: the endpoint does not serve the stage.
+            certificate: TLS certificate. None: no TLS.
 
         Raises:
             ConfigurationError: If a backend cannot be opened.
@@ -111,17 +120,17 @@ class S3Service:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """URL of the endpoint."""
         return self._listener.url
 
     def register_metrics(self, sources: MetricSources) -> None:
-        """Add this endpoint's numbers to those of the service."""
+        """Add the metrics of this endpoint to those of the service."""
         sources.requests_by_port["s3"] = self._request_counts
         if self._select_operation is not None:
             sources.select_count_getters.append(self._select_operation.get_query_counts)
 
     def start(self) -> None:
-        """Answer requests, and tidy up behind them, in threads."""
+        """Start to serve requests and to clean up files, in threads."""
         self._listener.start("s3")
         self._cleanup_thread.start()
         if self._select_operation is not None:
@@ -139,7 +148,10 @@ class S3Service:
             self._select_operation.close()
 
     def _orphan_cutoff(self) -> dt.datetime:
-        """Return how old it must be what nobody needs: others may be writing to a folder elsewhere."""
+        """Return the time before which an unreferenced file may be deleted.
+
+        Other services may be writing to a shared folder.
+        """
         settings = self._settings
         if settings.objects_dir.is_relative_to(settings.data_dir):
             return self._started_at
@@ -175,13 +187,13 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 class HeadLimitProtocol(HttpToolsProtocol):
-    """Ends a connection whose request line and headers go on and on, or come drop by drop.
+    """HTTP protocol that closes a connection whose request head is too large or too slow.
 
-    The parser itself collects a header for as long as it comes, and nobody else waits for its end:
-    a few thousand connections that never say what they want would hold all there are.
+    The parser itself has no limit of size or time. A few thousand connections that never finish a head
+    would use up all connections.
     """
 
-    # How long a head may take to come, in seconds.
+    # Maximum duration of a request head, in seconds.
     head_timeout_s = 30.0
 
     _head_bytes = 0
@@ -189,17 +201,17 @@ class HeadLimitProtocol(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait: a client connects to say something."""
+        """Start the timer of the first request head."""
         super().connection_made(transport)
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop to wait."""
+        """Stop the timer."""
         self._cancel_head_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count what belongs to no body, then go on."""
+        """Count the bytes of a head, then parse the data."""
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_timer is None:
@@ -209,25 +221,25 @@ class HeadLimitProtocol(HttpToolsProtocol):
             self.send_400_response("The request line and headers are too large.")
 
     def on_message_begin(self) -> None:
-        """Offer to write a body's chunks past ASGI."""
+        """Offer `write_chunk` to the application, which bypasses ASGI."""
         super().on_message_begin()
         self.scope["extensions"] = {WRITE_CHUNK: self.write_chunk}  # type: ignore[dict-item]
 
     async def write_chunk(self, pieces: list[bytes | memoryview]) -> None:
-        """Write one chunk of a body without a length, not copied; waits for a slow client."""
+        """Write one chunk of a chunked body without copying; waits for a slow client."""
         if self.flow.write_paused:
             await self.flow.drain()
         if not self.transport.is_closing():
             self.transport.writelines([b"%x\r\n" % sum(map(len, pieces)), *pieces, b"\r\n"])
 
     def on_headers_complete(self) -> None:
-        """Stop to count, and to wait."""
+        """Stop the timer and the count."""
         self._in_head = False
         self._cancel_head_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Count again from here: the next bytes are another request's."""
+        """Restart the count for the next request."""
         self._in_head, self._head_bytes = True, 0
         super().on_message_complete()
 

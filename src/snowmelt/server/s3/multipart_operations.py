@@ -101,7 +101,7 @@ def _parse_checksum_algorithm_and_type(call: AuthorizedS3Request) -> Checksum | 
 
 
 def _complete_upload(call: AuthorizedS3Request, body: bytes) -> ASGIApp:
-    # The headers' checksum is of the object, not of this body.
+    # The checksum headers describe the object, not this body.
     root = xml.parse_document(verify_signed_body(call, body), "CompleteMultipartUpload")
     reject_unsupported_elements(root)
     named = [_parse_completed_part(part) for part in root.findall("Part")]
@@ -133,7 +133,7 @@ def _complete_upload(call: AuthorizedS3Request, body: bytes) -> ASGIApp:
 def _find_completed_object(
     call: AuthorizedS3Request, parts: list[CompletedPart]
 ) -> ObjectMetadata | None:
-    """Return the object if exactly these parts made it: the answer was lost on its way."""
+    """Return the object if it consists of exactly these parts: the first response may have been lost."""
     try:
         facts = call.bucket_access.bucket.head(call.key)
         return (
@@ -232,7 +232,7 @@ def list_uploads(call: AuthorizedS3Request) -> ASGIApp:
         query, "max-uploads", _LISTING_PAGE_ENTRIES, _LISTING_PAGE_ENTRIES
     )
     key_marker = query.get("key-marker", "")
-    # S3 passes over an upload marker without a key marker.
+    # S3 ignores an upload marker without a key marker.
     id_marker = query.get("upload-id-marker") if key_marker else None
     found: list[UploadRecord] = []
     groups: dict[str, None] = {}

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 MAX_DELETED_KEYS = 1000
 _MAX_DELETE_REQUEST_BYTES = 4 * 1024 * 1024
-# What is not larger is read by the thread that opens it.
+# Objects up to this size are read by the thread that opens them.
 _MAX_UNSTREAMED_BYTES = 256 * 1024
 _OVERRIDABLE_HEADERS = (
     "content-type",
@@ -88,7 +88,7 @@ async def delete_object(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
 
 
 async def delete_objects(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:
-    """DeleteObjects: each key is answered for by itself."""
+    """DeleteObjects: a result for each key."""
     body = await receive_small_body(receive, max_bytes=_MAX_DELETE_REQUEST_BYTES)
     return await call.run_in_thread(_delete_objects, call, body)
 
@@ -155,7 +155,7 @@ def _prepare_response_head(
 
 
 def build_object_headers(call: AuthorizedS3Request, metadata: ObjectMetadata) -> dict[str, str]:
-    """Return the headers that tell what an object is, as the request wants some of them."""
+    """Return the response headers of an object, with the overrides of the request."""
     headers = {
         "content-type": DEFAULT_CONTENT_TYPE,
         **metadata.headers,
@@ -175,10 +175,10 @@ def build_object_headers(call: AuthorizedS3Request, metadata: ObjectMetadata) ->
 
 
 def check_version_id(call: AuthorizedS3Request) -> None:
-    """Let pass what asks for the only version that there is.
+    """Verify that a request is for the only version, `null`.
 
     Raises:
-        S3Error: It asks for another.
+        S3Error: If the request is for another version.
     """
     version = call.query.get("versionId", "null")
     if version not in {"null", ""}:
@@ -186,7 +186,7 @@ def check_version_id(call: AuthorizedS3Request) -> None:
 
 
 def _effective_range_header(call: AuthorizedS3Request, metadata: ObjectMetadata) -> str | None:
-    """Return the range that is asked for; none if it was of another object (If-Range)."""
+    """Return the requested range, or None if If-Range does not match the object."""
     only_if = call.headers.get("if-range")
     if only_if is not None and only_if.strip() not in {
         f'"{metadata.etag}"',
@@ -197,7 +197,7 @@ def _effective_range_header(call: AuthorizedS3Request, metadata: ObjectMetadata)
 
 
 def _find_part_range(call: AuthorizedS3Request, metadata: ObjectMetadata) -> tuple[int, int] | None:
-    """Return first byte and the one after the last of the part that is asked for."""
+    """Return the start and the exclusive end of the requested part, or None."""
     text = call.query.get("partNumber")
     if text is None:
         return None
@@ -316,10 +316,10 @@ def _finish_upload(
 
 
 def collect_stored_headers(call: AuthorizedS3Request) -> dict[str, str]:
-    """Return the headers that a GET of the object will repeat.
+    """Return the headers to store, which a GET of the object repeats.
 
     Raises:
-        S3Error: They are too long.
+        S3Error: If the user metadata is too large.
     """
     kept = {name: call.headers[name] for name in _STORED_HEADERS if name in call.headers}
     kept.setdefault("content-type", DEFAULT_CONTENT_TYPE)
@@ -339,19 +339,19 @@ def collect_stored_headers(call: AuthorizedS3Request) -> dict[str, str]:
 
 
 def parse_part_parameters(call: AuthorizedS3Request) -> tuple[str, int]:
-    """Return upload id and part number of a request.
+    """Return upload ID and part number of a request.
 
     Raises:
-        S3Error: The number is not one of 1 to 10,000.
+        S3Error: If the number is not between 1 and 10,000.
     """
     return call.query.get("uploadId", ""), parse_part_number(call.query.get("partNumber", ""))
 
 
 def parse_part_number(text: str) -> int:
-    """Return a part number that is given as text.
+    """Parse a part number.
 
     Raises:
-        S3Error: It is not one of 1 to 10,000.
+        S3Error: If the number is not between 1 and 10,000.
     """
     if not text.isdecimal() or not 1 <= int(text[:6]) <= MAX_PARTS:
         raise S3Error(
@@ -425,7 +425,7 @@ def _make_copy_result(metadata: ObjectMetadata) -> list[xml.XmlElement]:
 
 
 def _open_copy_source(call: AuthorizedS3Request) -> tuple[ObjectMetadata, OpenObject, bool]:
-    """Open the object that a copy takes, which the user must be allowed to read."""
+    """Open the source object of a copy, verify READ on it, and report if it is the target itself."""
     text, _, version = call.headers["x-amz-copy-source"].partition("?versionId=")
     bucket, _, key = unquote(text).removeprefix("/").partition("/")
     if not bucket or not key:
@@ -462,10 +462,10 @@ def _compute_checksum(opened: OpenObject, algorithm: str) -> Checksum:
 
 
 def encode_metadata_value(value: str) -> str:
-    """Return a value of user metadata as it is kept and answered: in ASCII (RFC 2047).
+    """Return a value of user metadata in ASCII (RFC 2047), as it is stored and returned.
 
     Args:
-        value: Latin-1 text of the bytes sent: UTF-8, Latin-1, or words encoded already.
+        value: Latin-1 text of the bytes sent: UTF-8, Latin-1, or encoded words.
     """
     raw = value.encode("latin-1")
     if raw.isascii():

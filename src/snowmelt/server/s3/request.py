@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class S3Request:
     """One request without its body.
 
-    `path` and `query_text` are as sent; `bucket` and `key` are decoded, empty where there is
-    none. Header names are lower-case, values are Latin-1 text of the bytes sent; of parameters
-    that come twice the first counts. `is_virtual_hosted` tells that the bucket stood in the Host header.
+    `path` and `query_text` are as sent. `bucket` and `key` are decoded, and empty if there is none.
+    Header names are in lower case, values are Latin-1 text of the bytes sent. The first of repeated
+    parameters counts. `is_virtual_hosted` is True if the bucket was in the Host header.
     """
 
     method: str
@@ -35,15 +35,15 @@ class S3Request:
 
     @property
     def resource(self) -> str:
-        """Bucket and key, as errors show them."""
+        """Bucket and key, as error documents show them."""
         return f"/{self.bucket}" + (f"/{self.key}" if self.key else "") if self.bucket else "/"
 
 
 def parse_request(scope: Scope, domains: Sequence[str]) -> S3Request:
-    """Return the request of an ASGI scope; the Host header may put a bucket before a domain.
+    """Parse the request of an ASGI scope; the Host header may have a bucket before a domain.
 
     Raises:
-        S3Error: The address is not UTF-8.
+        S3Error: If the URL is not UTF-8.
     """
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
@@ -75,15 +75,15 @@ def parse_request(scope: Scope, domains: Sequence[str]) -> S3Request:
 
 
 def new_request_id() -> str:
-    """Return an id that tells one answer from all others."""
+    """Return a unique ID for a response."""
     return secrets.token_hex(8).upper()
 
 
 def parse_query_pairs(query_text: str) -> list[tuple[str, str]]:
-    """Return the parameters of a query, decoded, in the order in which they were sent.
+    """Return the decoded parameters of a query, in their order.
 
     Raises:
-        S3Error: They are not UTF-8.
+        S3Error: If the query is not UTF-8.
     """
     pairs = []
     for part in filter(None, query_text.split("&")):

@@ -29,7 +29,7 @@ _LISTING_PAGE_KEYS = 1000
 
 @dataclass(frozen=True, slots=True)
 class S3Components:
-    """What the operations work with; `hash_threads` has threads for nothing but hashing."""
+    """Components that the operations use; `hash_threads` are only for hashing."""
 
     settings: Settings
     bucket_registry: BucketRegistry
@@ -40,7 +40,7 @@ class S3Components:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizedS3Request:
-    """A request whose signature holds and whose user may do what it asks for."""
+    """A request with a valid signature, whose user has the required privileges."""
 
     request: S3Request
     identity: S3Identity
@@ -49,35 +49,35 @@ class AuthorizedS3Request:
 
     @property
     def request_id(self) -> str:
-        """The id that its answer carries."""
+        """The ID of the response."""
         return self.request.request_id
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Its headers by lower-case name."""
+        """Headers by lower-case name."""
         return self.request.headers
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The parameters of its address, decoded."""
+        """Decoded query parameters."""
         return self.request.query
 
     @property
     def key(self) -> str:
-        """The object's key, empty where a bucket is meant."""
+        """The key of the object; empty for a request to a bucket."""
         return self.request.key
 
     @property
     def user(self) -> str:
-        """Internal name of the user who asks."""
+        """Internal name of the user."""
         return self.identity.user
 
     @property
     def bucket_access(self) -> BucketAccess:
-        """The bucket that it is about.
+        """The bucket of the request.
 
         Raises:
-            S3Error: It is about none.
+            S3Error: If the request has no bucket.
         """
         if self.optional_bucket_access is None:
             raise S3Error("InvalidRequest", "A bucket is needed.")
@@ -85,23 +85,23 @@ class AuthorizedS3Request:
 
     @property
     def select_dialect(self) -> str | None:
-        """The dialect that the bucket was given for S3 Select, None for the service's."""
+        """The bucket's dialect for S3 Select; None for the service's dialect."""
         return self.bucket_access.record.select_dialect
 
     def open_object(self, key: str) -> tuple[ObjectMetadata, OpenObject]:
-        """Open an object of the bucket for reading; blocks, and the caller closes it.
+        """Open an object of the bucket for reading. Blocks; the caller must close the object.
 
         Raises:
-            S3Error: There is none, or the user may not read it.
+            S3Error: If the object does not exist, or the user may not read it.
         """
         self.bucket_access.require_privilege("READ", key)
         return self.bucket_access.bucket.open(key)
 
     def list_objects(self, prefix: str) -> Iterator[ObjectMetadata]:
-        """Yield all objects whose keys begin with `prefix`, in the order of bytes; blocks.
+        """Yield all objects whose keys begin with `prefix`, in byte order. Blocks.
 
         Raises:
-            S3Error: The user may not read all of these.
+            S3Error: If the user may not read all of these.
         """
         self.bucket_access.require_privilege("READ", prefix)
         after = ""
@@ -121,7 +121,7 @@ class AuthorizedS3Request:
 
 
 def blocking_operation(work: Callable[[AuthorizedS3Request], ASGIApp]) -> OperationHandler:
-    """Make an operation of blocking work that needs no body; it runs in a thread."""
+    """Convert blocking work that needs no body to an operation that runs in a thread."""
 
     @functools.wraps(work)
     async def handle(call: AuthorizedS3Request, receive: Receive) -> ASGIApp:

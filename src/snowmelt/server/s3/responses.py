@@ -1,6 +1,6 @@
 """Responses of the S3 endpoint, each an ASGI application.
 
-Any other ASGI application can take the place of a response. Errors become S3 error documents.
+An operation may return any other ASGI application as its response. Errors become S3 error documents.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 
-# The scope's extension, a `ChunkWriter`, that writes a chunk of a body without a length past ASGI.
+# ASGI extension in the scope: a `ChunkWriter` that writes a chunk of a chunked body directly.
 WRITE_CHUNK = "snowmelt.write_chunk"
 ChunkWriter: TypeAlias = "Callable[[list[bytes | memoryview]], Awaitable[None]]"
 
@@ -36,14 +36,14 @@ _INVALID_XML_CHARACTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\u
 
 @dataclass(frozen=True, slots=True)
 class S3Response:
-    """Status, headers and a whole body."""
+    """Response with status, headers and a complete body."""
 
     status: int = HTTPStatus.OK
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the response."""
         del receive
         headers = dict(self.headers)
         if self.status not in {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}:
@@ -55,7 +55,7 @@ class S3Response:
 
 @dataclass(frozen=True, slots=True)
 class S3StreamingResponse:
-    """Status, headers with the length, and a body that comes from blocking code in pieces."""
+    """Response with status, headers with the length, and a body that blocking code yields in chunks."""
 
     status: int
     headers: Mapping[str, str]
@@ -64,7 +64,7 @@ class S3StreamingResponse:
     threads: Executor
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it as fast as the client reads; stop when the client has gone."""
+        """Send the response at the client's speed; stop if the client disconnects."""
         del scope
         loop = asyncio.get_running_loop()
         gone = asyncio.ensure_future(wait_for_disconnect(receive))
@@ -86,25 +86,25 @@ class S3StreamingResponse:
 def xml_response(
     root_name: str, content: xml.XmlContent, headers: Mapping[str, str] | None = None
 ) -> S3Response:
-    """Return an answer with a document."""
+    """Return a response with an XML document."""
     body = xml.render_document(root_name, content)
     return S3Response(HTTPStatus.OK, {"content-type": "application/xml", **(headers or {})}, body)
 
 
 def make_checksum_elements(checksum: Checksum | None) -> list[xml.XmlElement]:
-    """Return what an object's or a part's checksum is, as answers show it."""
+    """Return the XML elements of an object's or a part's checksum."""
     if checksum is None:
         return []
     return [(f"Checksum{checksum.algorithm}", checksum.value), ("ChecksumType", checksum.kind)]
 
 
 def make_owner_elements(name: str) -> list[xml.XmlElement]:
-    """Return a user or role as S3 shows an owner."""
+    """Return the XML elements of an owner, which is a user or a role."""
     return [("ID", name), ("DisplayName", name)]
 
 
 def error_response(error: Exception, *, resource: str, request_id: str) -> S3Response:
-    """Turn whatever was raised into S3's XML, and log what an operator should see."""
+    """Convert an exception to an S3 error document, and log it if it is a server error."""
     code, status, details = _describe_error(error)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and code != "NotImplemented":
         about = {"request_id": request_id, "path": resource, "status": int(status), "error": code}
@@ -121,7 +121,7 @@ def error_response(error: Exception, *, resource: str, request_id: str) -> S3Res
     if status == HTTPStatus.NOT_MODIFIED:
         return S3Response(status, {name: str(value) for name, value in details.items()})
     message = str(error) if code != "InternalError" else str(S3Error(code))
-    # XML cannot say these, whatever a message quotes.
+    # A message may quote characters that XML cannot represent.
     message = _INVALID_XML_CHARACTERS.sub("\ufffd", message)
     elements: list[xml.XmlElement] = [("Code", code), ("Message", message)]
     elements += [(name, str(value)) for name, value in details.items()]
@@ -147,7 +147,7 @@ def _describe_error(error: Exception) -> tuple[str, int, Mapping[str, object]]:
 
 
 def make_start_message(status: int, headers: Mapping[str, str]) -> dict[str, object]:
-    """Return the ASGI message that begins an answer."""
+    """Return the ASGI message that starts a response."""
     return {
         "type": "http.response.start",
         "status": int(status),
@@ -159,6 +159,6 @@ def make_start_message(status: int, headers: Mapping[str, str]) -> dict[str, obj
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
-    """Return once the client has closed the connection."""
+    """Wait until the client closes the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

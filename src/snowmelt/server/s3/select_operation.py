@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 
-# A client hears at least this often that its query lives.
+# Maximum interval between two events for a client while its query runs.
 _KEEP_ALIVE_INTERVAL_S = 1.0
-# Batches of frames that wait for the event loop; a slow client keeps as many again in its transport.
+# Batches of frames that wait for the event loop. For a slow client, the transport holds as many again.
 _MAX_QUEUED_BATCHES = 2
 _MAX_OBJECTS = 100_000
 _EVENT_STREAM_TYPE = "application/vnd.amazon.eventstream"
@@ -60,10 +60,10 @@ _PLAIN_TYPES = ("text/csv", "application/x-ndjson")
 
 
 class SelectOperation:
-    """Answers SelectObjectContent; a query has a thread of its own while it runs."""
+    """Handler of SelectObjectContent. Each running query has its own thread."""
 
     def __init__(self, settings: Settings) -> None:
-        """Take limits from the settings; `close` afterwards."""
+        """Read the limits from the settings. Must be closed."""
         self._dialect = Dialect(settings.select_dialect)
         self._engine_settings = EngineSettings.from_settings(settings)
         self._free_slots = threading.BoundedSemaphore(settings.select_queries)
@@ -73,28 +73,28 @@ class SelectOperation:
         self._running = self._ended = self._scanned = 0
 
     def start_kernel_warmup(self) -> None:
-        """Make compiled code ready, in a thread; queries need not wait for it."""
+        """Compile kernels in a thread; queries do not wait for it."""
         self._kernel_warmer.start()
 
     def close(self) -> None:
-        """Wait for the queries that run."""
+        """Wait for the running queries."""
         self._kernel_warmer.close()
         self._threads.shutdown()
 
     def get_query_counts(self) -> tuple[int, int, int]:
-        """Return how many queries run, how many have ended, and the bytes that these scanned."""
+        """Return the number of running queries, of ended queries, and the bytes that the latter scanned."""
         with self._counts_lock:
             return self._running, self._ended, self._scanned
 
     async def __call__(
         self, call: AuthorizedS3Request, bucket: str, key: str, body: bytes
     ) -> ASGIApp:
-        """Begin a query; what is wrong before its first record is raised here.
+        """Start a query; raise the errors that occur before its first record.
 
         Raises:
-            SelectError: The request, the statement or the object's front is not as it must be,
-                or too many queries run already.
-            S3Error: There is no such object.
+            SelectError: If the request, the statement or the start of the object is invalid, or too many
+                queries are running.
+            S3Error: If the object does not exist.
         """
         del bucket
         if not self._free_slots.acquire(blocking=False):
@@ -110,7 +110,7 @@ class SelectOperation:
             raise
         with self._counts_lock:
             self._running += 1
-        # An error that comes at once is answered as one; a slow query is answered with events.
+        # An immediate error becomes an error response. A slow query starts its event stream.
         await query.wait_for_frames()
         if (failure := query.find_failure()) is not None and not query.has_frames:
             await asyncio.to_thread(self.close_query, query)
@@ -151,7 +151,7 @@ class SelectOperation:
             ) from None
 
     def close_query(self, query: _RunningQuery) -> None:
-        """Let go of a query that was answered, or whose client has gone; no thread runs it."""
+        """Release a query that has ended or whose client disconnected. No thread may be running it."""
         execution = query.execution
         execution.close()
         self._free_slots.release()
@@ -168,9 +168,9 @@ class SelectOperation:
 
 
 class _RunningQuery:
-    """A query with its output, cut and framed in the thread that runs it.
+    """A query with its output, which its thread splits into frames.
 
-    The thread goes on while at most `_MAX_QUEUED_BATCHES` wait for the event loop.
+    The thread pauses while `_MAX_QUEUED_BATCHES` batches wait for the event loop.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class _RunningQuery:
         plain_type: str | None,
         threads: ThreadPoolExecutor,
     ) -> None:
-        """Begin to run; in the event loop, as all but `execution`'s methods."""
+        """Start the query. Use this class in the event loop only, except the methods of `execution`."""
         self.execution = execution
         self.plain_type = plain_type
         self.wants_progress = request.progress and plain_type is None
@@ -202,15 +202,15 @@ class _RunningQuery:
         return self._thread_end.done()
 
     def find_failure(self) -> BaseException | None:
-        """Return what has ended the query, if it has ended and that was an error."""
+        """Return the error that ended the query, or None."""
         return self._thread_end.exception() if self._thread_end.done() else None
 
     def wake(self, _: object = None) -> None:
-        """End a wait for frames."""
+        """End `wait_for_frames`."""
         self._changed.set()
 
     async def wait_for_frames(self) -> bool:
-        """Wait for frames, the end or `wake`; tell whether it came before a client should hear something."""
+        """Wait for frames, the end or `wake`; return False if a keep-alive frame is due first."""
         self._changed.clear()
         if self._batches or self.has_ended:
             return True
@@ -222,7 +222,7 @@ class _RunningQuery:
         return True
 
     def pop_frames(self) -> list[Payload]:
-        """Return the pieces of all frames that are ready."""
+        """Return the payloads of all frames that are ready."""
         frames: list[Payload] = []
         while self._batches:
             frames += self._batches.popleft()
@@ -230,7 +230,7 @@ class _RunningQuery:
         return frames
 
     async def close(self) -> None:
-        """End the thread: it notices, and lets go of what it holds."""
+        """Stop the thread, which then releases its resources."""
         self._closed = True
         self.execution.close()
         self._free_places.release()
@@ -287,13 +287,13 @@ class _RunningQuery:
 
 @dataclass(frozen=True, slots=True)
 class _SelectResponse:
-    """A query as an answer: it runs already."""
+    """Response of a query that is already running."""
 
     _operation: SelectOperation
     _query: _RunningQuery
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events as they come, and a sign of life when none does."""
+        """Send frames as they arrive, and keep-alive frames during pauses."""
         query = self._query
         gone = asyncio.ensure_future(wait_for_disconnect(receive))
         gone.add_done_callback(query.wake)
@@ -332,7 +332,7 @@ class _SelectResponse:
         if failure is None or (isinstance(failure, SelectError) and not self._query.plain_type):
             return failure
         if self._query.plain_type:
-            # Only a broken connection tells a plain client that this is not all.
+            # For a plain client, only a broken connection signals an incomplete result.
             raise failure
         _log.error("a select broke off", exc_info=failure)
         return SelectError("InternalError", str(S3Error("InternalError")))
@@ -344,7 +344,7 @@ async def _send_body(send: Send, content: bytes, *, last: bool = False) -> None:
 
 
 class _ObjectSource:
-    """An object of a bucket as the engine reads it, from any of its threads."""
+    """An object of a bucket as a source of the engine. Thread-safe."""
 
     def __init__(self, key: str, opened: OpenObject) -> None:
         self.name = key
@@ -357,7 +357,7 @@ class _ObjectSource:
             return self._read_range(offset, view)
 
     def _read_range(self, offset: int, view: memoryview) -> int:
-        # What is appended meanwhile is not part of the object that was opened.
+        # Bytes appended after opening are not part of the object.
         wanted = max(0, min(len(view), self.size - offset))
         try:
             count = self._opened.read_into(offset, view[:wanted])
@@ -366,7 +366,7 @@ class _ObjectSource:
         except SnowmeltError as error:
             raise SelectError("Busy", f"{self.name} cannot be read: {error}") from error
         if count < wanted:
-            # A file that somebody has cut where it lies would otherwise seem to be whole.
+            # Without this check, a file that was truncated would seem complete.
             raise self._source_changed_error()
         return count
 
@@ -381,14 +381,14 @@ class _ObjectSource:
 
 
 class _LocalFileSource(_ObjectSource, ConcurrentSource):
-    """An object that is a local file: each read says where, so none waits for another."""
+    """An object that is a local file. Reads have explicit offsets, so they need no lock."""
 
     def read_into(self, offset: int, view: memoryview) -> int:
         return self._read_range(offset, view)
 
 
 def _translate_for_dialect(error: BaseException, dialect: Dialect) -> BaseException:
-    """Return the error under the code that clients of the dialect know."""
+    """Return the error with the code that clients of the dialect expect."""
     if not isinstance(error, SelectError):
         return error
     return SelectError(error.wire_code(dialect), str(error), status=error.status_code)
@@ -410,7 +410,7 @@ def _open_object(call: AuthorizedS3Request, key: str) -> _ObjectSource:
 
 
 def _list_matching_keys(call: AuthorizedS3Request, pattern: str) -> Iterator[str]:
-    """Yield the keys that a prefix, or a pattern with `*`, `**` and `?`, stands for."""
+    """Yield the keys that match a prefix, or a pattern with `*`, `**` and `?`."""
     prefix = re.split(r"[*?]", pattern, maxsplit=1)[0]
     matcher = None if prefix == pattern else re.compile(_glob_to_regex(pattern), re.DOTALL)
     for facts in call.list_objects(prefix):
@@ -425,7 +425,7 @@ def _glob_to_regex(pattern: str) -> str:
 
 
 def _parse_plain_type(accept: str) -> str | None:
-    """Return the media type that a client without a decoder of events asks for."""
+    """Return the media type for a client without an event decoder, or None."""
     asked = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     if _EVENT_STREAM_TYPE in asked:
         return None
@@ -433,7 +433,7 @@ def _parse_plain_type(accept: str) -> str | None:
 
 
 def _adapt_output(request: SelectRequest, plain_type: str | None) -> SelectRequest:
-    """Make the output what the client accepts, where the two differ."""
+    """Change the output format of the request to the media type that the client accepts."""
     if plain_type == "text/csv" and not isinstance(request.output, CsvOutput):
         return replace(request, output=CsvOutput())
     if plain_type == "application/x-ndjson" and not isinstance(request.output, JsonOutput):

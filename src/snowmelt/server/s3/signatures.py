@@ -34,13 +34,13 @@ MAX_PRESIGNED_LIFETIME_S = 7 * 24 * 3600
 _HTTP_DATE_FORMAT = "%a, %d %b %Y %H:%M:%S GMT"
 _XML_TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 _SIGNATURE_PATTERN = re.compile(r"[0-9a-f]{64}")
-# A request need not sign these of its `x-amz-` headers: they change nothing that is done.
+# `x-amz-` headers that may be unsigned, because they have no effect on the operation.
 _OPTIONALLY_SIGNED_HEADERS = frozenset({"x-amz-content-sha256", "x-amz-user-agent"})
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureCredentials:
-    """What a request says of its signature."""
+    """The credentials and parameters of a request's signature."""
 
     access_key_id: str
     date: str
@@ -53,20 +53,20 @@ class SignatureCredentials:
 
     @property
     def credential_scope(self) -> str:
-        """What the signing key is good for."""
+        """Scope of the signing key."""
         return format_credential_scope(self.date, self.region, "s3")
 
     @property
     def signed_at(self) -> dt.datetime:
-        """When it was signed, by the client's clock."""
+        """Time of signing, by the client's clock."""
         return dt.datetime.strptime(self.amz_date, AMZ_DATE_FORMAT).replace(tzinfo=dt.UTC)
 
 
 def parse_credentials(request: S3Request) -> SignatureCredentials | None:
-    """Return a request's credentials, from header or query; None when it is not signed.
+    """Return a request's credentials from header or query, or None if it is not signed.
 
     Raises:
-        S3Error: They are malformed, or of another kind than version 4.
+        S3Error: If the credentials are malformed, or not of version 4.
     """
     header = request.headers.get("authorization")
     if header is not None:
@@ -77,10 +77,10 @@ def parse_credentials(request: S3Request) -> SignatureCredentials | None:
 
 
 def check_signing_time(credentials: SignatureCredentials, now: dt.datetime) -> None:
-    """Let pass what was signed about now; or, presigned, is still valid.
+    """Verify that a request was signed recently, or that a presigned URL is still valid.
 
     Raises:
-        S3Error: The clocks differ too much, or the address has expired.
+        S3Error: If the clocks differ too much, or the URL has expired.
     """
     age = now - credentials.signed_at
     if credentials.expires_s is None:
@@ -108,10 +108,10 @@ def check_signing_time(credentials: SignatureCredentials, now: dt.datetime) -> N
 
 
 def check_region(credentials: SignatureCredentials, region: str) -> None:
-    """Let pass what is signed for a region; every region is fine where none is given.
+    """Verify that a request is signed for a region; an empty region accepts all.
 
     Raises:
-        S3Error: It is signed for another; clients sign again for the one that is named.
+        S3Error: If the region differs. Clients then sign again for the region in the error.
     """
     if region and credentials.region != region:
         wrong = f"the region '{credentials.region[:60]}' is wrong; expecting '{region}'"
@@ -129,10 +129,10 @@ def check_region(credentials: SignatureCredentials, region: str) -> None:
 
 
 def verify_signature(request: S3Request, credentials: SignatureCredentials, key: bytes) -> None:
-    """Let pass a request whose signature this key makes.
+    """Verify a request's signature with this key.
 
     Raises:
-        S3Error: The signature is another, or leaves out what must be signed.
+        S3Error: If the signature does not match, or does not cover the required headers.
     """
     _check_signed_headers(request, credentials)
     paths = dict.fromkeys((quote(_decode_path(request), safe="/-_.~"), request.path or "/"))
@@ -152,7 +152,7 @@ def verify_signature(request: S3Request, credentials: SignatureCredentials, key:
 def _build_request_string_to_sign(
     request: S3Request, credentials: SignatureCredentials, path: str
 ) -> str:
-    """Return what a signature signs, for a path encoded in this way."""
+    """Return the string to sign, for a path with this encoding."""
     signable = SignableRequest(
         request.method,
         path,
@@ -293,13 +293,13 @@ def _unsupported_algorithm_error() -> S3Error:
     )
 
 
-# --- Presigned addresses of signature version 2, which boto3 and the AWS CLI still make by default.
+# --- Presigned URLs of signature version 2, which boto3 and the AWS CLI create by default.
 #
-# Source: AWS, "Signing and authenticating REST requests", query string authentication. Version 2 in
-# the Authorization header is not taken: no client of today sends it.
+# Source: AWS, "Signing and authenticating REST requests", query string authentication. Version 2
+# in the Authorization header is not supported: no current client sends it.
 
 _MAX_EXPIRES_DIGITS = 11
-# The parameters that are signed; the others do not count.
+# The signed parameters; the others are ignored.
 _V2_SIGNED_PARAMETERS = frozenset(
     {
         *("accelerate", "acl", "analytics", "cors", "delete", "inventory", "lifecycle", "location"),
@@ -313,17 +313,17 @@ _V2_SIGNED_PARAMETERS = frozenset(
 
 
 def parse_v2_access_key_id(request: S3Request) -> str | None:
-    """Return the access key id of an address presigned in version 2, None for any other request."""
+    """Return the access key ID of a URL presigned with version 2; None for any other request."""
     if "authorization" in request.headers or "Signature" not in request.query:
         return None
     return request.query.get("AWSAccessKeyId")
 
 
 def verify_v2_signature(request: S3Request, secret: str, now: dt.datetime) -> None:
-    """Let pass an address that is still valid, and whose signature this secret makes.
+    """Verify the signature and the expiry of a URL presigned with version 2.
 
     Raises:
-        S3Error: It has expired, or the signature is another.
+        S3Error: If the URL has expired, or the signature does not match.
     """
     expires = request.query.get("Expires", "")
     if not expires.isdecimal() or len(expires) > _MAX_EXPIRES_DIGITS:

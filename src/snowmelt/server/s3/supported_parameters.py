@@ -1,9 +1,9 @@
 """Headers and parameters that each operation supports; all others are rejected by name.
 
 A client that sends a condition, an encryption or an owner, and gets the same response as without
-it, assumes that the server applied it. Each name is therefore applied, or has no effect for a
-reason given here, or is answered with NotImplemented. Names are those on the wire, headers in lower
-case. The keys of SUPPORTED_PARAMETERS are the function names of the operations.
+it, assumes that the server applied it. A supported name is therefore applied, or has no effect for
+a reason given here. Other names get NotImplemented. Names are as sent, headers in lower case. The
+keys of SUPPORTED_PARAMETERS are the function names of the operations.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CUSTOMER_KEY_PREFIXES = (
     "x-amz-copy-source-server-side-encryption-customer-",
 )
 
-# Parameters of presigned addresses, of both versions of signatures.
+# Parameters of presigned URLs, of both signature versions.
 SIGNATURE_PARAMETERS = frozenset(
     {
         *("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires"),
@@ -34,7 +34,7 @@ SIGNATURE_PARAMETERS = frozenset(
         *("X-Amz-Content-Sha256", "AWSAccessKeyId", "Signature", "Expires"),
     }
 )
-# About the request itself: its signature, its body's wrapping, its program.
+# Headers about the request itself: its signature, the encoding of its body, its client.
 _REQUEST_HEADERS = frozenset(
     {
         *("x-amz-content-sha256", "x-amz-date", "x-amz-security-token", "x-amz-user-agent"),
@@ -42,18 +42,18 @@ _REQUEST_HEADERS = frozenset(
         *("x-amz-api-version", "x-amz-expected-bucket-owner"),
     }
 )
-# Conditions that HTTP knows: one that is passed over where bytes change would be a broken promise.
+# HTTP's conditional headers. Ignoring one on a write could overwrite data.
 _CONDITION_HEADERS = frozenset(
     {"if-match", "if-none-match", "if-modified-since", "if-unmodified-since"}
 )
 
-# Names that change nothing, on every operation, and why.
+# Names that have no effect on any operation, and the reason.
 IGNORED_HEADERS: Mapping[str, str] = {
     "x-amz-request-payer": "nobody is charged for a request",
     "x-amz-bypass-governance-retention": "no object is locked",
     "x-amz-te": "a response never ends with the MD5 of its body",
 }
-# Names with the values that ask for nothing special; other values are refused.
+# Names with their neutral values; other values are rejected.
 NEUTRAL_HEADER_VALUES: Mapping[str, tuple[frozenset[str], str]] = {
     "x-amz-acl": (
         frozenset({"private", "bucket-owner-full-control", "bucket-owner-read"}),
@@ -117,7 +117,7 @@ _WRITE_CONDITION_HEADERS = frozenset({"if-match", "if-none-match"})
 _LISTING_PARAMETERS = frozenset({"prefix", "delimiter", "encoding-type"})
 _ATTRIBUTE_HEADERS = frozenset({"x-amz-optional-object-attributes"})
 
-# What each operation carries out, and what it may be asked with a harmless value.
+# Names that each operation applies, and names that it accepts with a neutral value.
 SUPPORTED_PARAMETERS: Mapping[str, frozenset[str]] = {
     "list_buckets": frozenset({"prefix", "continuation-token", "max-buckets", "bucket-region"}),
     "create_bucket": frozenset(
@@ -169,7 +169,7 @@ SUPPORTED_PARAMETERS: Mapping[str, frozenset[str]] = {
     "selected": frozenset({"select", "select-type", "versionId"}) | _CHECKSUM_HEADERS,
 }
 _METADATA_OPERATIONS = frozenset({"put_object", "copy_object", "create_upload"})
-# Members of documents in bodies, by the name of the element around them.
+# Child elements of XML bodies, by the name of the parent element.
 SUPPORTED_XML_ELEMENTS: Mapping[str, frozenset[str]] = {
     "Delete": frozenset({"Object", "Quiet"}),
     "Object": frozenset({"Key", "VersionId", "ETag", "LastModifiedTime", "Size"}),
@@ -182,11 +182,11 @@ SUPPORTED_XML_ELEMENTS: Mapping[str, frozenset[str]] = {
 def reject_unsupported_parameters(
     call: AuthorizedS3Request, operation: str, *, stores_object: bool
 ) -> None:
-    """Let pass a request of which every header and parameter is understood.
+    """Verify that every header and parameter of a request is supported.
 
     Raises:
-        S3Error: NotImplemented, naming what is not; InvalidRequest for the caller's own key on
-            an operation that stores nothing, as S3 answers for an object without one.
+        S3Error: If one is not supported: NotImplemented with its name. InvalidRequest for a customer
+            encryption key on an operation that stores nothing, as S3 does for an unencrypted object.
     """
     heeded = SUPPORTED_PARAMETERS[operation]
     for name, value in _list_requested_parameters(call):
@@ -204,10 +204,10 @@ def reject_unsupported_parameters(
 
 
 def reject_unsupported_elements(element: Element) -> None:
-    """Let pass an element of which every child is understood, at any depth.
+    """Verify that every descendant of an element is supported.
 
     Raises:
-        S3Error: NotImplemented, naming the one that is not.
+        S3Error: If one is not supported: NotImplemented with its name.
     """
     known = SUPPORTED_XML_ELEMENTS.get(element.tag)
     if known is None:
@@ -221,12 +221,12 @@ def reject_unsupported_elements(element: Element) -> None:
 
 
 def _list_requested_parameters(call: AuthorizedS3Request) -> Iterator[tuple[str, str]]:
-    """Yield what asks for something: headers of S3 and HTTP's conditions, and all parameters."""
+    """Yield the S3 headers, the conditional headers and the parameters of a request."""
     for name, value in call.headers.items():
         if name.startswith("x-amz-") or name in _CONDITION_HEADERS:
             yield name, value
     for name, value in call.query.items():
-        # Those with x- are for the reader of a log: S3 passes them over.
+        # Parameters with x- are for log readers; S3 ignores them.
         if name not in SIGNATURE_PARAMETERS and not name.lower().startswith("x-"):
             yield name, value
 
@@ -239,7 +239,7 @@ def _check_neutral_value(name: str, value: str) -> None:
 
 def _reject_customer_encryption_key(name: str, *, stores_object: bool) -> None:
     if stores_object and not name.startswith("x-amz-copy-source-"):
-        # A key must not be told to whoever reads the answer.
+        # The response must not contain the key.
         raise S3Error("NotImplemented", f"{name} is not offered here.")
     raise S3Error(
         "InvalidRequest",
@@ -253,7 +253,7 @@ def _unsupported_error(name: str, value: str) -> S3Error:
 
 
 def _check_expected_owner(call: AuthorizedS3Request) -> None:
-    """Let pass a request for the bucket of the owner that it names, as listings show owners."""
+    """Verify that the bucket has the expected owner, named as in listings."""
     wanted = call.headers.get("x-amz-expected-bucket-owner")
     if (
         wanted is not None

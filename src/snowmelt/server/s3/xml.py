@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _XML_DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
-# A name, and text, a truth, or further elements; None leaves it out.
+# A name, and a string, number, boolean or further elements; None omits the element.
 XmlContent: TypeAlias = "str | int | bool | Sequence[XmlElement] | None"
 XmlElement: TypeAlias = "tuple[str, XmlContent]"
 
 
 _CONTROL_BYTES = bytes(code for code in range(32) if code not in b"\t\n\r")
-# Code points that no text has.
+# Placeholders are noncharacters, which no text contains.
 _PLACEHOLDERS_BY_CONTROL = {code: chr(0xFDD0 + code) for code in _CONTROL_BYTES}
 _CONTROLS_BY_PLACEHOLDER = {0xFDD0 + code: chr(code) for code in _CONTROL_BYTES}
 _ESCAPES = {code: f"&#x{code:x};" for code in range(32)} | str.maketrans(
@@ -31,29 +31,29 @@ _ESCAPES = {code: f"&#x{code:x};" for code in range(32)} | str.maketrans(
 def render_document(
     root_name: str, content: XmlContent, *, namespace: str | None = NAMESPACE
 ) -> bytes:
-    """Return an XML document in UTF-8."""
+    """Render an XML document in UTF-8."""
     inside = _render_content(content)
     start = root_name if namespace is None else f'{root_name} xmlns="{namespace}"'
     return f"{_XML_DECLARATION}<{start}>{inside}</{root_name}>".encode("utf-8", "surrogateescape")
 
 
 def format_timestamp(timestamp: dt.datetime) -> str:
-    """Return an instant as listings write it, to the millisecond."""
+    """Format a timestamp for listings, to the millisecond."""
     return timestamp.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp.microsecond // 1000:03d}Z"
 
 
 def parse_document(body: bytes, root_name: str) -> ET.Element:
-    """Return the root of a request's document; names of elements come without namespace.
+    """Parse a request's document and return its root; element names have no namespace.
 
     Raises:
-        S3Error: It is no XML, another document, or declares entities.
+        S3Error: If the body is not XML, has another root element, or declares entities.
     """
-    # Nothing that S3 takes has a document type; entities could grow without bound.
+    # No S3 request has a document type, and entities could expand without limit.
     if b"<!" in body.replace(b"<!--", b""):
         raise S3Error("MalformedXML", "A document type is not allowed here.")
     foreign = body.translate(None, _CONTROL_BYTES) != body
     try:
-        # XML has no place for most control characters, but clients send keys with them.
+        # XML forbids most control characters, but clients send keys with them.
         readable = body.decode().translate(_PLACEHOLDERS_BY_CONTROL) if foreign else body
         root = ET.fromstring(readable)  # noqa: S314 - without document types there are no entities
     except (ET.ParseError, ValueError, LookupError):
