@@ -254,11 +254,11 @@ def make_streaming_query_id(query: str, batch: int | str) -> str:
 
 
 class BatchIdGenerator:
-    """IDs of the batches of one use of a function at one place of a query.
+    """IDs of the batches of one use of a function at one position of a query.
 
     An ID has query, stage, partition and ordinal, and a digest of function, site, number of the use and
-    body. So uses of several functions in a stage, two calls of a VOLATILE function, and rows that a shuffle
-    delivers in another order never share an ID.
+    body. IDs are therefore never shared by uses of several functions in a stage, by two calls of a
+    VOLATILE function, or by rows that a shuffle delivers in another order.
     """
 
     def __init__(
@@ -277,8 +277,8 @@ class BatchIdGenerator:
         self._derive_key()
 
     def _derive_key(self) -> None:
-        # Poly1305 under a key of the query's own is a universal hash: two bodies that differ meet
-        # with chance only, whatever they hold. It takes a fifth of the time of blake2b.
+        # Poly1305 with a key of the query is a universal hash: different bodies collide only with
+        # negligible probability, whatever they contain. It takes a fifth of the time of blake2b.
         self._key = hashlib.blake2b(
             self._key_material.encode("utf-8", "surrogatepass"), digest_size=32
         ).digest()

@@ -5,7 +5,7 @@ requests and responses, splits requests that are too large, and writes the call 
 
 `Demand` limits the batches in flight by the values that the consumer reads. The consumer may pass
 values to a reader that needs only a few, as Spark does for a LIMIT. The pipeline notices this
-several arrays later. A fast service could answer many useless calls until then.
+several arrays later. Without a limit, a fast service would receive many useless calls until then.
 """
 
 from __future__ import annotations

@@ -224,8 +224,8 @@ class JavaScriptFunction:
         """
         marked_body, large_body = (None, False) if body is None else self._mark_large_integers(body)
         marked_others, large_others = self._mark_large_integers(other_fields)
-        # One context for one object: what a script leaves behind, rows of other queries above all,
-        # is not there for the next. A context takes 0.8 ms (measured).
+        # A fresh context per object, so that data of a script, such as rows of other queries,
+        # does not leak to the next one. Creating a context takes 0.8 ms (measured).
         import quickjs
 
         context = quickjs.Context()

@@ -305,7 +305,7 @@ def run_javascript_translator(
 
 
 class TranslatorProcess:
-    """A Python translator in a process of its own, until it is closed. Thread-safe."""
+    """A Python translator in its own process, which lives until `close`. Thread-safe."""
 
     def __init__(
         self,
