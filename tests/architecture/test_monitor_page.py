@@ -13,6 +13,7 @@ from snowmelt.catalog.jobs.run_history import (
     RunState,
     TableBacklog,
 )
+from snowmelt.catalog.objects.published_snapshots import PublicationLag
 from snowmelt.ingest.metrics import RequestMetrics
 from snowmelt.schema.types import TableName
 from snowmelt.server.logs import CONTEXT_FIELDS
@@ -27,6 +28,7 @@ def test_the_metrics_of_the_page_are_those_of_the_service():
         now,
         [TableBacklog(1, TableName("D", "P", "T"), 1, 1, now)],
         [MigrationStateTotals(RunState.COMMITTED, 1, 1, 1.0)],
+        PublicationLag(1, 0, now),
     )
     sources = MetricSources(
         RequestMetrics().snapshot,
