@@ -124,7 +124,7 @@ def parse_checksum_algorithm(name: str | None) -> str | None:
         offered = ", ".join(CHECKSUM_ALGORITHMS)
         raise S3Error(
             "NotImplemented",
-            f"Checksum algorithm {algorithm[:30]} is not offered here; these are: {offered}.",
+            f"Checksum algorithm {algorithm[:30]} is not supported. Valid algorithms: {offered}.",
         )
     return algorithm
 

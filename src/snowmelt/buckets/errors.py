@@ -42,7 +42,7 @@ _STATUS_AND_MESSAGES: dict[str, tuple[int, str]] = {
     "NoSuchKey": (404, "The specified key does not exist."),
     "NoSuchUpload": (404, "The upload does not exist; it may have been completed or aborted."),
     "NoSuchVersion": (404, "The specified version does not exist; there is only version null."),
-    "NotImplemented": (501, "What you asked for is not offered here."),
+    "NotImplemented": (501, "This operation or option is not supported."),
     "NotModified": (304, "Not modified."),
     "PreconditionFailed": (412, "At least one of the preconditions did not hold."),
     "RequestTimeTooSkewed": (403, "The request's time and the service's differ too much."),

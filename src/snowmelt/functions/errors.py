@@ -38,7 +38,7 @@ class BatchTooLarge(UserError):
 
 
 class BatchIdReused(ConflictError):
-    """This batch id came with another body before."""
+    """Batch ID was already used with a different body."""
 
     # 400, not 409: callers of this protocol handle 400.
     code = "batch_id_reused"
@@ -106,7 +106,7 @@ class CallFailed(RemoteError):
 
 
 class CircuitOpen(RemoteError):
-    """{function}: its service is left alone since {since}, after {failures} batches failed one after the other, the last of them: {reason}. It is tried again in {seconds:.0f} s."""
+    """Circuit breaker open for {function} since {since}: {failures} consecutive batches failed, last: {reason}. Next attempt in {seconds:.0f} s."""
 
     code = "circuit_open"
     status = 503

@@ -201,11 +201,11 @@ def _normalize_host(text: str) -> str:
         # The codec applies nameprep, which replaces full-width letters and dots.
         host = (text if text.isascii() else text.encode("idna").decode("ascii")).lower()
     except UnicodeError:
-        raise UrlRefused(reason="has a host that no name server can know") from None
+        raise UrlRefused(reason="has a host that is not a valid domain name") from None
     labels = host.split(".")
     if len(host) > 253 or not all(_HOST_LABEL_PATTERN.match(label) for label in labels):
         raise UrlRefused(
-            reason="has a host with other signs than letters, digits, hyphens and single dots"
+            reason="has an invalid host; expected letters, digits, hyphens, underscores and single dots"
         )
     if _NUMERIC_LABEL_PATTERN.match(labels[-1]):
         try:

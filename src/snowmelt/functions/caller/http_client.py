@@ -181,7 +181,10 @@ class HttpConnection(asyncio.Protocol):
             self._head_bytes += received_bytes
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._fail_request(
-                    TransportFailed(host=self._host, reason="the head of the reply has no end")
+                    TransportFailed(
+                        host=self._host,
+                        reason=f"the response head exceeds {MAX_HEAD_BYTES:,} bytes",
+                    )
                 )
                 return
         if self._timer is not None:

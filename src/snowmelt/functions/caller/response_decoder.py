@@ -169,7 +169,7 @@ class ResponseDecoder:
                 )
             return DecodedResponse(values, reply.failures)
         except UnicodeEncodeError:
-            raise ResponseInvalid(reason="A text holds half a character") from None
+            raise ResponseInvalid(reason="A string contains an unpaired surrogate") from None
         except (pa.ArrowException, OverflowError):
             raise ResponseInvalid(
                 reason=f"A value does not fit into {self._type.format_with_parameters()}"

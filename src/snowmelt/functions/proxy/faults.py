@@ -194,8 +194,8 @@ def parse_fault(text: str) -> Fault:
             settled = None
         if settled is None:
             raise UserError(
-                f"{piece} says nothing about a fault; first=2, after=2, every=3, each=1, on=GET, "
-                "seconds=0.5 and retry-after=3 do."
+                f"Invalid fault setting {piece!r}. Valid settings: first=2, after=2, every=3, each=1, "
+                "on=GET, seconds=0.5, retry-after=3."
             )
         found[name.strip().replace("-", "_")] = settled
     others = {name: found.pop(name) for name in ("seconds", "retry_after") if name in found}

@@ -318,8 +318,8 @@ class RemoteService:
         ]
         if later:
             raise DeclarationInvalid(
-                reason=f"{', '.join(later)} may answer 202 and work on, which Lambda does not: "
-                "serve it by `asgi()`, or leave mode async and deadline out"
+                reason=f"{', '.join(later)} may respond with 202 and continue, which AWS Lambda "
+                "does not support. Serve with `asgi()`, or omit mode async and deadline"
             )
         return make_lambda_handler(self.handle_request)
 

@@ -201,10 +201,10 @@ class RowApiRoutes:
     async def _handle_row_file(self, call: RowApiRequest, api_path: RowApiPath) -> ServerResponse:
         fragments = decode_message(call.body, list[RowFileFragment])
         if len(fragments) != 1:
-            raise RequestMalformed(reason="one file is taken at a time")
+            raise RequestMalformed(reason="a request must contain exactly one file")
         fragment = fragments[0]
         if fragment.file_length_bytes < 0:
-            raise RequestMalformed(reason="file_length_bytes is less than nothing")
+            raise RequestMalformed(reason="file_length_bytes must not be negative")
         tokens = (
             fragment.fragment_start_offset_token or None,
             fragment.fragment_end_offset_token or None,

@@ -101,7 +101,7 @@ class RowFileService:
             owner = registration.find_prefix_owner(connection, where.partition("/")[0])
         if owner != sender.user:
             raise RequestMalformed(
-                reason=f"{fragment.file_path[:200]} is no place that you were given"
+                reason=f"{fragment.file_path[:200]} is not an upload location issued to this user"
             )
         if fragment.file_length_bytes > self.max_file_bytes:
             raise BodyTooLarge(limit=self.max_file_bytes)

@@ -139,11 +139,11 @@ def find_operation(request: S3Request, select: OperationHandler | None = None) -
     if found is not None:
         return found
     if name:
-        raise S3Error("NotImplemented", f"{request.method} with {name} is not offered.")
+        raise S3Error("NotImplemented", f"{request.method} with {name} is not supported.")
     if request.method == "POST":
         raise S3Error(
             "NotImplemented",
-            "PostObject (a form, presigned POST) is not offered here. Upload with PutObject; "
+            "PostObject (a form, presigned POST) is not supported. Upload with PutObject; "
             "without an SDK, with a presigned PUT.",
         )
     raise S3Error("MethodNotAllowed", Method=request.method)
@@ -282,7 +282,9 @@ def _restore_presigned_headers(request: S3Request, identity: S3Identity) -> S3Re
         return request
     if identity.is_signed and identity.credentials is None:
         name = next(iter(moved))
-        raise S3Error("NotImplemented", f"{name} in an address signed in version 2 is not offered.")
+        raise S3Error(
+            "NotImplemented", f"{name} in an address signed in version 2 is not supported."
+        )
     return dataclasses.replace(request, headers={**moved, **request.headers})
 
 

@@ -368,7 +368,7 @@ def copy_object(call: AuthorizedS3Request) -> ASGIApp:
     """CopyObject."""
     replace = _parse_directive(call, "x-amz-metadata-directive") == "REPLACE"
     if _parse_directive(call, "x-amz-tagging-directive") == "REPLACE":
-        raise S3Error("NotImplemented", "Tags are not offered here.")
+        raise S3Error("NotImplemented", "Tags are not supported.")
     new_headers = collect_stored_headers(call)
     condition = parse_write_condition(call.headers)
     algorithm = checksums.parse_checksum_algorithm(call.headers.get("x-amz-checksum-algorithm"))

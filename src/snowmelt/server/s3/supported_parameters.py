@@ -214,9 +214,7 @@ def reject_unsupported_elements(element: Element) -> None:
         return
     for child in element:
         if child.tag not in known:
-            raise S3Error(
-                "NotImplemented", f"<{child.tag}> in <{element.tag}> is not offered here."
-            )
+            raise S3Error("NotImplemented", f"<{child.tag}> in <{element.tag}> is not supported.")
         reject_unsupported_elements(child)
 
 
@@ -240,7 +238,7 @@ def _check_neutral_value(name: str, value: str) -> None:
 def _reject_customer_encryption_key(name: str, *, stores_object: bool) -> None:
     if stores_object and not name.startswith("x-amz-copy-source-"):
         # The response must not contain the key.
-        raise S3Error("NotImplemented", f"{name} is not offered here.")
+        raise S3Error("NotImplemented", f"{name} is not supported.")
     raise S3Error(
         "InvalidRequest",
         "The encryption parameters are not applicable to this object: none is encrypted "
@@ -249,7 +247,7 @@ def _reject_customer_encryption_key(name: str, *, stores_object: bool) -> None:
 
 
 def _unsupported_error(name: str, value: str) -> S3Error:
-    return S3Error("NotImplemented", f"{name}: {value[:60]} is not offered here.", Header=name)
+    return S3Error("NotImplemented", f"{name}: {value[:60]} is not supported.", Header=name)
 
 
 def _check_expected_owner(call: AuthorizedS3Request) -> None:

@@ -83,8 +83,8 @@ BROKEN = {
         "not HTTP/1.1",
     ),
     "negative length": (b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n", "not HTTP/1.1"),
-    "head without end": (b"HTTP/1.1 200 OK\r\n" + b"x-a: 1\r\n" * 10_000, "no end"),
-    "notices without end": (b"HTTP/1.1 103 Hint\r\n\r\n" * 5_000, "no end"),
+    "head without end": (b"HTTP/1.1 200 OK\r\n" + b"x-a: 1\r\n" * 10_000, "exceeds 65,536 bytes"),
+    "notices without end": (b"HTTP/1.1 103 Hint\r\n\r\n" * 5_000, "exceeds 65,536 bytes"),
     "101": (
         b"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
         "not HTTP/1.1",

@@ -79,7 +79,7 @@ def test_a_probe_that_fails_keeps_it_open_since_the_beginning(opened, clock):
     clock.advance(30.0)
     opened.check_call_allowed("f")
     opened.record_failure("still down")
-    with pytest.raises(CircuitOpen, match=r"00:00:04.*6 batches.*still down"):
+    with pytest.raises(CircuitOpen, match=r"00:00:04.*6 consecutive batches.*still down"):
         opened.check_call_allowed("f")
 
 
@@ -95,7 +95,7 @@ def test_processes_of_a_machine_share_one(made, clock):
     for each in (first, second, first, second, first):
         each.record_failure("status 503")
     for each in (first, second, made()):
-        with pytest.raises(CircuitOpen, match="5 batches"):
+        with pytest.raises(CircuitOpen, match="5 consecutive batches"):
             each.check_call_allowed("f")
     clock.advance(30.0)
     second.check_call_allowed("f")

@@ -93,7 +93,7 @@ def test_a_batch_id_with_another_body_is_refused(store, path, loop):
     other = kit.ask(counted.svc, [8], path=path, batch_id="b", loop=loop)
     assert (other.status, kit.message(other)) == (
         400,
-        "This batch id came with another body before.",
+        "Batch ID was already used with a different body.",
     )
 
 
