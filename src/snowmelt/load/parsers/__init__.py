@@ -1,18 +1,18 @@
-"""Parsers by name, in any case: Vertica's names and short names of Snowmelt.
+"""Parsers by case-insensitive name: Vertica's parser names and Snowmelt's short names.
 
-`portion_stream`: the bytes of one portion in blocks, cut at record boundaries.
-`delimited_text`: the dialect of delimited text, and the exact reader of its records.
-`delimited_scanner`: the records of a block as cells of columns, by the compiled scanner.
+`portion_stream`: blocks of one portion, cut at record boundaries.
+`delimited_text`: dialects of delimited text, and the exact record reader.
+`delimited_scanner`: the compiled scanner, from blocks of records to cells of columns.
 `delimited_block_parser`: blocks of delimited text into rows and rejects.
 `delimited`: the parsers DELIMITED, FDELIMITEDPARSER and FCSVPARSER.
 `line_parsers`: fixed-width, regular-expression, key-value pair and whole-message parsers.
 `json_document_mapping`: single JSON documents, their records and the columns of their values.
-`json_columns`: JSON records in one batch, from text to columns by compiled kernels.
+`json_columns`: batches of JSON records into columns, by compiled kernels.
 `json_parser`: JSON files and messages.
 `record_columns`: records of typed formats into columns.
 `avro`: Avro files and messages.
 `parquet`: Parquet files.
-`warmup`: whether compiled readers may be used yet, and their compilation.
+`warmup`: compilation of the compiled readers, and whether they are ready.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 
 from snowmelt.load.phase_definition import PhaseDefinition
 
-# Name: module and class of its options, and where the parser is that takes them; the class itself
-# makes it where there is none. Modules load what they need when they are asked for.
+# Parser name: module and class of its options, and module and class of the parser. An empty parser
+# means that the method `parser` of the options makes it. Modules are imported on first use.
 _PARSER_LOCATIONS: dict[str, tuple[str, str, str]] = {
     "DELIMITED": ("delimited", "DelimitedOptions", ""),
     "FDELIMITEDPARSER": ("delimited", "FlexDelimitedOptions", ""),
@@ -48,11 +48,11 @@ _SHORT_NAMES = {
 }
 
 NAMES: tuple[str, ...] = (*_PARSER_LOCATIONS, *_SHORT_NAMES)
-"""All names, for messages."""
+"""All parser names and short names, for error messages."""
 
 
 def definition(name: str) -> PhaseDefinition[Any] | None:
-    """Return the parser of this name; None if there is none."""
+    """Return the parser definition for a case-insensitive name, or None if the name is unknown."""
     from snowmelt.load.phase_definition import define_phase
 
     wanted = name.upper()

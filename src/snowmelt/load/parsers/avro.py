@@ -19,12 +19,16 @@ from snowmelt.load.parsers.record_columns import RecordEntry, RecordRowBuilder
 from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget, Records
 from snowmelt.load.portion import Portion
 
-# --- What FAVROPARSER and KAFKAAVROPARSER let one choose.
+# --- Options of FAVROPARSER and KAFKAAVROPARSER.
 
 
 @dataclass(frozen=True, slots=True)
 class AvroOptions:
-    """FAVROPARSER's: a value that does not fit its column is NULL unless it is to be rejected."""
+    """Options of FAVROPARSER.
+
+    A value that does not fit its column is NULL, or rejects the record with
+    `reject_on_materialized_type_error`.
+    """
 
     flatten_maps: bool = True
     flatten_arrays: bool = False
@@ -34,18 +38,18 @@ class AvroOptions:
 
 @dataclass(frozen=True, slots=True)
 class StrictAvroOptions(AvroOptions):
-    """Ours: a value that does not fit its column rejects the record."""
+    """Options of Snowmelt's parser AVRO: a value that does not fit its column rejects the record."""
 
     reject_on_materialized_type_error: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaAvroOptions(AvroOptions):
-    """KAFKAAVROPARSER's: the schema of messages is given, or asked for at a registry.
+    """Options of KAFKAAVROPARSER: the schema is given or comes from a schema registry.
 
-    With a registry a message begins with a zero byte and the four bytes of its schema's number,
-    as the registry's own serialisers write it. `with_metadata` says that each message is an Avro
-    file with a schema of its own; `codec` is written there, too, and has no meaning here.
+    With a registry, a message starts with a zero byte and the four-byte schema ID, as the
+    registry's own serializers write it. With `with_metadata`, each message is an Avro file with
+    its own schema. `codec` is ignored: such a file names its codec.
     """
 
     external_schema: str = ""
@@ -57,7 +61,7 @@ class KafkaAvroOptions(AvroOptions):
 _BATCH_RECORDS = 4096
 _REGISTRY_HEADER_BYTES = 5
 _REGISTRY_TIMEOUT_S = 30.0
-# What a broken file makes fastavro raise, besides its own errors.
+# Exceptions that fastavro raises for a corrupt file.
 _DECODE_ERRORS = (
     ValueError,
     EOFError,
@@ -70,7 +74,7 @@ _DECODE_ERRORS = (
 
 
 class AvroParser:
-    """Parses an Avro file; a file that is broken inside fails, as no record's end can be found."""
+    """Parser of Avro files. Fails on a corrupt file, because record boundaries cannot be found."""
 
     splittable = False
 
@@ -83,10 +87,10 @@ class AvroParser:
         target: ParseTarget,
         portion: Portion,  # noqa: ARG002
     ) -> Iterator[ParsedBatch]:
-        """Yield what became of the records, at most a few thousand at once.
+        """Yield batches of up to 4,096 parsed records.
 
         Raises:
-            PhaseFailed: The bytes are no Avro file, or not from some block on.
+            PhaseFailed: If the input is not an Avro file, or a block is corrupt.
         """
         objects = _make_row_builder(target, self._options)
         source = _ReaderFile(reader)
@@ -110,13 +114,13 @@ class AvroParser:
 
 
 class AvroMessageParser:
-    """Parses messages, each of which is one record."""
+    """Parser of messages with one Avro record each."""
 
     def __init__(self, options: KafkaAvroOptions) -> None:
-        """Take options.
+        """Validate the options.
 
         Raises:
-            LoadRefused: Not exactly one place of schemas is given, or the schema is none.
+            LoadRefused: If not exactly one schema source is given, or the schema is invalid.
         """
         given = [options.external_schema, options.schema_registry_url, options.with_metadata]
         if sum(map(bool, given)) != 1:
@@ -135,10 +139,10 @@ class AvroMessageParser:
     def parse_records(
         self, records: Iterator[Records], target: ParseTarget
     ) -> Iterator[ParsedBatch]:
-        """Yield what became of the messages.
+        """Yield batches of parsed messages.
 
         Raises:
-            PhaseFailed: The registry does not answer, or not with a schema.
+            PhaseFailed: If the registry fails or returns no valid schema.
         """
         objects = _make_row_builder(target, self._options)
         offset = 0
@@ -187,17 +191,17 @@ class AvroMessageParser:
 
 
 class _ReaderFile:
-    """The bytes of a reader as a file that fastavro reads from front to back."""
+    """File interface of a reader, for fastavro. Reads forward only."""
 
     def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
 
     def read(self, size: int = -1) -> bytes:
-        """Return so many bytes, fewer at the end only."""
+        """Return `size` bytes, or fewer at the end. A negative size reads all remaining bytes."""
         return self._reader.read(None if size < 0 else size)
 
     def tell(self) -> int:
-        """Return how many bytes were read."""
+        """Return the number of bytes read."""
         return self._reader.offset
 
 
@@ -212,5 +216,5 @@ def _make_row_builder(target: ParseTarget, options: AvroOptions) -> RecordRowBui
 
 
 def _wrap_unnamed_value(record: object) -> dict[str, Any]:
-    """Return a record, or a value without a name as one under the name VALUE."""
+    """Return a record unchanged, or wrap another value as `{"VALUE": value}`."""
     return record if isinstance(record, dict) else {"VALUE": record}

@@ -25,20 +25,20 @@ from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import to_display_name, to_internal_name
 
-# No table has so many columns; reading a million of names takes a processor 5 s.
+# More than any table has columns. Parsing a million names takes 5 s of CPU time.
 _MAX_HEADER_NAMES = 65_536
 
 
 class DelimitedParser:
-    """Parses delimited text.
+    """Parser of delimited text.
 
-    With `header` the first record names the fields, and columns are found by name, in any case.
-    `skip` records are left out at the start of a file, before a header. With `pads` a record may
-    have fewer fields than there are columns.
+    With `has_header`, the first record names the fields, and columns are matched by name,
+    ignoring case. `skip_records` records are skipped at the start of a file, before the header.
+    With `pads_missing_fields`, a record may have fewer fields than there are columns.
     """
 
     column_marks = frozenset({"delimiter", "enclosed_by", "escape", "null"})
-    """The marks that a column may have for itself."""
+    """Options that a column can override."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class DelimitedParser:
     def parse(
         self, reader: ByteReader, target: ParseTarget, portion: Portion
     ) -> Iterator[ParsedBatch]:
-        """Yield what became of the records, block by block.
+        """Yield one batch of parsed records per block.
 
         Raises:
-            PhaseFailed: The header lacks a column or names one twice, more records are to be
-                skipped than a portion holds, or the text is not UTF-8.
+            PhaseFailed: If the header is invalid, `skip_records` exceeds a portion, or the text is
+                not UTF-8. A header is invalid if it names a column twice or none of the columns.
         """
         stream = PortionStream(reader, self._boundary, portion)
         blocks = self._make_block_parser(stream, target, portion)
@@ -76,7 +76,7 @@ class DelimitedParser:
     def _make_block_parser(
         self, stream: PortionStream, target: ParseTarget, portion: Portion
     ) -> DelimitedBlockParser | None:
-        """Read what stands before the records; None if there is nothing at all."""
+        """Read the skipped records and the header. Return None if the header is missing."""
         dialect = self._dialect.with_column_options(target)
         conversion = TableConverter(target, self._array_syntax, trim=self._trim)
         count = len(conversion.columns)
@@ -119,8 +119,8 @@ def _match_header(
     exact = {name for name in wanted if name in places}
     found: list[int | None] = []
     for name in wanted:
-        # As in Vertica names of columns have no case; but of two that differ in it alone, each
-        # is found by its very name only.
+        # Column names are case-insensitive, as in Vertica. Columns whose names differ only in
+        # case match exactly.
         there = places.get(name) or [
             place for place in folded.get(name.upper(), []) if names[place] not in exact
         ]
@@ -134,16 +134,16 @@ def _match_header(
     return RecordFieldMapping(len(names), found, pads_missing_fields)
 
 
-# --- What COPY, FDELIMITEDPARSER and FCSVPARSER let one choose of delimited text.
+# --- Options of COPY, FDELIMITEDPARSER and FCSVPARSER.
 
 _BLANKS = " \t"
 
 
 @dataclass(frozen=True, slots=True)
 class DelimitedOptions:
-    r"""COPY's own options. Without `record_terminator` a record ends with `\n` or `\r\n`.
+    r"""COPY's own options for delimited text.
 
-    Raises nothing before `parser`.
+    Without `record_terminator`, a record ends with `\n` or `\r\n`. `parser` validates the options.
     """
 
     delimiter: str = "|"
@@ -163,10 +163,10 @@ class DelimitedOptions:
     max_record: int = 0
 
     def parser(self) -> DelimitedParser:
-        """Make the parser.
+        """Return the parser.
 
         Raises:
-            LoadRefused: Marks are longer than a character, or cannot be told apart.
+            LoadRefused: If an option is invalid, or two format characters conflict.
         """
         what = "DELIMITED"
         if self.no_escape and self.escape:
@@ -190,9 +190,9 @@ class DelimitedOptions:
 
 @dataclass(frozen=True, slots=True)
 class FlexDelimitedOptions:
-    """FDELIMITEDPARSER: columns by the names of a header; blanks around values are left out.
+    """Options of FDELIMITEDPARSER: columns are matched by header name, and values are trimmed.
 
-    An empty value is NULL where `treat_empty_val_as_null`.
+    With `treat_empty_val_as_null`, the NULL text (empty by default) is read as NULL.
     """
 
     delimiter: str = "|"
@@ -208,10 +208,10 @@ class FlexDelimitedOptions:
     max_record: int = 0
 
     def parser(self) -> DelimitedParser:
-        """Make the parser.
+        """Return the parser.
 
         Raises:
-            LoadRefused: Marks are longer than a character, or cannot be told apart.
+            LoadRefused: If an option is invalid, or two format characters conflict.
         """
         null = self.null.encode() if self.treat_empty_val_as_null else _UNMATCHABLE_NULL
         return _make_parser(self, "FDELIMITEDPARSER", self.escape, null)
@@ -219,9 +219,10 @@ class FlexDelimitedOptions:
 
 @dataclass(frozen=True, slots=True)
 class CsvOptions:
-    """FCSVPARSER: RFC 4180, or `traditional` with an escape and any end of records.
+    """Options of FCSVPARSER.
 
-    Quotes are doubled inside quotes; with a traditional escape they may be escaped, too.
+    The type is `rfc4180` or `traditional`. Escape characters default to none for `rfc4180`, and to
+    a backslash for `traditional`. A quote inside quotes is doubled, or escaped if `escape` is set.
     """
 
     type: str = "rfc4180"
@@ -237,10 +238,10 @@ class CsvOptions:
     max_record: int = 0
 
     def parser(self) -> DelimitedParser:
-        """Make the parser.
+        """Return the parser.
 
         Raises:
-            LoadRefused: The type is another, or marks do not fit it.
+            LoadRefused: If the type or another option is invalid, or two format characters conflict.
         """
         what = "FCSVPARSER"
         kind = self.type.lower()
@@ -253,7 +254,7 @@ class CsvOptions:
         return _make_parser(self, what, escape, self.null.encode())
 
 
-# A text that no field can say, as it is no UTF-8.
+# A NULL text that no field can equal, because it is not valid UTF-8.
 _UNMATCHABLE_NULL = b"\xff\xfe\xff"
 
 

@@ -1,4 +1,7 @@
-"""Blocks of delimited text into rows and rejects, by the scanner where it reads the dialect."""
+"""Blocks of delimited text into rows and rejects.
+
+Uses the compiled scanner if it supports the dialect, and the exact record reader otherwise.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,19 @@ if TYPE_CHECKING:
 
     Reasons = dict[int, tuple[str | None, str]]
 
-# Less than this is read exactly before the scanner, which takes a while to load, would be ready.
+# The exact reader finishes a smaller first block before the scanner has loaded.
 _MIN_SCANNED_BYTES = 1 << 15
-# The scanner's positions are of 32 bits, and its terminators of 16 bytes.
+# The scanner has 32-bit positions, and terminators of up to 16 bytes.
 _END_SCANNED_BYTES = 1 << 31
 _MAX_TERMINATOR_BYTES = 16
 
 
 @dataclass(slots=True)
 class RecordFieldMapping:
-    """What the records of a stream hold: how many fields, and which is which column's.
+    """Expected number of fields in a record, and the field of each column.
 
-    `field_indexes` has, for each column of the target, the place of its field or None. With `pads_missing_fields`
-    fields that are missing at the end are NULL.
+    `field_indexes` has the field index of each target column, or None. With
+    `pads_missing_fields`, fields missing at the end of a record are NULL.
     """
 
     field_count: int
@@ -41,7 +44,7 @@ class RecordFieldMapping:
 
 
 class DelimitedBlockParser:
-    """Parses the records of one stream, block after block."""
+    """Parser of the consecutive blocks of one stream."""
 
     def __init__(
         self, dialect: DelimitedDialect, converter: TableConverter, shape: RecordFieldMapping
@@ -55,10 +58,15 @@ class DelimitedBlockParser:
         self._scanner: DelimitedScanner | None = None
 
     def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[ParsedBatch | None, int]:
-        """Parse the whole records at the front of a block, which is at `offset` of its stream.
+        """Parse the complete records at the start of a block.
+
+        Args:
+            data: The block.
+            offset: Position of the block in its stream, in bytes.
+            is_last: True if the stream ends with this block.
 
         Returns:
-            What became of them, None if there is none; and the bytes that they take.
+            The parsed records, or None if there are none, and the number of bytes consumed.
         """
         least = _MIN_SCANNED_BYTES if self._scanner is None else 0
         if (
@@ -70,7 +78,7 @@ class DelimitedBlockParser:
         return self._parse_exactly(data, offset, is_last=is_last)
 
     def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
-        """Return a rejected record as all that was parsed."""
+        """Return a batch that consists of one rejected record."""
         self._records += 1
         rejected = ParseReject(self._records, offset, data, reason)
         return ParsedBatch(self._converter.arrow_schema.empty_table(), (rejected,), 1)
@@ -112,7 +120,7 @@ class DelimitedBlockParser:
         return self._make_batch(data, offset, count, table, reasons, spans), block.size
 
     def _load_scanner(self) -> DelimitedScanner:
-        """Make the scanner, whose module loads what compiles it."""
+        """Create the scanner. Its module is imported here, because it loads the compiler."""
         module = import_module("snowmelt.load.parsers.delimited_scanner")
         scanner: DelimitedScanner = module.DelimitedScanner(
             self._dialect,
@@ -133,7 +141,7 @@ class DelimitedBlockParser:
         reasons: Reasons,
         spans: Mapping[int, tuple[int, int]],
     ) -> ParsedBatch:
-        """Put rows and rejects of so many records together; `spans` has where rejects are."""
+        """Build a batch from `count` records. `spans` has the byte range of each reject."""
         rejects = []
         for index in sorted(reasons):
             start, end = spans[index]
@@ -202,7 +210,11 @@ class DelimitedBlockParser:
 
 
 def _is_scannable(dialect: DelimitedDialect) -> bool:
-    """Tell whether the scanner reads a dialect: one whose marks do not begin inside each other."""
+    """Return True if the scanner supports a dialect.
+
+    The terminator must be short enough, must not overlap itself and must not contain another
+    format character. Fields may differ in their NULL texts only.
+    """
     marks = dialect.default_field
     return (
         len(dialect.terminator) <= _MAX_TERMINATOR_BYTES

@@ -1,6 +1,6 @@
-"""The records of a block of delimited text as cells of columns, by the compiled scanner.
+"""The compiled scanner of delimited text, from blocks of records to cells of columns.
 
-What the scanner does not read as a good record it leaves to `delimited_text.DelimitedRecordReader`.
+Records that the scanner cannot read go to `delimited_text.DelimitedRecordReader`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from snowmelt.load.text_cells import TextCells
 
 @dataclass(frozen=True, slots=True)
 class ScannedBlock:
-    """The records at the front of a block, which take `size` bytes of it.
+    """Records at the start of a block, which occupy its first `size` bytes.
 
-    `row_records` are the numbers, from zero, of the records that are rows; `record_starts` has the
-    places of all. A column of the target that no field belongs to has None in `columns`.
+    `record_starts` has the positions of all records. `row_records` has the zero-based numbers of
+    the records that are rows. In `columns`, a target column without a field is None.
     """
 
     size: int
@@ -46,7 +46,7 @@ class ScannedBlock:
 
 
 class DelimitedScanner:
-    """Scans the blocks of one stream; `field_indexes` has each column's field or None."""
+    """Scanner of the blocks of one stream. `field_indexes` has each column's field, or None."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class DelimitedScanner:
         self._record_reader = record_reader
         self._field_indexes = field_indexes
         self._pads_missing_fields = pads_missing_fields
-        # The field before the end must be there, and none behind it.
+        # The last expected field and the one after it show whether the number of fields is valid.
         places = {place for place in field_indexes if place is not None}
         wanted = sorted(places | {field_count - 1, field_count})
         self._cell_rows = {place: row for row, place in enumerate(wanted)}
@@ -95,14 +95,14 @@ class DelimitedScanner:
         }
 
     def scan(self, data: bytes, *, is_last: bool) -> ScannedBlock:
-        """Scan the whole records at the front of a block."""
+        """Scan the complete records at the start of a block."""
         end = len(data) - PADDING_BYTES
         if not is_last and end > 0:
-            # Its last bytes, which the next block begins with, are what kernels may read behind.
+            # Kernels may read past `end`. The last bytes of the block serve as padding.
             block = self._scan(data, view_bytes(data), end, is_last=False)
             if block.size:
                 return block
-        # Zeros everywhere would be new pages for each block.
+        # np.zeros would allocate new pages for each block.
         buffer = np.empty(len(data) + PADDING_BYTES, np.uint8)
         buffer[: len(data)] = np.frombuffer(data, np.uint8)
         buffer[len(data) :] = 0
@@ -118,7 +118,7 @@ class DelimitedScanner:
             rows, stop = tokens.row_count, tokens.invalid_record_start
             is_cut = bool(stop is None and not is_last and rows and tokens.row_ends[-1] == end)
             if is_cut:
-                # The last record may go on in the next block.
+                # The last record may continue in the next block.
                 rows -= 1
                 stop = int(tokens.row_starts[rows])
                 tokens = tokens.truncate(rows, stop)
@@ -160,7 +160,7 @@ class DelimitedScanner:
         if not self._pads_missing_fields:
             wrong |= cells[2][-2] == PAST_END
         if wrong.any():
-            # Unlike indexing, it leaves rows contiguous: one type, compiled once.
+            # Unlike indexing, compress() keeps rows contiguous, so kernels compile for one type.
             cells = (
                 cells[0].compress(~wrong, axis=1),
                 cells[1].compress(~wrong, axis=1),

@@ -1,9 +1,8 @@
 """Dialects of delimited text, and the exact record reader that follows them byte by byte.
 
-A dialect names the delimiter, the record terminator, quote, escape and NULL text. Faster readers
-are checked against `DelimitedRecordReader`. A field that starts with a quote ends at the next quote
-that is neither doubled nor escaped. A delimiter or the end of the record must follow it. A quote
-elsewhere is text. A character after an escape is taken literally.
+A dialect defines the delimiter, record terminator, quote, escape and NULL text. A field that starts
+with a quote ends at the next quote that is neither doubled nor escaped. A delimiter or the end of
+the record must follow it. A quote elsewhere is text. A character after an escape is literal.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ DEFAULT_MAX_RECORD_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FieldDialect:
-    """The marks of one field; `quote` and `escape` are empty where there is none.
+    """Format characters of one field. `quote` and `escape` are empty if not used.
 
-    `null` is what a field says, without quotes around it, to be NULL.
+    An unquoted field equal to `null` is NULL.
     """
 
     delimiter: bytes = b"|"
@@ -38,10 +37,11 @@ class FieldDialect:
 
 @dataclass(frozen=True, slots=True)
 class DelimitedDialect:
-    r"""How records are written; `max_record_bytes` in bytes.
+    r"""Format of the records.
 
-    `terminator` is empty for a line end, `\n` or `\r\n`. `keeps_blank_lines` are records of one empty
-    field or, if false, nothing at all. `field_overrides` are the marks of those fields that have others.
+    An empty `terminator` means a line end, `\n` or `\r\n`. With `keeps_blank_lines`, a blank line is a
+    record with one empty field; otherwise it is skipped. `field_overrides` has the fields with
+    format characters of their own, by field index.
     """
 
     default_field: FieldDialect = field(default_factory=FieldDialect)
@@ -52,13 +52,16 @@ class DelimitedDialect:
 
     @property
     def is_terminator_self_overlapping(self) -> bool:
-        """Whether the terminator ends as it begins, so that it might be found shifted."""
+        """True if a prefix of the terminator is also its suffix, so that a search can match too early."""
         ends = self.terminator
         return any(ends.endswith(ends[:size]) for size in range(1, len(ends)))
 
     @property
     def null_overrides(self) -> dict[int, bytes] | None:
-        """What says NULL where it is not as usual, by field; None if other marks differ, too."""
+        """NULL texts of the fields that override it, by field index.
+
+        None if a field overrides another format character too.
+        """
         alike = all(
             marks == replace(self.default_field, null=marks.null)
             for _, marks in self.field_overrides
@@ -66,10 +69,10 @@ class DelimitedDialect:
         return {place: marks.null for place, marks in self.field_overrides} if alike else None
 
     def with_column_options(self, target: ParseTarget) -> DelimitedDialect:
-        """Return the dialect with the marks that columns of a target have for themselves.
+        """Return the dialect with the overrides of the target's columns.
 
         Raises:
-            LoadRefused: Such marks cannot be told apart.
+            LoadRefused: If a column's options are invalid, or two format characters conflict.
         """
         own = []
         for place, column in enumerate(target.schema.columns):
@@ -84,7 +87,7 @@ class DelimitedDialect:
         return replace(self, field_overrides=tuple(own)) if own else self
 
     def with_overrides_at(self, field_indexes: Sequence[int | None]) -> DelimitedDialect:
-        """Return the dialect with the marks of columns at the places of their fields."""
+        """Return the dialect with overrides moved from column indexes to field indexes."""
         moved = [(field_indexes[column], marks) for column, marks in self.field_overrides]
         return replace(
             self,
@@ -117,10 +120,10 @@ def _make_column_dialect(
 def parse_format_character(
     name: str, value: str, *, label: str, may_be_empty: bool = False
 ) -> bytes:
-    """Return a mark of one ASCII character as a byte.
+    """Return a format character as one ASCII byte, or empty if `may_be_empty`.
 
     Raises:
-        LoadRefused: It is longer, or not ASCII.
+        LoadRefused: If the value is not one ASCII character.
     """
     if len(value) != 1 or ord(value) > _MAX_ASCII:
         if may_be_empty and not value:
@@ -130,10 +133,11 @@ def parse_format_character(
 
 
 def check_field_dialect(dialect: FieldDialect, *, label: str) -> FieldDialect:
-    """Return the dialect if its marks can be told apart.
+    """Return the dialect, after checking that its format characters do not conflict.
 
     Raises:
-        LoadRefused: Two of them are the same, or one ends records.
+        LoadRefused: If the delimiter equals the quote, the escape or the NULL text, or if one of
+            the format characters is a line end.
     """
     if dialect.delimiter in {dialect.quote, dialect.escape, dialect.null}:
         raise LoadRefused(
@@ -145,11 +149,7 @@ def check_field_dialect(dialect: FieldDialect, *, label: str) -> FieldDialect:
     return dialect
 
 
-# --- Delimited text into records and fields, byte by byte as its dialect says: the exact way.
-#
-# Whatever is faster is measured against this. A field that begins with a quote ends at the next one
-# that is neither doubled nor escaped, and then a delimiter or a record's end must follow; a quote
-# elsewhere is text. What an escape stands before is taken as it is.
+# --- The exact record reader: the reference for the compiled scanner.
 
 TEXT_AFTER_QUOTE = "something follows the closing quote of field {}"
 UNCLOSED_QUOTE = "the quote that opens field {} is not closed"
@@ -157,9 +157,9 @@ UNCLOSED_QUOTE = "the quote that opens field {} is not closed"
 
 @dataclass(slots=True)
 class DelimitedRecord:
-    """One record: the fields (None where one says NULL), where it ends and where the next begins.
+    """One record: its fields (None for NULL), its end and the start of the next record.
 
-    `problem` says why it cannot be read at all.
+    `problem` is the reason if the record cannot be read.
     """
 
     fields: list[bytes | None]
@@ -169,7 +169,7 @@ class DelimitedRecord:
 
 
 class DelimitedRecordReader:
-    """Reads records one after the other."""
+    """Reader of one record at a time."""
 
     def __init__(self, dialect: DelimitedDialect) -> None:
         self._dialect = dialect
@@ -189,7 +189,7 @@ class DelimitedRecordReader:
         )
 
     def read_record(self, data: bytes, start: int, *, is_last: bool) -> DelimitedRecord | None:
-        """Return the record at `start`; None if it does not end here and more may come."""
+        """Return the record at `start`, or None if it is incomplete and more data may follow."""
         split = self._split_plain_record(data, start) if self._splits else None
         return split or self._read_exactly(data, start, is_last=is_last)
 
@@ -229,7 +229,7 @@ class DelimitedRecordReader:
             return DelimitedRecord(fields, end, after, problem)
 
     def _split_plain_record(self, data: bytes, start: int) -> DelimitedRecord | None:
-        """Return a record in which no mark hides another; None if there is such a mark, or no end."""
+        """Return a record without quotes and escapes. Return None if it has any, or no end."""
         found = self._terminator.search(data, start)
         if found is None:
             return None
@@ -245,14 +245,14 @@ class DelimitedRecordReader:
         return DelimitedRecord(fields, found.start(), found.end())
 
     def find_terminator(self, data: bytes, start: int) -> tuple[int, int] | None:
-        """Return where the first record end at or after `start` begins and ends; quotes are text."""
+        """Return the range of the first record terminator at or after `start`, ignoring quotes."""
         found = self._terminator.search(data, start)
         return None if found is None else found.span()
 
     def _check_field_end(
         self, data: bytes, end: int, patterns: _FieldPatterns, *, is_last: bool
     ) -> bool | None:
-        """Tell whether a field may end here; None if that is not known yet."""
+        """Return True if a field may end here, or None if more data is required to decide."""
         if data.startswith(patterns.delimiter, end) or self._terminator.match(data, end):
             return True
         rest = len(data) - end
@@ -264,7 +264,7 @@ class DelimitedRecordReader:
     def _reject_unclosed_quote(
         self, data: bytes, start: int, field_index: int, *, is_last: bool
     ) -> DelimitedRecord | None:
-        """Give up a record whose quote is not closed; the next one begins after its first line."""
+        """Reject a record with an unclosed quote. The next record starts after its first line."""
         if not is_last and len(data) - start < self._dialect.max_record_bytes:
             return None
         return self._make_rejected_record(
@@ -280,24 +280,24 @@ class DelimitedRecordReader:
         return DelimitedRecord([], *found, problem)
 
 
-# Pieces that one match takes at most; it keeps something of each until it ends.
+# Maximum repetitions in one match. The regex engine keeps state for each until the match ends.
 _MAX_REPEATS = 10_000
 _REPEAT_SUFFIX = b"){0,%d}" % _MAX_REPEATS
 
 
 def _match_repeatedly(pattern: re.Pattern[bytes], data: bytes, position: int) -> int:
-    """Return where pieces of a field end that follow each other."""
+    """Return the end of a run of consecutive matches."""
     while True:
         found = pattern.match(data, position)
         end = position if found is None else found.end()
-        # A piece has a byte at least.
+        # Each repetition has at least one byte: a shorter match did not reach the limit.
         if end - position < _MAX_REPEATS:
             return end
         position = end
 
 
 class _FieldPatterns:
-    """The patterns of one field."""
+    """Regular expressions for one field."""
 
     def __init__(self, dialect: FieldDialect, terminator: bytes) -> None:
         self.delimiter = dialect.delimiter
@@ -308,7 +308,7 @@ class _FieldPatterns:
         end = re.escape(terminator) if terminator else rb"\r?\n"
         escape = re.escape(self._escape)
         escaped = rb"|" + escape + rb"(?:.|\Z)" if escape else b""
-        # No possessive quantifiers: Python before 3.11.5 matches too much with them.
+        # Python before 3.11.5 matches too much with possessive quantifiers.
         self._plain = re.compile(
             rb"(?:[^"
             + stops
@@ -332,14 +332,14 @@ class _FieldPatterns:
         self._inside = re.compile(b"|".join(kept) or b"(?!)", re.DOTALL)
 
     def find_field_end(self, data: bytes, start: int, *, is_quoted: bool) -> int | None:
-        """Return where a field ends, quotes included; None if its quote is not closed."""
+        """Return the end of a field, including its quotes, or None if its quote is not closed."""
         if not is_quoted:
             return _match_repeatedly(self._plain, data, start)
         end = _match_repeatedly(self._quoted, data, start + len(self.quote))
         return end + len(self.quote) if data.startswith(self.quote, end) else None
 
     def decode_unquoted(self, raw: bytes) -> bytes | None:
-        """Return what a field without quotes says."""
+        """Return the value of an unquoted field, or None for NULL."""
         if raw == self._null:
             return None
         if self._escapes is not None and self._escape in raw:
@@ -347,7 +347,7 @@ class _FieldPatterns:
         return raw
 
     def decode_quoted(self, raw: bytes) -> bytes:
-        """Return what stands between quotes."""
+        """Return the value between quotes."""
         if self.quote not in raw and (not self._escape or self._escape not in raw):
             return raw
         return self._inside.sub(_keep_second_character, raw)

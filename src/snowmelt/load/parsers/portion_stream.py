@@ -1,4 +1,4 @@
-"""The bytes of one portion in blocks for a parser, cut at the portion's last record.
+"""Blocks of one portion for a parser, ending after the portion's last record.
 
 `RecordBoundaryFinder` finds the end of a record without the bytes before it. Two adjacent portions
 therefore agree on the boundary between them.
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import ByteReader, ParsedBatch
     from snowmelt.load.portion import Portion
 
-# --- Where records can be told to end by the bytes behind some place alone: borders of portions.
+# --- Record boundaries between portions.
 
 
 class RecordBoundaryFinder:
-    """Finds record ends without what stands before; two portions that ask agree on one."""
+    """Finder of record ends that needs no earlier bytes.
+
+    `can_split` is True if the dialect permits it, so that a file can be split into portions.
+    """
 
     def __init__(self, dialect: DelimitedDialect) -> None:
         terminator = dialect.terminator
@@ -33,7 +36,7 @@ class RecordBoundaryFinder:
         self.width = len(terminator) or 2
         marks = [dialect.default_field, *(own for _, own in dialect.field_overrides)]
         one_escape = len({marked.escape for marked in marks}) == 1
-        # Of a quote nobody knows whether it opens or closes.
+        # Without earlier bytes, an opening quote cannot be distinguished from a closing one.
         self.can_split = (
             not dialect.is_terminator_self_overlapping
             and one_escape
@@ -41,9 +44,9 @@ class RecordBoundaryFinder:
         )
 
     def find_record_end(self, data: bytes, start: int) -> int | None:
-        """Return where the first record end at or after `start` ends; None if there is none.
+        """Return the end of the first record terminator at or after `start`, or None.
 
-        With escapes, one that may be escaped by a byte before `start` is passed over.
+        Skips terminators that are escaped, or may be escaped by a byte before `start`.
         """
         for match in self._pattern.finditer(data, start):
             if not self._escape or self._is_unescaped(data, start, match.start()):
@@ -51,7 +54,7 @@ class RecordBoundaryFinder:
         return None
 
     def find_first_terminator(self, data: bytes) -> int | None:
-        """Return where the first record end ends, escapes and quotes aside."""
+        """Return the end of the first record terminator, ignoring escapes and quotes, or None."""
         match = self._pattern.search(data)
         return None if match is None else match.end()
 
@@ -65,29 +68,29 @@ class RecordBoundaryFinder:
 if TYPE_CHECKING:
 
     class BlockParser(Protocol):
-        """What parses the records at the front of a block."""
+        """Parser of the records at the start of a block."""
 
         def parse(
             self, data: bytes, offset: int, *, is_last: bool
         ) -> tuple[ParsedBatch | None, int]:
-            """Return what became of whole records, and how many bytes they take."""
+            """Return the parsed complete records, and the number of bytes consumed."""
 
         def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
-            """Return a rejected record as all that was parsed."""
+            """Return a batch that consists of one rejected record."""
 
 
-# Measured: blocks of 128 KiB to 2 MiB are scanned alike, longer ones leave the processor's cache.
+# Measured: scan speed is the same from 128 KiB to 2 MiB. Larger blocks exceed the CPU cache.
 _BLOCK_BYTES = 1 << 20
-# Of a record that is too long, what a reject keeps of it.
+# Length to which a reject truncates an oversized record.
 _MAX_RETAINED_BYTES = 1 << 16
-# Of so many bytes every second one is 0 in UTF-16, but for one in so many.
+# Detected as UTF-16: in a sample of this size, at most a tenth of every second byte is not 0.
 _ENCODING_SAMPLE_BYTES = 256
 _NONZERO_DIVISOR = 10
 _MIN_SAMPLE_BYTES = 4
 
 
 class PortionStream:
-    """The bytes of one portion that are not parsed yet, and those behind it that end its last record."""
+    """Unparsed bytes of one portion, and the bytes after it that complete its last record."""
 
     def __init__(
         self, reader: ByteReader, boundary: RecordBoundaryFinder, portion: Portion
@@ -102,7 +105,7 @@ class PortionStream:
         self.wanted = _BLOCK_BYTES
 
     def fill_block(self) -> bool:
-        """Have a block's bytes at least, or all that there are; tell whether there are any."""
+        """Read until `data` has `wanted` bytes or the input ends. Return False if `data` is empty."""
         pieces = [self.data]
         held = len(self.data)
         while held < self.wanted and not self.is_last:
@@ -121,7 +124,7 @@ class PortionStream:
     def parse_blocks(
         self, block_parser: BlockParser, max_record_bytes: int
     ) -> Iterator[ParsedBatch]:
-        """Yield what became of the records; one of more than `max_record_bytes` bytes is rejected."""
+        """Yield parsed batches. Reject records that exceed `max_record_bytes`."""
         while self.fill_block():
             parsed, size = block_parser.parse(self.data, self.offset, is_last=self.is_last)
             if size:
@@ -141,23 +144,26 @@ class PortionStream:
                 yield block_parser.make_reject_batch(kept, offset, reason)
 
     def advance(self, size: int) -> None:
-        """Go on behind the first bytes."""
+        """Consume the first `size` bytes."""
         self.data = self.data[size:]
         self.offset += size
         self.wanted = _BLOCK_BYTES
 
     def skip_byte_order_mark(self, *, expects_zeros: bool = False) -> None:
-        """Leave out a byte order mark. `expects_zeros` says that bytes of 0 are to be expected.
+        """Skip a UTF-8 byte-order mark, and verify that the text does not look like UTF-16.
+
+        Args:
+            expects_zeros: True if zero bytes are valid, because a format character is one.
 
         Raises:
-            PhaseFailed: The text is in another encoding than UTF-8.
+            PhaseFailed: If the text looks like UTF-16.
         """
         if not self.fill_block():
             return
         if self.data.startswith(UTF8_BOM):
             self.advance(len(UTF8_BOM))
         elif (encoding := _detect_encoding(self.data, expects_zeros=expects_zeros)) is not None:
-            # It would be read as rejects at best, as texts with zeros in them at worst.
+            # UTF-16 would be rejected, or loaded as text with zero bytes.
             reason = (
                 f"the text is not UTF-8 but looks like {encoding}: put FILTER "
                 f"Iconverter(from_encoding='{encoding}', to_encoding='UTF-8') before the parser"
@@ -165,14 +171,14 @@ class PortionStream:
             raise PhaseFailed(reason=reason, offset=self.offset)
 
     def skip_bytes(self, count: int) -> None:
-        """Leave out so many bytes, or all that there are."""
+        """Skip `count` bytes, or up to the end."""
         while count and self.fill_block():
             step = min(count, len(self.data))
             self.advance(step)
             count -= step
 
     def read_record(self, record_reader: DelimitedRecordReader) -> list[bytes | None] | None:
-        """Take one record off the front; None at the end."""
+        """Consume one record and return its fields, or None at the end."""
         while self.fill_block():
             record = record_reader.read_record(self.data, 0, is_last=self.is_last)
             if record is not None:
@@ -182,7 +188,7 @@ class PortionStream:
         return None
 
     def skip_to_next_record(self) -> None:
-        """Leave out what belongs to the portion before: all to the first end of a record."""
+        """Skip to the first record end. The bytes before it belong to the previous portion."""
         while self.fill_block():
             end = self._boundary.find_record_end(self.data, 0)
             if end is not None:
@@ -194,7 +200,7 @@ class PortionStream:
             self.wanted = 2 * len(self.data)
 
     def skip_oversized_record(self) -> int:
-        """Leave out a record of any length; return its bytes."""
+        """Skip one record of any length, and return its size in bytes."""
         size = 0
         while self.fill_block():
             end = self._boundary.find_first_terminator(self.data)
@@ -202,14 +208,14 @@ class PortionStream:
                 end = len(self.data) if end is None else end
                 self.advance(end)
                 return size + end
-            # What may be the first byte of an end stays.
+            # The last bytes may be the start of a terminator.
             step = len(self.data) - self._boundary.width
             self.advance(step)
             size += step
         return size
 
     def _cut_at_portion_end(self) -> None:
-        """Cut what the next portion holds, once the end of this one's last record is known."""
+        """Truncate `data` after the portion's last record, once its end is known."""
         if self._size is None:
             return
         start = max(0, self._size - self.offset)
@@ -221,7 +227,7 @@ class PortionStream:
 
 
 def _detect_encoding(data: bytes, *, expects_zeros: bool) -> str | None:
-    """Return the encoding that the first bytes of a text tell of; None if it may be UTF-8."""
+    """Return the encoding that the first bytes indicate, or None if the text may be UTF-8."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "UTF-16"
     head = data[: min(len(data), _ENCODING_SAMPLE_BYTES) // 2 * 2]
