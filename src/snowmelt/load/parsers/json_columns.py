@@ -1,8 +1,8 @@
-"""Exact batch reader for JSON records: compiled kernels from text to the types of the columns.
+"""Batch reader for JSON records: compiled kernels from text to the types of the columns.
 
-It returns only what `JsonDocumentReader` and `JsonColumnFinder` would return. Records that it does
-not read exactly are left alone: broken ones, keys that it has not met, values of another type than
-the column's, and what the kernels leave.
+Its results equal those of `JsonDocumentReader` and `JsonColumnFinder`. It leaves the other records
+unread: invalid JSON, unknown keys, values of another type than the column's, and values that the
+kernels do not support.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 _MAX_KEYS = 500
-# Kernels count bytes in 32 bits.
+# Kernels have 32-bit positions.
 _MAX_BYTES = 2**31 - 1
-# From so many records that were left alone, new keys are learned.
+# Number of unread records from which new keys are collected.
 _LEARN_RECORDS = 16
-# Where more than one in so many is left alone, records are scanned again with the keys learned.
+# Scan again with the new keys if more than one in this many records is unread.
 _MIN_RECORDS_PER_SKIP = 8
 
 
 class JsonRecords:
-    """Records as places in one buffer, which goes on for `PADDING_BYTES` bytes behind them."""
+    """Byte ranges of records in one buffer that has `PADDING_BYTES` bytes of padding."""
 
     def __init__(self, data: Bytes, starts: Places, ends: Places) -> None:
         self.data = data
@@ -67,12 +67,15 @@ class JsonRecords:
         return bytes(self._memory[self.starts[index] : self.ends[index]])
 
     def take(self, indexes: Sequence[int] | Places) -> JsonRecords:
-        """Return some records, in the same buffer."""
+        """Return the records at these indexes, in the same buffer."""
         places = np.asarray(indexes, np.int64)
         return JsonRecords(self.data, self.starts[places], self.ends[places])
 
     def mask_valid_utf8(self) -> Mask:
-        """Return which records are UTF-8; of others parts of a character may hide in neighbours."""
+        """Return a mask of the records that are valid UTF-8.
+
+        Checks the whole buffer first, and each record only if that fails.
+        """
         try:
             str(self._memory, "utf-8")
         except UnicodeDecodeError:
@@ -81,7 +84,7 @@ class JsonRecords:
 
 
 def pad_bytes(data: bytes | memoryview) -> Bytes:
-    """Return a copy of bytes with the padding that kernels need."""
+    """Return a copy with the padding that kernels require."""
     padded = np.zeros(len(data) + PADDING_BYTES, np.uint8)
     padded[: len(data)] = np.frombuffer(data, np.uint8)
     return padded
@@ -97,7 +100,7 @@ def _is_utf8(data: bytes) -> bool:
 
 @dataclass(slots=True)
 class _KeyNode:
-    """The keys of an object that were met: the column of each or -1, and those of objects in it."""
+    """Known keys of one object level: the column index of each or -1, and the nodes of nested objects."""
 
     columns: dict[str, int] = field(default_factory=dict)
     inner: dict[str, _KeyNode] = field(default_factory=dict)
@@ -111,12 +114,12 @@ class _KeyNode:
 
 @dataclass(frozen=True, slots=True)
 class ColumnReadResult:
-    """What became of some records.
+    """Result of a batch read.
 
     Attributes:
-        arrays: Native arrays of those that were read.
-        rejected: The column and the reason, by row of these arrays.
-        is_read: Which records these are.
+        arrays: Native arrays of the records that were read.
+        rejected: Column name and reason, by row of these arrays.
+        is_read: Mask of the records that were read.
     """
 
     arrays: list[pa.Array]
@@ -125,7 +128,7 @@ class ColumnReadResult:
 
 
 class JsonColumnReader:
-    """Reads records; remembers which keys they have."""
+    """Batch reader of records. Caches the keys of earlier records."""
 
     def __init__(
         self, converter: TableConverter, column_paths: JsonColumnFinder, options: FlexJsonOptions
@@ -136,7 +139,7 @@ class JsonColumnReader:
         self._root = _KeyNode()
         self._key_count = 0
         self._used_columns: set[int] = set()
-        # Whether there are too many keys, or two for one column.
+        # True if there are too many keys, or two keys for one column.
         self._has_conflict = False
         self._is_supported = not (
             options.flatten_arrays
@@ -149,7 +152,7 @@ class JsonColumnReader:
         )
 
     def read_records(self, records: JsonRecords) -> ColumnReadResult | None:
-        """Read records; None where the exact way has to read all."""
+        """Read records. Return None if the exact reader must read all of them."""
         if not (self._is_supported and len(records) > 0 and len(records.data) <= _MAX_BYTES):
             return None
         is_text = records.mask_valid_utf8()
@@ -163,7 +166,7 @@ class JsonColumnReader:
         return self._make_batch(records.data, fields, is_read & is_text)
 
     def _learn_keys(self, records: JsonRecords, indexes: Places) -> bool:
-        """Remember the keys of records; tell whether there are new ones."""
+        """Add the keys of records. Return True if any are new."""
         before = self._key_count
         for index in indexes.tolist():
             try:
@@ -186,7 +189,7 @@ class JsonColumnReader:
                 index, has_inner = self._column_paths.find_path(path)
                 node.columns[key] = -1 if index is None else index
                 if index is not None:
-                    # Where two keys mean one column, the last in the object counts.
+                    # If two keys map to one column, the last one in the object applies.
                     self._has_conflict |= index in self._used_columns
                     self._used_columns.add(index)
                 if has_inner:
@@ -197,7 +200,7 @@ class JsonColumnReader:
     def _scan_fields(
         self, node: _KeyNode, records: JsonRecords
     ) -> tuple[dict[int, FieldPositions], Mask]:
-        """Return where the values of columns lie, and which records have no other keys."""
+        """Return the positions of column values, and a mask of the records without unknown keys."""
         (starts, ends, kinds), is_read = scan_json_records(
             records.data, records.starts, records.ends, node.names
         )
@@ -246,14 +249,14 @@ class JsonColumnReader:
 
 
 def _scatter(values: np.ndarray[Any, Any], rows: Places, count: int) -> np.ndarray[Any, Any]:
-    """Return values at their rows among `count`, zero elsewhere."""
+    """Return an array of `count` values with `values` at `rows`, and zero elsewhere."""
     spread = np.zeros(count, values.dtype)
     spread[rows] = values
     return spread
 
 
 def _choose_kind(column: TextColumnConverter) -> LogicalType:
-    """Return what values of a column must be in JSON."""
+    """Return the type that JSON values of a column must have for the kernels."""
     kind = column.column.kind
     is_direct = kind in {LogicalType.FIXED, LogicalType.REAL, LogicalType.BOOLEAN}
     return kind if is_direct and column.csv_reader_arrow_type is not None else LogicalType.TEXT
@@ -262,7 +265,7 @@ def _choose_kind(column: TextColumnConverter) -> LogicalType:
 def _read_values(
     data: Bytes, found: FieldPositions, column: TextColumnConverter
 ) -> tuple[Any, ...]:
-    """Return the values as kernels give them, with their status last."""
+    """Return the kernel's output for a column, with the status as its last item."""
     match _choose_kind(column):
         case LogicalType.FIXED:
             return read_decimals(
@@ -296,7 +299,7 @@ def _make_array(column: TextColumnConverter, values: tuple[Any, ...], nulls: Mas
 def _convert_array(
     column: TextColumnConverter, array: pa.Array
 ) -> tuple[list[pa.Array], dict[int, str]]:
-    """Return native arrays, and why values were refused."""
+    """Return native arrays, and the rejection reasons by row."""
     if _choose_kind(column) is not LogicalType.TEXT:
         return [array], {}
     if column.column.kind is LogicalType.TEXT:

@@ -18,16 +18,17 @@ from snowmelt.json.exact import parse_row_number
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# --- What FJSONPARSER and KAFKAJSONPARSER let one choose.
+# --- Options of FJSONPARSER and KAFKAJSONPARSER.
 
 
 @dataclass(frozen=True, slots=True)
 class FlexJsonOptions:
-    """FJSONPARSER's options with its defaults, and its per-message twin's.
+    """Options of FJSONPARSER with its defaults.
 
-    A value that does not fit its column is NULL unless `reject_on_materialized_type_error`.
-    After a record that is not JSON reading goes on behind the next line end, or behind the next
-    `record_terminator`; with a terminator each record ends at one, so that files can be split.
+    A value that does not fit its column is NULL, or rejects the record with
+    `reject_on_materialized_type_error`. After a record that is not JSON, parsing resumes after the
+    next line end or `record_terminator`. With a terminator, each record ends at one, so that files
+    can be split.
     """
 
     flatten_maps: bool = True
@@ -47,14 +48,14 @@ class FlexJsonOptions:
 
 @dataclass(frozen=True, slots=True)
 class JsonOptions(FlexJsonOptions):
-    """Ours: a value that does not fit its column rejects the record."""
+    """Options of Snowmelt's parser JSON: a value that does not fit its column rejects the record."""
 
     reject_on_materialized_type_error: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaJsonOptions(FlexJsonOptions):
-    """KAFKAJSONPARSER's, which is asked for one message after the other."""
+    """Options of KAFKAJSONPARSER, which parses one message at a time. `enforce_length` is ignored."""
 
     enforce_length: bool = False
 
@@ -67,32 +68,32 @@ _NON_ALPHANUMERIC = re.compile(r"[^0-9A-Za-z]")
 
 
 class InvalidJsonDocument(ValueError):
-    """The bytes are not one JSON object; the text says why."""
+    """Raised if the input is not one JSON object. The message is the reason."""
 
 
 class DuplicateKeyObject(dict[str, Any]):
-    """An object in which a key occurred twice."""
+    """JSON object with a duplicate key, whose name is `key`."""
 
     key = ""
 
 
 class JsonDocumentReader:
-    """Reads documents as the options say."""
+    """Reader of single documents."""
 
     def __init__(self, options: FlexJsonOptions) -> None:
         self._options = options
         hook = _make_object if options.reject_on_duplicate else None
         self._decoder = json.JSONDecoder(parse_float=parse_row_number, object_pairs_hook=hook)
-        # A whole number has no sign of zero, which a floating-point column keeps.
+        # An int has no negative zero, but a floating-point column keeps the sign.
         self._signed_zero_decoder = json.JSONDecoder(
             parse_float=parse_row_number, parse_int=_parse_whole_number, object_pairs_hook=hook
         )
 
     def check_document(self, data: bytes) -> None:
-        """Look at the bytes of one document without keeping anything of them.
+        """Validate one document.
 
         Raises:
-            NotJson: They are not exactly one object (or array of objects).
+            InvalidJsonDocument: If the bytes are not exactly one JSON object.
         """
         try:
             value = orjson.loads(data)
@@ -106,7 +107,7 @@ class JsonDocumentReader:
             )
 
     def is_object(self, data: bytes) -> bool:
-        """Tell whether bytes are one object."""
+        """Return True if the bytes are one JSON object."""
         try:
             self.check_document(data)
         except InvalidJsonDocument:
@@ -114,10 +115,11 @@ class JsonDocumentReader:
         return True
 
     def extract_records(self, data: bytes) -> list[Object]:
-        """Return the records of one checked document: itself, or what stands at the start point.
+        """Return the records of a validated document: the document itself, or the start point's value.
 
         Raises:
-            NotJson: There is no start point, what stands there is no object, or it has a key that is refused.
+            InvalidJsonDocument: If there is no start point, its value is not an object or an array of
+                objects, or a record has a key that the options reject.
         """
         try:
             document = (self._signed_zero_decoder if b"-0" in data else self._decoder).decode(
@@ -149,7 +151,7 @@ class JsonDocumentReader:
 
 
 class JsonColumnFinder:
-    """Finds the values of columns in records, by keys in any case and paths of keys."""
+    """Mapping from the keys and key paths of records to columns, ignoring case."""
 
     def __init__(self, names: Sequence[str], options: FlexJsonOptions) -> None:
         self._options = options
@@ -171,7 +173,7 @@ class JsonColumnFinder:
         )
 
     def fill_row(self, record: Object, values: list[object]) -> None:
-        """Put each value that a column wants at the column's place."""
+        """Store each value that belongs to a column at the column's index."""
         if self.is_plain:
             known = self._cached_indexes
             for key, value in record.items():
@@ -191,12 +193,12 @@ class JsonColumnFinder:
         return self._cached_indexes[key]
 
     def find_column_index(self, name: str) -> int | None:
-        """Return the place of the column that a key or path of keys means."""
+        """Return the column index of a key or joined key path, or None."""
         place = self._exact_indexes.get(name)
         return self._folded_indexes.get(name.upper()) if place is None else place
 
     def find_path(self, path: tuple[str, ...]) -> tuple[int | None, bool]:
-        """Return the place of the column that a path of keys means, and whether longer ones mean columns."""
+        """Return the column index of a key path, and True if longer paths may match columns."""
         separator = self._options.key_separator
         name = separator.join(path)
         has_inner = self._options.flatten_maps and (name + separator).upper() in self._prefixes
@@ -239,7 +241,7 @@ _TYPE_DESCRIPTIONS: dict[type, str] = {
 
 
 def _to_byte_offset(data: bytes, position: int) -> int:
-    """Turn a position in characters into one in bytes."""
+    """Convert a character offset to a byte offset."""
     if data.isascii():
         return position
     return len(data.decode(errors="replace")[:position].encode())

@@ -1,4 +1,4 @@
-"""Parser for JSON files and messages, and the framing of JSON objects in a byte stream.
+"""Parser for JSON files and messages, and framing of JSON objects in a byte stream.
 
 Objects follow each other, one per line or over several lines, or are the elements of an array. With
 a record terminator, each record ends at one.
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     Read = tuple[list[pa.Array], Reasons]
     Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-# Messages are read together up to about so many bytes.
+# Approximate size of a batch of messages.
 _BATCH_BYTES = 1 << 20
 _OFFSET_BYTES = 4
 
 
 class JsonParser:
-    """Parses JSON objects; splittable where a terminator ends each record."""
+    """Parser of JSON objects. Splittable if a record terminator is set."""
 
     def __init__(self, options: FlexJsonOptions) -> None:
-        """Take options.
+        """Validate the options.
 
         Raises:
-            LoadRefused: A number is out of range.
+            LoadRefused: If a number is out of range.
         """
         if options.start_point_occurrence < 1 or options.skip < 0:
             reason = "start_point_occurrence is 1 or more and skip 0 or more"
@@ -67,7 +67,7 @@ class JsonParser:
     def parse(
         self, reader: ByteReader, target: ParseTarget, portion: Portion
     ) -> Iterator[ParsedBatch]:
-        """Yield what became of the records, block by block."""
+        """Yield parsed batches, one per block."""
         stream = PortionStream(reader, self._boundary, portion)
         limit = self._options.max_record
         limit = limit if limit > 0 else DEFAULT_MAX_RECORD_BYTES
@@ -83,7 +83,7 @@ class JsonParser:
     def parse_records(
         self, records: Iterator[Records], target: ParseTarget
     ) -> Iterator[ParsedBatch]:
-        """Yield what became of messages, each of which is one object."""
+        """Yield parsed batches of messages, each of which is one object."""
         work = _JsonRecordDecoder(target, self._options)
         offset = 0
         for batch in records:
@@ -99,7 +99,7 @@ class JsonParser:
 
 
 class _JsonBlockParser:
-    """Parses the objects at the front of blocks."""
+    """Parser of the objects at the start of blocks."""
 
     def __init__(self, decoder: _JsonRecordDecoder, terminator: bytes, max_record: int) -> None:
         self._decoder = decoder
@@ -108,7 +108,7 @@ class _JsonBlockParser:
         self._framer = JsonFramer(terminator, decoder.documents, max_record)
 
     def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[ParsedBatch | None, int]:
-        """Return what became of whole records, and how many bytes they take."""
+        """Return the parsed complete records, and the number of bytes consumed."""
         padded = pad_bytes(data)
         at = 0
         bounds: list[Places] = []
@@ -156,13 +156,13 @@ class _JsonBlockParser:
         return self._decoder.parse_records(records, offset, problems), at
 
     def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
-        """Return a rejected record as all that was parsed."""
+        """Return a batch that consists of one rejected record."""
         whole = JsonRecords(pad_bytes(data), np.zeros(1, np.int64), np.array([len(data)]))
         return self._decoder.parse_records(whole, offset, {0: reason})
 
 
 class _JsonRecordDecoder:
-    """What is remembered from block to block: the number of records and how keys are written."""
+    """Record decoder of one stream. Keeps the record count and the known keys between blocks."""
 
     def __init__(self, target: ParseTarget, options: FlexJsonOptions) -> None:
         self._converter = TableConverter(target)
@@ -176,9 +176,9 @@ class _JsonRecordDecoder:
     def parse_records(
         self, records: JsonRecords, offset: int, problems: dict[int, str]
     ) -> ParsedBatch:
-        """Parse records, each of which is one object or rejected, of a buffer at `offset`.
+        """Parse the records of a buffer that starts at `offset` of the stream.
 
-        `problems` has why some are no JSON, by their places; others that are none are added.
+        `problems` has the reasons of invalid records, by index. Adds those found here.
         """
         owners: Places = np.delete(np.arange(len(records)), sorted(problems))
         candidates = records.take(owners) if problems else records
@@ -217,7 +217,7 @@ class _JsonRecordDecoder:
         converted: Read,
         record_indexes: Places,
     ) -> ParsedBatch:
-        """Return rows and rejects; `record_indexes` says which record each row is of."""
+        """Return rows and rejects. `record_indexes` has the record of each row."""
         blamed = converted[1]
         table = self._converter.drop_rejected_rows(self._converter.make_table(converted[0]), blamed)
         broken = sorted(problems)
@@ -248,7 +248,7 @@ class _JsonRecordDecoder:
     def _extract_rows(
         self, documents: JsonRecords, record_indexes: Sequence[int], problems: dict[int, str]
     ) -> tuple[list[list[object]], list[int]]:
-        """Return the values of each row by column, and which record it is of."""
+        """Return the values of each column, and the record index of each row."""
         columns: list[list[object]] = [[] for _ in self._converter.columns]
         owners: list[int] = []
         for index in record_indexes:
@@ -278,7 +278,7 @@ class _JsonRecordDecoder:
 
 
 def _find_text_end(data: bytes, start: int) -> int:
-    """Return the end of the lines from `start` on that are UTF-8, before the first that is not."""
+    """Return the end of the lines from `start` before the first line with invalid UTF-8."""
     try:
         str(memoryview(data)[start:], "utf-8")
     except UnicodeDecodeError as error:
@@ -287,7 +287,7 @@ def _find_text_end(data: bytes, start: int) -> int:
 
 
 def _view_messages(messages: Records) -> JsonRecords:
-    """Return messages as records of a copy of their bytes."""
+    """Return messages as records of one padded copy."""
     _, offsets, data = messages.buffers()
     ends = np.frombuffer(offsets, np.int32, len(messages) + 1, messages.offset * _OFFSET_BYTES)
     first, last = int(ends[0]), int(ends[-1])
@@ -296,17 +296,17 @@ def _view_messages(messages: Records) -> JsonRecords:
     return JsonRecords(pad_bytes(view), places[:-1], places[1:])
 
 
-# --- Where JSON objects begin and end in a stream: on lines of their own, over several, or in an array.
+# --- Framing of JSON objects in a stream.
 
 _SEPARATORS = re.compile(rb"[ \t\r\n,\[\]]*")
-# All that may stand in an object; a text does not go over a line end.
+# Tokens of an object. A string does not span lines.
 _JSON_TOKEN = re.compile(rb'[^"{}\[\]]+|"(?:[^"\\\n]|\\.)*"|[{}\[\]]', re.DOTALL)
 _BEFORE_OBJECT = (b":", b"[", b",")
 
 
 @dataclass(frozen=True, slots=True)
 class FramedJsonRecord:
-    """One record's bytes, and where the next may begin; `problem` where they are no JSON."""
+    """Byte range of one record, and the start of the next. `problem` is the reason if it is not JSON."""
 
     start: int
     end: int
@@ -315,7 +315,7 @@ class FramedJsonRecord:
 
 
 class JsonFramer:
-    """Finds records. With a terminator each ends there; without, objects follow each other."""
+    """Finder of record boundaries. Without a terminator, objects follow each other."""
 
     def __init__(self, terminator: bytes, documents: JsonDocumentReader, max_record: int) -> None:
         self._terminator = terminator
@@ -323,9 +323,9 @@ class JsonFramer:
         self._max_record = max_record
 
     def find_record(self, data: bytes, at: int, *, is_last: bool) -> FramedJsonRecord | None:
-        """Return the next record at or after `at`; None if it does not end here and more may come.
+        """Return the next record at or after `at`, or None if it is incomplete and more may follow.
 
-        An empty record (`start == end`) says that there is nothing but blanks up to its next.
+        An empty record (`start == end`) means that only separators precede `next_start`.
         """
         if self._terminator:
             return self._find_terminated_record(data, at, is_last=is_last)
@@ -372,9 +372,9 @@ class JsonFramer:
 
 
 def _find_object_end(data: bytes, start: int) -> int | None:
-    """Return where the object that begins at `start` ends; None if it does not end yet.
+    """Return the end of the object that starts at `start`, or None if it is incomplete.
 
-    `start` says that it cannot become an object.
+    Return `start` if the bytes cannot become an object.
     """
     if not data.startswith(b"{", start):
         return start
@@ -394,5 +394,5 @@ def _find_object_end(data: bytes, start: int) -> int | None:
                 return at
         if text.strip():
             before = text
-    # An opened text at the end may be closed by what comes.
+    # An open string at the end may be closed by later bytes.
     return None if at == len(data) or b"\n" not in data[at:] else start

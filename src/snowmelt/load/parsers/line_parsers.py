@@ -1,7 +1,7 @@
 """Parsers for text whose records end with a terminator that cannot occur inside a record.
 
 Records are split by fixed widths, by a regular expression, or into key-value pairs. A message may
-also be a whole value.
+also be one whole value.
 """
 
 from __future__ import annotations
@@ -37,29 +37,30 @@ if TYPE_CHECKING:
 
 
 class RecordSplitter(Protocol):
-    """Takes records apart."""
+    """Splitter of records into columns."""
 
     trim: str | None
 
     def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
-        """Return the texts of each column, and the places of records that cannot be taken apart.
+        """Return the text of each column, and the problems by index of the records that cannot be split.
 
-        What is returned for a column at such a place does not matter; None is a column of NULL.
+        A column is None if all its values are NULL. Column values of a record with a problem are
+        undefined.
 
         Raises:
-            PhaseFailed: The target cannot be filled at all.
+            PhaseFailed: If the splitter cannot fill the target's columns.
         """
 
 
 class LineParser:
-    """Parses records of lines. Empty ones are none.
+    """Parser of terminated records. Skips empty records.
 
     Args:
-        splitter: What takes one apart.
-        terminator: What ends each; empty for a line end.
-        skip: Records to leave out at the start of a file.
-        skip_bytes: Bytes to leave out before these.
-        max_record: Bytes that one may have.
+        splitter: Splits a record into columns.
+        terminator: Ends each record. Empty: a line end.
+        skip: Number of records to skip at the start of a file.
+        skip_bytes: Number of bytes to skip before these records.
+        max_record: Maximum size of a record in bytes. 0: 32 MiB.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class LineParser:
     def parse(
         self, reader: ByteReader, target: ParseTarget, portion: Portion
     ) -> Iterator[ParsedBatch]:
-        """Yield what became of the records, block by block."""
+        """Yield parsed batches, one per block."""
         stream = PortionStream(reader, self._boundary, portion)
         rows = _LineRowBuilder(self._splitter, target)
         if portion.is_first:
@@ -101,7 +102,7 @@ class LineParser:
     def parse_records(
         self, records: Iterator[Records], target: ParseTarget
     ) -> Iterator[ParsedBatch]:
-        """Yield what became of messages, each of which is one record."""
+        """Yield parsed batches of messages, each of which is one record."""
         rows = _LineRowBuilder(self._splitter, target)
         offset = 0
         for batch in records:
@@ -119,7 +120,7 @@ class _LineBlockParser:
         self._strips = not terminator
 
     def parse(self, data: bytes, offset: int, *, is_last: bool) -> tuple[ParsedBatch | None, int]:
-        """Return what became of whole records, and how many bytes they take."""
+        """Return the parsed complete records, and the number of bytes consumed."""
         width = len(self._terminator)
         end = data.rfind(self._terminator)
         size = len(data) if is_last else end + width if end >= 0 else 0
@@ -134,12 +135,12 @@ class _LineBlockParser:
         return (self._row_builder.build_rows(records, kept) if records else None), size
 
     def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:
-        """Return a rejected record as all that was parsed."""
+        """Return a batch that consists of one rejected record."""
         return self._row_builder.make_reject_batch(data, offset, reason)
 
 
 class _LineRowBuilder:
-    """Makes rows of records; counts them."""
+    """Builder of rows from records. Counts the records."""
 
     def __init__(self, splitter: RecordSplitter, target: ParseTarget) -> None:
         self._splitter = splitter
@@ -182,12 +183,12 @@ class _LineRowBuilder:
 
 
 class SingleColumnSplitter:
-    """Each record is the value of the one column there is, taken as it is."""
+    """Splitter that returns each record unchanged as the value of the only column."""
 
     trim: str | None = None
 
     def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
-        """Return the records themselves; bytes as the digits that stand for them."""
+        """Return the records. For a BINARY column, encode them as hexadecimal digits."""
         if len(converter.columns) != 1:
             reason = f"a message fills one column, not {len(converter.columns)}; list the one"
             raise PhaseFailed(reason=reason)
@@ -197,20 +198,26 @@ class SingleColumnSplitter:
 
 
 class FixedWidthSplitter:
-    """Fields by their bytes; blanks, or what is trimmed, around them are padding."""
+    """Splitter by field widths in bytes. Strips padding around values."""
 
     trim: str | None = None
     column_marks = frozenset({"null"})
 
     def __init__(self, sizes: list[int], trim: str, null: str) -> None:
-        """Take widths in bytes, padding, and the character that fills a NULL (empty: a blank)."""
+        """Initialize.
+
+        Args:
+            sizes: Field widths in bytes.
+            trim: Padding characters around values.
+            null: Character that fills a NULL field. Empty: a space.
+        """
         self._sizes = sizes
         self._ends = list(accumulate(sizes))
         self._pad = trim.encode()
         self._null = null.encode() or b" "
 
     def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
-        """Cut records at their places."""
+        """Split records at the field boundaries."""
         count = len(converter.columns)
         if count != len(self._ends):
             reason = f"COLSIZES has {len(self._ends)} sizes for {count} columns"
@@ -234,7 +241,7 @@ class FixedWidthSplitter:
         return columns, problems
 
     def _list_null_markers(self, converter: TableConverter) -> list[bytes]:
-        """Return what a whole field is where its value is NULL."""
+        """Return the content of a NULL field, by column."""
         nulls: list[bytes] = []
         for column, size in zip(converter.columns, self._sizes, strict=True):
             own = converter.options.get(column.column.name, ColumnOptions()).null
@@ -249,25 +256,26 @@ class FixedWidthSplitter:
         return nulls
 
 
-# --- Records of text by a regular expression, or of pairs of a key and a value.
+# --- Splitters by a regular expression and into key-value pairs.
 
 _NAMED_GROUP = re.compile(r"\(\?<(?![=!])")
 _MAX_SHOWN_CHARS = 20
 
 
 class RegexSplitter:
-    """Columns by the named groups of a pattern that matches the whole of a record, or its start.
+    """Splitter by the named groups of a pattern that matches at the start of a record.
 
-    A group that takes no part is NULL. `line_column` names a column for the record itself.
+    A group that does not participate in the match is NULL. `line_column` is the column for the
+    whole record.
     """
 
     trim: str | None = None
 
     def __init__(self, pattern: str, line_column: str) -> None:
-        """Compile a pattern, whose groups may be written `(?<name>…)` or `(?P<name>…)`.
+        """Compile a pattern. Groups may be written `(?<name>…)` or `(?P<name>…)`.
 
         Raises:
-            LoadRefused: It is no regular expression, or names no group.
+            LoadRefused: If the pattern is not a regular expression, or has no named group.
         """
         try:
             self._pattern = re.compile(_NAMED_GROUP.sub("(?P<", pattern))
@@ -284,7 +292,7 @@ class RegexSplitter:
     def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
         """Match each record."""
         names = [column.column.name for column in converter.columns]
-        # A name in quotes has no case unless another column has it.
+        # Match quoted names ignoring case, unless another column has the upper-case name.
         groups = [
             0
             if name == self._line
@@ -316,9 +324,9 @@ class RegexSplitter:
 
 
 class PairSplitter:
-    """Columns by keys: `key=value`, pairs apart by a delimiter; quotes hold delimiters.
+    """Splitter into `key=value` pairs between delimiters. Quoted values may contain delimiters.
 
-    Where a delimiter is followed by what is no pair, it belongs to the value before it.
+    A delimiter that no pair follows is part of the preceding value.
     """
 
     def __init__(self, delimiter: str, assignment: str, *, trims: bool) -> None:
@@ -333,9 +341,9 @@ class PairSplitter:
         self._blank = re.compile(rf"(?:{mark}|\s)*\Z")
 
     def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
-        """Find the pairs of each record."""
+        """Assign the pairs of each record to columns by key."""
         names = [column.column.name for column in converter.columns]
-        # The very name of a column comes before one of another case.
+        # An exact column name takes precedence over one in another case.
         places = {name.upper(): place for place, name in enumerate(names)}
         places |= {name: place for place, name in enumerate(names)}
         columns: list[list[str | None]] = [[] for _ in converter.columns]
@@ -368,12 +376,12 @@ class PairSplitter:
         return None
 
 
-# --- What one may choose of fixed widths, regular expressions, pairs and whole messages.
+# --- Options of the parsers.
 
 
 @dataclass(frozen=True, slots=True)
 class FixedWidthOptions:
-    """COPY's FIXEDWIDTH: `colsizes` are bytes, with commas between them."""
+    """Options of COPY's FIXEDWIDTH. `colsizes` are the widths in bytes, separated by commas."""
 
     colsizes: str
     record_terminator: str = ""
@@ -384,10 +392,10 @@ class FixedWidthOptions:
     max_record: int = 0
 
     def parser(self) -> LineParser:
-        """Make the parser.
+        """Return the parser.
 
         Raises:
-            LoadRefused: The sizes are no positive whole numbers.
+            LoadRefused: If a size is not a positive integer, or `trim` or `null` is invalid.
         """
         what = "FIXEDWIDTH"
         words = [word.strip() for word in self.colsizes.split(",")]
@@ -412,7 +420,7 @@ class FixedWidthOptions:
 
 @dataclass(frozen=True, slots=True)
 class RegexOptions:
-    """FREGEXPARSER; `use_jit` and `use_utf8` have no meaning here."""
+    """Options of FREGEXPARSER. `use_jit` and `use_utf8` are ignored."""
 
     pattern: str
     record_terminator: str = ""
@@ -423,10 +431,10 @@ class RegexOptions:
     max_record: int = 0
 
     def parser(self) -> LineParser:
-        """Make the parser.
+        """Return the parser.
 
         Raises:
-            LoadRefused: The pattern is none, or names no group.
+            LoadRefused: If the pattern is not a regular expression, or has no named group.
         """
         pattern = RegexSplitter(self.pattern, self.logline_column)
         return LineParser(
@@ -436,7 +444,7 @@ class RegexOptions:
 
 @dataclass(frozen=True, slots=True)
 class PairsOptions:
-    """FDELIMITEDPAIRPARSER; `assignment` is ours."""
+    """Options of FDELIMITEDPAIRPARSER. `assignment` is a Snowmelt extension."""
 
     delimiter: str = " "
     assignment: str = "="
@@ -446,10 +454,10 @@ class PairsOptions:
     max_record: int = 0
 
     def parser(self) -> LineParser:
-        """Make the parser.
+        """Return the parser.
 
         Raises:
-            LoadRefused: A mark is longer than a character, or both are the same.
+            LoadRefused: If `delimiter` or `assignment` is not one character, or they are equal.
         """
         what = "FDELIMITEDPAIRPARSER"
         if parse_format_character(
@@ -466,8 +474,8 @@ class PairsOptions:
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """KAFKAPARSER, which has no parameters."""
+    """Options of KAFKAPARSER, which has no parameters."""
 
     def parser(self) -> LineParser:
-        """Make the parser."""
+        """Return the parser."""
         return LineParser(SingleColumnSplitter())

@@ -1,4 +1,7 @@
-"""Parser for Parquet files: columns by name, cast by Arrow where types fit, else per value."""
+"""Parser for Parquet files. Columns are matched by name.
+
+Arrow casts a column if the types permit it. Otherwise its values are converted one by one.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,23 @@ from snowmelt.schema.iceberg_table_form import needs_nanosecond_companion
 from snowmelt.schema.types import TIMESTAMP_TYPES, LogicalType
 
 _BATCH_ROWS = 16_384
-# A file is read from its end: beyond so many bytes it waits on the disk.
+# Parquet requires random access. A larger file is buffered on disk.
 _MAX_MEMORY_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetOptions:
-    """PARQUET's: columns are found by name in any case; one that the file lacks is NULL."""
+    """Options of PARQUET: columns are matched by name, ignoring case. A missing column is NULL."""
 
     reject_on_materialized_type_error: bool = True
 
     def parser(self) -> ParquetParser:
-        """Make the parser."""
+        """Return the parser."""
         return ParquetParser(strict=self.reject_on_materialized_type_error)
 
 
 class ParquetParser:
-    """Parses a Parquet file, which is brought to where it can be read from its end first."""
+    """Parser of Parquet files. Buffers the whole file, because Parquet is read from its end."""
 
     splittable = False
 
@@ -52,10 +55,10 @@ class ParquetParser:
         target: ParseTarget,
         portion: Portion,  # noqa: ARG002
     ) -> Iterator[ParsedBatch]:
-        """Yield what became of the rows, some thousands at once.
+        """Yield parsed batches of up to 16,384 rows.
 
         Raises:
-            PhaseFailed: The bytes are no Parquet file, or none of its columns is a column.
+            PhaseFailed: If the input is not a Parquet file, or none of its columns matches a column.
         """
         with tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES) as held:
             for piece in reader:
@@ -105,7 +108,7 @@ class ParquetParser:
 
 
 def _list_values(array: pa.Array) -> list[object]:
-    """Return a column's values; dates and timestamps that Python does not have as NumPy's."""
+    """Return a column's values. Dates and timestamps outside Python's range are NumPy values."""
     try:
         return list(array.to_pylist())
     except (OverflowError, ValueError):
@@ -113,7 +116,7 @@ def _list_values(array: pa.Array) -> list[object]:
 
 
 def _get_row(batch: pa.RecordBatch, row_index: int) -> dict[str, object]:
-    """Return one row; a date or timestamp that Python does not have is there as text."""
+    """Return one row. Dates and timestamps outside Python's range are text."""
     values = (_list_values(column.slice(row_index, 1))[0] for column in batch.columns)
     return {
         name: str(value) if isinstance(value, (np.datetime64, pa.Scalar)) else value
@@ -137,7 +140,7 @@ def _match_columns(schema: pa.Schema, columns: list[TextColumnConverter]) -> lis
 
 
 def _convert_with_arrow(array: pa.Array, column: TextColumnConverter) -> list[pa.Array] | None:
-    """Convert a column as a whole; None where values must be looked at."""
+    """Convert a whole column, or return None if its values must be converted one by one."""
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     kind = column.column.kind
@@ -160,7 +163,7 @@ def _convert_with_arrow(array: pa.Array, column: TextColumnConverter) -> list[pa
 
 
 def _is_exact_cast(arrow_type: pa.DataType, kind: LogicalType) -> bool:
-    """Tell whether Arrow's own cast is what the rules of a value say."""
+    """Return True if Arrow's cast has the same result as converting values one by one."""
     types = pa.types
     checks = {
         LogicalType.FIXED: (types.is_integer, types.is_decimal),
@@ -173,7 +176,7 @@ def _is_exact_cast(arrow_type: pa.DataType, kind: LogicalType) -> bool:
 
 
 def _convert_timestamps(array: pa.Array, column: TextColumnConverter) -> list[pa.Array] | None:
-    """Take instants over; nanoseconds where the column has them, else cut."""
+    """Convert timestamps, truncated to the column's precision, or return None if not possible."""
     if array.null_count and not column.column.nullable:
         return None
     unit = array.type.unit
@@ -207,6 +210,6 @@ def _convert_timestamps(array: pa.Array, column: TextColumnConverter) -> list[pa
 
 
 def _floor_remainder(values: pa.Array, divisor: int) -> pa.Array:
-    """Return what is left by a division that rounds down."""
+    """Return the remainder of a division that rounds down."""
     found = pc.subtract(values, pc.multiply(pc.divide(values, divisor), divisor))
     return pc.if_else(pc.less(found, 0), pc.add(found, divisor), found)

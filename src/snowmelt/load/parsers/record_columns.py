@@ -1,4 +1,4 @@
-"""Records of typed formats into columns, matched by field name in any case."""
+"""Records of typed formats into columns, matched by field name, ignoring case."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from snowmelt.schema.conversion.json_text import format_json
 
 @dataclass(frozen=True, slots=True)
 class RecordEntry:
-    """One record: where it is, its bytes if it has any of its own, and its value or a problem."""
+    """One record: its offset, its original bytes if any, and its value or a problem."""
 
     offset: int
     data: bytes | None
@@ -25,7 +25,7 @@ class RecordEntry:
 
 
 class RecordRowBuilder:
-    """Makes rows of records; counts them."""
+    """Builder of rows from records. Counts the records."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class RecordRowBuilder:
         self._record_count = 0
 
     def build_rows(self, entries: Sequence[RecordEntry]) -> ParsedBatch:
-        """Return what became of records."""
+        """Convert records into rows and rejects."""
         columns: list[list[object]] = [[] for _ in self.converter.columns]
         good: list[int] = []
         reasons: dict[int, tuple[str | None, str]] = {}
@@ -84,7 +84,14 @@ class RecordRowBuilder:
         count: int,
         get_reject_origin: Callable[[int], tuple[int, bytes]],
     ) -> ParsedBatch:
-        """Return good rows and rejects of so many records; `get_reject_origin` tells offset and bytes."""
+        """Build a batch from the accepted rows and the rejects of `count` records.
+
+        Args:
+            table: Accepted rows.
+            reasons: Column name and reason of each reject, by index in the batch.
+            count: Number of records.
+            get_reject_origin: Returns the offset and the bytes of a record.
+        """
         rejects = []
         for place in sorted(reasons):
             offset, data = get_reject_origin(place)
@@ -97,7 +104,7 @@ class RecordRowBuilder:
 
 
 def display_record(value: object) -> bytes:
-    """Return a record that has no text of its own as one."""
+    """Return the text of a record that has no original bytes, as JSON if possible."""
     try:
         return format_json(value).encode()
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""The parsers' compiled code, and the exact readers' turn while numba makes it.
+"""Compiled readers of the parsers, and their compilation in the background.
 
-After an installation numba compiles each format for some six seconds. A process of its own does so, which leaves
-Python's lock to the readers that serve meanwhile; what it leaves in numba's cache is then loaded.
+After an installation, numba compiles each format for about 6 s. Meanwhile, the exact readers parse. A
+separate process compiles, so that it does not hold Python's global lock, and fills numba's cache.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _VALUES = (
     *("1", "2.50", "0.5", "West", "2013-01-02"),
     *("2013-01-02 03:04:05.678", "2013-01-02 03:04:05+01:00", "true"),
 )
-# Smaller inputs are read exactly, without compiled code.
+# Must be large enough for the compiled reader: the exact reader parses smaller inputs.
 _SAMPLE_BYTES = 1 << 16
 _COMPILER_PROGRAM = (
     "import sys; _, name, *sys.path = sys.argv; from snowmelt.load.parsers import warmup;"
@@ -49,10 +49,16 @@ _COMPILER_PROGRAM = (
 
 
 class CompiledReader:
-    """Tells whether the compiled reader of a format may be used; thread-safe."""
+    """State of the compiled reader of one format. Thread-safe."""
 
     def __init__(self, module: str, last_kernel: str, sample: Callable[[], None]) -> None:
-        """Take the module that has its kernels, the one compiled last, and what compiles them."""
+        """Initialize.
+
+        Args:
+            module: Module of `snowmelt.load.parsers` that imports the kernels.
+            last_kernel: Name of the kernel that is compiled last.
+            sample: Parses a sample that compiles all kernels.
+        """
         self._module = f"snowmelt.load.parsers.{module}"
         self._last_kernel = last_kernel
         self._parse_sample = sample
@@ -62,7 +68,7 @@ class CompiledReader:
         self.is_ready = False
 
     def can_be_used(self) -> bool:
-        """Tell whether it can without waiting for a compiler; where not, have it begin."""
+        """Return True if the reader is compiled. If not, start the compilation in the background."""
         if self.is_ready or hasattr(self._caller, "compiles"):
             return True
         with self._lock:
@@ -77,12 +83,12 @@ class CompiledReader:
         return self.is_ready
 
     def wait_until_ready(self) -> None:
-        """Wait until what has begun is ready."""
+        """Wait for a compilation that has started."""
         if self._thread is not None:
             self._thread.join()
 
     def warm_up(self) -> None:
-        """Parse some records of every type; what it takes stays loaded in this process."""
+        """Compile or load the kernels into this process, by parsing records of every type."""
         self._caller.compiles = True
         try:
             self._parse_sample()
@@ -90,7 +96,7 @@ class CompiledReader:
             del self._caller.compiles
 
     def compile_into_cache(self) -> None:
-        """Do so while no other process does; numba's cache has the code after it."""
+        """Compile into numba's cache. A lock file prevents concurrent compilation."""
         import_module(self._module)
         folder = import_module("snowmelt.jit").find_cache_folder()
         with Path(folder, "warmup.lock").open("w") as lock:
@@ -103,7 +109,7 @@ class CompiledReader:
         began = clock.monotonic()
         try:
             if import_module("snowmelt.jit").find_cache_folder() is not None:
-                # It ends even if this process does before: the next one then finds the cache.
+                # The subprocess survives this process, so that the next one finds the cache.
                 subprocess.run(  # noqa: S603 - this interpreter and a constant
                     (sys.executable, "-c", _COMPILER_PROGRAM, name, *sys.path),
                     stdin=subprocess.DEVNULL,
@@ -111,7 +117,7 @@ class CompiledReader:
                     stderr=subprocess.DEVNULL,
                     check=False,
                 )
-            # What that process has not made is compiled here.
+            # Load from the cache, and compile what the subprocess did not.
             self.warm_up()
         except Exception:  # noqa: BLE001 - the exact reader reads the same rows
             _log.exception("the compiled reader of %s cannot be made", name)
@@ -121,7 +127,7 @@ class CompiledReader:
 
 
 def warm_up_parsers() -> None:
-    """Compile or load what the parsers run compiled; it stays loaded in this process."""
+    """Compile or load the kernels of all parsers into this process."""
     for reader in COMPILED_READERS.values():
         reader.warm_up()
 
