@@ -2,9 +2,9 @@
 
 `types`: expression types and the implicit conversions between them.
 `datetime_templates`: date and time templates of TO_CHAR, TO_DATE, TO_TIMESTAMP and FORMAT.
-`regex_patterns`: the subset of regular expressions that Vertica and RE2 share.
+`regex_patterns`: regular expressions in the syntax that Vertica and RE2 share.
 `function_translation`: Vertica's functions as DuckDB SQL.
 `casts`: Vertica's casts as DuckDB SQL.
-`sql_translation`: Vertica expressions into DuckDB SQL.
-`evaluator`: evaluation of the expressions of a load, block by block, and functions that DuckDB lacks.
+`sql_translation`: Vertica expressions as DuckDB SQL.
+`evaluator`: evaluation of a load's expressions per block, and functions that DuckDB lacks.
 """

@@ -13,7 +13,7 @@ from snowmelt.load.expressions.types import ExpressionInvalid, ExpressionType, T
 ExprType = ExpressionType
 SqlType = exp.DataType.Type
 
-# Writes a cast of a value with the sizes of its type, and whether errors give NULL.
+# Renders a cast. Arguments: value, length or precision and scale of the type, NULL on error.
 Render: TypeAlias = Callable[[TypedSql, Sequence[int], bool], str]
 
 _TEXT_TYPES = frozenset({SqlType.VARCHAR, SqlType.TEXT})
@@ -29,10 +29,15 @@ _VALID_TYPES = (
 
 
 def render_cast(value: TypedSql, target_type: exp.DataType, *, null_on_error: bool) -> TypedSql:
-    """Return a cast; `null_on_error` gives NULL for a value that it fails for.
+    """Return the SQL of a cast.
+
+    Args:
+        value: Value to cast.
+        target_type: Type to cast to.
+        null_on_error: Return NULL for a value that cannot be cast, instead of an error.
 
     Raises:
-        ExpressionInvalid: If there is no such cast, or what it gives is not known for certain.
+        ExpressionInvalid: If the cast does not exist, or Vertica's result is uncertain.
     """
     parameters = [each.name for each in target_type.expressions]
     known = target_type.this in _CASTS and all(text.isdigit() for text in parameters)
@@ -83,7 +88,7 @@ def _render_cast_to_integer(value: TypedSql, _: Sequence[int], null_on_error: bo
 def _render_checked_cast(
     sql: str, pattern: str, duckdb_type: str, name: str, null_on_error: bool
 ) -> str:
-    """Return SQL for a cast of text that fails for all but the forms that Vertica reads."""
+    """Return the SQL of a cast of text that fails for text that does not match `pattern`."""
     known = f"regexp_matches({sql}, {types.quote_literal(pattern)})"
     trimmed = f"trim({sql}, ' \t')"
     if null_on_error:
@@ -145,9 +150,9 @@ def _render_cast_to_boolean(value: TypedSql, _: Sequence[int], null_on_error: bo
 def _make_date_cast(
     reader: str, of_text: str, of_timestamp: str, own_type: ExpressionType | None = None
 ) -> Render:
-    """Return the cast to a date or time; values of `own_type` stay as they are.
+    """Return a renderer of casts to a date or time. Values of `own_type` are unchanged.
 
-    `of_text` is what is made of a text that `reader` has read, `of_timestamp` of a timestamp.
+    `of_text` is the template for text parsed by `reader`; `of_timestamp` is for a timestamp.
     """
 
     def render(value: TypedSql, _: Sequence[int], null_on_error: bool) -> str:

@@ -1,8 +1,8 @@
 """Vertica's date and time templates for TO_CHAR, TO_DATE, TO_TIMESTAMP and FORMAT.
 
-A template is split into fields once. `render_to_char` turns it into a DuckDB expression that formats
-a timestamp. `DatetimeTemplateReader` parses texts. A pattern that Vertica does not have, or whose meaning
-its manual leaves open, is rejected by name. `docs/reference/copy-functions.md` lists them.
+A template is split into fields once. `render_to_char` turns it into a DuckDB expression that
+formats a timestamp. `DatetimeTemplateReader` parses text. Patterns that Vertica lacks, or whose
+meaning its manual leaves open, are rejected by name. `docs/reference/copy-functions.md` lists them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _MAX_YEAR = 9999
 
 
 class DatetimeTemplateInvalid(ValueError):
-    """The template has a part that is not supported; the text says which, and what to write."""
+    """Raised if part of a template is not supported. The message names it and an alternative."""
 
 
 class ParsedDateTime(NamedTuple):
-    """What a text holds: a date and a time of day with its fraction as digits."""
+    """Date and time of day that a text contains. `fraction` has the digits of the fractional second."""
 
     year: int
     month: int
@@ -48,7 +48,7 @@ class ParsedDateTime(NamedTuple):
 
     @property
     def iso_time(self) -> str:
-        """The time of day in ISO 8601."""
+        """Time of day in ISO 8601."""
         clock = f"{self.hour:02}:{self.minute:02}:{self.second:02}"
         return f"{clock}.{self.fraction}" if self.fraction else clock
 
@@ -60,7 +60,11 @@ class ParsedDateTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DatetimeTemplateField:
-    """A pattern of a template, as written and by its name, or literal text (no name)."""
+    """Pattern of a template or literal text.
+
+    `name` is the pattern's name, or None for literal text. `text` is the original text. `fill` is
+    False with the modifier FM. `ordinal` is the suffix TH or th.
+    """
 
     name: str | None
     text: str
@@ -68,7 +72,7 @@ class DatetimeTemplateField:
     ordinal: str = ""
 
 
-# What DuckDB computes for a pattern, of a timestamp {x}; then how it is padded.
+# DuckDB expression of a timestamp {x} for each pattern, and the width to pad to.
 _YEAR_SQL = "(CASE WHEN year({x}) <= 0 THEN 1 - year({x}) ELSE year({x}) END)"
 _ISO_YEAR_SQL = "(CASE WHEN isoyear({x}) <= 0 THEN 1 - isoyear({x}) ELSE isoyear({x}) END)"
 _NUMBER_PATTERNS: dict[str, tuple[str, int]] = {
@@ -109,7 +113,7 @@ _NAME_PATTERNS = tuple(
     for spell in (str.upper, str.capitalize, str.lower)
 )
 _OTHER_PATTERNS = ("Y,YYY", "RM", "rm")
-# Patterns of other systems and of newer PostgreSQL, and what to write instead.
+# Patterns of other systems and of newer PostgreSQL, with alternatives.
 REJECTED_PATTERNS = {
     "TZH": "offsets have no pattern in Vertica; a column without FORMAT reads them",
     "TZM": "offsets have no pattern in Vertica; a column without FORMAT reads them",
@@ -145,10 +149,10 @@ _PATTERN_REGEX = re.compile(
 
 @lru_cache(maxsize=1024)
 def parse_datetime_template(template: str) -> tuple[DatetimeTemplateField, ...]:
-    """Cut a template into its patterns and literal text.
+    """Split a template into patterns and literal text.
 
     Raises:
-        TemplateInvalid: If a part is no pattern, or one that is not supported.
+        DatetimeTemplateInvalid: If a part is not a pattern, or not a supported one.
     """
     fields: list[DatetimeTemplateField] = []
     at = 0
@@ -170,20 +174,20 @@ def parse_datetime_template(template: str) -> tuple[DatetimeTemplateField, ...]:
         else:
             field, at = DatetimeTemplateField(None, _parse_literal(template, at)), at + 1
         if field.name is None and fields and fields[-1].name is None:
-            # Literal texts that follow each other are one.
+            # Merge adjacent literal text.
             field = DatetimeTemplateField(None, fields.pop().text + field.text)
         fields.append(field)
     return tuple(fields)
 
 
 def render_to_char(template: str, timestamp_sql: str) -> str:
-    """Return DuckDB's expression for TO_CHAR of a timestamp with a template.
+    """Return the DuckDB expression for TO_CHAR of a timestamp with a template.
 
     Raises:
-        TemplateInvalid: If a part of the template is not supported.
+        DatetimeTemplateInvalid: If a part of the template is not supported.
     """
     written = [_render_field(field, timestamp_sql) for field in parse_datetime_template(template)]
-    # An empty template still is NULL for NULL.
+    # Return NULL for NULL, even if the template is empty.
     return f"(CASE WHEN {timestamp_sql} IS NOT NULL THEN concat({', '.join(written or [_quote_literal('')])}) END)"
 
 
@@ -207,7 +211,7 @@ def _parse_field(match: re.Match[str], template: str) -> DatetimeTemplateField:
         raise DatetimeTemplateInvalid(f"{word}: {REJECTED_PATTERNS[name]}")
     ordinal = match["ordinal"] or ""
     if ordinal and template[match.end() : match.end() + 1] in {"H", "h"}:
-        # DDTHH24 would be the day with its suffix, then H24.
+        # DDTHH24 would be parsed as the day with its suffix, followed by H24.
         raise DatetimeTemplateInvalid(
             f'{word}{ordinal} is an ordinal number; write a literal T as {word}"T"HH24'
         )
@@ -266,7 +270,7 @@ def _quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-# How the texts of patterns look that are read; names of groups are the values' names.
+# Patterns that can be parsed. Regular-expression groups are named after the values.
 _EXACT_WIDTHS = {"YYYY": 4, "YY": 2, "DDD": 3, "SSSS": 5, "J": 7, "MS": 3, "US": 6}
 _GROUP_NAMES = {
     "YYYY": "year",
@@ -287,7 +291,7 @@ _GROUP_NAMES = {
 _DIGIT_WIDTHS = {"YYYY": (4, 4), "YY": (2, 2), "DDD": (1, 3), "J": (1, 7), "SSSS": (1, 5)}
 _DIGIT_WIDTHS |= {"MS": (1, 3), "US": (1, 6)}
 _DATE_GROUPS = frozenset({"year", "short", "month", "name", "roman", "day", "ordinal", "julian"})
-# Columns of these alone are read by Arrow: one pattern of fixed width in each place of ISO 8601.
+# Fixed-width patterns. Arrow parses a template that consists only of these and literal text.
 _BULK_PATTERNS = {
     "YYYY": "([0-9]{4})",
     "MM": "(0[1-9]|1[0-2])",
@@ -302,18 +306,22 @@ _BULK_PATTERNS = {
 
 
 class DatetimeTemplateReader:
-    """Reads texts by a template; the whole text must fit it.
+    """Parser of text by a template, which must match the whole text.
 
-    `bulk_pattern`, if not None, is a regular expression and what replaces its matches: where it matches,
-    the replacement is the text in ISO 8601, and `read` would say the same unless there is no such
-    day in its month.
+    `bulk_pattern` is a regular expression and its replacement, or None. Text that matches is
+    replaced by ISO 8601. `read` returns the same value, unless the month does not have that day.
     """
 
     def __init__(self, template: str, *, needs_date: bool, needs_time: bool = True) -> None:
-        """Check a template; `needs_date` if texts must hold a year, `needs_time` if the time is wanted.
+        """Parse and validate a template.
+
+        Args:
+            template: The template.
+            needs_date: Require a year and no day without a month. False: require a time of day.
+            needs_time: Include the time in the result of `bulk_pattern`.
 
         Raises:
-            TemplateInvalid: If texts cannot be read by it.
+            DatetimeTemplateInvalid: If the template cannot be used to parse text.
         """
         self.template = template
         fields = parse_datetime_template(template)
@@ -324,14 +332,14 @@ class DatetimeTemplateReader:
         self.bulk_pattern = _make_bulk_pattern_and_replacement(
             fields, needs_date=needs_date, needs_time=needs_time
         )
-        # Dates repeat in files: most are read once.
+        # Dates repeat in files, so that most are cached.
         self.read = lru_cache(maxsize=65_536)(self._parse_text)
 
     def _make_field_pattern(self, fields: tuple[DatetimeTemplateField, ...], index: int) -> str:
         field = fields[index]
         name = field.name
         if name is None:
-            # Blanks before a value may be more in the text.
+            # The text may have more spaces before a value than the template.
             before = field.text.rstrip(" ")
             blanks = len(field.text) - len(before)
             if index + 1 == len(fields) or not blanks:
@@ -362,7 +370,7 @@ class DatetimeTemplateReader:
         name = field.name or ""
         group = self._add_unique_group(_GROUP_NAMES[name], name)
         low, high = _DIGIT_WIDTHS.get(name, (1, 2))
-        # Whether a number is next to another one without anything between.
+        # True if another number is directly before or after this one.
         number_before, number_after = (
             left >= 0
             and left + 1 < len(fields)
@@ -411,10 +419,10 @@ class DatetimeTemplateReader:
             raise DatetimeTemplateInvalid("it has no time of day, such as HH24:MI:SS")
 
     def _parse_text(self, text: str) -> ParsedDateTime:
-        """Read a text.
+        """Parse a text.
 
         Raises:
-            InvalidValue: If it does not fit the template, or there is no such date or time.
+            InvalidValue: If it does not match the template, or the date or time does not exist.
         """
         match = self._pattern.fullmatch(text.strip(TRIMMED_CHARACTERS))
         if match is None:
@@ -482,7 +490,7 @@ class DatetimeTemplateReader:
 def _make_bulk_pattern_and_replacement(
     fields: tuple[DatetimeTemplateField, ...], *, needs_date: bool, needs_time: bool
 ) -> tuple[str, str] | None:
-    """Return a regular expression of RE2 for the usual texts, and what replaces them."""
+    """Return an RE2 pattern and its ISO 8601 replacement, or None if the template is unsuitable."""
     pattern = ""
     places: dict[str, int] = {}
     for field in fields:

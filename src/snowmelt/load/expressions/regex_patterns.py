@@ -24,10 +24,10 @@ _POSIX_CLASS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Re2Pattern:
-    """A regular expression for RE2.
+    """Regular expression for RE2.
 
-    `is_nullable` if it may match the empty text; `has_end` if it holds `$`, which in Perl also
-    matches before a newline that ends the text.
+    `is_nullable` is True if it may match the empty string. `has_end` is True if it contains `$`,
+    which in Perl also matches before a final newline.
     """
 
     sql: str
@@ -37,7 +37,7 @@ class Re2Pattern:
 
 
 def translate_pattern_to_re2(pattern: str) -> Re2Pattern:
-    """Check a regular expression.
+    """Validate a regular expression and translate it to RE2.
 
     Raises:
         ExpressionInvalid: If a part of it is not supported.
@@ -46,10 +46,10 @@ def translate_pattern_to_re2(pattern: str) -> Re2Pattern:
 
 
 def validate_replacement(replacement: str, group_count: int) -> str:
-    r"""Check a replacement text, in which \1 to \9 stand for groups.
+    r"""Return a replacement text after validation. \1 to \9 refer to groups.
 
     Raises:
-        ExpressionInvalid: If it holds another backslash, or a group that the pattern lacks.
+        ExpressionInvalid: If it has any other backslash, or a group that the pattern lacks.
     """
     for match in re.finditer(r"\\(.?)", replacement, re.DOTALL):
         if match[1] not in "123456789" or not match[1] or int(match[1]) > group_count:

@@ -1,7 +1,7 @@
-"""Expression types of COPY and the conversions of values between them.
+"""Expression types of COPY, and the conversions between them.
 
-Vertica's implicit conversions are applied. If Vertica's result is not known for certain, the
-expression is rejected with the cast to write, or the value in question fails.
+Applies Vertica's implicit conversions. If Vertica's result is uncertain, the expression is rejected
+with the cast to write, or evaluation fails for the value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NUMBER_TEXT_PATTERN = r"^[ \t]*[-+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][-+]?[0-9
 
 
 class ExpressionType(StrEnum):
-    """The type of a part of an expression, by the name that errors use."""
+    """Type of an expression, by the name that error messages use."""
 
     TEXT = "VARCHAR"
     LITERAL = "a text in quotes"
@@ -45,15 +45,15 @@ DATE_TYPES = frozenset({ExprType.DATE, ExprType.TIMESTAMP, ExprType.TIMESTAMP_TZ
 
 
 class ExpressionInvalid(ValueError):
-    """Part of an expression is not supported; the text says which, and what to write."""
+    """Raised if part of an expression is not supported. The message names it and an alternative."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedSql:
-    """Part of an expression in DuckDB's SQL.
+    """Part of an expression as DuckDB SQL, with its type.
 
-    `literal` is the text of a literal. `has_scale` is False for a NUMERIC whose digits after the
-    point Vertica may choose differently; its value is the same.
+    `literal` is the text of a string literal. `has_scale` is False for a NUMERIC to which Vertica
+    may give another scale. The value is the same.
     """
 
     sql: str
@@ -63,7 +63,7 @@ class TypedSql:
 
 
 def expression_type_for_column(column: Column) -> ExpressionType:
-    """Return the type that expressions see of a parsed column."""
+    """Return the expression type of a parsed column."""
     if column.kind is LogicalType.FIXED:
         whole = not column.scale and (column.precision or 38) <= MAX_BIGINT_DIGITS
         return ExprType.INTEGER if whole else ExprType.NUMERIC
@@ -83,32 +83,32 @@ _COLUMN_TYPES = {
 
 
 def quote_literal(text: str) -> str:
-    """Return a text as a literal of DuckDB."""
+    """Return a string literal in DuckDB SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def render_text_literal(text: str) -> TypedSql:
-    """Return a text of a statement."""
+    """Return a string literal of a statement."""
     return TypedSql(f"CAST({quote_literal(text)} AS VARCHAR)", ExprType.LITERAL, text)
 
 
 def is_scale_preserved(values: Sequence[TypedSql]) -> bool:
-    """Return whether a choice among values has the digits after the point of them all."""
+    """Return True if a choice among these values has a certain scale."""
     chosen = [value for value in values if value.type is not ExprType.NULL]
     is_numeric = any(value.type is ExprType.NUMERIC for value in chosen)
     return not is_numeric or (len(chosen) == 1 and chosen[0].has_scale)
 
 
 def render_failure_if(condition: str, reason: str, value: str) -> str:
-    """Return SQL for a value that is an error where a condition holds."""
+    """Return SQL that raises an error if a condition holds, and returns `value` otherwise."""
     return f"(CASE WHEN {condition} THEN error({quote_literal(reason)}) ELSE {value} END)"
 
 
 def render_as_text(value: TypedSql) -> str:
-    """Return SQL for the text of a value.
+    """Return SQL that converts a value to text.
 
     Raises:
-        ExpressionInvalid: If Vertica's text of the type is not known for certain.
+        ExpressionInvalid: If Vertica's text for the type is uncertain.
     """
     sql = value.sql
     match value.type:
@@ -142,7 +142,7 @@ def render_as_text(value: TypedSql) -> str:
 
 
 def require_number(value: TypedSql) -> TypedSql:
-    """Return a number as it is, and a literal that is one as a number.
+    """Return a number unchanged, or convert a numeric string literal to a number.
 
     Raises:
         ExpressionInvalid: If the value is not a number.
@@ -161,14 +161,14 @@ def require_number(value: TypedSql) -> TypedSql:
 
 
 def render_integer_literal(digits: str) -> TypedSql:
-    """Return a whole number of a statement."""
+    """Return an integer literal of a statement."""
     if -(2**63) <= int(digits) < 2**63:
         return TypedSql(f"CAST({int(digits)} AS BIGINT)", ExprType.INTEGER)
     return render_number_literal(digits)
 
 
 def render_number_literal(written: str) -> TypedSql:
-    """Return a number of a statement with a point, an exponent, or many digits."""
+    """Return a literal that has a decimal point, an exponent or more digits than BIGINT."""
     if "e" in written.lower():
         return TypedSql(f"CAST({quote_literal(written)} AS DOUBLE)", ExprType.FLOAT)
     whole, _, fraction = written.lstrip("+-").partition(".")
@@ -181,10 +181,10 @@ def render_number_literal(written: str) -> TypedSql:
 
 
 def render_as_integer(value: TypedSql) -> str:
-    """Return SQL for an argument that is a whole number.
+    """Return SQL for an integer argument.
 
     Raises:
-        ExpressionInvalid: If it is not.
+        ExpressionInvalid: If the value is not an INTEGER or NUMERIC.
     """
     number = require_number(value)
     if number.type is ExprType.INTEGER:
@@ -197,7 +197,7 @@ def render_as_integer(value: TypedSql) -> str:
 
 
 def render_as_float(value: TypedSql) -> str:
-    """Return SQL for a number as FLOAT.
+    """Return SQL that converts a number to FLOAT.
 
     Raises:
         ExpressionInvalid: If the value is not a number.
@@ -219,10 +219,10 @@ def render_as_condition(value: TypedSql) -> str:
 
 
 def render_as_timestamp(value: TypedSql) -> str:
-    """Return SQL for a date or timestamp as TIMESTAMP in UTC.
+    """Return SQL that converts a date or timestamp to TIMESTAMP in UTC.
 
     Raises:
-        ExpressionInvalid: If the value is not a date, a timestamp or a literal of one.
+        ExpressionInvalid: If the value is not a date, a timestamp or a string literal.
     """
     match value.type:
         case ExprType.TIMESTAMP:
@@ -241,7 +241,7 @@ def render_as_timestamp(value: TypedSql) -> str:
 
 
 def require_binary_sql(value: TypedSql) -> str:
-    """Return SQL for bytes.
+    """Return SQL for a binary value.
 
     Raises:
         ExpressionInvalid: If the value is not VARBINARY.
@@ -252,10 +252,10 @@ def require_binary_sql(value: TypedSql) -> str:
 
 
 def convert_to_common_type(values: Sequence[TypedSql]) -> tuple[ExpressionType, list[str]]:
-    """Return the common type of values that are compared or chosen from, and their SQL in it.
+    """Return the common type of values, and their SQL converted to it.
 
     Raises:
-        ExpressionInvalid: If they have none.
+        ExpressionInvalid: If they have no common type.
     """
     types = {value.type for value in values} - {ExprType.NULL, ExprType.LITERAL}
     if types <= TEXT_TYPES:
@@ -288,10 +288,10 @@ def _convert_to_common_number_type(values: Sequence[TypedSql]) -> tuple[Expressi
 
 
 def render_assigned_text(value: TypedSql, column: Column) -> str:
-    """Return SQL for the text of a value that its column will read as a field.
+    """Return SQL for the text of a value, in the form that its column parses.
 
     Raises:
-        ExpressionInvalid: If the column takes no value of this type without a cast.
+        ExpressionInvalid: If the column does not accept this type without a cast.
     """
     kind, sql = column.kind, value.sql
     if value.type is ExprType.NULL:
