@@ -1,9 +1,9 @@
 """Evaluation of computed COPY columns from parsed columns, block by block, in DuckDB.
 
-Each expression yields text, which is then converted like a parsed field, so the same conversion
-rules hold for both. DuckDB sees only the parsed columns of the block: no files, no network, no
-extensions and no settings. Functions of Vertica that DuckDB lacks are registered on its
-connection: macros where DuckDB's own functions suffice, and Python functions over whole columns.
+Each expression yields text, which is converted like a parsed field, so that the same conversion
+rules apply. DuckDB sees only the parsed columns of the block: no files, no network, no extensions
+and no settings. Vertica functions that DuckDB lacks are registered on its connection: macros if
+DuckDB's own functions suffice, otherwise Python functions over whole columns.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ _UDF_ERROR_PREFIX = "while executing the UDF: "
 
 @dataclass(frozen=True, slots=True)
 class ExpressionFailure:
-    """An expression that failed: which, at which row of the block (None: not one row's), why."""
+    """Failed expression with the reason.
+
+    `row_index` is the row in the block, or None if no single row causes the failure.
+    """
 
     expression: ComputedExpression
     row_index: int | None
@@ -58,7 +61,7 @@ class ExpressionFailure:
 
 
 class ExpressionEvaluator:
-    """Computes the expressions of one load; not for several threads at once."""
+    """Evaluator of the expressions of one load. Not thread-safe."""
 
     def __init__(
         self,
@@ -66,10 +69,15 @@ class ExpressionEvaluator:
         computed: Sequence[tuple[ComputedExpression, Column]],
         started_at: dt.datetime | None,
     ) -> None:
-        """Check the expressions, each with the column that it is for, against the parsed columns.
+        """Translate and check the expressions.
+
+        Args:
+            parsed: Parsed columns.
+            computed: Each expression with its target column.
+            started_at: Current time for the expressions, timezone-aware. None: not available.
 
         Raises:
-            LoadRefused: One cannot be understood, or does not fit the types of the columns.
+            LoadRefused: If an expression is invalid, or its type does not fit its column.
         """
         self._connection = duckdb.connect(
             config={
@@ -114,7 +122,7 @@ class ExpressionEvaluator:
                 raise LoadRefused(what=describe_expression(each), reason=reason) from None
 
     def evaluate_rows(self, rows: pa.Table) -> list[pa.Array] | ExpressionFailure:
-        """Return the values of each expression as texts, or why there is none."""
+        """Return the values of each expression as text, or the first failure."""
         try:
             return self._evaluate(rows, self._expression_sql)
         except duckdb.Error:
@@ -123,7 +131,7 @@ class ExpressionEvaluator:
     def _register_rows(self, rows: pa.Table) -> None:
         arrays = [rows.column(name) for _, name in self._used]
         names = [f"c{place}" for place, _ in self._used]
-        # A table without columns has no rows to compute from.
+        # A table without columns would have no rows.
         arrays.append(pa.nulls(rows.num_rows, pa.int8()))
         self._connection.register(_VIEW_NAME, pa.Table.from_arrays(arrays, names=[*names, "row"]))
 
@@ -140,7 +148,7 @@ class ExpressionEvaluator:
         return [to_contiguous_array(column.cast(pa.string())) for column in found.columns]
 
     def _find_failing_row(self, rows: pa.Table) -> ExpressionFailure:
-        """Find the first row that an expression fails for, by halves."""
+        """Find the first failing expression and its first failing row by bisection."""
         for computed, written in zip(self._expressions, self._expression_sql, strict=True):
             reason = self._find_error(rows, written)
             if reason is None:
@@ -168,12 +176,12 @@ class ExpressionEvaluator:
 
 
 def describe_expression(computed: ComputedExpression) -> str:
-    """Say which expression it is, as errors do."""
+    """Return the label of an expression for error messages."""
     return f"column {to_display_name(computed.column)} AS {computed.sql}"
 
 
 def _render_column_reference(index: int, column: Column) -> TypedSql:
-    """Return what stands for a column: whole numbers as such, so that functions take them."""
+    """Return the DuckDB reference of a column. Integers are cast to BIGINT, as functions require."""
     found = expression_type_for_column(column)
     sql = f'"c{index}"'
     return TypedSql(f"CAST({sql} AS BIGINT)" if found is ExpressionType.INTEGER else sql, found)
@@ -187,12 +195,12 @@ def _format_duckdb_error(error: duckdb.Error) -> str:
 
 _IS_ASCII_SQL = "regexp_matches(s, '^[\\x00-\\x7F]*$')"
 _DIGITS_SQL = "CAST(replace(CAST({0} AS VARCHAR), '.', '') AS HUGEINT)"
-# Digits after the point of a number's text.
+# Number of digits after the decimal point.
 _SCALE_SQL = (
     "CASE WHEN contains(CAST({0} AS VARCHAR), '.') "
     "THEN strlen(CAST({0} AS VARCHAR)) - strpos(CAST({0} AS VARCHAR), '.') ELSE 0 END"
 )
-# A quotient has 18 digits after the point.
+# Number of digits after the decimal point of a quotient.
 _QUOTIENT_SCALE = 18
 _MACROS = (
     f"unicode_upper(s) AS CASE WHEN {_IS_ASCII_SQL} THEN upper(s) ELSE python_upper(s) END",
@@ -229,7 +237,7 @@ _MACROS = (
 
 
 def register_functions(connection: duckdb.DuckDBPyConnection) -> None:
-    """Add all functions but those of templates."""
+    """Register all functions except those for templates."""
     for name, change in (("python_upper", str.upper), ("python_lower", str.lower)):
         _create_function(connection, name, _apply_to_distinct(change, pa.string()), "VARCHAR")
     _create_function(connection, "python_cut", _truncate_octets, "VARCHAR", ("VARCHAR", "BIGINT"))
@@ -244,7 +252,7 @@ def register_functions(connection: duckdb.DuckDBPyConnection) -> None:
 def register_template_readers(
     connection: duckdb.DuckDBPyConnection, readers: Sequence[DatetimeTemplateReader]
 ) -> None:
-    """Add the functions that read texts by templates."""
+    """Register the functions that parse text by templates."""
     for number, reader in enumerate(readers):
         _create_function(
             connection, f"read_template_{number}", _make_template_function(reader), "TIMESTAMP"
@@ -258,7 +266,7 @@ def _create_function(
     result: str,
     parameters: Sequence[str] = ("VARCHAR",),
 ) -> None:
-    # Names of types and kinds as texts: the module that holds them differs between versions.
+    # Pass types as strings: the module of DuckDB's type objects differs between versions.
     create: Any = connection.create_function
     create(name, function, list(parameters), result, type="arrow", null_handling="special")
 
@@ -266,7 +274,7 @@ def _create_function(
 def _apply_to_distinct(
     parse: Read, arrow_type: pa.DataType
 ) -> Callable[[pa.ChunkedArray], pa.Array]:
-    """Return a function of a column that reads each different text once."""
+    """Return a column function that parses each distinct text once."""
 
     def function(texts: pa.ChunkedArray) -> pa.Array:
         found = to_contiguous_array(texts).dictionary_encode()
@@ -282,7 +290,7 @@ def _apply_to_distinct(
 
 
 def _truncate_octets(texts: pa.ChunkedArray, lengths: pa.ChunkedArray) -> pa.Array:
-    """Cut texts to a number of octets, and never within a character."""
+    """Truncate texts to a number of bytes, without splitting a character."""
     cut = [
         None if text is None else text.encode()[:length].decode(errors="ignore")
         for text, length in zip(texts.to_pylist(), lengths.to_pylist(), strict=True)

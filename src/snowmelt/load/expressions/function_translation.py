@@ -1,6 +1,6 @@
 """Functions of COPY expressions: Vertica's documented behavior as DuckDB SQL.
 
-A function is in `FUNCTIONS` only if its result equals Vertica's for every value, or if the value
+A function is in `FUNCTIONS` only if its result equals Vertica's for every value, or evaluation
 fails. `REJECTED_FUNCTIONS` maps known but unsupported functions to a replacement.
 `docs/reference/copy-functions.md` has a line with an example for each.
 """
@@ -27,7 +27,7 @@ from snowmelt.load.expressions.types import (
 
 ExprType = types.ExpressionType
 
-# How an argument is taken, by the letter that a signature has for it.
+# Renderer of an argument, by its letter in a signature.
 _ARGUMENT_WRITERS: dict[str, Callable[[TypedSql], str]] = {
     "t": types.render_as_text,
     "i": types.render_as_integer,
@@ -49,7 +49,10 @@ _ASCII_PATTERN = "^[\\x00-\\x7F]*$"
 
 @dataclass(frozen=True, slots=True)
 class FunctionOverload:
-    """A function of these arguments: a letter of `_ARGUMENT_WRITERS` for each, `{0}` in its SQL is the first."""
+    """Function signature and its SQL.
+
+    `arguments` has a key of `_ARGUMENT_WRITERS` for each argument. `{0}` in `sql` is the first one.
+    """
 
     arguments: str
     sql: str
@@ -59,7 +62,7 @@ class FunctionOverload:
 
 @dataclass(frozen=True, slots=True)
 class SpecialFunction:
-    """A function that looks at its arguments itself; `maximum` None: any number."""
+    """Function that checks its own arguments. A `maximum` of None means any number of arguments."""
 
     build: Callable[[Sequence[TypedSql]], TypedSql]
     minimum: int
@@ -75,7 +78,7 @@ def _require_exact_number_sql(value: TypedSql) -> str:
 
 
 def _render_ascii_check(sql: str, value: str, name: str) -> str:
-    """Return SQL that fails where the text that is looked at has other than ASCII characters."""
+    """Return SQL that fails if `value` has non-ASCII characters."""
     reason = (
         f"{name} of a text with characters other than ASCII: Vertica counts octets or characters, "
         "as the locale says"
@@ -272,7 +275,7 @@ FUNCTIONS |= {
 
 
 def _render_choice(values: Sequence[TypedSql], sql_template: str) -> TypedSql:
-    """Return a choice among values of a common type."""
+    """Return a choice among values, converted to their common type."""
     found, listed = types.convert_to_common_type(values)
     return TypedSql(sql_template.format(*listed), found, has_scale=types.is_scale_preserved(values))
 
@@ -315,7 +318,7 @@ def _make_greatest_least_builder(function: str) -> Callable[[Sequence[TypedSql]]
 
 
 def _build_decode(values: Sequence[TypedSql]) -> TypedSql:
-    """DECODE(value, search, result, …, default): NULL is equal to NULL."""
+    """Build DECODE(value, search, result, …, default). NULL equals NULL."""
     pairs, rest = divmod(len(values) - 1, 2)
     searches = [values[1 + 2 * n] for n in range(pairs)]
     results = [values[2 + 2 * n] for n in range(pairs)]
@@ -388,10 +391,10 @@ _REJECTED_DATE_PARTS = {
 
 
 def build_date_part(part: str, value: TypedSql) -> TypedSql:
-    """Return EXTRACT and DATE_PART.
+    """Return EXTRACT or DATE_PART of a value.
 
     Raises:
-        ExpressionInvalid: If there is no such part, or it is not one of a date or timestamp.
+        ExpressionInvalid: If the part is not supported, or the value is not a date or timestamp.
     """
     name = part.upper()
     if name not in _DATE_PARTS:
@@ -502,7 +505,10 @@ def _require_number_among(
 
 
 def _render_end_anchor_check(text: str, pattern: Re2Pattern, sql: str) -> str:
-    """Return SQL that fails where `$` and a newline at the end would be doubtful."""
+    """Return SQL that fails if the pattern has `$` and the text ends with a newline.
+
+    Perl also matches `$` before the newline, and RE2 does not.
+    """
     if not pattern.has_end:
         return sql
     reason = "$ in a regular expression, and a text that ends with a newline: TRIM it first"
@@ -590,7 +596,7 @@ FUNCTIONS |= {
     "REGEXP_SUBSTR": SpecialFunction(_build_regexp_substr, 2, 6, "REGEXP_SUBSTR(text, 'pattern')"),
     "REGEXP_COUNT": SpecialFunction(_build_regexp_count, 2, 4, "REGEXP_COUNT(text, 'pattern')"),
 }
-# The first argument of these may be a word without quotes.
+# Functions whose first argument may be an unquoted word.
 UNIT_ARGUMENT_FUNCTIONS = frozenset({"DATEDIFF", "TIMESTAMPADD"})
 
 _OCTET_REASON = "octets of texts are not counted here; write the function without B"
@@ -656,10 +662,10 @@ def _check_argument_count(values: Sequence[TypedSql], minimum: int, maximum: int
 
 
 def build_function_call(name: str, values: Sequence[TypedSql]) -> TypedSql:
-    """Return the call of a function in `FUNCTIONS`.
+    """Return a call of a function in `FUNCTIONS`.
 
     Raises:
-        ExpressionInvalid: If it takes no such arguments.
+        ExpressionInvalid: If the function does not accept these arguments.
     """
     found = FUNCTIONS[name]
     if isinstance(found, SpecialFunction):
@@ -679,7 +685,7 @@ def build_function_call(name: str, values: Sequence[TypedSql]) -> TypedSql:
         except ExpressionInvalid as error:
             reason = f": {error}"
             continue
-        # Whole numbers stay whole.
+        # The result of integers is an integer.
         has_numbers = "n" in overload.arguments
         numbers = [types.require_number(value) for value in values] if has_numbers else []
         whole = overload.type is ExprType.NUMERIC and all(

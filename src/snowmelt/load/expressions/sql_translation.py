@@ -1,7 +1,7 @@
 """Translation of Vertica SQL expressions, parsed by sqlglot, to DuckDB SQL.
 
-Operators, casts and functions that are not listed here or in `functions` are rejected by name.
-Nothing is passed to DuckDB untranslated.
+Operators, casts and functions that are not listed here or in `function_translation` are rejected by
+name. Nothing is passed to DuckDB untranslated.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _AGGREGATE_FUNCTIONS = frozenset(
 
 
 class _Vertica(Postgres):
-    """Vertica's SQL as far as expressions go. Functions stay calls by the name that was written."""
+    """Dialect for Vertica's expressions. Function calls keep their original names."""
 
     class Parser(PostgresParser):
         FUNCTIONS = {}  # noqa: RUF012 - declared as a plain dictionary by sqlglot
@@ -93,7 +93,7 @@ class _Vertica(Postgres):
         }
 
         def _parse_dcolon(self) -> exp.Expr | None:
-            """Read the type after `::`, or after `::!`, where a cast that fails gives NULL."""
+            """Parse the type after `::` or `::!`. With `::!`, a failed cast returns NULL."""
             coerces = self._match(TokenType.NOT)
             found = self._parse_types()
             if found is not None and coerces:
@@ -109,16 +109,19 @@ def translate_expression(
     label: str,
     template_readers: list[DatetimeTemplateReader],
 ) -> tuple[TypedSql, frozenset[str]]:
-    """Return an expression for DuckDB, and the columns in it.
+    """Return an expression as DuckDB SQL, and the columns that it uses.
 
-    `columns` maps internal names that may be used to what stands for them in DuckDB; `label` is
-    how errors call the expression. `started_at`, aware, is what the expression sees as now. What
-    reads texts by the templates of the expression is added to `template_readers`; the function of
-    the first is `read_template_0`.
+    Args:
+        sql: The expression.
+        columns: DuckDB SQL of each available column, by internal name.
+        started_at: Current time for the expression, timezone-aware. None: not available.
+        label: Name of the expression in error messages.
+        template_readers: List to which readers for the expression's templates are appended. Its
+            first item is called as the function `read_template_0`.
 
     Raises:
-        LoadRefused: It is no expression, or one of more than the columns of its row, or has a part
-            that is not supported.
+        LoadRefused: If it is not one expression, uses anything but the columns of its row, or has
+            an unsupported part.
     """
     try:
         translator = _ExpressionTranslator(columns, started_at, template_readers)
@@ -149,7 +152,7 @@ def _parse_expression(sql: str) -> exp.Expr:
 
 
 class _ExpressionTranslator:
-    """Writes one expression for DuckDB, from its parts upward."""
+    """Translator of one expression, from the bottom up."""
 
     def __init__(
         self,
@@ -203,7 +206,7 @@ class _ExpressionTranslator:
         }
 
     def translate(self, node: exp.Expr) -> TypedSql:
-        """Return part of an expression."""
+        """Return the SQL of a node."""
         form = self._translators.get(type(node))
         if isinstance(node, _MULTI_ROW_NODES):
             raise _make_multi_row_error(node)
@@ -476,7 +479,7 @@ class _ExpressionTranslator:
 
 
 class _LocatedExpressionInvalid(ExpressionInvalid):
-    """Says of which part of the expression it is."""
+    """Raised with a message that already names the part of the expression."""
 
 
 def _make_multi_row_error(node: exp.Expr) -> _LocatedExpressionInvalid:
@@ -494,7 +497,7 @@ def _describe_missing_function(name: str) -> str:
 
 
 def _get_allowed_arguments(node: exp.Expr, *known: str) -> dict[str, exp.Expr]:
-    """Return what a part of a tree holds; other than `known`, `this` and lists is rejected."""
+    """Return the arguments of a node. Reject others than `known`, `this` and lists."""
     given = {name: value for name, value in node.args.items() if value}
     extra = given.keys() - {*known, "this", "expression", "expressions", "is_string"}
     if extra:
