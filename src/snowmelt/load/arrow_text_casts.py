@@ -1,8 +1,8 @@
-"""Fast casts of texts by Arrow, for text forms where they equal the rules of a single value.
+"""Fast casts of text by Arrow, for text forms whose results equal the rules for single values.
 
-Texts of any other form are left to those rules. A missing form only costs time, but a wrong one
-would give wrong values. `ArraySyntax` parses arrays as delimited files write them, such as
-`[a,b,"c,d",null]`, with delimiters that a load may choose.
+Other text is left to those rules. A missing form costs only time, but an invalid one would produce
+incorrect values. `ArraySyntax` parses arrays in delimited files, such as `[a,b,"c,d",null]`, with
+configurable delimiters.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FIRST_YEAR_US = -62_135_596_800_000_000
 
 
 class ArrowTextCaster:
-    """What Arrow may do for one column."""
+    """Caster of the text of one column."""
 
     def __init__(self, column: Column) -> None:
         self._column = column
@@ -61,7 +61,7 @@ class ArrowTextCaster:
 
     @property
     def csv_reader_arrow_type(self) -> pa.DataType | None:
-        """The type that a CSV reader may make; None where it must hand on text."""
+        """Arrow type that a CSV reader may produce, or None if it must return text."""
         match self._kind:
             case (
                 LogicalType.FIXED
@@ -79,12 +79,15 @@ class ArrowTextCaster:
                 return None
 
     def convert_csv_reader_values(self, array: pa.Array) -> list[pa.Array] | None:
-        """Turn values of `csv_reader_arrow_type` into native form; None if some need the exact rules."""
+        """Convert values of `csv_reader_arrow_type` to native arrays.
+
+        Return None if some values must be converted one by one.
+        """
         if self._kind is LogicalType.FIXED:
-            # Arrow looks at the digits before it moves the point.
+            # Arrow checks the number of digits before it moves the decimal point.
             return [array] if _is_within_precision(array) else None
         if self._kind is LogicalType.REAL:
-            # Infinities and NaN have many spellings, of which some are refused.
+            # Some spellings of infinities and NaN must be rejected.
             return None if pc.all(pc.is_finite(array)).as_py() is False else [array]
         if self._kind is LogicalType.TEXT:
             return [array] if self._fits_length(array) else None
@@ -100,7 +103,7 @@ class ArrowTextCaster:
         return [array]
 
     def mask_castable(self, texts: pa.Array) -> Mask | None:
-        """Tell which texts have the shape; False for null, None if no text has one."""
+        """Return a mask of the texts that Arrow may cast, False for null. None if it may cast none."""
         if self._kind is LogicalType.TEXT:
             return self._mask_texts_within_length(texts)
         if self._kind is LogicalType.BOOLEAN:
@@ -112,7 +115,7 @@ class ArrowTextCaster:
         return _to_mask(known)
 
     def cast_texts(self, texts: pa.Array) -> list[pa.Array] | None:
-        """Turn texts that all have the shape, or are null, into native form; None if one fails."""
+        """Cast texts that are castable or null to native arrays. Return None if a cast fails."""
         if self._kind is LogicalType.TEXT:
             return [texts]
         if self._kind is LogicalType.BOOLEAN:
@@ -122,7 +125,7 @@ class ArrowTextCaster:
             if self._kind in TIMESTAMP_TYPES:
                 return self._cast_timestamps(texts)
             if self._kind is LogicalType.TIME:
-                # Arrow casts no text to a time of day.
+                # Arrow does not cast text to a time of day.
                 texts = pc.binary_join_element_wise("1970-01-01", texts, " ")
                 clock = texts.cast(pa.timestamp("us")).view(pa.int64())
                 return self._truncate_to_scale(clock.view(pa.time64("us")))
@@ -133,7 +136,7 @@ class ArrowTextCaster:
         return None if array is None else self.convert_csv_reader_values(array)
 
     def _cast_timestamps(self, texts: pa.Array) -> list[pa.Array]:
-        """Read date and time; the zone decides the instant, or is dropped for a clock time."""
+        """Cast text to timestamps. A naive timestamp drops the offset."""
         zoned = pc.match_substring_regex(texts, _ZONE_SUFFIX_PATTERN)
         offsets: Int64s | None = None
         if pc.any(zoned).as_py():
@@ -149,7 +152,7 @@ class ArrowTextCaster:
     def make_timestamps(
         self, micros: Int64s, offset_minutes: NDArray[np.integer], null: Mask
     ) -> list[pa.Array]:
-        """Return native timestamps of microseconds, in UTC unless they have no zone."""
+        """Return native timestamp arrays of microseconds, in UTC unless the column is naive."""
         mask = null if null.any() else None
         zone = None if self._kind is LogicalType.TIMESTAMP_NTZ else "UTC"
         parts = self._truncate_to_scale(pa.array(micros, mask=mask).view(pa.timestamp("us", zone)))
@@ -158,7 +161,7 @@ class ArrowTextCaster:
         return parts
 
     def _truncate_to_scale(self, array: pa.Array) -> list[pa.Array]:
-        """Cut microseconds to the column's scale; their nanoseconds are 0."""
+        """Truncate microseconds to the column's scale. A nanosecond companion is 0."""
         if self._scale < 6:
             unit = 10 ** (6 - self._scale)
             micros = array.view(pa.int64()).fill_null(0).to_numpy()
@@ -173,7 +176,7 @@ class ArrowTextCaster:
         return bool(self._mask_texts_within_length(array).all())
 
     def has_text_over_byte_limit(self, longest_bytes: int) -> bool:
-        """Tell whether a text of so many bytes may be too long."""
+        """Return True if a text of this size in bytes may exceed the column's length."""
         return longest_bytes > min(self._column.length or MAX_TEXT_BYTES, MAX_TEXT_BYTES)
 
     def _mask_texts_within_length(self, texts: pa.Array) -> Mask:
@@ -199,7 +202,7 @@ def _is_within_precision(array: pa.Array) -> bool:
 
 
 def _parse_offset_minutes(texts: pa.Array) -> Int64s:
-    """Return the offsets in minutes that end the texts; 0 for Z and null."""
+    """Return the offsets at the ends of texts, in minutes. 0 for Z and null."""
     written = pc.match_substring_regex(texts, rf"{_OFFSET_PATTERN}$")
     ends = pc.if_else(written, pc.utf8_slice_codeunits(texts, -6), "+00:00").fill_null("+00:00")
     hours = pc.utf8_slice_codeunits(ends, 1, 3).cast(pa.int64()).to_numpy()
@@ -215,7 +218,7 @@ def _to_mask(values: pa.Array) -> Mask:
     return mask
 
 
-# --- Arrays as delimited files write them: `[a,b,"c,d",null]`, with marks that a load may choose.
+# --- Arrays in delimited files.
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _JSON_WORDS = {"true", "false"}
@@ -223,7 +226,7 @@ _JSON_WORDS = {"true", "false"}
 
 @dataclass(frozen=True, slots=True)
 class ArraySyntax:
-    """The marks of an array: between elements, around it, around a text, and instead of NULL."""
+    """Delimiter, brackets, quote and NULL text of arrays."""
 
     delimiter: str = ","
     opening: str = "["
@@ -232,10 +235,10 @@ class ArraySyntax:
     null: str = "null"
 
     def convert_array_to_json(self, text: str) -> str:
-        """Return the array as JSON. Elements without marks are numbers, booleans or texts.
+        """Return the array as JSON. Unquoted elements are numbers, booleans or text.
 
         Raises:
-            InvalidValue: An array does not end, or something follows it.
+            InvalidValue: If an array is not closed, or text follows it.
         """
         text = text.strip(TRIMMED_CHARACTERS)
         if self == ArraySyntax():

@@ -1,15 +1,14 @@
 """Conversion of text and value columns into native table columns, with exact per-value fallback.
 
-Texts whose form is known to be safe are cast by Arrow as whole columns. All others go through the
-rules for a single value (`snowmelt.schema.conversion.value_rules`). Forms that files use and
-streams do not are accepted, too: a blank between date and time, an hour alone, an offset without a
-colon, date formats, trimming, and texts that are truncated to their column's length. A text without
-a time zone is a naive timestamp in UTC.
+Arrow casts text of known safe forms as whole columns. All other text goes through the rules for
+single values (`snowmelt.schema.conversion.value_rules`). Loads accept more forms than streams: a
+space between date and time, an hour alone, an offset without a colon, date formats, trimming, and
+text that is truncated to its column's length. Text without a time zone is a naive timestamp in UTC.
 
-`TextNormalizer` rewrites texts before they are read: date formats, and bytes written as hexadecimal,
+`TextNormalizer` rewrites text before conversion: date formats, and bytes written as hexadecimal,
 octal or binary digits. Templates are those of `TO_DATE` and `TO_TIMESTAMP`
-(`snowmelt.load.expressions.datetime_templates`). `docs/reference/copy-functions.md` lists what FORMAT
-accepts.
+(`snowmelt.load.expressions.datetime_templates`). `docs/reference/copy-functions.md` lists what
+FORMAT accepts.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ _NO_OPTIONS = ColumnOptions()
 
 
 class TextColumnConverter:
-    """Converts the texts of one column; `number` is its place in the target, from 1."""
+    """Converter of one column. `column_number` is its position in the target, from 1."""
 
     def __init__(
         self, column: Column, column_number: int, options: ColumnOptions, *, enforce_length: bool
@@ -101,7 +100,7 @@ class TextColumnConverter:
         self._rule = make_value_rule(column, COPY_TIME_ZONE, Compatibility.COPY)
         self._has_format = options.format is not None
         self._is_whole = column.kind is LogicalType.FIXED and not column.scale
-        # A load takes no 1.5 for a whole number, and computing rounds it: both as Vertica does.
+        # As in Vertica, an integer column rejects a parsed 1.5, but rounds a computed 1.5.
         self.rounds = False
         self._text_caster = ArrowTextCaster(column)
         self._converter = ColumnConverter(column, COPY_TIME_ZONE, Compatibility.COPY)
@@ -109,13 +108,16 @@ class TextColumnConverter:
 
     @property
     def csv_reader_arrow_type(self) -> pa.DataType | None:
-        """The Arrow type that a reader of text may make of it by itself; see `convert_csv_reader_values`."""
+        """Arrow type for `convert_csv_reader_values`, or None if the values must be read as text."""
         if self.trim or not self.rewrite.is_standard_form:
             return None
         return self._text_caster.csv_reader_arrow_type
 
     def convert_csv_reader_values(self, array: pa.Array) -> list[pa.Array] | None:
-        """Turn values of `csv_reader_arrow_type` into native form; None if they must be read as text."""
+        """Convert values of `csv_reader_arrow_type` to native arrays.
+
+        Return None if they must be converted from text.
+        """
         parts = self._text_caster.convert_csv_reader_values(array)
         if (
             parts is None
@@ -126,9 +128,9 @@ class TextColumnConverter:
         return parts
 
     def convert_texts(self, texts: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
-        """Return the native arrays (null where refused), and why values were refused.
+        """Convert strings to native arrays, null for rejected values, and the reasons by row.
 
-        `texts` is of type string, null where the value is NULL.
+        A null in `texts` is NULL.
         """
         if self.trim:
             texts = pc.utf8_trim(texts, self.trim)
@@ -150,13 +152,16 @@ class TextColumnConverter:
         if parts is None:
             parts, plain = self._make_null_arrays(len(texts)), np.zeros(len(texts), np.bool_)
         elif (outside := out_of_range_mask(self.column, parts)) is not None:
-            # The exact rules reject them, with a reason.
+            # The exact rules reject them with a reason.
             plain = plain & ~outside
         rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~make_null_mask(texts)
         return self._replace_with_exact_values(parts, texts, np.flatnonzero(rest))
 
     def _rewrite_texts(self, texts: pa.Array) -> pa.Array | None:
-        """Return texts in the usual form, null where they have none; None if only one by one."""
+        """Return texts in the standard form, null for texts that do not match.
+
+        Return None if they can be rewritten only one by one.
+        """
         if self.rewrite.is_standard_form:
             return texts
         if self.rewrite.bulk_pattern is None:
@@ -167,13 +172,13 @@ class TextColumnConverter:
         return pc.if_else(known, rewritten, pa.scalar(None, pa.string()))
 
     def decode_and_convert_texts(self, data: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
-        """Do as `convert_texts` does with bytes, which may be no text."""
+        """Convert bytes like `convert_texts`. Invalid UTF-8 is rejected."""
         texts, broken = decode_texts(data, self.label)
         parts, refused = self.convert_texts(texts)
         return parts, {**refused, **broken}
 
     def convert_cells(self, cells: TextCells) -> tuple[list[pa.Array], dict[int, str]]:
-        """Do as `decode_and_convert_texts` does with the bytes of cells of delimited text."""
+        """Convert cells of delimited text like `decode_and_convert_texts`."""
         cast = None
         if not self.trim and self.rewrite.is_standard_form:
             cast = cells.cast(self.column, self._text_caster)
@@ -195,10 +200,10 @@ class TextColumnConverter:
         return parts, refused
 
     def convert_values(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
-        """Do as `convert_texts` does with values that a format with types holds; None is NULL.
+        """Convert values of a typed format like `convert_texts`. None is NULL.
 
-        Texts are read like those of a text file, whole numbers for dates and times like their digits. In
-        a column of text what is no text becomes JSON.
+        Strings are converted like those of a text file. Integers in a date or time column are
+        converted like their digits. In a text column, maps and lists become JSON.
         """
         usual = _NATIVE_PYTHON_TYPES.get(self.column.kind, ())
         odd = [
@@ -234,7 +239,7 @@ class TextColumnConverter:
     def _convert_uniform_values(
         self, values: list[object]
     ) -> tuple[list[pa.Array], dict[int, str]]:
-        """Convert values that are all of the column's usual types, or None."""
+        """Convert values that are all None or of the column's usual types."""
         if str in _NATIVE_PYTHON_TYPES.get(self.column.kind, ()):
             try:
                 return self.convert_texts(pa.array(values, pa.string()))
@@ -258,7 +263,7 @@ class TextColumnConverter:
         ], refused
 
     def to_native_arrays(self, values: Sequence[StoredValue]) -> list[pa.Array]:
-        """Return the native arrays of stored values."""
+        """Convert stored values to native arrays."""
         chunk = self._converter.stored_to_array(values)
         table = pa.table([chunk], names=[self.column.name])
         return [
@@ -267,10 +272,10 @@ class TextColumnConverter:
         ]
 
     def convert_text_exactly(self, value: str) -> StoredValue:
-        """Read one text by the exact rule.
+        """Convert one text by the exact rules.
 
         Raises:
-            InvalidRow: The column does not take it.
+            InvalidRow: If the column rejects the value.
         """
         value = self.rewrite(value)
         if (
@@ -291,12 +296,12 @@ class TextColumnConverter:
             raise InvalidValue(reason=f"Not a whole number, which {self.column.sql_type} expects")
 
     def _has_fraction(self, value: object) -> bool:
-        """Return True for a number that a column of whole numbers would have to round."""
+        """Return True if an integer column would have to round the value."""
         if not self._is_whole or self.rounds or not isinstance(value, Decimal | float):
             return False
         if not math.isfinite(value):
             return False
-        # Not `value // 1`, which fails for a Decimal of more digits than the context has.
+        # `value // 1` fails for a Decimal with more digits than the context's precision.
         whole = value.to_integral_value() if isinstance(value, Decimal) else math.floor(value)
         return value != whole
 
@@ -319,7 +324,7 @@ class TextColumnConverter:
         return self._rule(value, 0)
 
     def _to_json_text(self, value: object) -> str:
-        """Write a value as JSON; a text too, which is one and is not read as JSON."""
+        """Return a value as JSON text. A string becomes a JSON string, and is not parsed as JSON."""
         try:
             return (
                 str(self._rule(format_json(value), 0))
@@ -332,7 +337,7 @@ class TextColumnConverter:
             raise InvalidValue(reason="Not a valid JSON") from None
 
     def describe_rejection(self, error: InvalidRow, value: object) -> str:
-        """Say why a value is refused, naming the column and the value."""
+        """Return the reason of a rejection with the column and the value."""
         written = str(error).partition("format: ")[2].partition(", rowIndex")[0]
         reason = error.fields.get("reason") or written or str(error)
         if self.column.kind in _DATE_TIME_KINDS and not self._has_format:
@@ -359,7 +364,7 @@ class TextColumnConverter:
         texts: pa.Array,
         indexes: Places,
     ) -> tuple[list[pa.Array], dict[int, str]]:
-        """Put what the exact rule says of some places among the others."""
+        """Replace the values at these indexes with those of the exact rules."""
         refused: dict[int, str] = {}
         if len(indexes):
             values: list[StoredValue] = []
@@ -389,7 +394,7 @@ class TextColumnConverter:
 
 
 class TableConverter:
-    """Converts the columns of a target, and keeps the rows that every column takes."""
+    """Converter of all columns of a target. Drops rows that a column rejects."""
 
     def __init__(
         self,
@@ -398,7 +403,13 @@ class TableConverter:
         *,
         trim: str | None = None,
     ) -> None:
-        """`trim` holds for columns whose options say nothing else."""
+        """Create the column converters.
+
+        Args:
+            target: Columns and their options.
+            array_syntax: Syntax of arrays in delimited text. None: JSON.
+            trim: Default of the column option, as the characters to remove from both ends.
+        """
         self.schema = target.schema
         self.options = target.options
         self.arrow_schema = native_schema(target.schema)
@@ -422,11 +433,11 @@ class TableConverter:
     def convert_columns(
         self, texts: Sequence[pa.Array | None], count: int
     ) -> tuple[pa.Table, dict[int, tuple[str, str]]]:
-        """Convert columns of bytes or text; None is a column of NULL.
+        """Convert columns of bytes or text. None is a column of NULLs.
 
         Returns:
-            All rows, those with a refused value among them (null there), and by their places
-            the refused ones with the column to blame and the reason.
+            All rows, with null for rejected values, and the column and reason of each rejected row,
+            by row.
         """
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str, str]] = {}
@@ -442,11 +453,11 @@ class TableConverter:
         return self.make_table(arrays), refused
 
     def make_table(self, arrays: Sequence[pa.Array]) -> pa.Table:
-        """Return the table of native arrays, which still may lack values of NOT NULL columns."""
+        """Return a table of native arrays. NOT NULL columns may still contain nulls."""
         return pa.Table.from_arrays(list(arrays), names=self.arrow_schema.names)
 
     def drop_rejected_rows(self, table: pa.Table, rejected: Mapping[int, object]) -> pa.Table:
-        """Leave refused rows out; what is left is of the target's native schema."""
+        """Drop rejected rows, and return the others with the target's native schema."""
         if rejected:
             keep = np.ones(table.num_rows, np.bool_)
             keep[list(rejected)] = False
@@ -456,12 +467,12 @@ class TableConverter:
 
 
 def _may_have_fraction(text: str) -> bool:
-    """Return True if a number may have a fraction; most have digits only."""
+    """Return True if a number may have a fraction. Fast check, because most numbers have digits only."""
     return "." in text or "e" in text or "E" in text
 
 
 def decode_texts(data: pa.Array, label: str) -> tuple[pa.Array, dict[int, str]]:
-    """Turn bytes into text; what is not UTF-8 is null, with a reason that names its byte."""
+    """Decode UTF-8. Invalid bytes become null with a reason that contains their position."""
     try:
         return data.cast(pa.string()), {}
     except pa.ArrowInvalid:
@@ -478,7 +489,7 @@ def decode_texts(data: pa.Array, label: str) -> tuple[pa.Array, dict[int, str]]:
 
 
 def _display_value(value: object) -> str:
-    """Write a value as a reader of the data knows it, who knows no classes of ours."""
+    """Return the text of a value for messages, without the name of a Python class."""
     return str(value) if isinstance(value, Decimal) else repr(value)
 
 
@@ -490,11 +501,7 @@ def _make_nullable(column: Column) -> Column:
     return column if column.nullable else replace(column, nullable=True)
 
 
-# --- How a column's texts are rewritten before they are read: date formats, and bytes in digits.
-#
-# Templates are those of `TO_DATE` and `TO_TIMESTAMP` (`snowmelt.load.expressions.datetime_templates`).
-# `docs/reference/copy-functions.md`
-# lists what FORMAT takes.
+# --- Normalization of text before conversion: date formats, and bytes written as digits.
 
 _LOOSE_TIMESTAMP = re.compile(
     r"([+-]?[0-9]{4,10}-[0-9]{2}-[0-9]{2})[ Tt]([0-9]{2})(:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]*)?)?)?"
@@ -507,10 +514,10 @@ _BIT_BYTES = re.compile(r"(?:[01]{8})*")
 
 
 class TextNormalizer:
-    """Rewrites the texts of a column; `is_standard_form` where the usual forms are only made regular.
+    """Rewriter of a column's texts.
 
-    `bulk_pattern` is a regular expression with its replacement: a column whose texts match it is
-    rewritten as a whole.
+    `is_standard_form` is True if the texts need no FORMAT. `bulk_pattern` is a regular expression
+    and its replacement, with which matching texts are rewritten in one batch.
     """
 
     def __init__(
@@ -525,19 +532,19 @@ class TextNormalizer:
         self.bulk_pattern = bulk_pattern
 
     def __call__(self, text: str) -> str:
-        """Return the text as `snowmelt.schema.conversion.value_rules` reads it.
+        """Return the text in a form that `snowmelt.schema.conversion.value_rules` parses.
 
         Raises:
-            InvalidValue: It does not have the format.
+            InvalidValue: If it does not have the format.
         """
         return self._rewrite(text)
 
 
 def make_text_normalizer(column: Column, template: str | None) -> TextNormalizer:
-    """Return what rewrites the texts of a column with a format, or None for the usual forms.
+    """Return the normalizer of a column. A template of None means the standard forms.
 
     Raises:
-        LoadRefused: The column has no such format.
+        LoadRefused: If the column does not support this format.
     """
     timed = column.kind in {LogicalType.DATE, LogicalType.TIME} or column.kind in TIMESTAMP_TYPES
     if template is None:
@@ -559,7 +566,7 @@ def _raise_format_rejected(column: Column, reason: str) -> None:
 
 
 def _normalize_timestamp_text(text: str) -> str:
-    """Write a moment with T, minutes and a colon in its offset."""
+    """Return a timestamp with T, minutes, and a colon in its offset."""
     match = _LOOSE_TIMESTAMP.fullmatch(text.strip(TRIMMED_CHARACTERS))
     if match is None:
         return text
