@@ -516,7 +516,7 @@ _BIT_BYTES = re.compile(r"(?:[01]{8})*")
 class TextNormalizer:
     """Rewriter of a column's texts.
 
-    `is_standard_form` is True if the texts need no FORMAT. `bulk_pattern` is a regular expression
+    `is_standard_form` is True if it only regularizes standard forms. `bulk_pattern` is a regular expression
     and its replacement, with which matching texts are rewritten in one batch.
     """
 

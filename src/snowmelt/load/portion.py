@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One input: its address, bytes (None where that is not known before), and its change mark."""
+    """One input: its path, size in bytes (None if unknown), and version tag."""
 
     path: str
     size: int | None = None
@@ -18,12 +18,12 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Bytes of one file from `offset` on; picklable.
+    """Byte range of one file, from `offset`. Picklable.
 
-    `size` is None for "to the end". A record belongs to the portion in which the byte before it
-    lies, the first record of a file to the first portion: whoever starts at an offset above zero
-    drops everything up to and including the first end of a record, and whoever ends before the
-    end of the file reads on through the first end of a record behind its own bytes.
+    A `size` of None means up to the end. A record belongs to the portion that contains the byte
+    before it, and the first record of a file to the first portion. A parser that starts at an
+    offset above zero therefore skips everything through the first record end. A parser that ends
+    before the end of the file reads on through the first record end after its range.
     """
 
     file: InputFile
@@ -32,12 +32,12 @@ class Portion:
 
     @property
     def is_first(self) -> bool:
-        """Whether the file begins here."""
+        """True if the portion starts at the beginning of the file."""
         return self.offset == 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the whole file."""
+        """True if the portion is the whole file."""
         return self.offset == 0 and self.size is None
 
 
@@ -51,12 +51,12 @@ def split_into_portions(
     is_splittable: Callable[[InputFile], bool],
     min_portion_bytes: int = MIN_PORTION_BYTES,
 ) -> tuple[Portion, ...]:
-    """Cut files into portions of like size, about one for each of `parallelism` that run at a time.
+    """Split files into portions of similar size, about one for each of `parallelism` concurrent tasks.
 
-    A file that is not splittable (filtered, or its parser must see its beginning), or of unknown
-    size, is one portion. None is smaller than `min_portion_bytes` bytes unless its file is. Portions come
-    with the largest first, so that no task begins with a large one when the others are done;
-    those of unknown size are the very first.
+    A file of unknown size is one portion, and so is a file that cannot be split: it is filtered, or
+    its parser requires its start. Portions have at least `min_portion_bytes`, unless their file is
+    smaller. Portions of unknown size come first, then the largest, so that no task starts with a
+    large portion when the others have finished.
     """
     listed = tuple(files)
     total = sum(file.size or 0 for file in listed)

@@ -23,13 +23,13 @@ _TRUNCATABLE_KINDS = frozenset({LogicalType.TEXT, LogicalType.BINARY})
 
 
 class ColumnProjector:
-    """Turns blocks of parsed columns into blocks of the table's columns."""
+    """Projector from blocks of parsed columns to blocks of the table's columns."""
 
     def __init__(self, plan: StackPlan) -> None:
-        """Check the expressions.
+        """Translate and check the expressions.
 
         Raises:
-            LoadRefused: One cannot be understood, or does not fit the types of the columns.
+            LoadRefused: If an expression is invalid, or its type does not fit its column.
         """
         parsed = native_schema(plan.target.schema)
         self._table = native_schema(plan.table)
@@ -49,13 +49,18 @@ class ColumnProjector:
         self._computed_columns = _ComputedColumns(plan, evaluated) if evaluated else None
 
     def project(self, batch: ParsedBatch, records_before: int, file_path: str) -> ParsedBatch:
-        """Return a block in native form of the table; `records_before` counts the records before it.
+        """Return a block in the table's native form.
 
-        Rows whose computed value is NULL where it may not be, or too long where lengths are
-        enforced, become rejects; they hold the parsed values, with `|` between them.
+        A row becomes a reject if a computed value is NULL in a NOT NULL column, or too long with
+        enforced lengths. The reject contains the parsed values, separated by `|`.
+
+        Args:
+            batch: Parsed columns.
+            records_before: Number of records in the portion before this block.
+            file_path: Path of the file, for error messages.
 
         Raises:
-            LoadFailed: An expression fails; says which, and for which record of which file.
+            LoadFailed: If an expression fails. The error names it and the record.
         """
         if self._is_identity:
             return batch
@@ -84,7 +89,7 @@ class ColumnProjector:
         return ParsedBatch(rows.filter(pa.array(keep)), rejects, batch.records)
 
     def _arrange_columns(self, parsed: pa.Table, evaluated: pa.Table | None) -> pa.Table:
-        """Return the table's columns: computed, parsed, or NULL."""
+        """Return the table's columns: computed, parsed or NULL."""
         arrays = []
         for field in self._table:
             if evaluated is not None and field.name in evaluated.schema.names:
@@ -97,10 +102,10 @@ class ColumnProjector:
 
 
 class _ComputedColumns:
-    """The expressions, and the conversion of their values to the types of their columns."""
+    """Computed columns: their expressions, and the conversion of the results to column types."""
 
     def __init__(self, plan: StackPlan, computed: Sequence[ComputedExpression]) -> None:
-        # Late: a load without expressions does without DuckDB.
+        # Imported late: a load without expressions does not need DuckDB.
         from snowmelt.load.column_converter import TableConverter
         from snowmelt.load.expressions.evaluator import ExpressionEvaluator
 
@@ -118,7 +123,7 @@ class _ComputedColumns:
     def compute(
         self, rows: pa.Table
     ) -> tuple[pa.Table, Mapping[int, tuple[str, str]], ExpressionFailure | None]:
-        """Return all rows, those that become rejects with column and reason, or the failure."""
+        """Return all rows, the column and reason of each rejected row, and the failure, if any."""
         from snowmelt.load.column_converter import NOT_NULL_VIOLATION
         from snowmelt.load.expressions.evaluator import ExpressionFailure
 
@@ -141,7 +146,7 @@ def _find_table_column(name: str, plan: StackPlan) -> Column:
 
 
 def _map_copied_columns(computed: ComputedExpression, plan: StackPlan) -> dict[str, str]:
-    """Return the native columns that an expression copies as they are; none if it does more."""
+    """Return the native columns that an expression only copies. Empty if it does more."""
     written = computed.sql.strip()
     if not (written.isidentifier() or (written[:1] == written[-1:] == '"')):
         return {}
@@ -157,7 +162,7 @@ def _map_copied_columns(computed: ComputedExpression, plan: StackPlan) -> dict[s
 
 
 def _list_record_numbers(batch: ParsedBatch, records_before: int) -> list[int]:
-    """Return the number, from 1 in the portion, of the record of each row."""
+    """Return the record number of each row, from 1 in the portion."""
     rejected = {reject.record for reject in batch.rejects}
     numbers = range(records_before + 1, records_before + 1 + batch.records)
     return [number for number in numbers if number not in rejected]

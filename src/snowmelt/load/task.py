@@ -25,9 +25,9 @@ _MAX_SHOWN_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class LoadStep:
-    """One source, filter or parser by name, with parameters as they were given.
+    """One source, filter or parser by name, with its original parameters.
 
-    `planned_values` is what the step's own planning on the driver left for its tasks.
+    `planned_values` is the result of the step's planning on the driver, for its tasks.
     """
 
     kind: StepKind
@@ -36,7 +36,7 @@ class LoadStep:
     planned_values: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Show kind, name and parameters; what may be secret is not shown, long values are cut."""
+        """Return kind, name and parameters. Secrets are redacted and long values truncated."""
         shown = ", ".join(
             f"{name}={_display_parameter(name, value)}" for name, value in self.parameters.items()
         )
@@ -52,7 +52,7 @@ def _display_parameter(name: str, value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ComputedExpression:
-    """A column of the table, by internal name, with its expression as it was written."""
+    """Column of the table, by internal name, with its expression as written."""
 
     column: str
     sql: str
@@ -60,12 +60,13 @@ class ComputedExpression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackPlan:
-    """What is the same for all portions of a load.
+    """Plan that all portions of a load share.
 
-    `target` holds the parsed columns; `table` the columns that rows come out with, where those
-    that are neither parsed nor computed are NULL. `skip` records at the beginning of each file
-    are the parser's business and are here for row numbers only. A task stops at `reject_limit`
-    rejects. `started_at`, aware, is what expressions see as now.
+    Attributes:
+        target: Parsed columns.
+        table: Columns of the resulting rows. Columns neither parsed nor computed are NULL.
+        reject_limit: Number of rejects at which a task stops. None: no limit.
+        started_at: Current time for expressions, timezone-aware. None: not available.
     """
 
     source: LoadStep
@@ -80,7 +81,7 @@ class StackPlan:
 
 @dataclass(frozen=True, slots=True)
 class LoadTask:
-    """One portion of a load. `number` counts portions of the load from 0."""
+    """One portion of a load. `number` is the portion's index in the load, from 0."""
 
     number: int
     portion: Portion
@@ -89,7 +90,7 @@ class LoadTask:
 
     @property
     def filters(self) -> tuple[LoadStep, ...]:
-        """The filters in the order they run, decompression first."""
+        """Filters in the order of execution, decompression first."""
         if self.compression is None:
             return self.plan.filters
         return (LoadStep("filter", self.compression.value), *self.plan.filters)
@@ -97,11 +98,13 @@ class LoadTask:
 
 @dataclass(slots=True)
 class PortionCounts:
-    """What went through one portion, complete once it has been run to the end.
+    """Counters of one portion, complete after its run ends.
 
-    `bytes_in` counts bytes of the file that belong to the portion and were read, `bytes_parsed`
-    what the parser was given; `records == rows + rejects`. `reject_limit_reached` tells that the run stopped
-    because the limit of rejects was reached: the load is to fail.
+    Attributes:
+        bytes_in: Bytes read from the file that belong to the portion.
+        bytes_parsed: Bytes that the parser received.
+        records: Number of rows plus rejects.
+        reject_limit_reached: True if the run stopped at the limit of rejects. The load then fails.
     """
 
     bytes_in: int = 0

@@ -1,6 +1,6 @@
 """Cells of one column of delimited text, and their casts by kernels.
 
-A kernel reads the forms that are plain beyond doubt; texts of all others are left to their column.
+Kernels parse only unambiguous forms. Other text is left to the column's converter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BOOLEAN_WORDS = np.array(
     ],
     np.uint64,
 )
-# Years before these are left to the exact rules, and so are offsets from this on.
+# Earlier years and larger offsets are left to the exact rules.
 _FIRST_YEAR_PACKED = 1000 << 46
 _LAST_DAY_PACKED = 9999 << 46 | 12 << 42 | 31 << 37
 _FIRST_YEAR_DAYS = -354_285
@@ -37,7 +37,7 @@ _END_OFFSET_MINUTES = 18 * 60
 
 @dataclass(frozen=True, slots=True)
 class TextCells:
-    """Cells of one column; `quote` and `escape` are bytes, -1 where there is none."""
+    """Cells of one column. `quote` and `escape` are byte values, or -1 if not used."""
 
     slices: StringSlices
     is_null: Mask
@@ -46,13 +46,13 @@ class TextCells:
     is_utf8: bool
 
     def take(self, rows: RowIndexes) -> TextCells:
-        """Return the cells of these rows, in their order."""
+        """Return the cells of these rows, in this order."""
         return TextCells(
             self.slices.take(rows), self.is_null[rows], self.quote, self.escape, self.is_utf8
         )
 
     def to_array(self, arrow_type: pa.DataType) -> pa.Array:
-        """Return what the cells say, as bytes or as the text that they are."""
+        """Return the values of the cells, as an array of bytes or strings."""
         cells = self.slices
         size = int((cells.end - cells.start).sum(dtype=np.int64))
         offsets = np.empty(len(cells) + 1, np.int32)
@@ -72,9 +72,9 @@ class TextCells:
         return pa.Array.from_buffers(arrow_type, len(cells), buffers)
 
     def cast(self, column: Column, caster: ArrowTextCaster) -> tuple[list[pa.Array], Mask] | None:
-        """Return native arrays, null where a text is left, and which those are; None: all.
+        """Return native arrays, null for unparsed text, and a mask of the cells with unparsed text.
 
-        What is not left is in the range of its type.
+        Return None if no cell can be parsed. Parsed values are in the range of their type.
         """
         if column.kind is LogicalType.TEXT:
             return self._cast_texts(caster) if self.is_utf8 else None
@@ -86,7 +86,7 @@ class TextCells:
             odd |= (packed < _FIRST_YEAR_PACKED) | (np.abs(offsets) >= _END_OFFSET_MINUTES)
             if column.kind is LogicalType.TIMESTAMP_NTZ:
                 offsets[:] = 0
-            # In UTC it may be in a year that is out of range.
+            # Conversion to UTC may move it out of the supported years.
             odd |= (packed >= _LAST_DAY_PACKED) & (offsets < 0)
             null = self.is_null | odd | unclean
             micros = unpack_utc_micros(packed, offsets)
