@@ -4,19 +4,19 @@
 `copy_parser`: parser of COPY statements.
 `planner`: planning of the tasks of a load.
 `portion`: input files and their split into portions.
-`task`: what one task needs to run its portion, all of it picklable.
+`task`: picklable description of one task.
 `phase_definition`: definitions of sources, filters and parsers with their parameters.
 `phase_registry`: registry of sources, filters and parsers by name.
 `library`: libraries of user code, imported as isolated packages.
 `stack`: execution of one portion through source, filters, parser and expressions.
-`phase_protocols`: protocols of sources, filters and parsers, and the data that they exchange.
+`phase_protocols`: protocols of sources, filters and parsers, and the data they exchange.
 `sources`: files, URLs, objects and standard input.
 `kafka`: Kafka partitions as a source of records.
 `filters`: decompression, encodings, replacement, external commands and Kafka messages.
 `parsers`: parsers of bytes or records into rows.
 `column_converter`: columns of text or values into native columns of the table.
-`arrow_text_casts`: texts that Arrow casts exactly, and the syntax of arrays.
-`text_cells`: cells of delimited text, and their casts by kernels.
+`arrow_text_casts`: exact casts of text by Arrow, and the syntax of arrays.
+`text_cells`: cells of delimited text, and their casts by compiled kernels.
 `projection`: parsed columns into the columns of the table.
 `expressions`: computed columns of COPY, evaluated in DuckDB.
 `udx`: execution of user-defined sources, filters and parsers.
