@@ -141,7 +141,7 @@ class _ComputedColumns:
 def _find_table_column(name: str, plan: StackPlan) -> Column:
     column = plan.table.column(name)
     if column is None:
-        raise InternalError(f"An expression is for column {name}, which the table has not")
+        raise InternalError(f"Expression for unknown column {name}")
     return column
 
 

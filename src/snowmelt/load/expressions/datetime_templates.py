@@ -194,7 +194,7 @@ def render_to_char(template: str, timestamp_sql: str) -> str:
 def _parse_literal(template: str, start: int) -> str:
     char = template[start]
     if char == "\\":
-        raise DatetimeTemplateInvalid(r"a backslash stands for nothing but itself in \" here")
+        raise DatetimeTemplateInvalid(r"unsupported backslash: only \" is valid")
     if char.isalpha():
         word = re.match(r"\w+", template[start:])
         shown = word[0] if word else char

@@ -101,7 +101,9 @@ class _Re2Translator:
         match = _QUANTIFIER.match(self._pattern, self._position)
         if match is None:
             if self._pattern.startswith("{", self._position):
-                raise self._make_error(r"a brace that is no {n}, {n,} or {n,m} is written \{")
+                raise self._make_error(
+                    r"invalid quantifier: expected {n}, {n,} or {n,m}; write a literal brace as \{"
+                )
             return atom, empty
         self._position = match.end()
         if match[5]:
@@ -109,7 +111,7 @@ class _Re2Translator:
                 "possessive quantifiers are not supported; leave the second + out"
             )
         if is_anchor or empty:
-            raise self._make_error("what is repeated must not match the empty text")
+            raise self._make_error("cannot repeat a part that matches the empty text")
         low, high = int(match[2] or 0), match[3]
         if max(low, int(high or 0)) > _MAX_REPEAT:
             raise self._make_error(f"a repetition is at most {_MAX_REPEAT}")

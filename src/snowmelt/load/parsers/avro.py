@@ -170,7 +170,7 @@ class AvroMessageParser:
         if schema is None:
             frame = body.read(_REGISTRY_HEADER_BYTES)
             if len(frame) < _REGISTRY_HEADER_BYTES or frame[0]:
-                raise ValueError("it does not begin with a zero byte and its schema's number")
+                raise ValueError("expected a zero byte and a four-byte schema ID at the start")
             schema = self._fetch_schema(int.from_bytes(frame[1:], "big"))
         value = fastavro.schemaless_reader(body, schema, None)
         if body.read(1):

@@ -89,7 +89,9 @@ class DelimitedParser:
         stream.skip_byte_order_mark(expects_zeros=any(b"\0" in mark for mark in marks))
         for _ in range(self._skip_records):
             if stream.read_record(fields) is None and not portion.is_whole:
-                raise PhaseFailed(reason="more records are to be skipped than a portion holds")
+                raise PhaseFailed(
+                    reason="SKIP exceeds the records of the first portion. Lower SKIP"
+                )
         if self._has_header:
             names = stream.read_record(fields)
             if names is None:
@@ -104,7 +106,7 @@ def _match_header(
 ) -> RecordFieldMapping:
     if len(header) > _MAX_HEADER_NAMES:
         raise PhaseFailed(
-            reason=f"the header has {len(header):,} names; there may be {_MAX_HEADER_NAMES:,}. "
+            reason=f"the header has {len(header):,} names, more than the limit of {_MAX_HEADER_NAMES:,}. "
             "Check delimiter and record terminator",
             record=0,
         )

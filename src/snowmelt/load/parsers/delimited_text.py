@@ -151,7 +151,9 @@ def check_field_dialect(dialect: FieldDialect, *, label: str) -> FieldDialect:
 
 # --- The exact record reader: the reference for the compiled scanner.
 
-TEXT_AFTER_QUOTE = "something follows the closing quote of field {}"
+TEXT_AFTER_QUOTE = (
+    "expected a delimiter or the end of the record after the closing quote of field {}"
+)
 UNCLOSED_QUOTE = "the quote that opens field {} is not closed"
 
 
