@@ -61,7 +61,7 @@ def test_a_date_in_another_form_is_rejected_with_the_word_format(copying):
     path = copying.file("a.csv", "31.12.2020||\n|3 pm|\n||31.12.2020 15:00\n")
     copied = copying.copy(f"COPY days FROM {path}")
     reasons = " ".join(reason for reason, _ in copied.reject_reasons)
-    assert "if values have another format, specify it, for example D FORMAT 'DD.MM.YYYY'" in reasons
+    assert "for another format, specify D FORMAT 'DD.MM.YYYY'" in reasons
     assert "T FORMAT 'HH24:MI:SS'" in reasons
     assert "S FORMAT 'DD.MM.YYYY HH24:MI:SS'" in reasons
     copied = copying.copy(f"COPY days (d FORMAT 'DD.MM.YYYY', t, s) FROM {path} FORCE")

@@ -342,7 +342,7 @@ class TextColumnConverter:
         reason = error.fields.get("reason") or written or str(error)
         if self.column.kind in _DATE_TIME_KINDS and not self._has_format:
             form = f"{self.column.display_name} FORMAT {_EXAMPLE_FORMATS[self.column.kind]}"
-            reason = f"{reason}; if values have another format, specify it, for example {form}"
+            reason = f"{reason}; for another format, specify {form}"
         shown = repr(value[:_MAX_SHOWN_CHARS]) if isinstance(value, str) else _display_value(value)
         more = "…" if isinstance(value, str) and len(value) > _MAX_SHOWN_CHARS else ""
         return f"{self.label}: {reason}: {shown}{more}"
