@@ -1,4 +1,4 @@
-"""Client for SelectObjectContent: sends a request with boto3 and streams the response payloads."""
+"""Client for SelectObjectContent: sends requests with boto3 and streams the response payloads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIALECT_HEADER = "x-snowmelt-select-dialect"
 OBJECTS_HEADER = "x-snowmelt-select-objects"
 
 _DEFAULT_REGION = "us-east-1"
-# Where other S3 clients look for it, too.
+# The variables that other S3 clients read.
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _READ_TIMEOUT_S = 300
 
@@ -35,17 +35,20 @@ def _find_region() -> str:
 
 @dataclass(frozen=True, slots=True)
 class SelectEndpoint:
-    """Where to ask; keys that are None come from where boto3 looks for them."""
+    """URL and credentials of an S3 endpoint.
+
+    boto3's credential chain supplies keys that are None.
+    """
 
     url: str
     access_key: str | None = None
     secret_key: str | None = None
 
     def create_client(self) -> Any:
-        """Return a boto3 client; addresses are host/bucket/key, which every endpoint knows.
+        """Return a boto3 client that uses path-style addresses, which every endpoint supports.
 
         Raises:
-            UserError: boto3 is not installed.
+            UserError: If boto3 is not installed.
         """
         try:
             import boto3
@@ -72,10 +75,12 @@ class SelectEndpoint:
 def select_object(
     client: Any, bucket: str, key: str, request: SelectRequest, *, key_is_pattern: bool = False
 ) -> Iterator[bytes]:
-    """Yield the payloads of an answer; with `key_is_pattern` the key is a prefix or holds `*`, `?`, `**`.
+    """Yield the payloads of a response.
+
+    With `key_is_pattern`, the key is a prefix or contains `*`, `?` or `**`.
 
     Raises:
-        SelectError: The endpoint refused the request, or ended the answer in the middle.
+        SelectError: If the endpoint rejects the request or ends the response early.
     """
     from botocore.exceptions import ClientError, EventStreamError
 

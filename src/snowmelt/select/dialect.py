@@ -9,18 +9,18 @@ from enum import StrEnum
 
 
 class Dialect(StrEnum):
-    """Three ways to read one statement; what does not collide works in all of them."""
+    """SQL dialect of a statement. A construct that does not conflict works in every dialect."""
 
     AWS = "aws"
-    """Amazon's documentation: typed literals, three-valued logic, text inferred in comparisons."""
+    """Amazon's documentation: typed literals, three-valued logic, inferred types of strings."""
 
     CEPH = "ceph"
-    """Today's Ceph: no inference, empty fields are NULL, integers wrap."""
+    """Current Ceph: no inference, empty fields are NULL, integers wrap."""
 
     CEPH_2020 = "ceph-2020"
-    """Ceph's first engine: C's number conversions, errors of a row are counted, not fatal."""
+    """Ceph's first engine: number conversions of C; row errors are counted and are not fatal."""
 
     @property
     def is_ceph(self) -> bool:
-        """Whether this is one of the two that Ceph speaks or spoke."""
+        """True for the two Ceph dialects."""
         return self is not Dialect.AWS

@@ -6,7 +6,7 @@ from snowmelt.errors import UserError
 from snowmelt.select.dialect import Dialect
 
 MAX_ROW_ERRORS = 100
-"""How many rows may be dropped for their errors before the query ends; the 100th ends it."""
+"""Limit of rows dropped because of errors. The query fails at the 100th."""
 
 _HTTP_STATUS = {
     "UnauthorizedAccess": 401,
@@ -54,7 +54,7 @@ _EVALUATION_CODES = _split_names(
     EvaluatorUnterminatedTimestampFormatPatternToken UnsupportedTypeForQuerying
     """
 )
-# Of requests and data; ProcessingTimeError is Ceph's, OverMaxMemory our own.
+# Errors of requests and data. ProcessingTimeError is from Ceph, OverMaxMemory from Snowmelt.
 _OTHER_CODES = _split_names(
     """
     MalformedXML EmptyRequestBody MissingRequiredParameter InvalidRequestParameter
@@ -72,18 +72,18 @@ ALL_CODES = _SYNTAX_CODES | _EVALUATION_CODES | _OTHER_CODES
 
 
 class SelectError(UserError, code="select"):
-    """A statement, one of its values, or the object it reads is refused."""
+    """Rejection of a statement, of one of its values, or of the object that it reads."""
 
     def __init__(
         self, code: str, message: str, *, status: int | None = None, fatal: bool = True
     ) -> None:
-        """Keep what the answer needs.
+        """Create an error with the details of its response.
 
         Args:
-            code: The name that clients see, one of `ALL_CODES`.
-            message: What is wrong, where, and what would be right.
-            status: The HTTP status; by default the one that belongs to the code, mostly 400.
-            fatal: False drops the row and counts it; the query goes on (`ErrorBudget`).
+            code: Error code that clients receive, one of `ALL_CODES`.
+            message: What is invalid, where, and what is expected.
+            status: HTTP status. None: the status of the code, which is 400 for most codes.
+            fatal: If False, the row is dropped and counted, and the query continues (`ErrorBudget`).
         """
         super().__init__(message)
         self.s3_code = code
@@ -91,7 +91,7 @@ class SelectError(UserError, code="select"):
         self.fatal = fatal
 
     def wire_code(self, dialect: Dialect) -> str:
-        """Return the code as clients of this dialect know it; Ceph has two for all of SQL."""
+        """Return the error code in the dialect. Ceph has only two codes for SQL errors."""
         if dialect.is_ceph and self.s3_code in _SYNTAX_CODES:
             return "UnsupportedSyntax"
         if dialect.is_ceph and self.s3_code in _EVALUATION_CODES:
@@ -100,15 +100,15 @@ class SelectError(UserError, code="select"):
 
 
 def make_skippable_row_error(code: str, message: str, dialect: Dialect) -> SelectError:
-    """Return an error that costs the row in `ceph-2020` and the query elsewhere."""
+    """Return an error that drops the row in `ceph-2020` and fails the query in other dialects."""
     return SelectError(code, message, fatal=dialect is not Dialect.CEPH_2020)
 
 
 class ErrorBudget:
-    """Counts the rows that a query dropped for their errors, in row order."""
+    """Counter of rows dropped because of errors, in row order."""
 
     def __init__(self, limit: int = MAX_ROW_ERRORS) -> None:
-        """Start at none; the `limit`-th ends the query."""
+        """Create a budget with no dropped rows. The query fails at row `limit`."""
         self.limit = limit
         self.dropped = 0
 
@@ -116,8 +116,8 @@ class ErrorBudget:
         """Count the row that `error` drops.
 
         Raises:
-            SelectError: `error` itself if it is fatal; otherwise, when the limit is reached, one
-                that names the limit and the last error.
+            SelectError: If `error` is fatal (`error` itself), or if the limit is reached. The second
+                contains the limit and the last error.
         """
         if error.fatal:
             raise error

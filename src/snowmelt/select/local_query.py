@@ -1,4 +1,4 @@
-"""Local queries: SELECT over a file, several files or a pipe, without a service."""
+"""Local queries: SELECT over a file, several files or a pipe, without a running service."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from snowmelt.select.request import SelectRequest
 
 
 class LocalFileSource(ConcurrentSource):
-    """A regular file, held open: replacing it by another changes nothing here."""
+    """Regular file, kept open. Replacing the path with another file does not affect the source."""
 
     def __init__(self, path: Path) -> None:
         """Open a file.
 
         Raises:
-            OSError: It cannot be opened.
+            OSError: If the file cannot be opened.
         """
         self._name = str(path)
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -36,20 +36,19 @@ class LocalFileSource(ConcurrentSource):
 
     @property
     def size(self) -> int:
-        """Bytes in the file when it was opened."""
+        """Size of the file in bytes when it was opened."""
         return self._size
 
     @property
     def name(self) -> str:
-        """The path."""
+        """Path of the file."""
         return self._name
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        """Fill the front of `view`; 0 behind the last byte.
+        """Read into the start of `view` and return the byte count, 0 at the end of the file.
 
         Raises:
-            SelectError: The file has become shorter, or was written into; that it has grown is
-                no error.
+            SelectError: If the file was truncated or modified. Appended data is not an error.
         """
         wanted = min(len(view), self._size - offset)
         if wanted <= 0:
@@ -71,29 +70,29 @@ class LocalFileSource(ConcurrentSource):
 
 
 class PipeSource:
-    """A stream that can be read once, from its front; the stream stays open."""
+    """Stream that is read once, in order. The stream is not closed."""
 
     def __init__(self, stream: BinaryIO, name: str = "-") -> None:
-        """Take a binary stream, such as `sys.stdin.buffer`."""
+        """Wrap a binary stream, such as `sys.stdin.buffer`."""
         self._stream = stream
         self._name = name
         self._offset = 0
 
     @property
     def size(self) -> int:
-        """Not known: -1."""
+        """Always -1: the size is unknown."""
         return -1
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the stream in messages."""
         return self._name
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        """Fill the front of `view` with what comes next.
+        """Read the next bytes into the start of `view` and return their count.
 
         Raises:
-            SelectError: InvalidDataSource, for any other place than the next.
+            SelectError: If `offset` is not the current position (InvalidDataSource).
         """
         if offset != self._offset:
             raise SelectError("InvalidDataSource", "A pipe can only be read in order, once.")
@@ -103,7 +102,7 @@ class PipeSource:
         return len(part)
 
     def close(self) -> None:
-        """Do nothing: the stream is its owner's."""
+        """Do nothing: the caller owns the stream."""
 
 
 def open_local_select(
@@ -113,11 +112,13 @@ def open_local_select(
     settings: EngineSettings | None = None,
     clock: Clock | None = None,
 ) -> SelectExecution:
-    """Begin a SELECT over a path, many paths or a stream; a path that is no file is a pipe.
+    """Start a SELECT over a path, several paths or a stream.
+
+    A single path that is not a regular file is read as a pipe.
 
     Raises:
-        OSError: The path cannot be opened.
-        SelectError: The statement or the data's front is wrong.
+        OSError: If the path cannot be opened.
+        SelectError: If the statement or the start of the data is invalid.
     """
     return open_select(request, _open_source(source), settings=settings, clock=clock)
 

@@ -10,7 +10,7 @@ from snowmelt.select.dialect import Dialect
 
 
 class HeaderMode(StrEnum):
-    """What the first record of a CSV object is: data, the columns' names, or neither."""
+    """Use of the first record of a CSV object: data, column names, or ignored."""
 
     NONE = "NONE"
     USE = "USE"
@@ -18,7 +18,7 @@ class HeaderMode(StrEnum):
 
 
 class ObjectCompression(StrEnum):
-    """How the whole object is packed."""
+    """Compression of the whole object."""
 
     NONE = "NONE"
     GZIP = "GZIP"
@@ -28,7 +28,10 @@ class ObjectCompression(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CsvInput:
-    """Delimiters may be several bytes or control characters; an empty quote or comment is none."""
+    """CSV input format.
+
+    Delimiters may have several bytes or be control characters. An empty quote or comment disables it.
+    """
 
     header: HeaderMode = HeaderMode.NONE
     record_delimiter: bytes = b"\n"
@@ -41,19 +44,19 @@ class CsvInput:
 
 @dataclass(frozen=True, slots=True)
 class JsonInput:
-    """One value a line, or a sequence of values however they are laid out."""
+    """JSON input format: one value per line if `lines`, otherwise a sequence of values in any layout."""
 
     lines: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetInput:
-    """Parquet says everything about itself."""
+    """Parquet input format, which has no options."""
 
 
 @dataclass(frozen=True, slots=True)
 class CsvOutput:
-    """Records as delimited text; `quote_always` quotes what would not need it, too."""
+    """CSV output format. `quote_always` also quotes fields that do not need quotes."""
 
     quote_always: bool = False
     quote: bytes = b'"'
@@ -64,14 +67,17 @@ class CsvOutput:
 
 @dataclass(frozen=True, slots=True)
 class JsonOutput:
-    """One JSON object a record."""
+    """JSON output format: one object per record."""
 
     record_delimiter: bytes = b"\n"
 
 
 @dataclass(frozen=True, slots=True)
 class ScanRange:
-    """Records whose first byte lies in [start, end]; `end` alone means the last `end` bytes."""
+    """Range of records whose first byte is in [start, end].
+
+    `end` alone selects the last `end` bytes.
+    """
 
     start: int | None = None
     end: int | None = None
@@ -83,7 +89,7 @@ OutputFormat: TypeAlias = CsvOutput | JsonOutput
 
 @dataclass(frozen=True, slots=True)
 class SelectRequest:
-    """One SelectObjectContent, whichever way it came."""
+    """SelectObjectContent request, independent of its transport."""
 
     expression: str
     input: InputFormat = field(default_factory=CsvInput)

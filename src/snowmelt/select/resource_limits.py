@@ -17,8 +17,8 @@ _MIB = 1024 * 1024
 class EngineSettings:
     """Limits of one execution; sizes in bytes.
 
-    `threads` is the size of the pool of workers, which all executions of the process with the
-    same number share; 0 stands for the number of processors.
+    `threads` is the size of the worker pool, 0 for the number of processors. All executions of the
+    process with the same number share a pool.
     """
 
     threads: int = 0
@@ -33,7 +33,7 @@ class EngineSettings:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> EngineSettings:
-        """Return the limits that a deployment sets."""
+        """Return the limits from the settings of a deployment."""
         return cls(
             threads=settings.select_threads,
             record_bytes=settings.select_record_bytes,
@@ -45,7 +45,10 @@ class EngineSettings:
 
 
 class MemoryBudget:
-    """Counts what an answer holds; an estimate, on the high side, of Python's own sizes."""
+    """Counter of the memory that a result holds.
+
+    Sizes are estimates above the actual sizes of the Python objects.
+    """
 
     def __init__(self, limit_bytes: int, *, purpose: str, setting_name: str) -> None:
         self._limit_bytes = limit_bytes
@@ -54,14 +57,14 @@ class MemoryBudget:
         self._reserved_bytes = 0
 
     def has_space(self, size_bytes: int) -> bool:
-        """Tell whether `size_bytes` bytes more can be taken."""
+        """Return True if `size_bytes` more bytes fit."""
         return self._reserved_bytes + size_bytes <= self._limit_bytes
 
     def reserve(self, size_bytes: int) -> None:
-        """Count `size_bytes` bytes more.
+        """Reserve `size_bytes` more bytes.
 
         Raises:
-            SelectError: OverMaxMemory; the message names the setting.
+            SelectError: If the limit is exceeded (OverMaxMemory). The message contains the setting.
         """
         self._reserved_bytes += size_bytes
         if self._reserved_bytes > self._limit_bytes:
@@ -72,5 +75,5 @@ class MemoryBudget:
             )
 
     def release_all(self) -> None:
-        """Forget what was counted."""
+        """Release all reserved bytes."""
         self._reserved_bytes = 0
