@@ -15,7 +15,7 @@ class Dialect(StrEnum):
     """Amazon's documentation: typed literals, three-valued logic, inferred types of strings."""
 
     CEPH = "ceph"
-    """Current Ceph: no inference, empty fields are NULL, integers wrap."""
+    """Current Ceph: no inference; empty fields are NULL."""
 
     CEPH_2020 = "ceph-2020"
     """Ceph's first engine: number conversions of C; row errors are counted and are not fatal."""

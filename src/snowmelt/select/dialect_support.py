@@ -1,9 +1,9 @@
 """Table of language features and their support status in each dialect.
 
 Documentation pages and tests are generated from this table. It lists every function, operator,
-clause, type, date part, format symbol and request option exactly once. A construct that differs
-from its dialect is either rejected with an error that names it, or its entry states the
-difference and the reason.
+clause, type, date part, format symbol and request option exactly once. If a construct cannot match
+its dialect, it is rejected with an error that names it, or its entry states the difference and the
+reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from snowmelt.select.dialect import Dialect
 
 
 class FeatureTopic(StrEnum):
-    """What a feature is; the value is a heading."""
+    """Category of a feature. The value is the heading in the documentation."""
 
     CLAUSE = "Clauses"
     LITERAL = "Literals and names"
@@ -34,27 +34,28 @@ class FeatureTopic(StrEnum):
 
 
 class FeatureStatus(StrEnum):
-    """How a dialect stands to a feature."""
+    """Support of a feature in a dialect."""
 
     EXACT = "exact"
-    """Part of the dialect, and the same."""
+    """Part of the dialect, with identical behavior."""
 
     ADDED = "added"
-    """No part of the dialect; means what it means where it is one."""
+    """Not part of the dialect. Behaves as in the dialects that define it."""
 
     DIFFERS = "differs"
-    """Part of the dialect, and deliberately other; the note says how and why."""
+    """Part of the dialect, with deliberately different behavior. The note gives the reason."""
 
     REJECTED = "refused"
-    """Answered with an error that names it."""
+    """Rejected with an error that names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DialectFeature:
-    """One line: a status for each dialect, in the order of `Dialect`.
+    """Entry of the table, with a status for each dialect in the order of `Dialect`.
 
-    `example` is an expression, or a whole statement. `expected_outputs` are what it prints in each dialect,
-    `!Code` where it is refused with that code; empty where the example is tested elsewhere.
+    `example` is an expression or a whole statement. `expected_outputs` contains its output: one for
+    all dialects, or one for each. `!Code` means that the example is rejected with that code. It is
+    empty if the example is tested elsewhere.
     """
 
     topic: FeatureTopic
@@ -65,11 +66,11 @@ class DialectFeature:
     note: str = ""
 
     def status(self, dialect: Dialect) -> FeatureStatus:
-        """Return how a dialect stands to the feature."""
+        """Return the status of the feature in a dialect."""
         return self.statuses[list(Dialect).index(dialect)]
 
     def expected_output(self, dialect: Dialect) -> str | None:
-        """Return what the example prints in a dialect, None where it has no answer of its own."""
+        """Return the output of the example in a dialect, or None if `expected_outputs` is empty."""
         if not self.expected_outputs:
             return None
         return self.expected_outputs[
@@ -79,8 +80,8 @@ class DialectFeature:
 
 _EXAMPLE_TIMESTAMP = "`2010-02-03T04:05:06.789-08:30`"
 
-# A feature: its name, the first letters of its statuses in aws, ceph and ceph-2020, an example and
-# what that prints: once, or in each dialect. Indented lines go on; those without a bar are the note.
+# A feature: name, first letters of its statuses in aws, ceph and ceph-2020, example, and outputs: one
+# for all dialects or one for each. Indented lines continue an entry; without a bar they are the note.
 _TABLE = """
 [CLAUSE]
 SELECT | E E E | select 1 from stdin | 1
@@ -356,5 +357,5 @@ FEATURES: tuple[DialectFeature, ...] = tuple(_parse_table())
 
 
 def list_features(topic: FeatureTopic) -> tuple[DialectFeature, ...]:
-    """Return the lines of a topic, in their order."""
+    """Return the features of a topic in table order."""
     return tuple(feature for feature in FEATURES if feature.topic is topic)

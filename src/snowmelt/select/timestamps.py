@@ -1,4 +1,4 @@
-"""SQL timestamps with their written precision and UTC offset: parsing and date arithmetic."""
+"""SQL timestamps with their written precision and UTC offset: parsing, arithmetic and formatting."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MONTH_ABBREVIATIONS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec"
 DATE_PARTS = frozenset(
     "year month day hour minute second timezone_hour timezone_minute week dow doy".split()  # noqa: SIM905
 )
-"""What `extract_date_part` knows; `doy` counts days of the year from 1, `dow` of the week from Sunday, 0."""
+"""Parts that `extract_date_part` accepts: `doy` starts at 1, `dow` at 0 (Sunday)."""
 
 _DATE_PART_NANOS = {
     "week": 7 * _DAY_NANOS,
@@ -51,7 +51,7 @@ _WHITESPACE = " \t\r\n\v\f"
 
 
 class TimestampPrecision(IntEnum):
-    """The smallest part that was written."""
+    """Smallest part that a timestamp was written with."""
 
     YEAR = 1
     MONTH = 2
@@ -73,11 +73,11 @@ _DATE_PART_PRECISION = {
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """An instant with the way it is shown.
+    """Instant with its display format.
 
-    `instant` counts nanoseconds from 1970-01-01T00:00Z, `to_offset_minutes` minutes east of UTC (None: not
-    known, read as UTC), `fraction_digits` those after the point of the second. SQL compares instants only;
-    `==` compares the whole.
+    `instant` is in nanoseconds since 1970-01-01T00:00Z. `offset_minutes` is in minutes east of UTC;
+    None means unknown and is treated as UTC. `fraction_digits` is the number of digits after the decimal
+    point of the second. SQL compares only the instant; `==` compares all attributes.
     """
 
     instant: int
@@ -87,7 +87,7 @@ class Timestamp:
 
     @property
     def local_datetime(self) -> LocalDateTime:
-        """The calendar at the value's own offset."""
+        """Date and time at the offset of the timestamp."""
         return LocalDateTime.from_epoch_nanos(
             self.instant + (self.offset_minutes or 0) * _MINUTE_NANOS
         )
@@ -95,7 +95,7 @@ class Timestamp:
 
 @dataclass(frozen=True, slots=True)
 class LocalDateTime:
-    """A day and a time of day without an offset."""
+    """Date and time of day without an offset."""
 
     year: int
     month: int
@@ -107,7 +107,7 @@ class LocalDateTime:
 
     @classmethod
     def from_epoch_nanos(cls, epoch_nanos: int) -> LocalDateTime:
-        """Return the day and time so many nanoseconds after the start of 1970."""
+        """Return the date and time `epoch_nanos` nanoseconds after 1970-01-01T00:00."""
         days, rest = divmod(epoch_nanos, _DAY_NANOS)
         hour, rest = divmod(rest, _HOUR_NANOS)
         minute, rest = divmod(rest, _MINUTE_NANOS)
@@ -120,13 +120,13 @@ class LocalDateTime:
 
     @property
     def epoch_nanos(self) -> int:
-        """Nanoseconds since the start of 1970."""
+        """Nanoseconds since 1970-01-01T00:00."""
         seconds = self.hour * 3600 + self.minute * 60 + self.second
         return self.epoch_days * _DAY_NANOS + seconds * NANOS_PER_SECOND + self.nanos
 
 
 def date_to_epoch_days(year: int, month: int, day: int) -> int:
-    """Return the days from 1970-01-01 to a day of the Gregorian calendar."""
+    """Return the number of days from 1970-01-01 to a date of the Gregorian calendar."""
     shifted = year - (month <= 2)
     era, of_era = divmod(shifted, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -134,7 +134,7 @@ def date_to_epoch_days(year: int, month: int, day: int) -> int:
 
 
 def epoch_days_to_date(epoch_days: int) -> tuple[int, int, int]:
-    """Return year, month and day so many days after 1970-01-01."""
+    """Return year, month and day of the date `epoch_days` days after 1970-01-01."""
     era, of_era = divmod(epoch_days + 719_468, 146_097)
     year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year + year // 4 - year // 100)
@@ -145,13 +145,13 @@ def epoch_days_to_date(epoch_days: int) -> tuple[int, int, int]:
 
 
 def parse_iso_timestamp(text: str) -> Timestamp | None:
-    """Read `2007T`, `2007-02T`, `2007-02-23[T]`, `2007-02-23T12:14[:33[.079]][Z|-08:00]`.
+    """Parse `2007T`, `2007-02T`, `2007-02-23[T]`, `2007-02-23T12:14[:33[.079]][Z|-08:00]`.
 
-    A blank may stand for the T, blanks around are passed over; without separators
-    (`20070223T121433Z`) it works too. Digits of a second after the ninth are dropped.
+    A space is accepted in place of the T, and surrounding whitespace is ignored. The form without
+    separators (`20070223T121433Z`) is also accepted. Digits of a second after the ninth are dropped.
 
     Returns:
-        None where the text is no timestamp.
+        None if the text is not a timestamp.
     """
     stripped = text.strip(_WHITESPACE)
     match = _ISO_PATTERN.fullmatch(stripped) or _COMPACT_ISO_PATTERN.fullmatch(stripped)
@@ -172,12 +172,12 @@ def parse_iso_timestamp(text: str) -> Timestamp | None:
 
 
 def parse_lenient_timestamp(text: str) -> Timestamp | None:
-    """Read `yyyy mm dd hh mi ss` with any `:` or `-` or nothing between, blank or T before hh.
+    """Parse `yyyy mm dd [hh mi ss]` with optional `:` or `-` between parts and space or T before hh.
 
-    The time may be left out. What `parse_iso_timestamp` reads is read too.
+    Other texts are parsed by `parse_iso_timestamp`.
 
     Returns:
-        None where the text is no timestamp.
+        None if the text is not a timestamp.
     """
     match = _LENIENT_PATTERN.fullmatch(text.strip(_WHITESPACE))
     if match is None:
@@ -201,7 +201,7 @@ def _make_local_datetime(
 
 
 def _parse_offset_minutes(offset_text: str | None) -> int | None:
-    """Return minutes; None for no offset, for `-00:00` (not known) and for an impossible one."""
+    """Return minutes, or None for no offset, for `-00:00` (unknown) and for an invalid one."""
     if offset_text is None or offset_text == "Z":
         return None if offset_text is None else 0
     hours, minutes = int(offset_text[1:3]), int(offset_text[3:].lstrip(":") or "0")
@@ -211,7 +211,7 @@ def _parse_offset_minutes(offset_text: str | None) -> int | None:
 
 
 def timestamp_from_datetime(value: dt.datetime, *, fraction_digits: int = 0) -> Timestamp:
-    """Return an aware moment with so many digits of its second, at most six."""
+    """Convert an aware datetime, truncated to `fraction_digits` digits of its second (at most 6)."""
     offset = value.utcoffset()
     seconds = date_to_epoch_days(value.year, value.month, value.day) * 86_400
     seconds += value.hour * 3600 + value.minute * 60 + value.second
@@ -223,7 +223,7 @@ def timestamp_from_datetime(value: dt.datetime, *, fraction_digits: int = 0) -> 
 
 
 def extract_date_part(part: str, value: Timestamp) -> int:
-    """Return a part (`DATE_PARTS`) as it is at the value's own offset."""
+    """Return a part (`DATE_PARTS`) at the offset of the timestamp."""
     if part in {"timezone_hour", "timezone_minute"}:
         minutes = value.offset_minutes or 0
         hours, rest = divmod(abs(minutes), 60)
@@ -246,14 +246,14 @@ def _iso_week_number(epoch_days: int) -> int:
 def date_add(
     part: str, count: int, value: Timestamp, *, keep_month_end: bool = False
 ) -> Timestamp | None:
-    """Return the timestamp so many years, months, weeks, days, hours, minutes or seconds later.
+    """Return the timestamp `count` units of `part` later.
 
-    Years and months keep the day, or take the month's last where it has no such day; `keep_month_end`
-    also keeps a last day the last (2000-02-29 and a month is 2000-03-31). The precision grows
-    where the part asks for it.
+    `part` is year, month, week, day, hour, minute or second. Years and months keep the day of the
+    month, or use the last day of a shorter month. With `keep_month_end`, the last day of a month stays
+    the last day (2000-02-29 plus one month is 2000-03-31). The precision is at least that of `part`.
 
     Returns:
-        None where the result lies outside the years 1 to 9999.
+        None if the result is outside the years 1 to 9999.
     """
     precision = max(value.precision, _DATE_PART_PRECISION[part])
     if part in {"year", "month"}:
@@ -280,9 +280,10 @@ def _month_shift_nanos(value: Timestamp, months: int, *, keep_month_end: bool) -
 
 
 def date_diff(part: str, start: Timestamp, end: Timestamp) -> int:
-    """Return the whole years, months, weeks, … seconds that passed; negative where end is first.
+    """Return the number of whole units elapsed from `start` to `end`, negative if `end` is earlier.
 
-    A day has passed after 24 hours, a month when day and time are reached again (in UTC).
+    `part` is as for `date_add`. A day is 24 hours. A month has elapsed when its day and time are
+    reached again (in UTC).
     """
     if part in _DATE_PART_NANOS:
         passed = abs(end.instant - start.instant) // _DATE_PART_NANOS[part]
@@ -299,7 +300,7 @@ def date_diff(part: str, start: Timestamp, end: Timestamp) -> int:
 
 
 def calendar_diff(part: str, start: Timestamp, end: Timestamp) -> int:
-    """Return the difference of the calendar's years, months or days in UTC; else what passed."""
+    """Return the difference of calendar years, months or days in UTC; other parts as `date_diff`."""
     first, last = (
         LocalDateTime.from_epoch_nanos(start.instant),
         LocalDateTime.from_epoch_nanos(end.instant),
@@ -314,7 +315,7 @@ def calendar_diff(part: str, start: Timestamp, end: Timestamp) -> int:
 
 
 def timestamp_to_string(value: Timestamp, dialect: Dialect) -> str:
-    """Return the text of a timestamp as the dialect's output and CAST show it."""
+    """Format a timestamp as in the dialect's output and CAST."""
     local = value.local_datetime
     date = f"{local.year:04}-{local.month:02}-{local.day:02}"
     seconds = f"{local.second:02}"
@@ -325,7 +326,7 @@ def timestamp_to_string(value: Timestamp, dialect: Dialect) -> str:
         return f"{local.year:04}-{month}-{local.day:02} {clock}"
     clock = f"{local.hour:02}:{local.minute:02}"
     if dialect is Dialect.CEPH:
-        # Six digits of a fraction, or none where it is zero.
+        # The fraction has six digits, or is omitted if it is below one microsecond.
         micros = f".{local.nanos // 1000:06}" if local.nanos >= 1000 else ""
         zone = _format_offset(value.offset_minutes, unknown="+00:00")
         return f"{date}T{clock}:{seconds}{micros}{zone}"

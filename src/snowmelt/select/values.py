@@ -19,7 +19,7 @@ from snowmelt.select.timestamps import Timestamp, timestamp_to_string
 
 
 class Missing(Enum):
-    """The one value of a path that leads nowhere; unlike NULL it is dropped from JSON output."""
+    """Type of MISSING, the value of a path that does not exist. JSON output omits it, unlike NULL."""
 
     MISSING = "MISSING"
 
@@ -35,7 +35,7 @@ DECIMAL_DIGITS = 38
 DECIMAL_CONTEXT = Context(
     prec=DECIMAL_DIGITS, Emax=6144, Emin=-6143, traps=[InvalidOperation, DivisionByZero, Overflow]
 )
-"""Arithmetic of DECIMAL: 38 digits, ties to even."""
+"""Context of DECIMAL arithmetic: 38 digits, ties to even."""
 
 _MAX_FIXED_POINT_EXPONENT = 60
 _MAX_EXCERPT_CHARACTERS = 60
@@ -58,17 +58,17 @@ _TYPE_NAMES: dict[type, str] = {
 
 
 def describe_type(value: object) -> str:
-    """Return what a message calls the value's type."""
+    """Return the name of the value's type in messages."""
     return "missing" if value is MISSING else _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
 def is_null_or_missing(value: object) -> bool:
-    """Return whether the value is NULL or MISSING."""
+    """Return True if the value is NULL or MISSING."""
     return value is None or value is MISSING
 
 
 def format_excerpt(value: object) -> str:
-    """Return the value, short enough for a message."""
+    """Format a value for a message, truncated to 60 characters."""
     text = value if isinstance(value, str) else str(value)
     shown = (
         text if len(text) <= _MAX_EXCERPT_CHARACTERS else text[: _MAX_EXCERPT_CHARACTERS - 1] + "…"
@@ -77,13 +77,13 @@ def format_excerpt(value: object) -> str:
 
 
 def parse_number_text(text: str) -> Number | None:
-    """Read a text as a number, blanks around it passed over.
+    """Parse a string as a number, ignoring surrounding whitespace.
 
-    Digits alone are an int where 64 bits hold it, with a point or without exactly a Decimal up
-    to 38 digits; longer ones and those with an exponent are the nearest float.
+    An integer that fits in 64 bits is an int. Other numbers of at most 38 characters are exact Decimals.
+    Longer numbers and those with an exponent are the nearest float.
 
     Returns:
-        None where the text is no number, or too large for a float.
+        None if the string is not a number, or too large for a float.
     """
     match = _NUMBER_PATTERN.fullmatch(text)
     if match is None:
@@ -99,12 +99,13 @@ def parse_number_text(text: str) -> Number | None:
 
 
 def require_int64(number: int, dialect: Dialect) -> int:
-    """Return an integer that 64 bits hold.
+    """Return an integer, after checking that it fits in 64 bits.
 
-    Ceph's engines compute it as a double there and convert that back, which C++ does not define.
+    Ceph's engines compute a double instead and convert it back, which C++ leaves undefined.
 
     Raises:
-        SelectError: IntegerOverflow, where it does not fit; in `ceph-2020` it costs the row.
+        SelectError: If the integer does not fit (IntegerOverflow). In `ceph-2020` the error drops only
+            the row.
     """
     if INT_MIN <= number <= INT_MAX:
         return number
@@ -113,12 +114,12 @@ def require_int64(number: int, dialect: Dialect) -> int:
 
 
 def to_three_valued_truth(value: object, dialect: Dialect) -> bool | None:
-    """Return a value as a condition: true, false, or None for not known.
+    """Convert a value to a condition: true, false, or None for unknown.
 
-    In `aws` the texts true and false count; in Ceph numbers other than zero are true.
+    In `aws` the strings `true` and `false` are conditions. In Ceph, nonzero numbers are true.
 
     Raises:
-        SelectError: InvalidDataType, where the value is no condition.
+        SelectError: If the value is not a condition (InvalidDataType).
     """
     if value is True or value is False or value is None:
         return value
@@ -136,17 +137,17 @@ def to_three_valued_truth(value: object, dialect: Dialect) -> bool | None:
 
 
 def parse_boolean_text(text: str) -> bool | None:
-    """Read `true` or `false` in any case; None for other texts."""
+    """Parse `true` or `false` in any case. Return None for other strings."""
     return {"true": True, "false": False}.get(text.strip().lower())
 
 
 def format_value(value: object, dialect: Dialect) -> str:
-    """Return the text of a value in CSV output, in `||` and in CAST to STRING."""
+    """Format a value as in CSV output, `||` and CAST to STRING."""
     return _FORMATTERS.get(type(value), _format_other)(value, dialect)
 
 
 def format_decimal(value: Decimal) -> str:
-    """Return all digits of a decimal as they are kept, without an exponent where that is short."""
+    """Return all digits of a decimal, without an exponent if it is between -60 and 60."""
     exponent = value.as_tuple().exponent
     if (
         isinstance(exponent, int)

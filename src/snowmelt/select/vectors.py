@@ -29,20 +29,20 @@ from snowmelt.select.timestamps import TimestampPrecision
 
 
 class VectorKind(Enum):
-    """What the data of a vector are."""
+    """Data type of a vector."""
 
-    TEXT = "text"  # Slices
+    TEXT = "text"  # StringSlices
     INT = "int"  # int64
     FLOAT = "float"  # float64
     BOOL = "bool"  # bool
-    NUMERIC_TEXT = "numeral"  # Slices: integers and decimals as they are written, no exponents
-    TIMESTAMP = "instant"  # Instants
-    OBJECT = "values"  # anything, as the evaluator would give it
+    NUMERIC_TEXT = "numeral"  # StringSlices: integers and decimals as written, without exponents
+    TIMESTAMP = "instant"  # TimestampVector
+    OBJECT = "values"  # any values, as the scalar evaluator returns them
 
 
 @dataclass(frozen=True, slots=True)
 class TimestampFormat:
-    """How all timestamps of a column are shown: precision, and digits after the second's point."""
+    """Display format of all timestamps of a column: precision and digits of the fractional second."""
 
     precision: TimestampPrecision
     fraction_digits: int
@@ -50,11 +50,11 @@ class TimestampFormat:
 
 @dataclass(frozen=True, slots=True)
 class TimestampVector:
-    """Timestamps: the parts as their own clock shows them, and its offset in minutes.
+    """Vector of timestamps: local date and time, and the offset in minutes.
 
-    A word packs year, month, day, hour, minute, second and microsecond, so that words of equal
-    offsets order as the timestamps do. `display_format` is None where it is not the same for all, or an
-    offset is not zero: then only the evaluator can show them.
+    Each `packed` word holds year, month, day, hour, minute, second and microsecond. Words with equal
+    offsets sort like the timestamps. `display_format` is None if rows differ in it or an offset is not
+    zero. Only the scalar evaluator can format such timestamps.
     """
 
     packed: NDArray[np.int64]
@@ -65,7 +65,7 @@ class TimestampVector:
         return len(self.packed)
 
     def take(self, rows: RowIndexes) -> TimestampVector:
-        """Return the timestamps of these rows, in their order."""
+        """Return the timestamps of the rows in `rows`, in that order."""
         return TimestampVector(self.packed[rows], self.offset_minutes[rows], self.display_format)
 
 
@@ -81,7 +81,7 @@ VectorData: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ValueVector:
-    """Values of one expression; `data` means nothing where a row is null or deferred."""
+    """Values of one expression. `data` is undefined in rows that are null or deferred."""
 
     kind: VectorKind
     data: VectorData
@@ -92,80 +92,80 @@ class ValueVector:
         return len(self.null)
 
     def take(self, rows: RowIndexes) -> ValueVector:
-        """Return the values of these rows, in their order."""
+        """Return the values of the rows in `rows`, in that order."""
         data = self.data
         taken = data.take(rows) if isinstance(data, StringSlices | TimestampVector) else data[rows]
         return ValueVector(self.kind, taken, self.null[rows], self.deferred[rows])
 
     @property
     def slices(self) -> StringSlices:
-        """The data of a vector of texts or numerals."""
+        """Data of a vector of strings or numerals."""
         if not isinstance(self.data, StringSlices):
             raise TypeError(self.kind)
         return self.data
 
     @property
     def timestamps(self) -> TimestampVector:
-        """The data of an instant vector."""
+        """Data of a vector of timestamps."""
         if not isinstance(self.data, TimestampVector):
             raise TypeError(self.kind)
         return self.data
 
     @property
     def array(self) -> NDArray[Any]:
-        """The data of a vector of numbers, truths or values."""
+        """Data of a vector of numbers, booleans or objects."""
         if isinstance(self.data, StringSlices | TimestampVector):
             raise TypeError(self.kind)
         return self.data
 
 
 class BatchRow(Protocol):
-    """One record, for the evaluator and for `*`."""
+    """One record, for the scalar evaluator and for `*`."""
 
     def field(self, column: ColumnRef) -> object:
-        """Return the value of a field, MISSING where the record has no such field."""
+        """Return the value of a field, or MISSING if the record has no such field."""
 
     def fields(self) -> Sequence[object]:
         """Return the values of all fields."""
 
 
 class ColumnBatch(Protocol):
-    """Some records in a row, held as columns; made in a worker, thrown away after its plan."""
+    """Consecutive records as columns. A worker creates a batch and discards it after the plan has run."""
 
     @property
     def row_count(self) -> int:
-        """How many records."""
+        """Number of records."""
 
     @property
     def failure(self) -> SelectError | None:
-        """What ends the query after these records: the one behind them cannot be read."""
+        """Error of the record after the batch, which ends the query, or None."""
 
     def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:
-        """Return a column's values; None where only the evaluator can read it.
+        """Return the values of a column, or None if only the scalar evaluator can read it.
 
-        Where `for_output`, a field that output leaves out is not NULL but deferred.
+        With `for_output`, a field that output omits is deferred instead of NULL.
         """
 
     def read_row(self, row_index: int) -> BatchRow:
-        """Return one record for the evaluator."""
+        """Return one record for the scalar evaluator."""
 
     def record_offset(self, row_index: int) -> int | None:
-        """Return the byte of the object's text where a record begins; None if that is not known."""
+        """Return the byte offset of a record in the object's decompressed text, or None if unknown."""
 
 
 class RawRecordBatch(ColumnBatch, Protocol):
-    """Records whose bytes can be copied as they were read (CSV)."""
+    """Batch whose records can be copied without decoding (CSV)."""
 
     def read_raw_record(self, row_index: int) -> bytes:
-        """Return one record as read, without its delimiter."""
+        """Return the bytes of one record without its delimiter."""
 
 
 def make_masked_text_vector(slices: StringSlices) -> ValueVector:
-    """Return slices as values: past the end and empty-as-null are NULL, unclean is deferred."""
+    """Return slices as strings: past-end and empty-as-null are NULL, NEEDS_UNQUOTING is deferred."""
     null = (slices.flags & (PAST_END | EMPTY_NULL)) != 0
     return ValueVector(VectorKind.TEXT, slices, null, (slices.flags & NEEDS_UNQUOTING) != 0)
 
 
 def make_false_mask(count: int) -> Mask:
-    """Return a mask that holds for no row."""
+    """Return a mask that is False for every row."""
     return np.zeros(count, np.bool_)

@@ -1,7 +1,7 @@
 """Kernel warm-up: loads or compiles every Numba kernel before the first query.
 
-Loading from the Numba cache takes about 1 s. Without a cache the kernels are compiled, which takes
-ten to twenty seconds of one processor: the first start after an installation, or `snowmelt warm`.
+Loading from the Numba cache takes about 1 s. Without a cache, compilation takes 10 to 20 s of one
+processor: at the first start after an installation, or in `snowmelt warm`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ _SAMPLE_CSV = (
     b'id,at,name,fare\n1,2018-01-02T03:04:05Z,"West, Isle",2.5\n2,2018-05-06T07:08:09Z,"a ""b""",\n'
 )
 _SAMPLE_JSON_LINES = b'{"id": 1, "name": "a", "at": {"x": 1}}\n{"id": 2, "name": "b"}\n'
-# So small that texts are cut into blocks, which is a kernel's work, too.
+# Small enough to split the samples into several blocks: block splitting is also a kernel.
 _SMALL_BLOCK_SETTINGS = EngineSettings(block_bytes=64)
 
 
 def warm_up_kernels(stopping: threading.Event | None = None) -> None:
-    """Run a few queries over a few records; what they need stays loaded in this process.
+    """Run a few queries over sample records, so that their kernels stay loaded in this process.
 
-    What is asked most comes first. Queries that come meanwhile wait for the kernels they need.
+    The most frequent kinds of query run first. Concurrent queries wait only for the kernels that they
+    need. Stops before the next query once `stopping` is set.
     """
     for request in _make_warmup_requests():
         if stopping is not None and stopping.is_set():
@@ -57,19 +58,19 @@ def warm_up_kernels(stopping: threading.Event | None = None) -> None:
 
 
 class KernelWarmer:
-    """Makes kernels ready when a service starts, in a thread, so that no client waits for them."""
+    """Background thread that loads the kernels when a service starts, so that clients do not wait."""
 
     def __init__(self) -> None:
-        """Prepare; `start` begins."""
+        """Create the thread without starting it."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="s3-warming", daemon=True)
 
     def start(self) -> None:
-        """Begin, and return at once."""
+        """Start the thread and return immediately."""
         self._thread.start()
 
     def close(self) -> None:
-        """Leave out what has not begun, and wait for the rest."""
+        """Skip the remaining warm-up queries and wait for the running one."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -79,7 +80,7 @@ class KernelWarmer:
         began = clock.monotonic()
         try:
             warm_up_kernels(self._stopping)
-        except Exception:  # noqa: BLE001 - whoever asks next hears what is wrong
+        except Exception:  # noqa: BLE001 - the next query reports the error
             _log.exception("making queries ready failed")
             return
         if not self._stopping.is_set():
@@ -134,8 +135,6 @@ def _make_warmup_requests() -> Iterator[SelectRequest]:
 
 
 class _BytesSource:
-    """A few bytes as an object."""
-
     def __init__(self, data: bytes) -> None:
         self._text = data
 

@@ -6,7 +6,7 @@ each control byte is replaced by a private-use character that the document does 
 restored after parsing.
 
 Event stream frames (specification §1.7): total length, header length, CRC-32 of these eight bytes,
-headers, payload, CRC-32 of everything before. Numbers are unsigned, 32 bits, big endian.
+headers, payload, CRC-32 of all preceding bytes. Numbers are unsigned, 32 bits, big endian.
 """
 
 from __future__ import annotations
@@ -38,14 +38,8 @@ from snowmelt.select.request import (
     SelectRequest,
 )
 
-# --- XML as S3 clients really write it: delimiters stand raw in it, whatever XML says of them.
-#
-# Clients put `\r\n` and `\x01` into a text as they are. A parser of XML folds the first into
-# `\n` and refuses the second, so both are carried past it in disguise: each control byte of a
-# text travels as a character that the document does not use (specification of Select, §1.6).
-
 _MAX_DEPTH = 16
-# A tag (what CDATA holds is text), a raw control byte, or a reference to a control character.
+# A tag (CDATA is text), a raw control byte, or a character reference to a control character.
 _TAG_OR_CONTROL_PATTERN = re.compile(
     rb"<(?!!\[CDATA\[)[^>]*>|[\x00-\x1f]|&#(?:0*([0-9]{1,2})|[xX]0*(1?[0-9a-fA-F]));"
 )
@@ -56,17 +50,17 @@ _PRIVATE_USE_BASES = range(0xE000, 0xF8E0, _CONTROL_COUNT)
 
 @dataclass(slots=True)
 class XmlElement:
-    """A tag's local name, its own text as the client meant it, and the elements inside."""
+    """XML element: local name, text with control characters restored, and child elements."""
 
     name: str
     text: str = ""
     children: list[XmlElement] = field(default_factory=list)
 
     def find_child(self, name: str) -> XmlElement | None:
-        """Return the one element of this name, None when there is none.
+        """Return the only child with this name, or None.
 
         Raises:
-            SelectError: It stands there twice.
+            SelectError: If there are several such children.
         """
         found = [child for child in self.children if child.name == name]
         if len(found) > 1:
@@ -76,10 +70,10 @@ class XmlElement:
         return found[0] if found else None
 
     def reject_other_children(self, *names: str) -> None:
-        """Refuse children with other names, so that a misspelt option is not lost in silence.
+        """Reject children with other names, so that misspelled options are reported.
 
         Raises:
-            SelectError: An unknown element, or text where elements belong.
+            SelectError: If there is an unknown child, or text in an element that may have children.
         """
         for child in self.children:
             if child.name not in names:
@@ -92,15 +86,15 @@ class XmlElement:
 
 
 def malformed_xml_error(reason: str) -> SelectError:
-    """Return the error for a document that is no request."""
+    """Return the error for a document that is not a valid request."""
     return SelectError("MalformedXML", f"The request's XML is not valid: {reason}.")
 
 
 def parse_xml(body: bytes) -> XmlElement:
-    """Read a document.
+    """Parse a document.
 
     Raises:
-        SelectError: It is empty, no XML, too deep, or declares a document type.
+        SelectError: If the document is empty, not XML, nested too deeply, or declares a document type.
     """
     if not body.strip():
         raise SelectError("EmptyRequestBody", "The request has no body; it must be XML.")
@@ -176,7 +170,7 @@ def _escape_control_bytes(body: bytes, control_base: int) -> bytes:
             control = int(hexadecimal, 16) if hexadecimal else found[0]
         return chr(control_base + control).encode() if control < _CONTROL_COUNT else found
 
-    # Before the first element's tag line ends are no text, and disguised they would be errors.
+    # Line ends before the first tag are not text: replaced, they would be syntax errors.
     body = body.strip()
     first = _ELEMENT_START_PATTERN.search(body)
     start = first.start() if first else 0
@@ -217,10 +211,10 @@ _Choice = TypeVar("_Choice", bound="StrEnum")
 
 
 def parse_select_request(body: bytes, *, dialect: Dialect = Dialect.AWS) -> SelectRequest:
-    """Read a request's body; what it leaves out takes the dialect's default.
+    """Parse the body of a request. Missing options have the dialect's defaults.
 
     Raises:
-        SelectError: The XML, an element or an option is not as it must be.
+        SelectError: If the XML, an element or an option is invalid.
     """
     root = parse_xml(body)
     if root.name not in _ROOT_ELEMENTS:
@@ -348,7 +342,7 @@ def _parse_choice(parent: XmlElement, name: str, default: _Choice, code: str) ->
 def _parse_delimiter(
     parent: XmlElement, name: str, default: bytes, *, non_empty: bool = False
 ) -> bytes:
-    """Return a delimiter exactly as it was sent: blanks and control characters count."""
+    """Return a delimiter exactly as sent, including whitespace and control characters."""
     element = parent.find_child(name)
     if element is None:
         return default
@@ -392,16 +386,11 @@ def _parse_scan_range_offset(parent: XmlElement, name: str) -> int | None:
     return int(said)
 
 
-# --- The frames of an answer, byte by byte (specification of Select, §1.7).
-#
-# A frame: total length, length of headers, CRC-32 of these eight bytes, headers, payload, CRC-32
-# of everything before; numbers are unsigned, 32 bits, big endian.
-
 _PRELUDE = struct.Struct(">II")
 _CHECKSUM_FIELD = struct.Struct(">I")
 _FRAME_OVERHEAD_BYTES = _PRELUDE.size + 2 * _CHECKSUM_FIELD.size
 _STRING_HEADER_TYPE = 7
-# Some decoders take no value beyond 32 KiB; characters have up to four bytes.
+# Some decoders reject header values above 32 KiB. A character has up to four bytes.
 _MAX_HEADER_CHARACTERS = 8000
 
 
@@ -418,7 +407,7 @@ def _encode_header(name: str, value: str) -> bytes:
 def _encode_frame(
     headers: bytes, payload: bytes | memoryview = b""
 ) -> tuple[bytes, bytes | memoryview, bytes]:
-    """Return what stands before the payload, the payload, and what stands behind it."""
+    """Return the bytes before the payload, the payload, and the bytes after it."""
     prelude = _PRELUDE.pack(_FRAME_OVERHEAD_BYTES + len(headers) + len(payload), len(headers))
     start = prelude + _CHECKSUM_FIELD.pack(crc32(prelude)) + headers
     return start, payload, _CHECKSUM_FIELD.pack(crc32(payload, crc32(start)))
@@ -440,25 +429,25 @@ END_FRAME = b"".join(_encode_frame(_encode_event_headers("End")))
 
 
 def encode_records_events(payloads: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
-    """Return the pieces of a frame for each payload of output; nothing is copied."""
+    """Return the segments of one frame for each payload, without copying payloads."""
     frames = (_encode_frame(_RECORDS_HEADERS, payload) for payload in payloads)
     return list(itertools.chain.from_iterable(frames))
 
 
 def encode_progress_event(scanned_bytes: int, processed_bytes: int, returned_bytes: int) -> bytes:
-    """Return a frame that tells bytes read, bytes after decompression and bytes of output."""
+    """Encode a progress frame: bytes read, bytes after decompression, and bytes of output."""
     counts = _encode_byte_counts("Progress", scanned_bytes, processed_bytes, returned_bytes)
     return b"".join(_encode_frame(_PROGRESS_HEADERS, counts))
 
 
 def encode_stats_event(scanned_bytes: int, processed_bytes: int, returned_bytes: int) -> bytes:
-    """Return the frame before the last, with the same counts as `encode_progress_event`."""
+    """Encode the second-to-last frame, with the same counts as `encode_progress_event`."""
     counts = _encode_byte_counts("Stats", scanned_bytes, processed_bytes, returned_bytes)
     return b"".join(_encode_frame(_STATS_HEADERS, counts))
 
 
 def encode_error_event(code: str, message: str) -> bytes:
-    """Return the frame that ends an answer in the middle; nothing follows it."""
+    """Encode the frame that ends a response with an error. It is the last frame."""
     headers = (
         _encode_header(":message-type", "error")
         + _encode_header(":error-code", code)
