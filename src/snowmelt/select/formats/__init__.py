@@ -6,7 +6,7 @@
 `csv_state_machine`: reference CSV parser in pure Python.
 `csv_reader`: CSV objects as record batches.
 `json_reader`: JSON objects as record batches.
-`json_lines`: JSON lines as columns, by kernels.
+`json_lines`: JSON lines as column batches, parsed by kernels.
 `parquet_reader`: Parquet objects as record batches, with row group pruning.
 `read_units`: one interface over all formats and over several objects.
 """

@@ -24,7 +24,10 @@ from snowmelt.select.request import ScanRange
 
 @dataclass(frozen=True, slots=True)
 class RecordStartSpan:
-    """Offsets in the object, bytes: records that begin in [first, stop); None is its end."""
+    """Byte range [start, end) of the object that contains the starts of selected records.
+
+    An `end` of None is the end of the object.
+    """
 
     start: int = 0
     end: int | None = None
@@ -36,11 +39,13 @@ WHOLE_OBJECT = RecordStartSpan()
 def resolve_scan_range(
     scan_range: ScanRange | None, object_bytes: int, *, compression: str = "NONE"
 ) -> RecordStartSpan:
-    """Turn a ScanRange (both ends included; an end alone counts from the back) into offsets.
+    """Convert a ScanRange to offsets.
+
+    Both ends of a ScanRange are inclusive. An End without a Start counts bytes from the object's end.
 
     Raises:
-        SelectError: A range that is none or that begins behind the object's end; or an object
-            whose records have no offsets: a compressed one, a pipe.
+        SelectError: If the range is invalid or starts after the object's end, or if the object is
+            compressed or a pipe, so that its records have no offsets.
     """
     if scan_range is None:
         return WHOLE_OBJECT
@@ -72,38 +77,38 @@ def _invalid_scan_range_error(reason: str) -> SelectError:
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MIB = 1024 * 1024
 _MAX_POOLED_BUFFERS = 8
-# How much is read of a block to find where its last record ends.
+# Bytes read from the end of a block to find the end of its last record.
 _TAIL_BYTES = 16 * 1024
 
 
 class BufferPool:
-    """Buffers of one size that blocks give back; safe across threads (list operations only)."""
+    """Pool of block buffers of one size. Thread-safe because it uses only atomic list operations."""
 
     def __init__(self, buffer_bytes: int) -> None:
         self.size = buffer_bytes
         self._free: list[bytearray] = []
 
     def acquire(self, min_bytes: int) -> bytearray:
-        """Return a buffer for at least `min_bytes` bytes and the padding."""
+        """Return a buffer for at least `min_bytes` bytes plus padding."""
         if min_bytes <= self.size and self._free:
             try:
                 return self._free.pop()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread took the last buffer
                 pass
         return bytearray(max(min_bytes, self.size) + PADDING_BYTES)
 
     def release(self, buffer: bytearray) -> None:
-        """Take a buffer back; larger or too many ones are left to the garbage collector."""
+        """Return a buffer to the pool, or drop it if it is larger or the pool is full."""
         if len(buffer) == self.size + PADDING_BYTES and len(self._free) < _MAX_POOLED_BUFFERS:
             self._free.append(buffer)
 
 
 @dataclass(slots=True)
 class RecordBlock:
-    """Whole records: `data[start:end]`, whose first byte is byte `offset` of the object's text.
+    """Block of whole records: `data[start:end]`, which starts at byte `offset` of the object's text.
 
-    The offset counts uncompressed bytes. `release` when nothing refers to the data any more;
-    a block that is not released costs one allocation.
+    `offset` counts uncompressed bytes. Call `release` when nothing refers to the data. A block that is
+    not released costs one allocation.
     """
 
     memory: bytearray
@@ -118,19 +123,19 @@ class RecordBlock:
         self.data = np.frombuffer(self.memory, np.uint8)
 
     def load_bytes(self) -> None:
-        """Have the bytes at hand, whichever thread asks; the first call reads them.
+        """Read the bytes on the first call, in the calling thread. A block in memory needs no read.
 
         Raises:
-            SelectError: The object cannot be read there.
+            SelectError: If the object cannot be read.
         """
 
     def skip_bytes(self, count: int) -> None:
-        """Take bytes off the front."""
+        """Remove `count` bytes from the start of the block."""
         self.start += count
         self.offset += count
 
     def skip_byte_order_mark(self) -> None:
-        """Take UTF-8's byte order mark off the object's front, if this block begins there."""
+        """Remove a UTF-8 byte-order mark if this block starts the object."""
         if self.offset == 0 and self.memory.startswith(_BYTE_ORDER_MARK, self.start, self.end):
             self.skip_bytes(len(_BYTE_ORDER_MARK))
 
@@ -139,7 +144,7 @@ class RecordBlock:
         return bytes(memoryview(self.memory)[self.start : self.end])
 
     def release(self) -> None:
-        """Give the buffer back; the block is empty afterwards. May be called twice."""
+        """Return the buffer to the pool and empty the block. Idempotent."""
         memory, self.memory = self.memory, bytearray()
         self.start = self.end = 0
         self.data = np.frombuffer(bytes(PADDING_BYTES), np.uint8)
@@ -148,7 +153,7 @@ class RecordBlock:
 
 
 class RemoteBlock(RecordBlock):
-    """A block of known places in the object, read by the thread that works on it."""
+    """Block of known position in the object, read by the worker that processes it."""
 
     __slots__ = ("_source",)
 
@@ -160,15 +165,15 @@ class RemoteBlock(RecordBlock):
         block_number: int,
         pool: BufferPool,
     ) -> None:
-        """Take note of `size_bytes` bytes at an offset of the source."""
+        """Create a block of `size_bytes` bytes at an offset of the source, without reading them."""
         super().__init__(bytearray(), 0, size_bytes, offset, block_number, pool)
         self._source: ObjectSource | None = source
 
     def load_bytes(self) -> None:
-        """Read the bytes, once.
+        """Read the bytes on the first call.
 
         Raises:
-            SelectError: The object cannot be read there.
+            SelectError: If the object cannot be read.
         """
         source, self._source = self._source, None
         if source is not None:
@@ -178,10 +183,10 @@ class RemoteBlock(RecordBlock):
 
 
 def read_fully(source: ObjectSource, offset: int, memory: bytearray, size_bytes: int) -> None:
-    """Read so many bytes to the front of a buffer.
+    """Read exactly `size_bytes` bytes into the start of a buffer.
 
     Raises:
-        SelectError: The object cannot be read, or is over before.
+        SelectError: If the object cannot be read or is shorter.
     """
     held = 0
     with memoryview(memory) as view:
@@ -193,14 +198,17 @@ def read_fully(source: ObjectSource, offset: int, memory: bytearray, size_bytes:
 
 
 class BlockCutter(Protocol):
-    """Finds the end of the last whole record in a buffer."""
+    """Function that finds the end of the last whole record in a buffer."""
 
     def __call__(self, memory: bytearray, start: int, end: int) -> int:
-        """Return the place behind the last whole record of [start, end), `start` if there is none."""
+        """Return the end of the last whole record in [start, end), or `start` if there is none."""
 
 
 def make_delimiter_cutter(delimiter: bytes) -> BlockCutter:
-    """Cut where the delimiter last occurs; for delimiters that do not overlap themselves."""
+    """Return a cutter that searches for the last delimiter.
+
+    The delimiter must not be able to overlap itself.
+    """
     size = len(delimiter)
 
     def cut(memory: bytearray, start: int, end: int) -> int:
@@ -211,26 +219,26 @@ def make_delimiter_cutter(delimiter: bytes) -> BlockCutter:
 
 
 def find_stream_offset(delimiter: bytes, span: RecordStartSpan) -> int:
-    """Return the offset from which a stream must be read to find the records of a span.
+    """Return the offset at which to start reading in order to find the records of a span.
 
-    The delimiter before the span tells where its first record begins; only where occurrences
-    may overlap does that depend on all that lies before.
+    The delimiter before the span determines where its first record starts. If a delimiter can overlap
+    itself, reading starts at 0, because its matches depend on all preceding bytes.
     """
     return 0 if can_overlap_itself(delimiter) else max(0, span.start - len(delimiter))
 
 
 @dataclass(frozen=True, slots=True)
 class BlockLimits:
-    """Sizes in bytes: what is read at once, and the longest record there may be."""
+    """Block size and maximum record size, in bytes."""
 
     block_bytes: int = 1 * _MIB
     record_bytes: int = 16 * _MIB
 
 
 class RecordBlockReader:
-    """Iterates the blocks of a stream once.
+    """Reader that iterates over the blocks of a stream once.
 
-    `span` takes only the records that begin in it; `find_stream_offset` tells where the stream begins.
+    Only records that start in `span` are returned. `find_stream_offset` computes `stream_offset`.
     """
 
     def __init__(
@@ -255,22 +263,22 @@ class RecordBlockReader:
         self._next_block_number = 0
         self._ended = False
         self._skipping = span.start > stream_offset
-        # Whether a record begins at the first byte in _memory.
+        # True if a record starts at the first byte in _memory.
         self._aligned = stream_offset == 0
         self._can_skip_ahead = not can_overlap_itself(delimiter)
 
     @property
     def scanned_bytes(self) -> int:
-        """Bytes taken from the object so far, compressed ones if it is compressed."""
+        """Bytes read from the object, compressed if it is compressed."""
         return self._stream.scanned_bytes
 
     @property
     def processed_bytes(self) -> int:
-        """Bytes of text read so far, uncompressed."""
+        """Bytes of decompressed text read."""
         return self._stream.processed_bytes
 
     def close(self) -> None:
-        """Stop reading and let go of the object. Idempotent."""
+        """Stop reading and close the stream. Idempotent."""
         self._ended = True
         self._stream.close()
 
@@ -278,20 +286,20 @@ class RecordBlockReader:
         """Yield the blocks in order.
 
         Raises:
-            SelectError: OverMaxRecordSize, after every record before the long one.
+            SelectError: If a record is too long (OverMaxRecordSize), after all records before it.
         """
         while (block := self._next_block()) is not None:
             yield block
 
     def iterate_remote_blocks(self, stream: UncompressedStream) -> Iterator[RecordBlock]:
-        """Yield the blocks of the stream, most of them not read yet.
+        """Yield the blocks of the stream; workers read most of them.
 
-        For a source that several threads may read, all of it, where a record ends wherever its
-        delimiter stands. From the first block on that seems to end in a long record, blocks
-        are read here.
+        The source must support concurrent reads, every delimiter must end a record, and the span must be
+        the whole object. If no delimiter is near the end of a block, this thread reads that block and all
+        later ones.
 
         Raises:
-            SelectError: As iterating does.
+            SelectError: If a record is too long or the object cannot be read.
         """
         if self._offset == 0 and (first := self._next_block()) is not None:
             yield first
@@ -318,7 +326,7 @@ class RecordBlockReader:
         yield from self
 
     def _next_block(self) -> RecordBlock | None:
-        """Return the next block, None behind the last one."""
+        """Return the next block, or None after the last one."""
         while not self._ended:
             self._ended = self._fill_buffer()
             end = (
@@ -336,7 +344,7 @@ class RecordBlockReader:
         return None
 
     def _fill_buffer(self) -> bool:
-        """Read until the buffer is full; tell whether the stream ended before."""
+        """Read until the buffer is full. Return True if the stream ended before that."""
         with memoryview(self._memory) as view:
             limit = len(view) - PADDING_BYTES
             while self._buffered_bytes < limit:
@@ -347,11 +355,11 @@ class RecordBlockReader:
         return False
 
     def _grow_buffer(self) -> None:
-        """Make the buffer hold more than it does: it is full, and no record ends in it."""
+        """Make room in a full buffer that contains no end of a record."""
         size = len(self._delimiter)
         longest = self.limits.record_bytes + size + 1
         if self._skipping and self._buffered_bytes > size:
-            # The record began before the span: no more of it is needed than may be a delimiter.
+            # The record started before the span: keep only bytes that may start its delimiter.
             self._discard_bytes(self._buffered_bytes - size + 1)
             return
         if self._buffered_bytes >= longest:
@@ -369,7 +377,7 @@ class RecordBlockReader:
         self._aligned = False
 
     def _clip_to_span(self, end: int) -> tuple[int, int]:
-        """Return the part of the whole records in [0, end) that begin in the span."""
+        """Return the range of the whole records in [0, end) that start in the span."""
         start = 0
         if self._skipping:
             start = self._find_record_start(self._span.start, 0, end)
@@ -382,7 +390,7 @@ class RecordBlockReader:
         return start, end
 
     def _find_record_start(self, offset: int, start: int, end: int) -> int:
-        """Return where the first record from `offset` of the object on begins, at most `end`."""
+        """Return the position of the first record that starts at or after `offset`, at most `end`."""
         size = len(self._delimiter)
         place = start
         aligned = self._aligned
@@ -398,7 +406,7 @@ class RecordBlockReader:
         return place
 
     def _cut_block(self, start: int, end: int) -> RecordBlock | None:
-        """Make [start, end) a block and carry what is behind `end` to the next buffer."""
+        """Return [start, end) as a block and carry the bytes after `end` to the next buffer."""
         carried = self._buffered_bytes - end
         block = None
         memory = self._memory
@@ -417,7 +425,7 @@ class RecordBlockReader:
 
 
 def record_too_long_error(offset: int, limit_bytes: int) -> SelectError:
-    """Return the error of a record that is longer than the setting allows."""
+    """Return the error for a record that exceeds the limit."""
     return SelectError(
         "OverMaxRecordSize",
         f"The record that begins at byte {offset} is longer than {limit_bytes} bytes; the setting "
@@ -426,7 +434,7 @@ def record_too_long_error(offset: int, limit_bytes: int) -> SelectError:
 
 
 def invalid_utf8_error(offset: int) -> SelectError:
-    """Return the error of a byte that is no UTF-8."""
+    """Return the error for a byte that is not valid UTF-8."""
     return SelectError(
         "InvalidTextEncoding", f"UTF-8 is required; the object breaks it at byte {offset}."
     )

@@ -1,6 +1,6 @@
 """Object sources and byte streams: uncompressed, or decompressed in a background thread.
 
-The thread keeps a few segments ahead, so that decompression and parsing overlap.
+The thread decompresses up to four segments ahead, in parallel with parsing.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ _MAGIC_BYTES = {"GZIP": b"\x1f\x8b", "BZIP2": b"BZh", "ZSTD": b"\x28\xb5\x2f\xfd
 
 
 class ObjectSource(Protocol):
-    """One object, the same from its first to its last byte; a pipe has size -1."""
+    """Object whose bytes do not change while it is read. A pipe has size -1."""
 
     @property
     def size(self) -> int:
-        """Bytes in the object; -1 if that is not known, then it is read once, in order."""
+        """Size of the object in bytes, or -1 if unknown. An object of unknown size is read once, in order."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the object in messages."""
 
     def read_into(self, offset: int, view: memoryview) -> int:
-        """Fill the front of `view` from an offset; return how much, 0 behind the last byte."""
+        """Read from `offset` into the start of `view`. Return the byte count, 0 at the object's end."""
 
     def close(self) -> None:
-        """Let go of the object. Idempotent."""
+        """Close the object. Idempotent."""
 
 
 class ConcurrentSource:
-    """Marks a source whose `read_into` several threads may call at once, at any offsets."""
+    """Base class of sources whose `read_into` supports concurrent calls at any offsets."""
 
 
 class ByteStream(Protocol):
-    """Text that is read once, from front to back."""
+    """Decompressed text of an object, read once in order."""
 
     @property
     def scanned_bytes(self) -> int:
-        """Bytes taken from the object so far, compressed ones if it is compressed."""
+        """Bytes read from the object, compressed if it is compressed."""
 
     @property
     def processed_bytes(self) -> int:
-        """Bytes of text read so far."""
+        """Bytes of decompressed text read."""
 
     def read_into(self, view: memoryview) -> int:
-        """Fill the front of `view`; return how many bytes, 0 only at the end."""
+        """Read into the start of `view` and return the byte count, 0 only at the end."""
 
     def close(self) -> None:
-        """Stop. Idempotent; the source stays open."""
+        """Stop reading. Idempotent. Does not close the source."""
 
 
 class _Decompressor(Protocol):
@@ -74,12 +74,14 @@ class _Decompressor(Protocol):
 def open_decompressed_stream(
     source: ObjectSource, compression: str = "NONE", *, offset: int = 0
 ) -> ByteStream:
-    """Open the text of an object; `offset` is the offset to begin at, of uncompressed ones only.
+    """Open the decompressed text of an object.
+
+    `offset` is the start offset, which must be 0 for compressed objects. Reading raises TruncatedInput
+    if the object is truncated or damaged.
 
     Raises:
-        SelectError: InvalidCompressionFormat, if the object does not begin as such a file does,
-            or TruncatedInput if it is empty. Reading raises TruncatedInput where it breaks off
-            or is damaged.
+        SelectError: If the object does not start with the magic bytes of the compression
+            (InvalidCompressionFormat), or is empty (TruncatedInput).
     """
     if compression == "NONE":
         return UncompressedStream(source, offset)
@@ -91,7 +93,7 @@ def open_decompressed_stream(
 
 
 class UncompressedStream:
-    """The bytes of an object as they are."""
+    """Bytes of an uncompressed object."""
 
     def __init__(self, source: ObjectSource, offset: int = 0) -> None:
         self._scanned_bytes = 0
@@ -100,32 +102,32 @@ class UncompressedStream:
 
     @property
     def scanned_bytes(self) -> int:
-        """Bytes read so far."""
+        """Bytes read."""
         return self._scanned_bytes
 
     @property
     def processed_bytes(self) -> int:
-        """Bytes read so far."""
+        """Bytes read."""
         return self._scanned_bytes
 
     def read_into(self, view: memoryview) -> int:
-        """Read on from where the last call ended."""
+        """Read from the current position."""
         count = self.source.read_into(self._offset, view)
         self._offset += count
         self._scanned_bytes += count
         return count
 
     def skip_to(self, offset: int) -> None:
-        """Read on from an offset; what lies before it is told as read, others read it."""
+        """Continue reading at `offset`. Skipped bytes count as read, because workers read them."""
         self._scanned_bytes += offset - self._offset
         self._offset = offset
 
     def close(self) -> None:
-        """Do nothing: the source belongs to the caller."""
+        """Do nothing: the caller owns the source."""
 
 
 class DecompressedStream:
-    """The text of a compressed object; concatenated members are one text."""
+    """Decompressed text of an object. Concatenated members are one text."""
 
     def __init__(self, source: ObjectSource, compression: str) -> None:
         self._processed_bytes = 0
@@ -141,19 +143,19 @@ class DecompressedStream:
 
     @property
     def scanned_bytes(self) -> int:
-        """Compressed bytes taken from the object so far."""
+        """Compressed bytes read from the object."""
         return self._input.offset
 
     @property
     def processed_bytes(self) -> int:
-        """Bytes of text read so far."""
+        """Bytes of decompressed text read."""
         return self._processed_bytes
 
     def read_into(self, view: memoryview) -> int:
-        """Copy what is inflated.
+        """Copy decompressed bytes into the start of `view` and return their count, 0 at the end.
 
         Raises:
-            SelectError: TruncatedInput where the object breaks off or is damaged.
+            SelectError: If the object is truncated or damaged (TruncatedInput).
         """
         if not self._current_segment:
             if self._is_exhausted:
@@ -171,7 +173,7 @@ class DecompressedStream:
         return count
 
     def close(self) -> None:
-        """End the thread and wait for it: it uses the source."""
+        """Stop the thread and wait for it, because it uses the source."""
         self._stopped.set()
         self._is_exhausted = True
         self._current_segment = memoryview(b"")
@@ -190,12 +192,12 @@ class DecompressedStream:
                 if piece:
                     self._segment_queue.put(piece)
             self._segment_queue.put(b"")
-        except BaseException as error:  # noqa: BLE001 - raised again where the text is read
+        except BaseException as error:  # noqa: BLE001 - raised again by read_into
             self._segment_queue.put(error)
 
 
 class _CompressedInput:
-    """Compressed bytes, a piece at a time; also the file that Arrow reads from."""
+    """Reader of compressed bytes in segments, also usable as a file by Arrow."""
 
     closed = False
 
@@ -215,12 +217,12 @@ class _CompressedInput:
             )
 
     def read(self, size: int = _SEGMENT_BYTES) -> bytes:
-        """Return at most `size` bytes more, none at the end of the object."""
+        """Return up to `size` bytes, or none at the end of the object."""
         front, self._unread_magic = self._unread_magic, b""
         return front or self._read_exactly(min(size, _SEGMENT_BYTES))
 
     def corrupt_data_error(self, reason: str) -> SelectError:
-        """Return the error of an object that cannot be inflated."""
+        """Return the error for an object that cannot be decompressed."""
         return SelectError(
             "TruncatedInput",
             f"{self._source.name} could not be decompressed ({self.compression}) near byte "
@@ -228,10 +230,10 @@ class _CompressedInput:
         )
 
     def close(self) -> None:
-        """Do nothing: the source belongs to the caller."""
+        """Do nothing: the caller owns the source."""
 
     def _read_exactly(self, size: int) -> bytes:
-        """Read exactly `size` bytes, or up to the end."""
+        """Read `size` bytes, or fewer at the end of the object."""
         held = 0
         with memoryview(self._buffer) as view:
             while held < size:
@@ -244,7 +246,7 @@ class _CompressedInput:
 
 
 def _decompress_members(source: _CompressedInput) -> Iterator[bytes]:
-    """Inflate GZIP or BZIP2: one member, or several one after the other."""
+    """Decompress GZIP or BZIP2 data of one or more concatenated members."""
     new, failures = _get_decompressor_factory(source.compression)
     magic = _MAGIC_BYTES[source.compression]
     data = source.read()
@@ -261,7 +263,7 @@ def _decompress_members(source: _CompressedInput) -> Iterator[bytes]:
                 ) from error
             data = b""
         data = member.unused_data
-        # Files on tape are filled up with zeros.
+        # Files from tapes are padded with zeros.
         while not data.strip(b"\0") and (more := source.read()):
             data = more
         data = data.lstrip(b"\0")
@@ -274,7 +276,7 @@ def _decompress_members(source: _CompressedInput) -> Iterator[bytes]:
 def _get_decompressor_factory(
     compression: str,
 ) -> tuple[_New, tuple[type[Exception], ...]]:
-    """Return what makes a decompressor of one member, and what it raises for damaged data."""
+    """Return a factory of member decompressors, and the exceptions they raise for damaged data."""
     if compression == "BZIP2":
         return cast("_New", bz2.BZ2Decompressor), (OSError, ValueError)
     from isal import igzip_lib
@@ -285,7 +287,6 @@ def _get_decompressor_factory(
 
 
 def _decompress_zstd(source: _CompressedInput) -> Iterator[bytes]:
-    """Inflate ZSTD frames."""
     import pyarrow as pa
 
     try:

@@ -1,7 +1,7 @@
 """CSV parsing rules: delimiters, quoting and escaping for a dialect and request.
 
-Every CSV reader (the compiled tokenizer, the state machine, the block cutter) obeys one
-`CsvRules` instance. The rules are specified in docs/explanation/decisions/0013-select-csv.md.
+Every CSV reader (compiled tokenizer, state machine, block cutter) follows one `CsvRules` instance.
+The rules are specified in docs/explanation/decisions/0013-select-csv.md.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ MAX_DELIMITER_BYTES = 16
 def make_csv_rules(
     options: CsvInput, dialect: Dialect, *, has_scan_range: bool = False
 ) -> CsvRules:
-    """Settle the rules of a request; `has_scan_range` says that it has a ScanRange.
+    """Return the CSV rules of a request; `has_scan_range` is True if it has a ScanRange.
 
     Raises:
-        SelectError: Delimiters that cannot be told apart, or a ScanRange over records that may
-            hold their delimiter in quotes.
+        SelectError: If delimiters are ambiguous, or if a ScanRange is combined with quoted record
+            delimiters.
     """
     if has_scan_range and options.quoted_record_delimiter:
         raise SelectError(
@@ -33,7 +33,7 @@ def make_csv_rules(
     aws = dialect is Dialect.AWS
     keeps = dialect is Dialect.CEPH_2020
     doubling = options.quote == options.escape
-    # Today's Ceph keeps quoted record delimiters as data; with a range no reader could.
+    # Current Ceph treats quoted record delimiters as data. That is impossible in a scan range.
     quoted = options.quoted_record_delimiter or (dialect is Dialect.CEPH and not has_scan_range)
     others = options.field_delimiter + options.quote + options.escape + options.comment
     return CsvRules(
@@ -50,7 +50,7 @@ def make_csv_rules(
         open_quote_fails=not keeps,
         drops_return=options.record_delimiter == b"\n" and not keeps and b"\r" not in others,
         skips_blank=aws,
-        # The first engine has no NULL among its fields.
+        # Ceph's first engine has no NULL fields.
         empty_is_null=dialect is Dialect.CEPH,
         skips_byte_order_mark=not keeps,
         validates_utf8=aws,
@@ -70,7 +70,7 @@ def _check_delimiters(options: CsvInput) -> None:
         if len(text) > MAX_DELIMITER_BYTES:
             raise _invalid_csv_input_error(f"{name} is longer than {MAX_DELIMITER_BYTES} bytes")
     for name, text in others.items():
-        # A record must end where its delimiter stands, whatever was read before.
+        # A record delimiter must be recognizable without the bytes before it.
         if record in text or any(record.startswith(text[-size:]) for size in range(1, len(text))):
             raise _invalid_csv_input_error(f"RecordDelimiter may not begin inside {name}")
         if text and text in record and name != "FieldDelimiter":

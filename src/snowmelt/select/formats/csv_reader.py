@@ -1,6 +1,6 @@
-"""CSV reader: header, blocks, and record batches whose fields are unquoted when they are read.
+"""CSV reader: header, blocks, and record batches whose fields are unquoted on access.
 
-`CsvReader` belongs to one thread, which takes the blocks. `CsvTokenizer` is thread-safe.
+`CsvReader` is used by one thread, which iterates over the blocks. `CsvTokenizer` is thread-safe.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from snowmelt.select.sql.ast import ColumnRef
 from snowmelt.select.values import MISSING, Missing
 from snowmelt.select.vectors import ValueVector, make_masked_text_vector
 
-# The exact state machine reads a header, at some 0.5 MB/s, and holds the interpreter meanwhile.
+# The state machine parses headers at about 0.5 MB/s and holds the GIL.
 _MAX_HEADER_BYTES = 1 << 20
 
 
 class CsvReader:
-    """Reads one CSV object once. `header_names` is known from the start."""
+    """Reader that reads one CSV object once. `header_names` is set on construction."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class CsvReader:
         scan_range: ScanRange | None = None,
         limits: BlockLimits | None = None,
     ) -> None:
-        """Open the object and read its header, if it has one that counts.
+        """Open the object and read its header unless the header mode is NONE.
 
         Raises:
-            SelectError: Delimiters, ScanRange or compression that do not fit the object, or a
-                header that cannot be read.
+            SelectError: If delimiters, ScanRange or compression do not fit the object, or if the header
+                cannot be read.
         """
         self.rules = make_csv_rules(options, dialect, has_scan_range=scan_range is not None)
         self.limits = limits or BlockLimits()
@@ -93,23 +93,23 @@ class CsvReader:
 
     @property
     def scanned_bytes(self) -> int:
-        """Bytes taken from the object so far, compressed ones if it is compressed."""
+        """Bytes read from the object, compressed if it is compressed."""
         return self._blocks.scanned_bytes
 
     @property
     def processed_bytes(self) -> int:
-        """Bytes of text read so far."""
+        """Bytes of decompressed text read."""
         return self._blocks.processed_bytes
 
     def make_tokenizer(self, field_indexes: Sequence[int] | None) -> CsvTokenizer:
-        """Return what finds the fields with these places (from zero, ascending); None: all."""
+        """Return a tokenizer for the fields with these indexes (from 0, ascending), or all if None."""
         return CsvTokenizer(self.rules, field_indexes, self.limits.record_bytes)
 
     def read_blocks(self) -> Iterator[RecordBlock]:
-        """Yield whole records, without header and byte order mark, in order; once.
+        """Yield whole records in order, without header and byte-order mark. Can be iterated once.
 
         Raises:
-            SelectError: The object cannot be read further; every record before was yielded.
+            SelectError: If the object cannot be read further. All records before were yielded.
         """
         first, self._first_block = self._first_block, None
         if first is not None and first.end > first.start:
@@ -120,11 +120,11 @@ class CsvReader:
                 yield block
 
     def close(self) -> None:
-        """Let go of the buffers; the source stays open. Idempotent."""
+        """Release the buffers. Idempotent. Does not close the source."""
         self._blocks.close()
 
     def _iterate_blocks(self) -> Iterator[RecordBlock]:
-        """Iterate the blocks; whoever works on one reads it, where several threads can read."""
+        """Iterate over the blocks. Workers read them if the source and the rules allow it."""
         stream = self._stream
         if (
             isinstance(stream, UncompressedStream)
@@ -153,14 +153,14 @@ class CsvReader:
         )
 
     def _skip_mark_and_header(self, block: RecordBlock) -> None:
-        """Take the byte order mark and the header off the object's front."""
+        """Remove the byte-order mark and the header from the start of the object."""
         if self.rules.skips_byte_order_mark:
             block.skip_byte_order_mark()
         if block.offset < self._data_offset:
             block.skip_bytes(min(self._data_offset - block.offset, block.end - block.start))
 
     def _read_header(self, stream_offset: int) -> tuple[str, ...]:
-        """Read the first record of the object, wherever the data to be read begin."""
+        """Read the first record of the object, even if the span starts later."""
         if stream_offset == 0 and self._span.start == 0 and self._span.end is None:
             return self._parse_header(self._blocks, keep_block=True)
         stream = open_decompressed_stream(self._source)
@@ -196,7 +196,7 @@ class CsvReader:
 
 
 class CsvTokenizer:
-    """Finds records and fields in blocks; keeps nothing but the rules, so any thread may call it."""
+    """Finder of records and fields in blocks. Thread-safe: it keeps no state between calls."""
 
     def __init__(
         self, rules: CsvRules, field_indexes: Sequence[int] | None, max_record_bytes: int = 16 << 20
@@ -208,7 +208,7 @@ class CsvTokenizer:
         self._record_counter = CsvRecordCounter(rules)
 
     def __call__(self, block: RecordBlock) -> CsvBatch:
-        """Return the records of a block, up to the first that breaks the rules."""
+        """Return the records of a block, up to the first invalid one."""
         end = block.end
         failure = None
         if self.rules.validates_utf8:
@@ -233,7 +233,7 @@ class CsvTokenizer:
         return CsvBatch(block, tokens, self.rules, self.field_indexes, failure)
 
     def count_records(self, block: RecordBlock) -> int | None:
-        """Return how many records a block holds; None where it must be tokenized to know."""
+        """Return the number of records in a block, or None if it must be tokenized to count them."""
         if block.end - block.start > self._max_record_bytes:
             return None
         count, ascii_only = self._record_counter(block.data, block.start, block.end)
@@ -242,7 +242,7 @@ class CsvTokenizer:
         return None if find_invalid_utf8_byte(block.data, block.start, block.end) >= 0 else count
 
     def _find_record_start(self, block: RecordBlock, position: int) -> int:
-        """Return where the record (or comment) begins that holds a place."""
+        """Return the start of the record or comment that contains a position."""
         text = block.data[block.start : block.end].tobytes()
         start = 0
         for record in csv_state_machine.parse_records(text, self.rules):
@@ -253,7 +253,7 @@ class CsvTokenizer:
         return block.start + start
 
     def _lacks_delimiter(self, block: RecordBlock, position: int) -> bool:
-        """Tell whether a record's delimiter is missing: it is the object's last."""
+        """Return True if the record's delimiter is missing, so that the record is the object's last."""
         text = block.data[position : block.end].tobytes()
         record = next(csv_state_machine.parse_records(text, self.rules))
         return not record.has_delimiter
@@ -261,9 +261,9 @@ class CsvTokenizer:
 
 @dataclass(frozen=True, slots=True)
 class CsvBatch:
-    """The records of a block as places in its data; valid until the block is released.
+    """Records of a block as positions in its data, valid until the block is released.
 
-    `failure` is the error of the record behind the last one here: raise it after these.
+    `failure` is the error of the record after the batch. Raise it after these records.
     """
 
     block: RecordBlock
@@ -274,34 +274,34 @@ class CsvBatch:
 
     @property
     def row_count(self) -> int:
-        """How many records."""
+        """Number of records."""
         return self.tokens.row_count
 
     @property
     def row_starts(self) -> Positions:
-        """Where each record begins in the block's data."""
+        """Start of each record in the block's data."""
         return self.tokens.row_starts
 
     @property
     def row_ends(self) -> Positions:
-        """Where each record ends, without its delimiter."""
+        """End of each record without its delimiter."""
         return self.tokens.row_ends
 
     @property
     def quoted_record_mask(self) -> Mask:
-        """Which records hold a quote or an escape somewhere."""
+        """Mask of records that contain a quote or an escape."""
         return (self.tokens.row_flags & ROW_HAS_QUOTES).astype(np.bool_)
 
     @property
     def needs_requoting_mask(self) -> Mask:
-        """Which records differ from what a writer makes that quotes only what needs quotes."""
+        """Mask of records that a writer with minimal quoting would write differently."""
         return (self.tokens.row_flags & ROW_IRREGULAR).astype(np.bool_)
 
     def read_field_slices(self, field_index: int) -> StringSlices:
-        """Return one wanted field of every record.
+        """Return one tokenized field of every record.
 
         Raises:
-            KeyError: The place was not wanted.
+            KeyError: If the field was not tokenized.
         """
         if self.field_indexes is None:
             return self._read_ragged_field_slices(field_index)
@@ -340,28 +340,28 @@ class CsvBatch:
             tokens.field_offsets, tokens.starts[0], tokens.ends[0], tokens.flags[0]
         )
 
-    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:  # noqa: ARG002  all are shown
-        """Return a column as text; None for a path into a field."""
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:  # noqa: ARG002  output omits no field
+        """Return a column as strings, or None for a path into a field."""
         if column.steps or column.index is None:
             return None
         return make_masked_text_vector(self.read_field_slices(column.index))
 
     def read_row(self, row_index: int) -> CsvRow:
-        """Return one record for the evaluator."""
+        """Return one record for the scalar evaluator."""
         return CsvRow(self, row_index)
 
     def record_offset(self, row_index: int) -> int:
-        """Return the byte of the object's text where a record begins."""
+        """Return the byte offset of a record in the object's decompressed text."""
         return self.block.offset + int(self.row_starts[row_index]) - self.block.start
 
     def read_raw_record(self, row_index: int) -> bytes:
-        """Return one record as read, without its delimiter."""
+        """Return the bytes of one record without its delimiter."""
         tokens = self.tokens
         start, end = int(tokens.row_starts[row_index]), int(tokens.row_ends[row_index])
         return self.block.data[start:end].tobytes()
 
     def read_field(self, row_index: int, field_index: int) -> bytes | Missing | None:
-        """Return what one field of one record says: bytes, NULL or MISSING."""
+        """Return the value of one field of one record: bytes, NULL or MISSING."""
         if self.field_indexes is not None and field_index not in self.field_indexes:
             fields = self.read_record_fields(row_index)
             return (
@@ -386,7 +386,7 @@ class CsvBatch:
         )
 
     def read_record_fields(self, row_index: int) -> list[bytes]:
-        """Return all fields of one record, for `*`: empty ones are empty in every dialect."""
+        """Return all fields of one record, for `*`. Empty fields are empty, not NULL, in every dialect."""
         first = self.tokens.field_offsets
         if first is not None:
             count = int(first[row_index + 1] - first[row_index])
@@ -403,20 +403,20 @@ class CsvBatch:
 
 @dataclass(frozen=True, slots=True)
 class CsvRow:
-    """One record as the evaluator reads it."""
+    """One record, for the scalar evaluator."""
 
     batch: CsvBatch
     row_index: int
 
     def field(self, column: ColumnRef) -> str | Missing | None:
-        """Return a field's text; bytes that are no UTF-8 become lone surrogates."""
+        """Return a field as a string. Bytes that are not UTF-8 become lone surrogates."""
         if column.index is None:
             return MISSING
         value = self.batch.read_field(self.row_index, column.index)
         return _decode_text(value) if isinstance(value, bytes) else value
 
     def fields(self) -> list[str]:
-        """Return the texts of all fields, for `*`."""
+        """Return all fields as strings, for `*`."""
         return [_decode_text(value) for value in self.batch.read_record_fields(self.row_index)]
 
 

@@ -1,6 +1,7 @@
 """Reference CSV parser: a byte-by-byte state machine in pure Python.
 
-It specifies the compiled tokenizer, and tests compare the two. It also unquotes single fields.
+It is the specification of the compiled tokenizer, and tests compare the two. It also unquotes
+single fields.
 """
 
 from __future__ import annotations
@@ -17,32 +18,32 @@ _CARRIAGE_RETURN = 0x0D
 
 @dataclass(frozen=True, slots=True)
 class CsvField:
-    """Where a field lies with its quotes and escapes, what it says, whether quotes were seen."""
+    """Field with its position including quotes and escapes, its value, and whether it contains quotes."""
 
     start: int
     end: int
     value: bytes
     quoted: bool
-    # The bytes at [start, end) are the value, or they are after one pair of quotes around them.
+    # The bytes at [start, end) are the value, except for at most one enclosing pair of quotes.
     is_plain: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CsvRecord:
-    """One record without its delimiter; `next_start` is where the following one begins."""
+    """Record without its delimiter. `next_start` is the position of the next record."""
 
     start: int
     end: int
     next_start: int
     fields: tuple[CsvField, ...]
-    # A quote was open where the record ended.
+    # A quote is open at the end of the record.
     has_open_quote: bool
-    # The record delimiter was seen: False for the last one of an object that lacks it.
+    # False if the record delimiter is missing, which is possible only at the object's end.
     has_delimiter: bool
 
 
 def parse_records(data: bytes, rules: CsvRules, offset: int = 0) -> Iterator[CsvRecord]:
-    """Yield the records from `offset` on; comments and, where they do not count, blank lines are none."""
+    """Yield the records from `offset` on, without comments and, if `skips_blank`, without blank lines."""
     while offset < len(data):
         if rules.comment and data.startswith(rules.comment, offset):
             end = data.find(rules.record, offset)
@@ -55,7 +56,7 @@ def parse_records(data: bytes, rules: CsvRules, offset: int = 0) -> Iterator[Csv
 
 
 def unquote_field(raw: bytes, rules: CsvRules) -> bytes:
-    """Return what a field says: its bytes without quotes and escapes that do not belong to it."""
+    """Return the value of a field, without quotes and escapes that are syntax."""
     value, *_ = _parse_field(raw, rules, 0, is_whole_field=True)
     return bytes(value)
 
@@ -76,7 +77,7 @@ def _parse_record(data: bytes, rules: CsvRules, offset: int) -> CsvRecord:
 
 
 def _record_delimiter_length(data: bytes, rules: CsvRules, offset: int, *, in_quotes: bool) -> int:
-    """Return the length of the record delimiter at a place, zero where there is none."""
+    """Return the length of the record delimiter at a position, or 0 if there is none."""
     if in_quotes and rules.quoted_records:
         return 0
     if data.startswith(rules.record, offset):
@@ -93,10 +94,10 @@ def _record_delimiter_length(data: bytes, rules: CsvRules, offset: int, *, in_qu
 def _parse_field(
     data: bytes, rules: CsvRules, offset: int, *, is_whole_field: bool
 ) -> tuple[bytearray, int, bool, bool]:
-    """Read one field up to its delimiter, or all of `data` as one field.
+    """Parse one field up to its delimiter, or all of `data` as one field.
 
     Returns:
-        What it says, where it ends, whether quotes were seen and whether one is still open.
+        The value, the end position, True if the field contains quotes, and True if one is still open.
     """
     value = bytearray()
     start = offset
@@ -133,10 +134,10 @@ def _parse_quote_or_escape(
     is_first_byte: bool,
     is_whole_field: bool,
 ) -> tuple[int, bytes, bool]:
-    """Read a quote or an escape with what it acts on.
+    """Parse a quote or an escape with its operand.
 
     Returns:
-        How many bytes it takes (zero: there is none), what they say, whether a quote toggled.
+        The number of bytes consumed (0 if there is neither), their value, and True if a quote toggled.
     """
     quote = rules.quote
     if rules.escape and data.startswith(rules.escape, offset):
@@ -157,7 +158,7 @@ def _parse_quote_or_escape(
 def _parse_escape(
     data: bytes, rules: CsvRules, offset: int, *, in_quotes: bool, is_whole_field: bool
 ) -> tuple[int, bytes]:
-    """Read an escape with what it makes literal: how many bytes, and what they say."""
+    """Parse an escape with the bytes it escapes. Return the number of bytes consumed and their value."""
     after = offset + len(rules.escape)
     if rules.escapes_anywhere:
         if not is_whole_field and _record_delimiter_length(data, rules, after, in_quotes=in_quotes):
