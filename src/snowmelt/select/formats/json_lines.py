@@ -1,4 +1,4 @@
-"""JSON lines as columns: kernels locate the values, the decoder reads every record they leave.
+"""JSON lines as columns: kernels locate the values, and the decoder reads deferred records.
 
 Numbers keep every digit: integers of any size, decimals as written. A number with an exponent
 becomes the nearest float, unless that is infinite.
@@ -42,7 +42,7 @@ _RECORD_STEP = KeyStep("_1")
 
 
 class JsonLineColumns:
-    """The fields that a query reads, where steps by name lead to them; finds them in blocks."""
+    """Columns of a query whose paths contain only names. Finds their values in blocks."""
 
     def __init__(self, query: BoundQuery) -> None:
         self._is_ceph = query.dialect.is_ceph
@@ -50,12 +50,12 @@ class JsonLineColumns:
         firsts: list[tuple[bytes, bool]] = []
         for column in _list_columns(query):
             path = tuple(step for step in column.steps if isinstance(step, KeyStep))
-            # A name beyond ASCII has small letters that the kernels do not know.
+            # Kernels ignore case in ASCII names only.
             named = all(step.text.isascii() or self._is_case_sensitive(step) for step in path)
             if not (path and named) or len(path) != len(column.steps) or path[0] == _RECORD_STEP:
                 continue
             names = tuple(self._encode_field_name(step) for step in path)
-            # A key is one name's: "a" beside a, which stands for A, too, is the evaluator's.
+            # A key may match one name only: if a query has both "a" and a, the evaluator reads the second.
             if all(names[0] == each or names[0][0].lower() != each[0].lower() for each in firsts):
                 self._paths[column.steps] = names
                 if names[0] not in firsts:
@@ -72,7 +72,7 @@ class JsonLineColumns:
         return text.encode("utf-8", "surrogateescape"), folds
 
     def scan_block(self, block: RecordBlock) -> JsonLinesBatch | None:
-        """Return a block's records; None where lines are not one object each, or may not be."""
+        """Return the records of a block, or None if not every line is surely a single object."""
         if find_invalid_utf8_byte(block.data, block.start, block.end) >= 0:
             return None
         read = scan_json_lines(block.data, block.start, block.end, self._encoded_names)
@@ -82,13 +82,13 @@ class JsonLineColumns:
 
     @property
     def is_ceph(self) -> bool:
-        """Whether paths are followed as in Ceph."""
+        """True if paths are followed as in Ceph."""
         return self._is_ceph
 
     def locate_values(
         self, batch: JsonLinesBatch, column: ColumnRef
     ) -> tuple[Positions, Positions, Bytes] | None:
-        """Return where a column's values lie; None where only the evaluator finds them."""
+        """Return the positions of a column's values, or None if only the scalar evaluator finds them."""
         names = self._paths.get(column.steps)
         if names is None:
             return None
@@ -115,10 +115,10 @@ def _list_columns(query: BoundQuery) -> Iterator[ColumnRef]:
 
 @dataclass(frozen=True, slots=True)
 class JsonLinesBatch:
-    """Records as places in a block's data; valid until the block is released."""
+    """Records as positions in a block's data, valid until the block is released."""
 
     block: RecordBlock
-    # Where each record begins and ends.
+    # Start and end of each record.
     record_bounds: NDArray[np.int32]
     value_positions: ValuePositions
     columns: JsonLineColumns
@@ -126,21 +126,21 @@ class JsonLinesBatch:
 
     @property
     def row_count(self) -> int:
-        """How many records."""
+        """Number of records."""
         return len(self.record_bounds[0])
 
     def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:
-        """Return a column's values, those of other types than most are of deferred."""
+        """Return the values of a column. Values that are not of the most frequent type are deferred."""
         found = self.columns.locate_values(self, column)
         if found is None:
             return None
         return _make_vector(self.block.data, found, for_output=for_output)
 
     def read_all_fields(self, rows: RowIndexes) -> tuple[list[ValueVector], Mask]:
-        """Return the fields that the first of some records has, and which records are alike.
+        """Return the fields of the first record of `rows`, and the mask of records with its layout.
 
-        These have the same fields in the same order, with values of the same types or NULL; what
-        the vectors say of others does not matter.
+        Records in the mask have the same fields in the same order, with values of the same types or NULL.
+        The vectors are undefined in other records.
         """
         first = self.read_row(int(rows[0])).record
         names = [(name.encode(), False) for name in first] if isinstance(first, dict) else []
@@ -163,14 +163,14 @@ class JsonLinesBatch:
         )
 
     def record_offset(self, row_index: int) -> int:
-        """Return the byte of the object's text where a record begins."""
+        """Return the byte offset of a record in the object's decompressed text."""
         return self.block.offset + int(self.record_bounds[0, row_index]) - self.block.start
 
 
 def _make_vector(
     data: Bytes, found: tuple[Positions, Positions, Bytes], *, for_output: bool
 ) -> ValueVector:
-    """Return values of which those of other types than most are deferred."""
+    """Return values as a vector in which values not of the most frequent type are deferred."""
     starts, ends, kinds = found
     null = kinds == NULL
     if not for_output:
@@ -197,16 +197,16 @@ def _make_vector(
 
 @dataclass(frozen=True, slots=True)
 class JsonRow:
-    """One record as the evaluator reads it; MISSING where FROM's path led nowhere."""
+    """One record, for the scalar evaluator; MISSING if FROM's path does not exist."""
 
     record: object
     is_ceph: bool
 
     def field(self, column: ColumnRef) -> object:
-        """Return what the column's path leads to, MISSING if nowhere."""
+        """Return the value at the column's path, or MISSING if there is none."""
         found = follow_path(self.record, column.steps, is_ceph=self.is_ceph)
         if found is MISSING and column.steps[:1] == (_RECORD_STEP,):
-            # The record itself is its first, unnamed field.
+            # `_1` is the record itself.
             return follow_path(self.record, column.steps[1:], is_ceph=self.is_ceph)
         return found
 
@@ -217,5 +217,5 @@ class JsonRow:
         return [] if self.record is MISSING else [self.record]
 
     def field_names(self) -> Sequence[str]:
-        """Return the names of these values."""
+        """Return the names of the values that `fields` returns."""
         return list(self.record) if isinstance(self.record, dict) else ["_1"]

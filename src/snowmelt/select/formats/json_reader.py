@@ -41,12 +41,12 @@ from snowmelt.select.sql.bound_query import BoundQuery, JsonFields, ObjectFields
 from snowmelt.select.values import MISSING
 from snowmelt.select.vectors import ValueVector
 
-# One loop is one compiled function; types are what numba sees.
+# One loop is one compiled function; numba infers the types.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
 _QUOTE, _BACKSLASH = 34, 92
-# What a byte means outside of strings.
+# Classes of bytes outside strings.
 _CLASS_OTHER, _CLASS_BLANK, _CLASS_OPEN, _CLASS_CLOSE, _CLASS_STRING, _CLASS_COMMA = (
     0,
     1,
@@ -70,10 +70,10 @@ def _scan_root_values(
 ) -> tuple[int, int]:
     """Find the root values in [start, end).
 
-    Writes where each begins and ends to `bounds` (two for each, as many as fit).
+    Writes the start and end of each to `bounds`, for as many values as fit.
 
     Returns:
-        How many are whole, and the place behind the last of them; one that reaches `end` counts
+        The number of complete values and the end of the last one. A value that reaches `end` counts
         only if a bracket or a quote closes it.
     """
     count = 0
@@ -84,7 +84,7 @@ def _scan_root_values(
     while at < end:
         kind = byte_classes[data[at]]
         if begin >= 0 and depth == 0 and kind != 0:
-            # A number or a word ends where anything else begins.
+            # A number or a word ends at the next byte of another class.
             if 2 * count + 1 < len(bounds):
                 bounds[2 * count] = begin
                 bounds[2 * count + 1] = at
@@ -123,7 +123,10 @@ def _scan_root_values(
 
 
 def find_root_value_bounds(data: Bytes, start: int, end: int) -> Positions:
-    """Return begin and end, in turn, of the root values in [start, end), the broken last one too."""
+    """Return alternating starts and ends of the root values in [start, end).
+
+    The last value may be incomplete.
+    """
     bounds = np.empty(64, np.int32)
     count, last = _scan_root_values(data, start, end, bounds, _BYTE_CLASSES)
     if 2 * count > len(bounds):
@@ -138,7 +141,7 @@ def find_root_value_bounds(data: Bytes, start: int, end: int) -> Positions:
 
 
 def find_last_value_end(memory: bytearray, start: int, end: int) -> int:
-    """Return the place behind the last whole root value of [start, end), `start` if none."""
+    """Return the end of the last complete root value in [start, end), or `start` if there is none."""
     _, last = _scan_root_values(
         np.frombuffer(memory, np.uint8), start, end, np.empty(0, np.int32), _BYTE_CLASSES
     )
@@ -149,7 +152,7 @@ _LINE_DELIMITER = b"\n"
 
 
 class JsonObjectReader:
-    """One JSON object; read once."""
+    """Reader of one JSON object, which is read once."""
 
     def __init__(
         self,
@@ -161,7 +164,7 @@ class JsonObjectReader:
         """Open the object.
 
         Raises:
-            SelectError: A ScanRange over a document, or one that does not fit.
+            SelectError: If the ScanRange does not fit the object, or the object is a document.
         """
         if request.scan_range is not None and not options.lines:
             raise SelectError(
@@ -184,19 +187,19 @@ class JsonObjectReader:
 
     @property
     def scanned_bytes(self) -> int:
-        """Bytes taken from the object so far."""
+        """Bytes read from the object, compressed if it is compressed."""
         return self._blocks.scanned_bytes
 
     @property
     def processed_bytes(self) -> int:
-        """The same, inflated."""
+        """Bytes of decompressed text read."""
         return self._blocks.processed_bytes
 
-    def read_units(self, query: BoundQuery, *, all_fields: bool) -> Iterator[JsonReadUnit]:  # noqa: ARG002  all is decoded
+    def read_units(self, query: BoundQuery, *, all_fields: bool) -> Iterator[JsonReadUnit]:  # noqa: ARG002  all fields are decoded
         """Yield the blocks.
 
         Raises:
-            SelectError: The object cannot be read further, or a document is too large.
+            SelectError: If the object cannot be read further, or a value of a document is too large.
         """
         steps = query.source.steps
         path = steps[1:] if steps[:1] == (WildcardStep.ITEM,) else steps
@@ -224,7 +227,7 @@ class JsonObjectReader:
 
 
 class JsonReadUnit:
-    """One block of whole lines or values."""
+    """Block of whole lines or values."""
 
     def __init__(
         self,
@@ -244,11 +247,11 @@ class JsonReadUnit:
         self._is_lines = is_lines
 
     def count_records(self) -> int | None:
-        """Return None: only decoding tells whether the values are JSON."""
+        """Return None: the values must be decoded to verify that they are JSON."""
         return None
 
     def decode(self) -> JsonBatch | JsonLinesBatch:
-        """Decode the values, up to the first that is no JSON."""
+        """Decode the values, up to the first that is not JSON."""
         block = self._block
         if (
             self._columns is not None
@@ -265,7 +268,7 @@ class JsonReadUnit:
         return JsonBatch(values, offsets, self._is_ceph, failure)
 
     def release(self) -> None:
-        """Give the block's buffer back."""
+        """Return the block's buffer to the pool."""
         self._block.release()
 
     def _expand_from_path(self, value: object) -> Iterator[object]:
@@ -274,7 +277,7 @@ class JsonReadUnit:
         return self._follow_from_path(value, self._path)
 
     def _follow_from_path(self, value: object, steps: Sequence[PathStep]) -> Iterator[object]:
-        """Yield every value that FROM's path leads to; one MISSING where it leads nowhere."""
+        """Yield every value at FROM's path, or MISSING if there is none."""
         if not steps:
             yield value
             return
@@ -290,7 +293,7 @@ class JsonReadUnit:
             yield from self._follow_from_path(item, rest)
 
     def _decode_values(self, offsets: list[int]) -> tuple[list[object], SelectError | None]:
-        """Return the values and what is wrong behind them; tell where each begins."""
+        """Return the values and the error after them, and append the offset of each to `offsets`."""
         block = self._block
         values: list[object] = []
         with memoryview(block.memory) as memory:
@@ -321,7 +324,7 @@ class JsonReadUnit:
         return _document_too_large_error(self._max_value_bytes)
 
     def _iterate_value_bounds(self) -> Iterator[tuple[int, int]]:
-        """Yield where each value lies; no value of a line reaches into the next."""
+        """Yield start and end of each value. With JSON lines, no value extends into the next line."""
         block = self._block
         if not self._is_lines:
             yield from _pair_bounds(find_root_value_bounds(block.data, block.start, block.end))
@@ -336,21 +339,21 @@ class JsonReadUnit:
 
 @dataclass(frozen=True, slots=True)
 class JsonBatch:
-    """Decoded records; `failure` is the error of the value behind the last one."""
+    """Decoded records. `failure` is the error of the value after the last one."""
 
     values: Sequence[object]
     offsets: Sequence[int]
-    # Whether paths are followed as in Ceph.
+    # True if paths are followed as in Ceph.
     is_ceph: bool
     failure: SelectError | None = None
 
     @property
     def row_count(self) -> int:
-        """How many records."""
+        """Number of records."""
         return len(self.values)
 
-    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:  # noqa: ARG002  the evaluator reads all
-        """Return None: values of a path may be of any type."""
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:  # noqa: ARG002  always None
+        """Return None: the values at a path may be of any type."""
         return None
 
     def read_row(self, row_index: int) -> JsonRow:
@@ -358,12 +361,12 @@ class JsonBatch:
         return JsonRow(self.values[row_index], self.is_ceph)
 
     def record_offset(self, row_index: int) -> int | None:
-        """Return the byte of the object's text where a record begins; None behind FROM's path."""
+        """Return the byte offset of a record in the text, or None if FROM's path expanded the values."""
         return self.offsets[row_index] if self.offsets else None
 
 
 def _compute_line_bytes_bound(block: RecordBlock, limit_bytes: int) -> int:
-    """Return the longest line's length where a line may be longer than `limit_bytes`, else the block's."""
+    """Return the length of the longest line, or of the block if it is at most `limit_bytes`."""
     size = block.end - block.start
     if size <= limit_bytes:
         return size

@@ -1,8 +1,8 @@
 """Parquet reader: record batches of the needed columns, with row group pruning by statistics.
 
-Pruning uses only comparisons of a column with a literal of its own type: they cannot fail, so that
-skipping a row group hides no error. They count from the left of WHERE up to the first condition of
-another kind. Arrow arrays become vectors without a copy where the layouts agree.
+Pruning uses only comparisons of a column with a literal of its own type. They cannot fail, so
+skipping a row group hides no error. The comparisons are taken from the left of WHERE, up to the
+first condition of another kind. Arrow arrays become vectors without a copy if the layouts agree.
 """
 
 from __future__ import annotations
@@ -38,22 +38,16 @@ from snowmelt.select.timestamps import (
 from snowmelt.select.values import MISSING
 from snowmelt.select.vectors import TimestampFormat, TimestampVector, ValueVector, VectorKind
 
-# --- Row groups that no record of can pass, by their statistics.
-#
-# Only comparisons of a column with a literal of its own kind count: they cannot fail, so that
-# leaving a row group out hides no error. They count from the left of WHERE up to the first
-# condition of another sort.
-
 _MIRRORED_OPERATORS = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
-# Column, relation, literal.
+# Column index, comparison operator, literal.
 ColumnBound: TypeAlias = tuple[int, str, object]
 
 
 def extract_column_bounds(
     where: Expression | None, schema: pa.Schema
 ) -> tuple[list[ColumnBound], bool]:
-    """Return the conditions that count, and whether they are all there are."""
+    """Return the conditions usable for pruning, and True if WHERE has no others."""
     found: list[ColumnBound] = []
     for condition in _split_conjuncts(where):
         bounds = _extract_condition_bounds(condition, schema)
@@ -70,10 +64,11 @@ def can_match_row_group(
     *,
     bounds_are_complete: bool,
 ) -> bool:
-    """Tell whether a record of a row group may fulfil all conditions.
+    """Return True if a record of a row group may satisfy all conditions.
 
-    `leaf_indexes` tells where a top-level column lies among the leaves. Where other conditions follow
-    (not `bounds_are_complete`), a NULL lets them be evaluated, and they may fail: nothing is left out.
+    `leaf_indexes` maps a top-level column to its leaf column. If WHERE has other conditions (not
+    `bounds_are_complete`), they are evaluated for records with NULL, and may fail. Columns that may
+    contain NULL are then not used for pruning.
     """
     for column, relation, literal in bounds:
         place = leaf_indexes.get(column)
@@ -91,7 +86,7 @@ def _can_match_range(op: str, literal: Any, minimum: Any, maximum: Any) -> bool:
     if isinstance(literal, str) != isinstance(minimum, str):
         return True
     if isinstance(literal, str):
-        # Statistics order texts by their bytes.
+        # Statistics order strings by their bytes.
         low, high, wanted = (str(each).encode() for each in (minimum, maximum, literal))
         return _range_overlaps(op, low < wanted, low == wanted, high > wanted, high == wanted)
     if not all(isinstance(each, int | float | Decimal) for each in (literal, minimum, maximum)):
@@ -165,10 +160,10 @@ _INT64_END = 2**63
 
 
 def arrow_to_value(scalar: pa.Scalar) -> object:
-    """Return one Arrow value as the evaluator knows it.
+    """Convert an Arrow scalar to an SQL value.
 
-    Dates and timestamps are timestamps of their precision (in UTC), other times, binaries and
-    what else SQL has no type for are texts.
+    Dates and timestamps become UTC timestamps of their precision. Binary values are decoded as UTF-8.
+    Times and other types that SQL lacks become strings.
     """
     if not scalar.is_valid:
         return None
@@ -207,7 +202,7 @@ def _python_to_value(value: Any) -> object:
 
 
 def arrow_to_vector(array: pa.Array) -> ValueVector | None:
-    """Return an array as a vector, without a copy where Arrow's form is ours; None: no form fits."""
+    """Return an array as a vector, without a copy if the layouts agree. None: unsupported type."""
     kind = array.type
     null = _make_null_mask(array)
     none = np.zeros(len(array), np.bool_)
@@ -226,7 +221,7 @@ def arrow_to_vector(array: pa.Array) -> ValueVector | None:
 
 
 def _non_numeric_to_vector(array: pa.Array, null: Mask) -> ValueVector | None:
-    """Return what has a text of its own as a vector: texts, timestamps, decimals."""
+    """Convert strings, timestamps and decimals to a vector."""
     kind = array.type
     if pt.is_string(kind) or pt.is_large_string(kind):
         return ValueVector(
@@ -236,7 +231,7 @@ def _non_numeric_to_vector(array: pa.Array, null: Mask) -> ValueVector | None:
         instants, odd = _arrow_to_timestamps(array)
         return ValueVector(VectorKind.TIMESTAMP, instants, null, odd & ~null)
     if pt.is_decimal(kind) and kind.scale > 0:
-        # With a point in it, so that the evaluator, too, reads a decimal and not an integer.
+        # A positive scale implies a decimal point, so the evaluator reads a decimal, not an integer.
         texts = _view_strings(array.cast(pa.string()))
         odd = mask_containing_byte(texts.buffer, texts.start, texts.end, _EXPONENT_BYTE)
         return ValueVector(VectorKind.NUMERIC_TEXT, texts, null, odd & ~null)
@@ -244,7 +239,7 @@ def _non_numeric_to_vector(array: pa.Array, null: Mask) -> ValueVector | None:
 
 
 def _arrow_to_timestamps(array: pa.Array) -> tuple[TimestampVector, Mask]:
-    """Return dates or timestamps, and which of them lie beyond microseconds or calendars."""
+    """Return dates or timestamps, and the mask of those finer than 1 µs or outside years 1 to 9999."""
     kind = array.type
     form = TimestampFormat(TimestampPrecision.DAY, 0)
     if pt.is_timestamp(kind):
@@ -259,7 +254,7 @@ def _arrow_to_timestamps(array: pa.Array) -> tuple[TimestampVector, Mask]:
     odd = (days < _FIRST_DAY) | (days > _LAST_DAY)
     if pt.is_date(kind):
         rest = np.zeros_like(rest)
-    # Microseconds of the day; what is finer than one is the evaluator's.
+    # Microseconds of the day. Values with a finer part are deferred.
     factor, divisor = max(_DAY_MICROS // per_day, 1), max(per_day // _DAY_MICROS, 1)
     odd |= rest % divisor != 0
     micros = np.where(odd, 0, days) * _DAY_MICROS + rest * factor // divisor
@@ -287,7 +282,7 @@ def _view_strings(array: pa.Array) -> StringSlices:
         return StringSlices(empty.astype(np.uint8), empty, empty, empty.astype(np.uint8))
     offsets = np.frombuffer(places, offset_type)[array.offset : array.offset + len(array) + 1]
     first = int(offsets[0])
-    # A slice of a large array reads but its own part of the buffer.
+    # Use only the range of the buffer that the slice refers to.
     buffer = view_bytes(data) if data is not None else np.zeros(1, np.uint8)
     buffer = buffer[first : int(offsets[-1])]
     offsets = offsets - first
@@ -301,7 +296,7 @@ _MIB = 1024 * 1024
 
 
 class ParquetObjectReader:
-    """One Parquet object; its footer is read first."""
+    """Reader of one Parquet object. Its footer is read on construction."""
 
     def __init__(
         self, request: SelectRequest, source: ObjectSource, settings: EngineSettings
@@ -309,8 +304,8 @@ class ParquetObjectReader:
         """Open the object and read its footer.
 
         Raises:
-            SelectError: It is no Parquet, cannot be read from any place, or the request asks for
-                what Parquet has not: compression around it, a ScanRange.
+            SelectError: If the object is not Parquet or is a pipe, or if the request has a ScanRange or
+                a compression of the whole object.
         """
         if request.compression != "NONE":
             raise SelectError(
@@ -332,19 +327,19 @@ class ParquetObjectReader:
 
     @property
     def scanned_bytes(self) -> int:
-        """Bytes taken from the object so far."""
+        """Bytes read from the object."""
         return self._file.scanned_bytes
 
     @property
     def processed_bytes(self) -> int:
-        """Bytes of the columns read so far, decompressed."""
+        """Decompressed bytes of the columns read."""
         return self._processed_bytes
 
     def read_units(self, query: BoundQuery, *, all_fields: bool) -> Iterator[ParquetReadUnit]:
-        """Yield the needed columns of the row groups that may hold passing records.
+        """Yield the needed columns of the row groups that may contain matching records.
 
         Raises:
-            SelectError: A row group that is larger than the setting, or that cannot be read.
+            SelectError: If a row group exceeds `select_row_group_bytes` or cannot be read.
         """
         parquet = self._parquet
         schema = parquet.schema_arrow
@@ -397,7 +392,7 @@ class ParquetObjectReader:
 
 
 class ParquetReadUnit:
-    """Some records of one row group."""
+    """Consecutive records of one row group."""
 
     def __init__(
         self, row_count: int, batch: pa.RecordBatch | None, column_indexes: Sequence[int]
@@ -407,7 +402,7 @@ class ParquetReadUnit:
         self._columns = tuple(column_indexes)
 
     def count_records(self) -> int | None:
-        """Return how many records there are."""
+        """Return the number of records."""
         return self._rows
 
     def decode(self) -> ParquetBatch:
@@ -415,13 +410,13 @@ class ParquetReadUnit:
         return ParquetBatch(self._rows, self._batch, self._columns)
 
     def release(self) -> None:
-        """Forget the columns."""
+        """Release the columns."""
         self._batch = None
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetBatch:
-    """Columns of Arrow with their places in the file."""
+    """Arrow columns and their indexes in the file."""
 
     row_count: int
     batch: pa.RecordBatch | None
@@ -429,19 +424,19 @@ class ParquetBatch:
     failure: SelectError | None = None
 
     def read_arrow_column(self, index: int) -> pa.Array:
-        """Return a column by its place in the file."""
+        """Return a column by its index in the file."""
         if self.batch is None:
             raise KeyError(index)
         return self.batch.column(self.column_indexes.index(index))
 
-    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:  # noqa: ARG002  all are shown
-        """Return a column's values; None for nested ones and types without kernels."""
+    def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:  # noqa: ARG002  output omits no field
+        """Return the values of a column, or None for a nested column or a type without kernels."""
         if column.steps or column.index is None:
             return None
         return arrow_to_vector(self.read_arrow_column(column.index))
 
     def read_all_columns(self) -> tuple[tuple[str, ...], list[ValueVector]] | None:
-        """Return names and values of all columns; None if the evaluator has to read some."""
+        """Return names and values of all columns, or None if the scalar evaluator must read some."""
         vectors: list[ValueVector] = []
         for column in () if self.batch is None else self.batch.columns:
             vector = arrow_to_vector(column)
@@ -455,18 +450,18 @@ class ParquetBatch:
         return ParquetRow(self, row_index)
 
     def record_offset(self, row_index: int) -> None:
-        """Return None: there is none."""
+        """Return None: records of Parquet have no offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetRow:
-    """One record as the evaluator reads it."""
+    """One record, for the scalar evaluator."""
 
     batch: ParquetBatch
     row_index: int
 
     def field(self, column: ColumnRef) -> object:
-        """Return a column's value, or what its path leads to in it."""
+        """Return the value of a column, or the value at its path in that column."""
         if column.index is None:
             return MISSING
         value = arrow_to_value(self.batch.read_arrow_column(column.index)[self.row_index])
@@ -482,13 +477,13 @@ class ParquetRow:
         )
 
     def field_names(self) -> Sequence[str]:
-        """Return the names of these values."""
+        """Return the names of all columns."""
         batch = self.batch.batch
         return [] if batch is None else batch.schema.names
 
 
 class _ArrowSourceFile(io.RawIOBase):
-    """An object source as a file that Arrow reads."""
+    """Adapter from an object source to a file that Arrow reads."""
 
     def __init__(self, source: ObjectSource) -> None:
         super().__init__()
@@ -533,7 +528,7 @@ class _ArrowSourceFile(io.RawIOBase):
 
 
 def _list_leaf_indexes(parquet: pq.ParquetFile, schema: pa.Schema) -> list[list[int]]:
-    """Return for each top-level column its leaves' places in a row group."""
+    """Return the leaf column indexes of each top-level column."""
     found: list[list[int]] = [[] for _ in schema.names]
     by_name = {name: at for at, name in enumerate(schema.names)}
     for leaf in range(len(parquet.schema)):

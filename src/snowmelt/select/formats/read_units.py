@@ -1,7 +1,7 @@
 """Object reader: objects of any format as read units, which workers decode.
 
-Units are yielded in record order. Several objects are read as one sequence, in the order of the
-objects, and must all have the same fields.
+Units are yielded in record order. Several objects are read in order as one sequence, and must all
+have the same fields.
 """
 
 from __future__ import annotations
@@ -21,57 +21,57 @@ from snowmelt.select.vectors import ColumnBatch
 
 
 class DecodedBatch(Protocol):
-    """A batch with the error of the record behind its last one, if that cannot be read."""
+    """Batch with the error of the record after its last one."""
 
     @property
     def failure(self) -> SelectError | None:
-        """What ends the query after these records."""
+        """Error that ends the query after these records, or None."""
 
 
 class ReadUnit(Protocol):
-    """Some records that lie one after the other, not decoded yet."""
+    """Consecutive records that are not decoded yet."""
 
     def count_records(self) -> int | None:
-        """Return how many records there are; None where they have to be decoded to know."""
+        """Return the number of records, or None if they must be decoded to count them."""
 
     def decode(self) -> ColumnBatch:
-        """Return the records; called once, in a worker."""
+        """Decode the records. Called once, in a worker."""
 
     def release(self) -> None:
-        """Give the memory back; the batch is not used any more. May be called twice."""
+        """Release the memory. The batch must not be used after that. Idempotent."""
 
 
 class ObjectReader(Protocol):
-    """One object. `fields` is known from the start, `read_units` once a query is bound."""
+    """Reader of one object. `fields` is set on construction; `read_units` needs a bound query."""
 
     fields: ObjectFields
 
     @property
     def scanned_bytes(self) -> int:
-        """Bytes taken from the object so far."""
+        """Bytes read from the object, compressed if it is compressed."""
 
     @property
     def processed_bytes(self) -> int:
-        """The same, inflated."""
+        """Bytes of decompressed text read."""
 
     def read_units(self, query: BoundQuery, *, all_fields: bool) -> Iterator[ReadUnit]:
-        """Yield all units, once; `all_fields` says that output shows all fields one by one.
+        """Yield all units once. `all_fields` means that the output contains every field separately.
 
         Raises:
-            SelectError: The object cannot be read further.
+            SelectError: If the object cannot be read further.
         """
 
     def close(self) -> None:
-        """Stop reading; the source stays open. Idempotent."""
+        """Stop reading. Idempotent. Does not close the source."""
 
 
 def open_object_reader(
     request: SelectRequest, source: ObjectSource, settings: EngineSettings
 ) -> ObjectReader:
-    """Open an object as the request says.
+    """Open a reader for the input format of the request.
 
     Raises:
-        SelectError: The request does not fit the object, or its header cannot be read.
+        SelectError: If the request does not fit the object, or its header cannot be read.
     """
     if isinstance(request.input, CsvInput):
         return CsvObjectReader(request, request.input, source, settings)
@@ -85,7 +85,7 @@ def open_object_reader(
 
 
 class CsvObjectReader:
-    """Delimited text."""
+    """Reader of one CSV object."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class CsvObjectReader:
         """Open the object and read its header.
 
         Raises:
-            SelectError: As `CsvReader` says.
+            SelectError: If `CsvReader` rejects the request or the object.
         """
         self.reader = CsvReader(
             source,
@@ -111,12 +111,12 @@ class CsvObjectReader:
 
     @property
     def scanned_bytes(self) -> int:
-        """Bytes taken from the object so far."""
+        """Bytes read from the object, compressed if it is compressed."""
         return self.reader.scanned_bytes
 
     @property
     def processed_bytes(self) -> int:
-        """The same, inflated."""
+        """Bytes of decompressed text read."""
         return self.reader.processed_bytes
 
     def read_units(self, query: BoundQuery, *, all_fields: bool) -> Iterator[ReadUnit]:
@@ -132,47 +132,47 @@ class CsvObjectReader:
 
 
 class CsvReadUnit:
-    """One block of text."""
+    """Block of CSV text."""
 
     def __init__(self, tokenizer: CsvTokenizer, block: RecordBlock) -> None:
         self._tokenizer = tokenizer
         self._block = block
 
     def count_records(self) -> int | None:
-        """Count delimiters; None where a record may break the rules."""
+        """Count the records by their delimiters. Return None if a record may be invalid."""
         self._block.load_bytes()
         return self._tokenizer.count_records(self._block)
 
     def decode(self) -> CsvBatch:
-        """Find the fields."""
+        """Tokenize the block."""
         self._block.load_bytes()
         return self._tokenizer(self._block)
 
     def release(self) -> None:
-        """Give the block's buffer back."""
+        """Return the block's buffer to the pool."""
         self._block.release()
 
 
 class SourceSequence:
-    """Objects by how each is opened; one after the other, so that few are open at a time."""
+    """Sequence of objects that are opened one after the other, to keep few open at a time."""
 
     def __init__(self, openers: Sequence[Callable[[], ObjectSource]]) -> None:
-        """Take at least one way to open an object."""
+        """Create a sequence from at least one function that opens an object."""
         if not openers:
             raise SelectError("NoSuchKey", "There is no object to select from.")
         self._openers = deque(openers)
 
     def open_next(self) -> ObjectSource | None:
-        """Open the next object; None after the last."""
+        """Open the next object, or return None after the last one."""
         return self._openers.popleft()() if self._openers else None
 
     def close(self) -> None:
-        """Open no more. Idempotent."""
+        """Discard the remaining objects. Idempotent."""
         self._openers.clear()
 
 
 class MultiObjectReader:
-    """The records of all; every object must offer the same fields as the first."""
+    """Reader of several objects as one. Every object must have the same fields as the first."""
 
     def __init__(
         self,
@@ -183,8 +183,7 @@ class MultiObjectReader:
         """Open the first object.
 
         Raises:
-            SelectError: A scan range, which means one object's bytes; or the first object cannot
-                be read.
+            SelectError: If the request has a ScanRange, or the first object cannot be read.
         """
         if request.scan_range is not None:
             raise SelectError(
@@ -193,7 +192,7 @@ class MultiObjectReader:
         self._request = request
         self._settings = settings
         self._sources = sources
-        # Opened and not closed: units that workers still decode may read from them.
+        # Objects stay open while workers decode their units, which may read from them.
         self._open_objects: deque[tuple[int, ObjectSource, ObjectReader]] = deque()
         self._closed_scanned = 0
         self._closed_processed = 0
@@ -206,28 +205,28 @@ class MultiObjectReader:
 
     @property
     def scanned_bytes(self) -> int:
-        """Bytes taken from all objects so far."""
+        """Bytes read from all objects, compressed if they are compressed."""
         return self._closed_scanned + sum(
             records.scanned_bytes for _, _, records in self._open_objects
         )
 
     @property
     def processed_bytes(self) -> int:
-        """The same, inflated."""
+        """Bytes of decompressed text read."""
         return self._closed_processed + sum(
             records.processed_bytes for _, _, records in self._open_objects
         )
 
     @property
     def current_object_name(self) -> str:
-        """The name of the object that the last unit came from."""
+        """Name of the object that the last unit belongs to."""
         return self._open_objects[-1][1].name if self._open_objects else ""
 
     def read_units(self, query: BoundQuery, *, all_fields: bool) -> Iterator[ReadUnit]:
-        """Yield the units of every object in turn.
+        """Yield the units of each object in turn.
 
         Raises:
-            SelectError: An object cannot be read, or its fields differ; its name is told.
+            SelectError: If an object cannot be read or has other fields. The message names the object.
         """
         records: ObjectReader | None = self._first_records
         while records is not None:
@@ -271,7 +270,7 @@ class MultiObjectReader:
             )
 
     def _close_finished(self) -> None:
-        """Close objects whose last unit is no longer among those that are worked on."""
+        """Close objects that have no more units in flight."""
         ahead = max(1, self._settings.blocks_in_flight)
         while self._open_objects and self._units_yielded - self._open_objects[0][0] >= ahead:
             self._close_oldest()
