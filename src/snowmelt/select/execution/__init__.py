@@ -1,4 +1,4 @@
-"""Query execution: blocks to workers, results in object order to a sink, payloads out.
+"""Query execution: workers process blocks, and a sink receives results in object order.
 
 `engine`: opens a query, schedules blocks on the worker pool, streams payloads.
 `block_executor`: WHERE and expressions for one block.

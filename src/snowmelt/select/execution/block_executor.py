@@ -1,8 +1,7 @@
 """Block executor: evaluates WHERE and output expressions for one block of records.
 
-Kernels evaluate the records for which they are exact. The scalar evaluator evaluates every record
-that a kernel deferred, as a whole and in row order, so that values, errors and their order come
-from the scalar evaluator alone.
+Kernels evaluate the records for which they are exact. The scalar evaluator evaluates whole records
+that a kernel deferred, in row order. All errors, and their order, come from the scalar evaluator.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from snowmelt.select.vectors import BatchRow, ColumnBatch, TimestampVector, Valu
 
 @runtime_checkable
 class NamedFieldRow(Protocol):
-    """A record whose fields have names of their own."""
+    """Record whose fields have their own names."""
 
     def field_names(self) -> Sequence[str]:
         """Return the names of all fields, in order."""
@@ -39,7 +38,7 @@ class NamedFieldRow(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordPosition:
-    """A record: its place in the batch, and the byte of the object's text where it begins."""
+    """Position of a record: its index in the batch, and its byte offset in the object's text."""
 
     row: int
     offset: int | None
@@ -47,10 +46,10 @@ class RecordPosition:
     def add_position_to_error(
         self, error: SelectError, records_before: int, object_name: str
     ) -> SelectError:
-        """Return an error of this record that tells where it is.
+        """Return the error of this record with its position in the message.
 
-        `records_before` records of the object were read before the batch; `object_name` is empty
-        where there is only one object.
+        `records_before` is the number of records of the object before the batch. `object_name` is empty if
+        there is only one object.
         """
         of = f" of {object_name}" if object_name else ""
         at = "" if self.offset is None else f", which begins at byte {self.offset}"
@@ -64,7 +63,7 @@ class RecordPosition:
 
 @dataclass(frozen=True, slots=True)
 class DroppedRecord:
-    """A record that was dropped: `records_passed` records had passed before it."""
+    """Dropped record. `records_passed` is the number of selected records before it."""
 
     records_passed: int
     error: SelectError
@@ -73,11 +72,11 @@ class DroppedRecord:
 
 @dataclass(frozen=True, slots=True)
 class SelectedRecords:
-    """The records that pass, in order, with the values of some expressions.
+    """Records that satisfy WHERE, in order, with the values of some expressions.
 
-    `rows` are their places in the batch. A record in `scalar_rows` (ascending places among `rows`) has
-    its values in `scalar_values`; of all others `vectors` tell the values, one vector for each
-    expression, as long as `rows`. There are no vectors when all records are slow.
+    `rows` are indexes in the batch. `scalar_rows` are ascending indexes in `rows`; their values are in
+    `scalar_values`. The values of all other records are in `vectors`: one vector for each expression,
+    as long as `rows`. There are no vectors if the scalar evaluator evaluated all records.
     """
 
     rows: RowIndexes
@@ -85,7 +84,7 @@ class SelectedRecords:
     scalar_rows: RowIndexes
     scalar_values: Sequence[tuple[object, ...]]
     dropped_records: Sequence[DroppedRecord] = ()
-    # What ends the query after these records, and the record whose error it is.
+    # Error that ends the query after these records, and the position of its record.
     error: SelectError | None = None
     error_position: RecordPosition | None = None
 
@@ -104,11 +103,12 @@ class SelectedRecords:
 
 @dataclass(frozen=True, slots=True)
 class BlockResult:
-    """What the sink takes of one block, blocks in order.
+    """Result of one block. The sink consumes results in block order.
 
-    Streams: `output` with the end of each record in it. Folds and sorts: `selected`, too. `records_read`
-    is how many records the block holds; `records_before` how many of the object were read before it, and
-    `object_name` the object's where there are many, both known once it is the block's turn.
+    `output` contains the serialized records, and `record_ends` the end of each. Sinks that aggregate or
+    sort also use `selected`. `records_read` is the number of records in the block, `records_before` the
+    number of records of the object before it. `object_name` is set if there are several objects.
+    `records_before` and `object_name` are set just before the sink consumes the result.
     """
 
     selected: SelectedRecords
@@ -119,7 +119,7 @@ class BlockResult:
     object_name: str = ""
 
     def add_position_to_error(self, error: SelectError, selected_index: int) -> SelectError:
-        """Return an error that tells of which record it is: the one that passed at `selected_index`."""
+        """Return an error with the position of the record at `selected_index` in `selected`."""
         return RecordPosition(int(self.selected.rows[selected_index]), None).add_position_to_error(
             error, self.records_before, self.object_name
         )
@@ -127,14 +127,14 @@ class BlockResult:
 
 @dataclass(frozen=True, slots=True)
 class StarValue:
-    """What `*` is worth beside other outputs: names and values of a record's fields."""
+    """Value of `*` among other outputs: names and values of all fields of a record."""
 
     names: tuple[str, ...]
     values: tuple[object, ...]
 
     @classmethod
     def from_row(cls, row: BatchRow) -> StarValue:
-        """Take the fields of a record; those of CSV are called by their places."""
+        """Create from the fields of a record. CSV fields are named `_1`, `_2`, …."""
         values = tuple(row.fields())
         names = row.field_names() if isinstance(row, NamedFieldRow) else ()
         numbered = (f"_{place + 1}" for place in range(len(names), len(values)))
@@ -142,7 +142,7 @@ class StarValue:
 
 
 def detach_from_batch(selected: SelectedRecords) -> SelectedRecords:
-    """Return the same without references to the batch's memory."""
+    """Return a copy without references to the batch's memory."""
     if not any(isinstance(vector.data, StringSlices) for vector in selected.vectors):
         return selected
     vectors = [
@@ -153,7 +153,7 @@ def detach_from_batch(selected: SelectedRecords) -> SelectedRecords:
 
 
 def keep_positions_and_errors(selected: SelectedRecords) -> SelectedRecords:
-    """Return the same with the records' places and failures alone."""
+    """Return a copy with only the positions and errors of the records."""
     return replace(selected, vectors=(), scalar_values=())
 
 
@@ -165,19 +165,19 @@ def _to_object_vector(vector: ValueVector) -> ValueVector:
 
 @dataclass(slots=True)
 class _ScalarResults:
-    """What the evaluator found, in row order; `keep` are places among the candidates."""
+    """Results of the scalar evaluator in row order. Positions are indexes in the candidates."""
 
     positions: list[int] = field(default_factory=list)
     values: list[tuple[object, ...]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     failed: list[tuple[int, SelectError]] = field(default_factory=list)
-    # The candidates from here on were not looked at: an error, or enough has been found.
+    # First candidate that was not evaluated, because of an error or `max_records`. None: all were.
     stop_position: int | None = None
     error: SelectError | None = None
 
 
 class BlockExecutor:
-    """WHERE and some expressions of the records that pass; used by all workers at once."""
+    """Evaluator of WHERE and of expressions for matching records. All workers share it."""
 
     def __init__(
         self,
@@ -187,10 +187,10 @@ class BlockExecutor:
         *,
         max_records: int | None,
     ) -> None:
-        """Prepare a plan.
+        """Create an executor for a query.
 
-        The values of `expressions` are wanted of each record that passes; `max_records` of these
-        are enough, None wants all. `now` is the instant of `utcnow()`.
+        `expressions` are evaluated for each matching record. At most `max_records` matching records are
+        needed, or all if None. `now` is the value of `utcnow()`.
         """
         self._query = query
         self._expressions = tuple(expressions)
@@ -198,7 +198,7 @@ class BlockExecutor:
         self._max_records = max_records
 
     def select_records(self, batch: ColumnBatch) -> SelectedRecords:
-        """Return the records of a batch that pass."""
+        """Return the records of a batch that satisfy WHERE."""
         frame = RecordFrame(batch, self._query, self._now)
         unsure: Mask | None = None
         candidates = np.arange(batch.row_count)
@@ -213,7 +213,7 @@ class BlockExecutor:
         for at, vector in enumerate(vectors):
             slow = slow | vector.deferred
             if isinstance(vector.data, TimestampVector) and vector.data.display_format is None:
-                # Kernels compare and take apart such timestamps; only the evaluator shows them.
+                # Kernels compare these timestamps and extract parts, but cannot format them.
                 slow = slow | ~vector.null
                 vectors[at] = make_null_vector(len(vector))
         if not slow.any():
@@ -229,7 +229,7 @@ class BlockExecutor:
         needs_scalar: Mask,
         needs_condition: Mask | None,
     ) -> SelectedRecords:
-        """Let the evaluator decide about the slow candidates and put both together."""
+        """Evaluate the deferred candidates with the scalar evaluator and merge the results."""
         found = self._evaluate_deferred_rows(batch, candidates, needs_scalar, needs_condition)
         keep = np.ones(len(candidates), np.bool_)
         keep[found.dropped] = False

@@ -1,11 +1,11 @@
 """Query engine: schedules blocks on workers, feeds results to the sink, streams payloads.
 
-Results reach the sink in object order. The thread that iterates the payloads reads the object;
-where the source supports concurrent reads, the workers read it. A few blocks per query are in
-flight in a worker pool that all executions of the process share, first come, first served. A
-client that reads slowly delays only its own query.
+Results reach the sink in object order. The thread that iterates over the payloads reads the object.
+If the source supports concurrent reads, the workers read it. Each query has a few blocks in flight
+(`blocks_in_flight`) in a FIFO worker pool that all executions of the process share. A client that
+reads slowly delays only its own query.
 
-The payload cutter ends each payload where a record ends, within the frame size limit.
+The payload cutter ends each payload at the end of a record, within the frame size limit.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ __all__ = [
 
 Payload: TypeAlias = bytes | memoryview
 
-# A frame of 128 KiB, less what its headers may take: larger ones are refused by some clients.
+# A frame of 128 KiB without its headers: some clients reject larger frames.
 PAYLOAD_BYTES = 128 * 1024 - 256
-# So many are handed out together; who sends them holds two such batches for a slow client.
+# Maximum number of payloads in a batch. The sender holds two batches for a slow client.
 _MAX_BATCH_PAYLOADS = 8
 
 
 class PayloadCutter:
-    """Gathers output and cuts it: a record that fits into a payload is never split.
+    """Buffer that cuts output into payloads. A record that fits into a payload is never split.
 
-    Where the cuts lie depends on the output alone, not on how it was handed in.
+    The cuts depend only on the total output, not on how it was added.
     """
 
     def __init__(self, max_payload_bytes: int = PAYLOAD_BYTES) -> None:
@@ -88,7 +88,7 @@ class PayloadCutter:
         self._buffered_bytes = 0
 
     def add(self, output: Payload, record_ends: NDArray[np.int64]) -> Iterator[Payload]:
-        """Take whole records, `record_ends` being the end of each in `output`; yield full payloads."""
+        """Add whole records and yield full payloads. `record_ends` has the end of each record in `output`."""
         at = 0
         while len(output) - at > self._max_payload_bytes - self._buffered_bytes:
             place = int(
@@ -110,7 +110,7 @@ class PayloadCutter:
             self._append(output[at:] if at else output)
 
     def flush(self) -> Iterator[Payload]:
-        """Yield what is held, if anything; a slice of one output is not copied."""
+        """Yield the buffered output, if any. A slice of a single output is not copied."""
         if self._buffered_bytes:
             segments, self._segments, self._buffered_bytes = self._segments, [], 0
             yield segments[0] if len(segments) == 1 else b"".join(segments)
@@ -131,10 +131,10 @@ def open_select(
     settings: EngineSettings | None = None,
     clock: Clock | None = None,
 ) -> SelectExecution:
-    """Begin a SELECT; the execution owns the source from here on, and closes it.
+    """Start a SELECT. The execution owns the source and closes it, also if this function fails.
 
     Raises:
-        SelectError: The statement, the request or the object's front is wrong; nothing is kept.
+        SelectError: If the statement, the request or the start of the object is invalid.
     """
     settings = settings or EngineSettings()
     try:
@@ -162,7 +162,7 @@ def _open_object_records(
 
 
 class SelectJob:
-    """What is done with each unit, and where the outcomes go."""
+    """Plan, writer and sink of a query."""
 
     def __init__(
         self,
@@ -189,23 +189,23 @@ class SelectJob:
             self.sink = StreamSink(query)
             most = self.sink.records_needed
         self._output_count = len(projections)
-        # Whether the sink wants values besides the output.
+        # True if the sink needs values in addition to the output.
         self._sink_needs_values = bool(query.order_by or query.distinct)
         self._block_executor = BlockExecutor(query, expressions, now, max_records=most)
         self._passthrough_writer = _make_passthrough_serializer(
             request, query, records, self.writer
         )
-        # The places of counted records, the same for each unit: they are only looked at.
+        # Row indexes of counted records, shared by all units and never modified.
         self._row_numbers = np.empty(0, np.int64)
         self.counts_only = query.grouped and query.where is None and not expressions
 
     @property
     def needs_all_fields(self) -> bool:
-        """Whether output shows all fields, one by one."""
+        """True if the output contains every field separately."""
         return self._passthrough_writer is not None and not self._passthrough_writer.can_copy
 
     def process_read_unit(self, unit: ReadUnit) -> BlockResult:
-        """Work one unit through; in a worker."""
+        """Process one unit. Runs in a worker, or in the reading thread if the only worker just counts."""
         try:
             count = unit.count_records() if self.counts_only else None
             if count is not None:
@@ -250,9 +250,9 @@ def _make_passthrough_serializer(
 
 
 class SelectExecution:
-    """A SELECT under way.
+    """Running SELECT.
 
-    Iterate `stream_payloads` once, in one thread; the counters and `close` may be used from any.
+    Iterate over `stream_payloads` once, in one thread. The counters and `close` are thread-safe.
     """
 
     def __init__(
@@ -267,47 +267,47 @@ class SelectExecution:
         self._source = source
         self._pool = _get_worker_pool(settings.threads)
         self._max_pending_units = max(1, settings.blocks_in_flight)
-        # Counting costs less than to wake the one worker there is.
+        # Counting is cheaper than waking the only worker.
         self._runs_inline = job.counts_only and _resolve_worker_count(settings.threads) == 1
         self._pending_results: deque[tuple[str, Future[BlockResult]]] = deque()
         self._lock = threading.Lock()
         self._running = False
         self._closed = False
         self._returned_bytes = 0
-        # Records read of the object so far, and its name if there are many.
+        # Records read from the current object, and its name if there are several.
         self._records_read = 0
         self._object_name = ""
 
     @property
     def scanned_bytes(self) -> int:
-        """Bytes taken from the object so far, compressed ones if it is compressed."""
+        """Bytes read from the object, compressed if it is compressed."""
         return self._records.scanned_bytes
 
     @property
     def processed_bytes(self) -> int:
-        """Bytes of records read so far, inflated."""
+        """Bytes read, after decompression."""
         return self._records.processed_bytes
 
     @property
     def returned_bytes(self) -> int:
-        """Bytes of the payloads handed out so far."""
+        """Bytes of the payloads yielded."""
         return self._returned_bytes
 
     def stream_payloads(self) -> Generator[bytes]:
-        """Yield the answer, cut as `PayloadCutter` does; ends early when closed.
+        """Yield the output in payloads from `PayloadCutter`. Ends early if closed.
 
         Raises:
-            SelectError: What ended the query, after all records before it were yielded.
+            SelectError: If the query fails. All records before the error were yielded.
         """
         with contextlib.closing(self.stream_payload_batches()) as batches:
             for batch in batches:
                 yield from map(bytes, batch)
 
     def stream_payload_batches(self) -> Generator[list[Payload]]:
-        """Yield the same, a few payloads together where one block completes several.
+        """Yield the payloads of `stream_payloads` in batches of at most 8. A batch never spans blocks.
 
         Raises:
-            SelectError: As `stream_payloads`.
+            SelectError: If the query fails. All records before the error were yielded.
         """
         with self._lock:
             if self._closed:
@@ -325,9 +325,9 @@ class SelectExecution:
             self._tear_down()
 
     def close(self) -> None:
-        """Stop the query and free what it holds. Idempotent.
+        """Stop the query and release its resources. Idempotent.
 
-        While another thread waits for the next payload, that thread frees it, at once.
+        If another thread is iterating, that thread stops and releases them.
         """
         with self._lock:
             self._closed = True
@@ -350,7 +350,7 @@ class SelectExecution:
                 count, failure = self._count_usable_records(outcome)
                 for output, ends in sink.consume(outcome, count):
                     yield from self._batch_payloads(cutter.add(output, ends))
-            except Exception as error:  # noqa: BLE001  raised behind the records before it
+            except Exception as error:  # noqa: BLE001  raised after the records before it
                 failure = error
         if failure is None and not self._closed:
             try:
@@ -361,7 +361,7 @@ class SelectExecution:
         return failure
 
     def _count_usable_records(self, block_result: BlockResult) -> tuple[int, SelectError | None]:
-        """Return how many records of an outcome count, and the error that comes behind them."""
+        """Return the number of records to consume, and the error that follows them."""
         passed = block_result.selected
         wants = self._job.sink.records_needed
         count = len(passed) if wants is None else min(len(passed), wants)
@@ -384,7 +384,7 @@ class SelectExecution:
         )
 
     def _iterate_block_results(self) -> Iterator[BlockResult]:
-        """Yield the units' outcomes in order; a few units are ahead in the workers."""
+        """Yield the results of the units in order. Workers process a few units ahead."""
         units = self._records.read_units(self._job.query, all_fields=self._job.needs_all_fields)
         failure: Exception | None = None
         more = True
@@ -394,7 +394,7 @@ class SelectExecution:
             ):
                 try:
                     unit = next(units, None)
-                except Exception as error:  # noqa: BLE001  comes after what was read before
+                except Exception as error:  # noqa: BLE001  raised after the units before it
                     failure, unit = error, None
                 if unit is None:
                     more = False
@@ -413,12 +413,12 @@ class SelectExecution:
             raise failure
 
     def _submit_unit(self, unit: ReadUnit) -> Future[BlockResult]:
-        """Give a unit to the workers, or work it through here, its bytes still in the cache."""
+        """Submit a unit to the workers, or process it here while its bytes are in the CPU cache."""
         if self._runs_inline:
             done: Future[BlockResult] = Future()
             try:
                 done.set_result(self._job.process_read_unit(unit))
-            except Exception as error:  # noqa: BLE001  raised where the outcome is taken
+            except Exception as error:  # noqa: BLE001  raised when the result is retrieved
                 done.set_exception(error)
             return done
         return self._pool.submit(self._job.process_read_unit, unit)
@@ -431,26 +431,26 @@ class SelectExecution:
         )
 
     def _batch_payloads(self, payloads: Iterator[Payload]) -> Iterator[list[Payload]]:
-        """Yield payloads in batches, and count them as returned."""
+        """Yield payloads in batches and count their bytes."""
         while batch := list(itertools.islice(payloads, _MAX_BATCH_PAYLOADS)):
             self._returned_bytes += sum(map(len, batch))
             yield batch
 
     def _tear_down(self) -> None:
         pending, self._pending_results = list(self._pending_results), deque()
-        # Workers may be reading the source.
+        # Workers may still read the source.
         wait([future for _, future in pending if not future.cancel()])
         self._records.close()
         self._source.close()
 
 
 def _resolve_worker_count(threads: int) -> int:
-    """Return how many workers a setting means; 0 stands for the number of processors."""
+    """Return the number of workers; 0 stands for the number of processors."""
     return threads or os.cpu_count() or 1
 
 
 def _get_worker_pool(threads: int) -> ThreadPoolExecutor:
-    """Return the process's pool of so many workers."""
+    """Return the worker pool of this size, which is shared in the process."""
     size = _resolve_worker_count(threads)
     with _WORKER_POOLS_LOCK:
         if size not in _WORKER_POOLS:

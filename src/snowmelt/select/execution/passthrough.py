@@ -1,7 +1,6 @@
 """Passthrough writer for `SELECT *`.
 
-Copies input records whose output is identical, and writes the others column by column or row by
-row.
+Copies input records whose output is identical. Writes other records column by column or row by row.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ from snowmelt.select.kernels.json import copy_json_objects
 from snowmelt.select.kernels.output import copy_rows
 from snowmelt.select.vectors import ColumnBatch, ValueVector, make_masked_text_vector
 
-# Fewer records are written one by one.
+# Smaller batches are written row by row.
 _MIN_COLUMNAR_ROWS = 32
 
 
 @runtime_checkable
 class UniformBatch(Protocol):
-    """Records that have the same fields, each of them a column."""
+    """Batch whose records have the same fields, each of them a column."""
 
     def read_all_columns(self) -> tuple[tuple[str, ...], list[ValueVector]] | None:
-        """Return names and values of all fields; None if the evaluator has to read some."""
+        """Return names and values of all fields, or None if the scalar evaluator must read some."""
 
 
 class PassthroughSerializer:
-    """Writes all fields of the records that pass."""
+    """Writer of all fields of the selected records."""
 
     def __init__(
         self,
@@ -56,12 +55,13 @@ class PassthroughSerializer:
         csv_rules: CsvRules | None,
         field_names: Sequence[str] | None,
     ) -> None:
-        """Settle whether records can be copied.
+        """Determine whether records can be copied.
 
         Args:
-            writer: What writes records that cannot.
-            csv_rules: Those of the input if it is CSV.
-            field_names: The header's, or the columns'; records that go on behind it count on.
+            writer: Writer for records that cannot be copied.
+            csv_rules: CSV rules of the input. None: the input is not CSV.
+            field_names: Names from the header or the schema. Further fields are named by position, such
+                as `_3`.
         """
         self._writer = writer
         self._field_names = tuple(field_names or ())
@@ -73,7 +73,7 @@ class PassthroughSerializer:
         self._record_delimiter = view_bytes(csv_rules.record if csv_rules else b"\n")
 
     def serialize_selected(self, batch: ColumnBatch, selected: SelectedRecords) -> OutputSegment:
-        """Return the records and the end of each."""
+        """Return the selected records and the end of each."""
         columns = batch.read_all_columns() if isinstance(batch, UniformBatch) else None
         if columns is not None:
             names, vectors = columns
@@ -101,10 +101,10 @@ class PassthroughSerializer:
         return _merge_outputs((output.data, ends), others, ~irregular)
 
     def _serialize_json_lines(self, batch: JsonLinesBatch, rows: RowIndexes) -> OutputSegment:
-        """Write objects; as JSON by copying, but those that would not be written as they are read."""
+        """Serialize objects. JSON output copies objects that would be written unchanged."""
         if not isinstance(self._writer, JsonSerializer):
             return self._serialize_json_columns(batch, rows)
-        # Taken one by one they are contiguous, however few: one type, compiled once.
+        # Indexing makes the arrays contiguous, so that the kernel is compiled for one array type.
         starts, stops = (bounds[rows] for bounds in batch.record_bounds)
         text = view_bytes(self._writer.record_delimiter)
         output, ends, odd = copy_json_objects(batch.block.data, starts, stops, text)
@@ -114,7 +114,7 @@ class PassthroughSerializer:
         return _merge_outputs((output.data, ends[~odd]), others, ~odd)
 
     def _serialize_json_columns(self, batch: JsonLinesBatch, rows: RowIndexes) -> OutputSegment:
-        """Write objects: at once those that have the fields of the first one."""
+        """Serialize objects with the layout of the first one by column, and others row by row."""
         if len(rows) < _MIN_COLUMNAR_ROWS:
             return self._serialize_row_by_row(batch, rows)
         vectors, alike = batch.read_all_fields(rows)
@@ -127,7 +127,10 @@ class PassthroughSerializer:
         return _merge_outputs(written, self._serialize_row_by_row(batch, rows[~alike]), alike)
 
     def _serialize_csv_columns(self, batch: CsvBatch, rows: RowIndexes) -> OutputSegment:
-        """Write records: at once those that have as many fields as most, all plain."""
+        """Serialize records row by row, or by column if most have the same layout.
+
+        Records are written by column if they have the most frequent field count and need no unquoting.
+        """
         if len(rows) < _MIN_COLUMNAR_ROWS:
             return self._serialize_row_by_row(batch, rows)
         first, starts, ends, flags = batch.tokenize_all_fields()
@@ -142,7 +145,7 @@ class PassthroughSerializer:
         at = first[rows[alike]]
         data = batch.block.data
         columns = [
-            # Only a column of its own is NULL where it is empty.
+            # An empty field of `*` is empty, not NULL.
             make_masked_text_vector(
                 StringSlices(data, starts[cells], ends[cells], flags[cells] & (0xFF ^ EMPTY_NULL))
             )
@@ -181,7 +184,7 @@ def _merge_outputs(
     secondary: OutputSegment,
     primary_mask: Mask,
 ) -> OutputSegment:
-    """Put two outputs' records together: those of `primary` where the mask holds."""
+    """Merge the records of two outputs: `primary` where the mask is True, else `secondary`."""
     text, ends = secondary
     pieces = [text[at:end] for at, end in itertools.pairwise([0, *ends.tolist()])]
     return interleave_records(

@@ -1,8 +1,8 @@
 """Record serializer: CSV of each dialect and JSON, by row or by column.
 
 CSV with quotes as needed: a field is quoted if it contains a byte of a delimiter, of the quote or
-of the escape. The Ceph dialects quote only if all fields are to be quoted, and write no delimiter
-after the record of an aggregate. `ceph-2020` writes a field delimiter after every value.
+of the escape. The Ceph dialects quote either all fields or none, and write no delimiter after the
+record of an aggregate. `ceph-2020` writes a field delimiter after every value.
 
 JSON: numbers keep every digit, timestamps are strings, NaN and infinities are null.
 """
@@ -40,44 +40,44 @@ from snowmelt.select.vector.operands_and_frames import vector_to_values
 from snowmelt.select.vectors import TimestampVector, ValueVector, VectorKind
 
 _QUOTE_NEVER, _QUOTE_AS_NEEDED, _QUOTE_ALWAYS = 0, 1, 2
-# Between these Python writes a float without an exponent.
+# In this range `repr` writes a float without an exponent.
 _FIXED_POINT_START, _FIXED_POINT_END = 1e-4, 1e16
 
 
-# Records one after the other, and the end of each.
+# Concatenated records, and the end of each.
 OutputSegment: TypeAlias = "tuple[bytes | memoryview, NDArray[np.int64]]"
 
 
 class RecordSerializer(Protocol):
-    """Writes output records, each with its delimiter."""
+    """Writer of output records, each with its delimiter."""
 
     names: Sequence[str]
 
     def serialize_record(
         self, values: Sequence[object], names: Sequence[str] | None = None
     ) -> bytes:
-        """Return one record; `names` where they differ from record to record (`SELECT *`)."""
+        """Return one record. `names` is given if names differ between records (`SELECT *`)."""
 
     def serialize_columns(
         self, vectors: Sequence[ValueVector], names: Sequence[str] | None = None
     ) -> OutputSegment:
-        """Return the records of some columns, none of whose rows is deferred."""
+        """Return the records of some columns. No row may be deferred."""
 
 
 def make_record_serializer(query: BoundQuery, output: CsvOutput | JsonOutput) -> RecordSerializer:
-    """Return the writer of a query's records."""
+    """Return the writer for the records of a query."""
     names = [each.name for each in query.outputs]
     folded = query.grouped and not query.group_by
     if isinstance(output, JsonOutput):
         if folded and query.dialect.is_ceph:
-            # Ceph writes the values of an aggregate bare, whatever the output is to be.
+            # Ceph writes the values of an aggregate as plain CSV for every output format.
             return CsvSerializer(CsvOutput(), query.dialect, names, is_aggregate=True)
         return JsonSerializer(output, names, query.dialect)
     return CsvSerializer(output, query.dialect, names, is_aggregate=folded)
 
 
 class CsvSerializer:
-    """Fields with delimiters between and behind them."""
+    """CSV writer."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class CsvSerializer:
         *,
         is_aggregate: bool = False,
     ) -> None:
-        """Settle delimiters and quotes; `is_aggregate` is for the one record of an aggregate."""
+        """Set delimiters and quoting. `is_aggregate` is True for the single record of an aggregate."""
         self.names = names
         self._dialect = dialect
         self._quote, self._escape = output.quote, output.escape or output.quote
@@ -112,7 +112,7 @@ class CsvSerializer:
         self._null = b"null" if dialect is Dialect.CEPH else b""
 
     def can_copy_records(self, rules: CsvRules) -> bool:
-        """Tell whether records read by these rules may be copied where they are regular."""
+        """Return True if regular records read with these rules can be copied unchanged."""
         return (
             self._mode == _QUOTE_AS_NEEDED
             and self._field_delimiter == rules.field
@@ -172,7 +172,7 @@ class CsvSerializer:
 
 
 class JsonSerializer:
-    """One object for each record; MISSING is left out."""
+    """JSON writer: one object per record, without MISSING values."""
 
     def __init__(self, output: JsonOutput, names: Sequence[str], dialect: Dialect) -> None:
         self.record_delimiter = output.record_delimiter
@@ -215,9 +215,9 @@ class JsonSerializer:
 def serialize_records(
     selected: SelectedRecords, writer: RecordSerializer, output_count: int
 ) -> OutputSegment:
-    """Return the records that passed, in order: from columns where these say all.
+    """Return the selected records in order, by column if no record has scalar values.
 
-    The first `output_count` expressions are what is shown.
+    Only the first `output_count` expressions are output.
     """
     if not len(selected):
         return b"", np.empty(0, np.int64)
@@ -239,7 +239,7 @@ def serialize_records(
 
 
 def _serialize_expanded_record(writer: RecordSerializer, values: Sequence[object]) -> bytes:
-    """Return a record, with `*` among its values written out."""
+    """Return a record, with `*` expanded to its fields."""
     if not any(isinstance(value, StarValue) for value in values):
         return writer.serialize_record(values)
     names: list[str] = []
@@ -261,12 +261,12 @@ def interleave_records(
     other_records: Sequence[bytes | memoryview],
     other_rows: NDArray[np.int64],
 ) -> OutputSegment:
-    """Put records that lie in one output at `rows`, and others at their `other_rows`."""
+    """Merge the records of `output` (at indexes `rows`) with others (at indexes `other_rows`)."""
     sizes = np.empty(len(rows) + len(other_rows), np.int64)
     sizes[rows] = np.diff(record_ends, prepend=0)
     sizes[other_rows] = [len(other) for other in other_records]
     before = np.concatenate((np.zeros(1, np.int64), record_ends))
-    # So many records of the output come before each of the others.
+    # Number of records of `output` before each of the others.
     counts = other_rows - np.arange(len(other_rows))
     parts: list[bytes | memoryview] = []
     at = 0
@@ -292,9 +292,9 @@ def _encode_json_keys(names: Sequence[str]) -> list[bytes]:
 def _build_text_table(
     vectors: Sequence[ValueVector], dialect: Dialect, null_text: bytes, *, is_json: bool = False
 ) -> tuple[Bytes, Positions, Positions]:
-    """Lay the texts of some columns into one buffer; nulls are the text `null_text`.
+    """Write the strings of some columns into one buffer. NULL is written as `null_text`.
 
-    The buffer goes on for `PADDING_BYTES` bytes behind all texts. `is_json` writes truths as JSON does.
+    At least `PADDING_BYTES` bytes follow the last string. `is_json` writes booleans as in JSON.
     """
     rows = len(vectors[0]) if vectors else 0
     starts = np.empty((len(vectors), rows), np.int32)
@@ -326,7 +326,7 @@ def _build_text_table(
 
 
 def _format_vector(vector: ValueVector, dialect: Dialect) -> StringSlices:
-    """Return the texts of a vector's values."""
+    """Return the values of a vector as strings."""
     flags = np.empty(0, np.uint8)
     if isinstance(vector.data, StringSlices):
         return vector.data
@@ -348,17 +348,17 @@ def _format_vector(vector: ValueVector, dialect: Dialect) -> StringSlices:
 
 
 def _format_floats(vector: ValueVector) -> bytes:
-    """Return `[a,b,c]` with each number as `repr` gives it."""
+    """Return `[a,b,c]` with each number formatted as by `repr`."""
     values = np.where(vector.null, 0.0, vector.array)
     size = np.abs(values)
-    # The encoder finds the same shortest digits, but has other words for what needs an exponent.
+    # The encoder writes the same shortest digits as `repr`, but formats exponents differently.
     if (((size >= _FIXED_POINT_START) & (size < _FIXED_POINT_END)) | (size == 0)).all():
         return msgspec.json.encode(values.tolist())
     return f"[{','.join(map(repr, values.tolist()))}]".encode()
 
 
 def _nullify_non_finite(vector: ValueVector) -> ValueVector:
-    """Make NaN and the infinities, which JSON has not, null."""
+    """Replace NaN and infinities with null, because JSON cannot represent them."""
     if vector.kind is not VectorKind.FLOAT:
         return vector
     odd = ~np.isfinite(vector.array)
@@ -368,7 +368,7 @@ def _nullify_non_finite(vector: ValueVector) -> ValueVector:
 
 
 def _has_fixed_width(timestamps: TimestampVector, dialect: Dialect) -> bool:
-    """Tell whether all timestamps of a form have one width; Ceph leaves out what is zero."""
+    """Return True if all timestamps of a format have the same width. Ceph omits a zero fraction."""
     fraction = (
         timestamps.display_format is not None and timestamps.display_format.fraction_digits > 0
     )
@@ -376,32 +376,33 @@ def _has_fixed_width(timestamps: TimestampVector, dialect: Dialect) -> bool:
 
 
 def _format_timestamp_vector(timestamps: TimestampVector, dialect: Dialect) -> StringSlices:
-    """Return timestamps that have a form as the dialect shows them."""
+    """Format timestamps that have a display format."""
     form = timestamps.display_format
     if form is None:
         raise TypeError(VectorKind.TIMESTAMP)
-    # The first engine's days have their midnight with them.
+    # Ceph writes dates with the time midnight.
     days_alone = form.precision is TimestampPrecision.DAY and dialect is Dialect.AWS
     found = format_timestamps(timestamps.packed, form.fraction_digits, date_only=days_alone)
     return StringSlices(*found, np.empty(0, np.uint8))
 
 
 def encode_json_value(value: object, dialect: Dialect) -> bytes:
-    """Return a value as JSON; NaN and the infinities, which JSON has not, are null.
+    """Encode a value as JSON. NaN and infinities are null, because JSON cannot represent them.
 
-    Floats and timestamps are shown as the dialect shows them. Bytes that were no UTF-8 where they were read are written as they were.
+    Floats and timestamps are formatted as in the dialect. Input bytes that are not UTF-8 are written
+    unchanged.
 
     Raises:
-        SelectError: It is nested hundreds of levels deep.
+        SelectError: If the value is nested hundreds of levels deep.
     """
     return _format_json(value, dialect).encode("utf-8", "surrogateescape")
 
 
 def format_csv_value(value: object, dialect: Dialect) -> str:
-    """Return a value as a CSV field shows it; lists and records as JSON.
+    """Format a value as a CSV field. Lists and records are formatted as JSON.
 
     Raises:
-        SelectError: It is nested hundreds of levels deep.
+        SelectError: If the value is nested hundreds of levels deep.
     """
     if isinstance(value, list | dict):
         return _format_json(value, dialect)
@@ -446,7 +447,7 @@ def _format_json_scalar(value: object, dialect: Dialect) -> str:
 
 def _format_json_number(value: float | Decimal, dialect: Dialect) -> str:
     if isinstance(value, Decimal):
-        # By its own word: a decimal that no float holds is finite all the same.
+        # `math.isfinite` would report a finite decimal beyond the range of floats as infinite.
         return format_decimal(value) if value.is_finite() else "null"
     return format_value(value, dialect) if math.isfinite(value) else "null"
 

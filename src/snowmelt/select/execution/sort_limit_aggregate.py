@@ -1,7 +1,7 @@
 """Result sinks: LIMIT, DISTINCT, ORDER BY and aggregation over block results, in object order.
 
-Aggregation runs in row order. The layout class maps group keys, aggregate arguments and fields of
-the last row to the expressions that workers evaluate.
+Aggregation runs in row order. `AggregationLayout` maps group keys, aggregate arguments and fields
+of the last row to the expressions that workers evaluate.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 
 class RecordSink(Protocol):
-    """Takes what passes, in order. `records_needed` says how many more records it needs; None: all."""
+    """Consumer of selected records in order."""
 
     @property
     def records_needed(self) -> int | None:
-        """How many more passing records can change the answer."""
+        """Number of further selected records that can change the result, or None for all."""
 
     def consume(self, block_result: BlockResult, record_count: int) -> Iterator[OutputSegment]:
-        """Take the first `record_count` records of an outcome; yield what can be sent already."""
+        """Consume the first `record_count` records of a block result and yield output that is ready."""
 
     def finish(self) -> Iterator[OutputSegment]:
-        """Yield what can be sent only now that all is seen."""
+        """Yield the output that requires all records."""
 
 
 class LimitWindow:
-    """OFFSET and LIMIT over records that come one after the other."""
+    """OFFSET and LIMIT over consecutive records."""
 
     def __init__(self, offset: int, limit: int | None) -> None:
         self._records_to_skip = offset
@@ -60,7 +60,7 @@ class LimitWindow:
 
     @property
     def records_needed(self) -> int | None:
-        """How many more records are needed, those to be skipped included."""
+        """Number of further records needed, including those to skip, or None for all."""
         return (
             None
             if self._records_left is None
@@ -70,7 +70,7 @@ class LimitWindow:
     def clip_records(
         self, output: bytes | memoryview, record_ends: NDArray[np.int64]
     ) -> OutputSegment:
-        """Return what of these records lies in the window."""
+        """Return the records that are in the window."""
         skipped = min(self._records_to_skip, len(record_ends))
         self._records_to_skip -= skipped
         last = (
@@ -88,30 +88,33 @@ class LimitWindow:
 
 
 class StreamSink:
-    """Records go out as they come."""
+    """Sink that outputs records immediately."""
 
     def __init__(self, query: BoundQuery) -> None:
         self._window = LimitWindow(query.offset, query.limit)
 
     @property
     def records_needed(self) -> int | None:
-        """How many more records the window takes."""
+        """Number of further records that the window needs, or None for all."""
         return self._window.records_needed
 
     def consume(self, block_result: BlockResult, record_count: int) -> Iterator[OutputSegment]:
-        """Yield the records that lie in the window."""
+        """Yield the records in the window."""
         end = int(block_result.record_ends[record_count - 1]) if record_count else 0
         yield self._window.clip_records(
             block_result.output[:end], block_result.record_ends[:record_count]
         )
 
     def finish(self) -> Iterator[OutputSegment]:
-        """Yield nothing: all has gone out."""
+        """Yield nothing: all records have been output."""
         return iter(())
 
 
 class BufferedSink:
-    """DISTINCT and ORDER BY over records: `passed` has the outputs, then the order's keys."""
+    """Sink for DISTINCT and ORDER BY.
+
+    The values of the selected records are the outputs, followed by the ORDER BY keys.
+    """
 
     def __init__(self, query: BoundQuery, settings: EngineSettings, *, output_count: int) -> None:
         self._output_count = output_count
@@ -130,13 +133,13 @@ class BufferedSink:
 
     @property
     def records_needed(self) -> int | None:
-        """All records where they are sorted or may be repeated; none behind the window."""
+        """None (all) while records are sorted or the window is open, 0 when the window is full."""
         return (
             None if self._row_sorter or self._window.records_needed else self._window.records_needed
         )
 
     def consume(self, block_result: BlockResult, record_count: int) -> Iterator[OutputSegment]:
-        """Keep or yield the records not seen before."""
+        """Buffer or yield the records, without duplicates if the query is DISTINCT."""
         chosen = self._find_new_rows(block_result, record_count)
         bounds = np.concatenate((np.zeros(1, np.int64), block_result.record_ends))
         output = bytes(block_result.output)
@@ -178,7 +181,7 @@ class BufferedSink:
     def _iterate_distinct_keys(
         self, block_result: BlockResult, record_count: int
     ) -> Iterator[tuple[object, ...]]:
-        """Yield what makes each record the same as another: its values; of `*` its bytes."""
+        """Yield what DISTINCT compares: the values of each record, or its output bytes for `*`."""
         if self._output_count:
             columns = [
                 block_result.selected.column_values(at)[:record_count]
@@ -193,7 +196,10 @@ class BufferedSink:
 
 
 class AggregateSink:
-    """Aggregates, with or without keys; groups come out in the order they were first seen."""
+    """Sink for aggregates with or without GROUP BY.
+
+    Groups are output in the order of their first record.
+    """
 
     def __init__(
         self,
@@ -203,7 +209,7 @@ class AggregateSink:
         settings: EngineSettings,
         error_budget: ErrorBudget,
     ) -> None:
-        """Begin; rows that an aggregate cannot take are counted in `error_budget`."""
+        """Create a sink. Rows that an aggregate rejects are counted in `error_budget`."""
         self._query = query
         self._error_budget = error_budget
         self._now = now
@@ -223,17 +229,17 @@ class AggregateSink:
 
     @property
     def records_needed(self) -> int | None:
-        """All of them."""
+        """None: all records are needed."""
         return None
 
     def consume(self, block_result: BlockResult, record_count: int) -> Iterator[OutputSegment]:
-        """Fold the records; nothing can be sent yet."""
+        """Aggregate the records. Yields nothing."""
         if record_count:
             self._aggregate_block(block_result, record_count)
         return iter(())
 
     def finish(self) -> Iterator[OutputSegment]:
-        """Yield a record for each group that HAVING lets pass."""
+        """Yield a record for each group that satisfies HAVING."""
         query, shape = self._query, self._layout
         outputs = [output.expression for output in query.outputs]
         orders = [order.expression for order in query.order_by]
@@ -289,7 +295,7 @@ class AggregateSink:
             is_first = bool(key_columns) and identity not in self._groups
             folded = self._get_or_create_group(values, identity)
             try:
-                # A row that one aggregate refuses is left out of all.
+                # A row that one aggregate rejects is excluded from all of them.
                 for accumulator, argument in zip(folded, arguments, strict=True):
                     if argument is not None and len(folded) > 1:
                         accumulator.check_value(argument[place])
@@ -308,7 +314,7 @@ class AggregateSink:
     def _aggregate_by_group(
         self, selected: SelectedRecords, key_columns: list[list[object]], record_count: int
     ) -> bool:
-        """Fold each group's records at once; False where a group may refuse some."""
+        """Aggregate the records of each group in one batch. Return False if a group may reject some."""
         sorted_out = [
             (
                 self._get_or_create_group(values, tuple(make_sort_key(each) for each in values)),
@@ -352,33 +358,32 @@ def concatenate_serialized_records(records: list[bytes]) -> OutputSegment:
 
 
 def make_block_result(values: list[tuple[object, ...]], records: list[bytes]) -> BlockResult:
-    """Return records that were made one by one as an outcome."""
+    """Return a block result of values and serialized records."""
     places = np.arange(len(values))
     output, ends = concatenate_serialized_records(records)
     return BlockResult(SelectedRecords(places, (), places, values), output, ends)
 
 
 def _estimate_key_bytes(values: tuple[object, ...]) -> int:
-    """Estimate what a row of values holds as the key of a table, on the high side."""
+    """Return an upper estimate of the memory, in bytes, of values used as a key."""
     return 200 + sum(180 + sys.getsizeof(value) for value in values)
 
 
 class RetainedRow:
-    """The fields of one record that outlive it."""
+    """Fields of one record, retained after its batch is released."""
 
     def __init__(self, fields: Mapping[ColumnRef, object]) -> None:
         self._fields = fields
 
     def field(self, column: ColumnRef) -> object:
-        """Return a kept field, NULL for others."""
+        """Return a retained field, or NULL for other fields."""
         return self._fields.get(column)
 
 
 class AggregationLayout:
-    """Where keys, arguments and last fields stand among the expressions a worker evaluates.
+    """Order of the expressions that workers evaluate for an aggregation.
 
-    First the keys, then the arguments of the aggregates that have one, then the fields that are
-    read of the last record.
+    The group keys come first, then the arguments of aggregates, then the fields of the last record.
     """
 
     def __init__(self, query: BoundQuery) -> None:
@@ -395,7 +400,7 @@ class AggregationLayout:
         self.expressions: tuple[Expression, ...] = (*self.keys, *arguments, *self.last_row_fields)
 
     def list_argument_indexes(self) -> list[int | None]:
-        """Return for each aggregate the place of its argument among the expressions."""
+        """Return the expression index of each aggregate's argument, None for aggregates without one."""
         places: list[int | None] = []
         at = len(self.keys)
         for aggregate in self.aggregates:
@@ -406,7 +411,7 @@ class AggregationLayout:
     def map_group_results(
         self, key_values: Sequence[object], group_accumulators: Sequence[Accumulator]
     ) -> dict[Expression, object]:
-        """Return what keys and aggregates of a group are worth, by their expressions."""
+        """Return the values of a group's keys and aggregates by expression."""
         found: dict[Expression, object] = {}
         for written, plain, value in zip(self._keys, self.keys, key_values, strict=True):
             found[written] = found[plain] = value
@@ -437,12 +442,12 @@ def _is_aggregate(expression: Expression) -> bool:
 
 
 def make_accumulators(query: BoundQuery, budget: MemoryBudget) -> list[Accumulator]:
-    """Return a fresh accumulator for each aggregate of the query."""
+    """Return a new accumulator for each aggregate of the query."""
     return [make_accumulator(aggregate, query.dialect, budget) for aggregate in query.aggregates]
 
 
 def is_always_numeric_argument(selected: SelectedRecords, expression_index: int | None) -> bool:
-    """Tell whether an argument is numbers in every record, which no aggregate refuses."""
+    """Return True if an argument is a number or NULL in every record, so that no aggregate rejects it."""
     if expression_index is None:
         return True
     if not selected.vectors or selected.vectors[expression_index].kind not in (
@@ -462,9 +467,10 @@ def aggregate_column(
     expression_index: int | None,
     record_count: int,
 ) -> None:
-    """Add the first `record_count` records, in order; `expression_index` is the argument's place, None for count(*).
+    """Add the first `record_count` records to an accumulator, in order.
 
-    Only for what `is_always_numeric_argument`.
+    `expression_index` is the index of the argument, None for `count(*)`. Requires
+    `is_always_numeric_argument`.
     """
     if expression_index is None:
         accumulator.add_rows(record_count)
@@ -485,7 +491,7 @@ def aggregate_column(
 def can_aggregate_by_group(
     selected: SelectedRecords, key_count: int, argument_indexes: Sequence[int | None]
 ) -> bool:
-    """Tell whether records can be sorted into groups by key first, each group folded at once."""
+    """Return True if records can be grouped by key first, and each group aggregated in one batch."""
     return (
         not len(selected.scalar_rows)
         and all(selected.vectors[at].kind is not VectorKind.FLOAT for at in range(key_count))
@@ -496,9 +502,9 @@ def can_aggregate_by_group(
 def group_rows_by_key(
     key_columns: Sequence[Sequence[object]], record_count: int
 ) -> Iterator[tuple[tuple[object, ...], RowIndexes]]:
-    """Yield each key among the first `record_count` records with the places of its records, in order.
+    """Yield each key of the first `record_count` records with its row indexes in ascending order.
 
-    Keys come in the order in which they are first seen.
+    Keys are yielded in the order of their first record.
     """
     codes: dict[tuple[object, ...], int] = {}
     coded = np.fromiter(
