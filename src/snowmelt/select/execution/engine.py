@@ -304,7 +304,7 @@ class SelectExecution:
                 yield from map(bytes, batch)
 
     def stream_payload_batches(self) -> Generator[list[Payload]]:
-        """Yield the payloads of `stream_payloads` in batches of at most 8. A batch never spans blocks.
+        """Yield the payloads of `stream_payloads` in batches of at most 8.
 
         Raises:
             SelectError: If the query fails. All records before the error were yielded.
