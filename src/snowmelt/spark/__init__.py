@@ -10,9 +10,9 @@
 `format`, `datasource`: the data source `snowmelt`.
 `copy_dataframe_source`, `select`: the data sources `snowmelt-load` and `snowmelt-select`.
 `functions`: external functions in a Spark session.
-`task_job`: work as a Spark job, its tasks on executors.
+`task_job`: Spark jobs that run Python tasks on executors.
 `load_job`: COPY as a Spark job.
-`error_translation`: Spark's errors as Snowmelt's.
+`error_translation`: Spark errors as Snowmelt errors.
 
 `Snowmelt` is imported at first use, because importing PySpark takes a second.
 """
@@ -28,7 +28,7 @@ __all__ = ["Snowmelt"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import PySpark when it is first needed: that takes a second."""
+    """Import PySpark at first use, because the import takes a second."""
     if name == "Snowmelt":
         from snowmelt.spark.snowmelt_session import Snowmelt
 

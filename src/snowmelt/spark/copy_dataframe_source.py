@@ -1,7 +1,7 @@
 """`spark.read.format("snowmelt-load")`: raw files through filters and a parser, as a DataFrame.
 
-The option `copy` is the text after FROM in a COPY; alternatively `load` gets the path, and `copy`
-the rest. Rejected records are never lost silently: a column `_rejected` in the schema receives
+The option `copy` is the text after FROM in a COPY statement. Alternatively, `load` gets the path and
+`copy` the rest. Rejected records are never lost silently: a column `_rejected` in the schema receives
 them, or the option `rejects` names a folder for them. Without either, the first rejected record
 fails the query, unless the option `ignore_rejects` is true.
 """
@@ -39,7 +39,7 @@ from snowmelt.table.warehouse_paths import open_cached_store
 FORMAT = "snowmelt-load"
 FUNCTIONS_OPTION = "secret_functions"
 REJECTED_COLUMN = "_rejected"
-# What a column `_rejected` holds of a rejected record.
+# Type of the column `_rejected`, which describes a rejected record.
 REJECTED_COLUMN_TYPE = st.StructType(
     [
         st.StructField("file", st.StringType()),
@@ -74,19 +74,19 @@ _COLUMN_TYPES: dict[type[st.DataType], Mapping[str, Any]] = {
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
+    """Register the format with a session."""
     spark.dataSource.register(LoadSource)
 
 
 class LoadSourcePartition(InputPartition):
-    """One portion of the files, for one Spark task."""
+    """Spark partition for one portion of the files."""
 
     def __init__(self, task: LoadTask) -> None:
         self.task = task
 
 
 class LoadSource(DataSource):
-    """The data source that Spark knows under the name `snowmelt-load`."""
+    """Spark data source `snowmelt-load`."""
 
     @classmethod
     def name(cls) -> str:
@@ -97,7 +97,7 @@ class LoadSource(DataSource):
         """Return the reader of the files that the options name.
 
         Raises:
-            LoadRefused: Options are missing, or a column has a type that files cannot be read as.
+            LoadRefused: If options are missing, or files cannot be parsed into a column's type.
         """
         return _LoadSourceReader(dict(self.options), schema)
 
@@ -114,7 +114,7 @@ class _LoadSourceReader(DataSourceReader):
             )
         self._ignores_rejects = options.get("ignore_rejects", "").lower() == "true"
         given = options.get(FUNCTIONS_OPTION)
-        # Only bytes that this very process's driver has pickled come here.
+        # Safe to unpickle: only this session's driver writes the option.
         self._functions: LoadFunctions = (
             LoadFunctions() if given is None else pickle.loads(base64.b85decode(given))  # noqa: S301
         )
@@ -168,10 +168,10 @@ class _LoadSourceReader(DataSourceReader):
 
 
 def build_copy_statement(options: Mapping[str, str]) -> str:
-    """Return the COPY that options describe, into a table that is not there.
+    """Build the COPY statement that the options describe, with a placeholder table.
 
     Raises:
-        LoadRefused: They name no files.
+        LoadRefused: If the options name no files.
     """
     copy, path = options.get("copy", "").strip(), options.get("path")
     if is_copy_statement(copy):
@@ -189,10 +189,10 @@ def build_copy_statement(options: Mapping[str, str]) -> str:
 
 
 def to_table_schema(schema: st.StructType) -> TableSchema:
-    """Return the columns that are parsed for a DataFrame.
+    """Convert a DataFrame schema to the columns to parse, without `_rejected`.
 
     Raises:
-        LoadRefused: A type cannot be parsed.
+        LoadRefused: If files cannot be parsed into a column's type.
     """
     fields = [field for field in schema.fields if field.name != REJECTED_COLUMN]
     return TableSchema(
@@ -201,10 +201,10 @@ def to_table_schema(schema: st.StructType) -> TableSchema:
 
 
 def cast_rows(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """Return parsed rows with the types and names that Spark wants.
+    """Cast parsed rows to the types and names that Spark expects.
 
     Raises:
-        ArrowInvalid: A number is beyond the type.
+        ArrowInvalid: If a number is out of range for its type.
     """
     columns = iter(rows.columns)
     arrays = [
@@ -254,7 +254,7 @@ def _to_column(field: st.StructField, ordinal: int) -> Column:
 
 
 class _RejectFile:
-    """The rejects of one portion as one file, the same one however often the portion is read."""
+    """Parquet file with the rejects of one portion. Its name is the same in every read of the portion."""
 
     def __init__(self, folder: str, task: LoadTask) -> None:
         portion = task.portion
@@ -265,7 +265,7 @@ class _RejectFile:
         self._writer: NativeWriter | None = None
 
     def add(self, rejects: Sequence[ParseReject]) -> None:
-        """Take rejected records."""
+        """Write rejected records to the file."""
         rows = [RejectedRow(r.record, r.offset, r.data, r.reason, r.column) for r in rejects]
         table = to_reject_table(self._origin, rows)
         if self._writer is None:
@@ -273,12 +273,12 @@ class _RejectFile:
         self._writer.write_row_group(table)
 
     def finish(self) -> None:
-        """Publish the file in place of an older one."""
+        """Publish the file, replacing one of an earlier read."""
         self._store.delete(self._path)
         if self._writer is not None:
             self._writer.finish()
 
     def abort(self) -> None:
-        """Leave no unfinished file behind."""
+        """Remove an unfinished file."""
         if self._writer is not None:
             self._writer.abort()

@@ -1,7 +1,7 @@
-"""PySpark's worker daemon with the imports that Snowmelt's tasks need.
+"""PySpark's worker daemon with the imports of Snowmelt's tasks preloaded.
 
-Workers are forked from it, so each new worker starts a second or two faster. A session selects it
-by `spark.python.daemon.module`.
+Workers are forked from the daemon, so each new worker starts one to two seconds faster. A session
+selects it with `spark.python.daemon.module`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _pyspark_worker = daemon.worker
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """Run one task, silently also where Spark has had enough of its rows.
+    """Run one task, without a traceback if Spark closes the connection early.
 
-    A query with LIMIT closes its connections early. PySpark prints a traceback for each.
+    A query with LIMIT closes its connections early, and PySpark prints a traceback for each.
     """
     try:
         return int(_pyspark_worker(sock, authenticated))
     except ConnectionError:
-        # As for a task that failed: this process ends, and the next task gets another one.
+        # As after a failed task, this process exits and the next task gets a new one.
         return 1
 
 

@@ -1,4 +1,4 @@
-"""Translation of Spark's analysis and parse errors into Snowmelt's errors."""
+"""Translation of Spark's analysis and parse errors into Snowmelt errors."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ def translating_errors(
     list_columns: Callable[[], Sequence[str]],
     restore_names: Callable[[str], str] = str,
 ) -> Iterator[None]:
-    """Turn what Spark raises of a statement into our errors.
+    """Raise Snowmelt errors in place of the errors that Spark raises for a statement.
 
-    `parse_original` has Spark parse the text as the user wrote it, whose places the user knows;
-    `list_columns` gives the names that were there to choose from, `restore_names` a message of Spark's in
-    which external functions have the names that users know.
+    Args:
+        parse_original: Parses the user's text with Spark. Positions in its errors refer to that text.
+        list_columns: Returns the column names to suggest when a column is not found.
+        restore_names: Replaces internal names of external functions in a message by the user's names.
     """
     try:
         yield
@@ -113,7 +114,7 @@ def _translate_call_error(
             kind="Function",
             name=name,
         )
-    # The plan that follows the message names what nobody wrote.
+    # Drop the plan that follows the message: it contains internal names.
     text = str(error).partition("\n")[0]
     readable = restore_names(text)
     reason = next(
@@ -131,7 +132,7 @@ def _translate_call_error(
 
 
 def _format_closest_names(column: str, names: list[str]) -> str:
-    """Return the names that are there, the likeliest first."""
+    """Return the existing names as text, most similar to `column` first, at most eight."""
     wanted = column.rpartition(".")[2].upper()
     likely = difflib.get_close_matches(wanted, names, n=_MAX_SHOWN_COLUMNS, cutoff=0.0)
     rest = len(names) - len(likely)

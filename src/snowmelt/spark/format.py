@@ -1,7 +1,7 @@
 """The data source `snowmelt`: tables for `spark.read`, `df.write`, `readStream`, `writeStream`.
 
-It must not implement `pushFilters`: Spark 4.3.0 keeps a pushed filter for later queries on the same
-DataFrame, and so loses rows. Use the option `where` instead.
+It must not implement `pushFilters`: Spark 4.3.0 reuses a pushed filter for later queries on the same
+DataFrame, which loses rows. Use the option `where` instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class TableSource(DataSource):
-    """What Spark knows as the format `snowmelt`; `lake` is that of the session's `Snowmelt`."""
+    """Spark data source `snowmelt`. `lake` is the connection of the session's `Snowmelt`, if any."""
 
     lake: ClassVar[LakeConnection | None] = None
 
@@ -41,36 +41,36 @@ class TableSource(DataSource):
         """Return the table's columns.
 
         Raises:
-            TableNotFound: It does not exist, or the role may not read it.
-            LoadRefused: There is no such option.
+            TableNotFound: If the table does not exist or the role lacks privileges on it.
+            LoadRefused: If an option is unknown.
         """
-        # Asked by `load()`, which does not say whether a stream is read: the reader, which is made
-        # by the first action, knows which of them are its own.
+        # `load()` does not report whether a stream is read, so accept the options of both. The reader,
+        # created by the first action, checks its own options.
         check_options(self.options, READ_OPTIONS | STREAM_OPTIONS, "reading")
         return read_requested_schema(self._resolve_connection(), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of the table that options name."""
+        """Return the reader of the table that the options name."""
         return SnapshotReader(self._resolve_connection(), self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer to the table that options name.
+        """Return the writer to the table that the options name.
 
         Raises:
-            Unsupported: Rows would be overwritten.
-            TableNotFound: It does not exist, or the role may not insert into it.
-            LoadRefused: The columns are not the table's.
+            Unsupported: If the mode would overwrite rows.
+            TableNotFound: If the table does not exist or the role lacks INSERT on it.
+            LoadRefused: If the columns do not match the table's.
         """
         return TableWriter(self._resolve_connection(), self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  Spark's
-        """Return the writer of a stream's batches; errors are those of `writer`."""
+        """Return the writer of a stream's batches. Raises the same errors as `writer`."""
         return TableStreamWriter(
             self._resolve_connection(), self.options, schema, overwrite=overwrite
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's
-        """Return the reader of the table as it grows."""
+        """Return the streaming reader of rows added to the table."""
         return TableStreamReader(self._resolve_connection(), self.options, schema)
 
     def _resolve_connection(self) -> LakeConnection:
@@ -78,10 +78,10 @@ class TableSource(DataSource):
 
 
 def register(spark: SparkSession, lake: LakeConnection | None = None) -> None:
-    """Make the format known to a session; `lake` is meant where options name none."""
+    """Register the format with a session. `lake` applies where options name no catalog."""
     if lake is None:
         spark.dataSource.register(TableSource)
         return
-    # A class of its own, which goes to Spark as a whole: what it knows is in no plan.
+    # A subclass, pickled whole for Spark, keeps the connection out of query plans.
     bound = type(TableSource.__name__, (TableSource,), {"lake": lake})
     spark.dataSource.register(bound)

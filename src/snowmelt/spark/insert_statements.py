@@ -66,16 +66,16 @@ _SQL_TYPES: dict[type[st.DataType], str] = {
 
 @dataclass(frozen=True, slots=True)
 class CreateTableAs:
-    """A CREATE TABLE … AS: `table` as it is written, and the query that makes columns and rows."""
+    """CREATE TABLE … AS statement: `table` as written, and the query for columns and rows."""
 
     table: str
     query: str
 
     def build_create_table(self, columns: st.StructType) -> str:
-        """Return the CREATE TABLE for a query's columns.
+        """Build the CREATE TABLE statement for a query's columns.
 
         Raises:
-            Unsupported: There is no type for one of them.
+            Unsupported: If a column's Spark type has no SQL type.
         """
         names = [
             name if _PLAIN_IDENTIFIER.match(name) else '"' + name.replace('"', '""') + '"'
@@ -87,11 +87,11 @@ class CreateTableAs:
 
 
 def parse_create_table_as(text: str) -> CreateTableAs | None:
-    """Read a CREATE TABLE … AS; None for any other statement.
+    """Parse a CREATE TABLE … AS statement, or return None for any other statement.
 
     Raises:
-        Unsupported: A table would be replaced, or perhaps be left as it is.
-        StatementError: Columns are given besides the query's.
+        Unsupported: If the statement has modifiers, such as OR REPLACE or IF NOT EXISTS.
+        StatementError: If the statement lists columns.
     """
     try:
         tokens = tokenize_statement(text)
@@ -126,7 +126,7 @@ def parse_create_table_as(text: str) -> CreateTableAs | None:
 
 
 def _find_query_start(words: Sequence[str], at: int) -> int | None:
-    """Return where the query begins behind AS, None where there is none."""
+    """Return the index of the query's first word after AS, or None if there is no query."""
     depth = 0
     for place in range(at, len(words) - 1):
         depth += {"(": 1, ")": -1}.get(words[place], 0)
@@ -154,7 +154,7 @@ def _to_sql_type(field: st.StructField) -> str:
     return found
 
 
-# --- INSERT in `lake.sql`: a query's rows into a table, by position, in one commit.
+# --- INSERT in `Snowmelt.sql`: inserts a query's rows into a table, by position, in one commit.
 
 INSERT_RESULT_COLUMNS = ("number of rows inserted",)
 _FULL_NAME_PARTS = 3
@@ -163,7 +163,7 @@ _MAX_STATEMENT_CHARACTERS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class InsertStatement:
-    """An INSERT: `columns` are internal names, None where none are given; `query` makes the rows."""
+    """INSERT statement. `columns` are internal names, or None if not listed; `query` returns the rows."""
 
     table: TableName
     columns: tuple[str, ...] | None
@@ -172,11 +172,15 @@ class InsertStatement:
 
 
 def parse_insert(text: str, namespace: tuple[str, ...]) -> InsertStatement | None:
-    """Read an INSERT; None for any other statement. `namespace` completes a table's short name.
+    """Parse an INSERT statement, or return None for any other statement.
+
+    Args:
+        text: The statement.
+        namespace: Database and schema that complete a short table name.
 
     Raises:
-        Unsupported: Rows would be overwritten.
-        StatementError: It cannot be understood.
+        Unsupported: If the statement is INSERT OVERWRITE.
+        StatementError: If the statement is malformed.
     """
     try:
         tokens = tokenize_statement(text)
@@ -216,14 +220,14 @@ def insert_rows(
     *,
     clock: Clock,
 ) -> int:
-    """Insert a query's rows, all or none, and return how many they are.
+    """Insert a query's rows in one commit and return their number.
 
     Raises:
-        TableNotFound: The table does not exist, or the role may not insert into it.
-        LoadRefused: There are too many or too few values, or one is missing that must be there.
-        LoadFailed: A value does not fit its column.
-        LoadOvertaken: The table was dropped or changed meanwhile.
-        UnknownOutcome: It may have been committed; LOAD_HISTORY will tell.
+        TableNotFound: If the table does not exist or the role lacks INSERT on it.
+        LoadRefused: If the number of values is invalid, or a required value is missing.
+        LoadFailed: If a value does not fit its column.
+        LoadOvertaken: If the table was dropped or changed during the insert.
+        UnknownOutcome: If the rows may have been committed. LOAD_HISTORY shows the outcome.
     """
     with connection.database.reading() as reading:
         schema = find_table(reading, insert.table).schema
@@ -235,7 +239,7 @@ def insert_rows(
         insert.text[:_MAX_STATEMENT_CHARACTERS],
         timezone=str(rows.sparkSession.conf.get("spark.sql.session.timeZone")),
     )
-    # By position, so that a name that is there twice does no harm.
+    # Positional names allow a query to return duplicate column names.
     given = _encode_variants_as_json(rows.toDF(*(f"c{at}" for at in range(len(names)))))
     load = begin_load(
         connection.database,
@@ -248,7 +252,7 @@ def insert_rows(
         with kept(connection.database, load, clock=clock):
             write = partial(_write_task, target.plan)
             outcomes = given.mapInArrow(write, "outcome binary").collect()
-            # Written by our own tasks.
+            # Safe to unpickle: written by `_write_task`.
             written: list[WriteTaskResult] = [pickle.loads(row.outcome) for row in outcomes]  # noqa: S301
             count = sum(each.rows for each in written)
             files = [file for each in written for file in each.files]
@@ -273,7 +277,7 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _encode_variants_as_json(rows: DataFrame) -> DataFrame:
-    """Return rows with documents as JSON: Python's side of Spark has no VARIANT everywhere."""
+    """Encode VARIANT columns as JSON, because PySpark does not support VARIANT everywhere."""
     return rows.select(
         *(
             to_json(col(in_backticks(field.name))).alias(field.name)
@@ -285,7 +289,7 @@ def _encode_variants_as_json(rows: DataFrame) -> DataFrame:
 
 
 def _parse_column_list(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...] | None, int]:
-    """Return the columns in parentheses behind the table, and where what follows them begins."""
+    """Parse the column list after the table. Return it, or None, and the index of the next token."""
     if at >= len(tokens) or tokens[at].token_type != TokenType.L_PAREN:
         return None, at
     if at + 1 < len(tokens) and tokens[at + 1].text.upper() in {"SELECT", "WITH", "VALUES", "("}:
@@ -305,7 +309,7 @@ def _parse_column_list(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...
 
 
 def _extract_query(text: str, tokens: Sequence[Token]) -> str:
-    """Return what makes the rows; DEFAULT, which no column has another of, as NULL."""
+    """Return the query's text, with NULL for DEFAULT: NULL is the default of every column."""
     end = tokens[-1].start if tokens[-1].token_type == TokenType.SEMICOLON else len(text)
     query, begin = "", tokens[0].start
     if tokens[0].text.upper() == "VALUES":
@@ -330,7 +334,7 @@ def _format_error(error: BaseException) -> str:
 
 
 def _extract_worker_error(text: str) -> str | None:
-    """Return the sentence of an error of ours that a task has raised."""
+    """Return the message of a Snowmelt error that a task raised, or None."""
     for line in reversed(text.splitlines()):
         name, found, sentence = line.strip().partition(": ")
         if found and name.startswith("snowmelt.errors."):

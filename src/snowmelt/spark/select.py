@@ -70,12 +70,12 @@ _OPTIONS = frozenset(
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
+    """Register the format with a session."""
     spark.dataSource.register(SelectSource)
 
 
 class SelectSource(DataSource):
-    """The data source that Spark knows as `snowmelt-select`."""
+    """Spark data source `snowmelt-select`."""
 
     @classmethod
     def name(cls) -> str:
@@ -83,11 +83,11 @@ class SelectSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Return the columns that the first records have, when nobody gave a schema.
+        """Infer the columns from the first records. Called if the user gave no schema.
 
         Raises:
-            SelectError: The endpoint refuses the question.
-            UserError: An option is wrong, or there is no record to look at.
+            SelectError: If the endpoint rejects the request.
+            UserError: If an option is invalid, the object has no records, or a column has mixed types.
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -109,30 +109,30 @@ class SelectSource(DataSource):
         """Return a reader of these columns.
 
         Raises:
-            UserError: An option is wrong.
+            UserError: If an option is invalid.
         """
         return SelectReader(_SelectOptions.parse(self.options), schema)
 
 
 @dataclass(frozen=True)
 class SelectPartition(InputPartition):
-    """What one task reads; None is the whole object."""
+    """Byte range that one task reads. None: the whole object."""
 
     scan_range: ScanRange | None
 
 
 class SelectReader(DataSourceReader):
-    """Asks for one range of the object in each task."""
+    """Reader that requests one range of the object in each task."""
 
     def __init__(self, options: _SelectOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return as many ranges as the object has.
+        """Return one partition per byte range of the object.
 
         Raises:
-            UserError: There is no such object, or no endpoint.
+            UserError: If the object does not exist or the endpoint is unavailable.
         """
         return [SelectPartition(each) for each in self._options.list_scan_ranges()]
 
@@ -140,8 +140,8 @@ class SelectReader(DataSourceReader):
         """Yield the records that begin in a range.
 
         Raises:
-            SelectError: The endpoint refuses the statement, or fails in the middle.
-            UserError: A value does not fit its column.
+            SelectError: If the endpoint rejects the statement or fails while sending results.
+            UserError: If a value does not fit its column.
         """
         assert isinstance(partition, SelectPartition)  # noqa: S101  Spark hands back our own
         schema = to_arrow_schema(self._schema, timezone="UTC")
@@ -156,7 +156,7 @@ class SelectReader(DataSourceReader):
 
 @dataclass(frozen=True)
 class _SelectOptions:
-    """The options, understood."""
+    """Parsed and validated options."""
 
     path: str
     bucket: str
@@ -201,12 +201,12 @@ class _SelectOptions:
         )
 
     def build_statement(self, columns: Sequence[str]) -> str:
-        """Return the SELECT of these columns; without any, each record still counts."""
+        """Build the SELECT of these columns. Without columns it selects a constant for each record."""
         items = ", ".join(f"s.{_quote_identifier(name)}" for name in columns) or "1"
         return f"SELECT {items} FROM s3object s" + (f" WHERE {self.where}" if self.where else "")
 
     def build_sample_statement(self) -> str:
-        """Return the SELECT whose answer tells the columns."""
+        """Build the SELECT of the first records, for schema inference."""
         items = ", ".join(f"s.{_quote_identifier(name)}" for name in self.columns) or "*"
         return f"SELECT {items} FROM s3object s LIMIT {_SAMPLE_ROWS}"
 
@@ -222,7 +222,7 @@ class _SelectOptions:
         return select_object(self.endpoint.create_client(), self.bucket, self.key, request)
 
     def list_scan_ranges(self) -> list[ScanRange | None]:
-        """Return ranges that share the object's records among them."""
+        """Return ranges that partition the object, or None for the whole object."""
         if not self._is_splittable:
             return [None]
         size = self._read_object_size()
@@ -291,7 +291,7 @@ def _quote_identifier(name: str) -> str:
 
 
 def _to_supported_type(data_type: pa.DataType) -> pa.DataType:
-    """Return a type that a column of Spark can have; what is nested stays JSON text."""
+    """Return the type if Spark columns support it, else string. Nested values stay JSON text."""
     if (
         pa.types.is_null(data_type)
         or pa.types.is_nested(data_type)
@@ -302,7 +302,7 @@ def _to_supported_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def _split_into_blocks(payloads: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield whole lines, some MiB at a time."""
+    """Yield blocks of whole lines, about 4 MiB each."""
     parts: list[bytes] = []
     held = 0
     for payload in payloads:
@@ -319,7 +319,7 @@ def _split_into_blocks(payloads: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _to_record_batch(block: bytes, schema: pa.Schema, *, is_text_input: bool) -> pa.RecordBatch:
-    """Return lines of JSON as a batch of exactly this schema."""
+    """Convert lines of JSON to a batch with exactly this schema."""
     if not schema.names:
         rows = pa.array([None] * block.count(b"\n"), pa.null())
         return pa.RecordBatch.from_arrays([rows], names=["_"]).select([])
@@ -337,7 +337,7 @@ def _to_record_batch(block: bytes, schema: pa.Schema, *, is_text_input: bool) ->
 
 def _convert_text_values(values: list[Any], field: pa.Field) -> pa.Array:
     if not pa.types.is_string(field.type):
-        # An empty field is no number, no date, no truth.
+        # An empty CSV field is NULL in every type except string.
         values = [value if value != "" else None for value in values]
     return _cast_array(pa.array(values, pa.string()), field)
 

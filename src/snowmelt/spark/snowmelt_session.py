@@ -531,7 +531,7 @@ def _with_secrets_dir(options: CallerOptions, folder: Path) -> CallerOptions:
 
 
 def make_result_frame(spark: SparkSession, result: StatementResult) -> DataFrame:
-    """Return the result of a statement as a DataFrame; a message is the one column `status`."""
+    """Return the result of a statement as a DataFrame. A message becomes the only column `status`."""
     columns = result.columns or ("status",)
     rows = result.rows if result.columns else ((result.message,),)
     arrays = [_to_arrow_array([row[index] for row in rows]) for index in range(len(columns))]
@@ -550,10 +550,10 @@ _FULL_NAME_PARTS = 3
 
 
 def parse_full_table_name(text: str) -> TableName:
-    """Return the table of a name in full.
+    """Parse a full table name, `database.schema.table`.
 
     Raises:
-        TableNotFound: It is no such name.
+        TableNotFound: If the text is not a full table name.
     """
     parts = parse_dotted_name(text)
     if len(parts) != _FULL_NAME_PARTS:
@@ -566,10 +566,10 @@ def parse_full_table_name(text: str) -> TableName:
 
 
 def parse_full_function_name(text: str) -> FunctionName:
-    """Return the function of a name in full.
+    """Parse a full function name, `database.schema.function`.
 
     Raises:
-        NotFound: It is no such name.
+        NotFound: If the text is not a full function name.
     """
     parts = parse_dotted_name(text)
     if len(parts) != _FULL_NAME_PARTS:
@@ -583,7 +583,7 @@ def parse_full_function_name(text: str) -> FunctionName:
 
 
 def resolve_namespace(database: str | None, schema: str | None) -> tuple[str, ...]:
-    """Return where names in short are, by internal names; nothing where no database is given."""
+    """Return the database and schema of short names, as internal names. Empty without a database."""
     if database is None:
         return ()
     return to_internal_name(database), to_internal_name("PUBLIC" if schema is None else schema)

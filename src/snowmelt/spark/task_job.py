@@ -1,10 +1,10 @@
-"""Work of Snowmelt as a Spark job, and DataFrames of data sources of ours.
+"""Spark jobs that run Python tasks, and DataFrames of Snowmelt's internal data sources.
 
 A task reads and writes files in Python; only its outcome passes through the JVM. Spark may run a
 task twice. Each attempt writes its own files, and only files whose outcome reaches the driver are
 committed.
 
-Executors import neither catalog nor database for this module, but only what a task needs.
+On executors this module imports neither catalog nor database, only what a task needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
 
-# Redacted by Spark wherever options are shown: it matches `spark.redaction.regex`.
+# The name matches `spark.redaction.regex`, so Spark redacts the value where it shows options.
 _PAYLOAD_OPTION = "secret_payload"
 
 _registered_sources: weakref.WeakKeyDictionary[SparkSession, set[type[DataSource]]] = (
@@ -37,7 +37,7 @@ _registration_lock = threading.Lock()
 def create_payload_frame(
     spark: SparkSession, source: type[DataSource], payload: object, schema: StructType | str
 ) -> DataFrame:
-    """Return a DataFrame of a data source of ours, which gets `payload` by `load_payload`."""
+    """Return a DataFrame of a data source, which reads `payload` with `load_payload`."""
     with _registration_lock:
         registered = _registered_sources.setdefault(spark, set())
         if source not in registered:
@@ -48,14 +48,14 @@ def create_payload_frame(
 
 
 def load_payload(source: DataSource) -> Any:
-    """Return the payload that a data source was created with."""
-    # Only bytes that this very process's driver has pickled come here.
+    """Return the payload of the data source."""
+    # Safe to unpickle: only this session's driver writes the option.
     return pickle.loads(base64.b85decode(source.options[_PAYLOAD_OPTION]))  # noqa: S301
 
 
 def run_tasks(
     spark: SparkSession, work: Callable[[Task], Outcome], tasks: Sequence[Task]
 ) -> list[Outcome]:
-    """Have executors do `work`, which can be pickled, for each task; return the outcomes."""
-    # Not a data source: to plan one takes two Python workers, a tenth of a second for each load.
+    """Run `work` for each task on executors and return the outcomes. `work` must be picklable."""
+    # Not a data source: planning one needs two Python workers, which takes 0.1 s per load.
     return spark.sparkContext.parallelize(tasks, max(1, len(tasks))).map(work).collect()
