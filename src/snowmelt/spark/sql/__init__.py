@@ -1,7 +1,7 @@
 """Analysis and planning of queries, and system views.
 
 `table_references`: table references and needed columns in the text of a query.
-`predicates`: conditions of a query for pruning.
+`predicates`: pruning predicates from the conditions of a query.
 `read_planner`: the files and chunks that a query opens.
 `system_views`: history views and INFORMATION_SCHEMA.
 """

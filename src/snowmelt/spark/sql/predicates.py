@@ -1,7 +1,7 @@
 """Predicates for pruning files and chunks, extracted from the conditions of a query.
 
-Only certain conditions become predicates: a plain column of the table compared with a literal that
-Spark and Snowmelt interpret identically. A missing predicate costs time, a wrong one costs rows.
+A condition becomes a predicate only if it compares a plain column of the table with a literal that
+Spark and Snowmelt interpret identically. A missing predicate costs time; an incorrect one loses rows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _INTEGER_PATTERN = re.compile(r"\d+\Z")
 _DECIMAL_PATTERN = re.compile(r"\d*\.\d+\Z|\d+\.\Z")
 _FLOAT_PATTERN = re.compile(r"(?:\d++\.?\d*|\.\d+)[eE][+-]?\d+\Z")
 _MAX_DECIMAL_DIGITS = 38
-# Digits that Spark gives an integer literal's type: INT, BIGINT.
+# Precision of the decimal type to which Spark widens an INT or BIGINT literal.
 _INT_DIGITS, _BIGINT_DIGITS = 10, 20
 _DATE_TYPES = frozenset({"DATE"})
 _TIME_TYPES = frozenset({"TIME"})
@@ -61,12 +61,12 @@ _TIMESTAMP_TYPES = frozenset({"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMES
 
 
 class _UnusableCondition(Exception):
-    """A condition from which nothing follows."""
+    """Raised for a condition that cannot become a predicate."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SelectScope:
-    """How the names of one SELECT are to be understood, for one table in it."""
+    """Name resolution rules of one SELECT, for one of its tables."""
 
     reference: TableReference
     columns: Mapping[str, Column | None]
@@ -76,10 +76,10 @@ class _SelectScope:
     has_outer_join: bool
 
     def resolve_column(self, node: exp.Expr | None) -> Column:
-        """Return the table's column that a node is.
+        """Return the table's column that a node refers to.
 
         Raises:
-            _Unusable: It is something else, or perhaps another table's.
+            _UnusableCondition: If the node is not a column, or may belong to another table.
         """
         if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
             raise _UnusableCondition
@@ -98,11 +98,14 @@ class _SelectScope:
 def extract_predicates(
     query: SparkQuery, reference: TableReference, find_columns: ColumnLookup, *, is_utc: bool
 ) -> list[Predicate]:
-    """Return what must be true of every row of a referenced table that the query can use.
+    """Return predicates that hold for every row of a referenced table that the query can use.
 
-    `find_columns` gives a table's visible columns by lower-case name, None for what is no column
-    of its own (a companion), and None for a table that is not ours; `is_utc`: the session's time
-    zone is UTC.
+    Args:
+        query: The query.
+        reference: The table reference.
+        find_columns: Returns a table's visible columns by lower-case name, with None for a companion
+            column. Returns None for a table that is not in the catalog.
+        is_utc: True if the session's time zone is UTC.
     """
     node = reference.node
     if query.is_opaque or node is None or not isinstance(node.parent, exp.From | exp.Join):
@@ -127,10 +130,10 @@ def extract_predicates(
 def extract_exact_predicates(
     query: SparkQuery, reference: TableReference, columns: Mapping[str, Column | None]
 ) -> list[Predicate]:
-    """Return the whole condition of a query on one table, times without an offset in UTC.
+    """Convert the whole condition of a query on one table. Times without an offset are in UTC.
 
     Raises:
-        Unsupported: A part of it cannot be said by predicates exactly.
+        Unsupported: If predicates cannot express a part of the condition exactly.
     """
     node = reference.node
     select = None if node is None else node.parent_select
@@ -164,7 +167,7 @@ def _has_other_clauses(select: exp.Expr) -> bool:
 
 
 def _is_prefix_pattern(like: exp.Expr) -> bool:
-    """Tell whether a LIKE says no more than how texts begin."""
+    """Return True if a LIKE pattern only tests a prefix."""
     pattern = like.args["expression"].name
     return pattern.endswith("%") and not any(letter in pattern[:-1] for letter in "%_\\")
 
@@ -187,7 +190,7 @@ def _make_scope(
         reference=reference,
         columns=find_columns(reference) or {},
         ambiguous_names=qualified_only,
-        # A backslash may be an escape, a double-quoted text a column, as settings will have it.
+        # Depending on settings, a backslash may be an escape and double quotes may quote a column.
         has_plain_strings="\\" not in query.text and '"' not in query.text,
         is_utc=is_utc,
         has_outer_join=any(join.side for join in joins),
@@ -203,8 +206,8 @@ def _list_conjuncts(select: exp.Select, table: exp.Table) -> Iterator[exp.Expr]:
     if where is not None:
         yield from _flatten_conjunction(where.this)
     for join in _list_joins(select):
-        # A condition of ON rejects rows of both sides of an inner join, and of the right side of
-        # a left, semi or anti join; what it does to the others is no rejection.
+        # An ON condition rejects rows of both sides of an inner join, and of the right side of a
+        # left, semi or anti join. It does not reject other rows.
         inner = not join.side and join.kind.upper() in {"", "INNER", "CROSS"}
         own = table.parent is join and join.side.upper() in {"", "LEFT"}
         if join.args.get("on") is not None and (inner or own):
@@ -265,7 +268,7 @@ def _convert_in(node: exp.Expr, scope: _SelectScope) -> Predicate:
     texts = node.expressions
     if not texts or any(node.args.get(key) for key in ("query", "unnest", "field")):
         raise _UnusableCondition
-    # NULL among the values makes the condition NULL instead of false: no row either way.
+    # NULL among the values makes the condition NULL instead of false. Neither selects a row.
     values = [
         _convert_literal(text, column, scope) for text in texts if not isinstance(text, exp.Null)
     ]
@@ -276,7 +279,7 @@ def _convert_is_null(node: exp.Expr, scope: _SelectScope, *, negated: bool = Fal
     if not isinstance(node.args["expression"], exp.Null):
         raise _UnusableCondition
     if not negated and scope.has_outer_join:
-        # An outer join makes NULLs of its own, where rows are missing.
+        # An outer join adds NULLs for rows without a match.
         raise _UnusableCondition
     return IsNull(scope.resolve_column(node.this).name, negated=negated)
 
@@ -297,7 +300,7 @@ def _is_string_literal(node: exp.Expr, scope: _SelectScope) -> bool:
 
 
 def _convert_literal(node: exp.Expr, column: Column, scope: _SelectScope) -> LiteralValue:
-    """Return a literal's value, if Spark compares it with the column as we do."""
+    """Return a literal's value, if Spark compares it with the column as Snowmelt does."""
     match column.kind:
         case LogicalType.FIXED | LogicalType.REAL:
             return _convert_number(node, column)
@@ -340,7 +343,7 @@ def _convert_number(node: exp.Expr, column: Column) -> LiteralValue:
 
 
 def _check_common_type(column: Column, whole_digits: int, scale: int) -> None:
-    """Refuse literals for which Spark's common type of both sides would drop digits."""
+    """Reject literals for which Spark's common type of both sides would drop digits."""
     if column.kind is not LogicalType.FIXED:
         return
     own = column.scale or 0
@@ -351,7 +354,7 @@ def _check_common_type(column: Column, whole_digits: int, scale: int) -> None:
 def _extract_datetime_text(
     node: exp.Expr, pattern: re.Pattern[str], types: frozenset[str], scope: _SelectScope
 ) -> str:
-    """Return the text of `DATE '…'` or of a bare text that Spark casts to the column's type."""
+    """Return the text of `DATE '…'`, or of a string literal that Spark casts to the column's type."""
     if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
         if str(node.to.this.name) not in types or node.to.expressions:
             raise _UnusableCondition
@@ -368,7 +371,7 @@ def _extract_datetime_text(
 
 def _convert_timestamp(node: exp.Expr, column: Column, scope: _SelectScope) -> dt.datetime:
     if not scope.is_utc:
-        # A literal without offset would mean an instant of the session's zone.
+        # Spark interprets a literal without an offset in the session's time zone.
         raise _UnusableCondition
     texts = _try_extract_datetime_text(
         node, _TIMESTAMP_PATTERN, _TIMESTAMP_TYPES, scope

@@ -36,7 +36,7 @@ _FULL_NAME_PARTS = 3
 
 @dataclass(frozen=True, slots=True)
 class PlannedTable:
-    """What is read for one mention of a table, by its index among a query's references."""
+    """Read plan of one table reference. `index` is its index among the query's references."""
 
     index: int
     read: TableReadPlan
@@ -45,7 +45,7 @@ class PlannedTable:
 
 
 class QueryPlanner:
-    """Plans queries of one role; thread-safe."""
+    """Planner of one role's queries; thread-safe."""
 
     def __init__(
         self, database: Database, keyring: KeyRing, stage_url: str, *, role: str, clock: Clock
@@ -61,7 +61,7 @@ class QueryPlanner:
         """Plan to read a whole table.
 
         Raises:
-            TableNotFound: It does not exist, or the role may not read it.
+            TableNotFound: If the table does not exist or the role lacks privileges on it.
         """
         snapshot = self._take_snapshots([name])[name]
         columns = tuple(list_visible_columns(snapshot.table.schema))
@@ -75,19 +75,22 @@ class QueryPlanner:
         is_spark_catalog: Callable[[str], bool],
         namespace: tuple[str, ...] = (),
     ) -> list[PlannedTable]:
-        """Plan every mention of our tables in a query, all in one snapshot.
+        """Plan every reference to a catalog table in a query, all in one snapshot.
 
-        `is_spark_catalog` tells of the first part of a name whether it is a catalog of Spark's;
-        `namespace` are database and schema, by internal name, of tables that are named in short.
+        Args:
+            query: The query.
+            is_utc: True if the session's time zone is UTC.
+            is_spark_catalog: Returns True if the first part of a name is a Spark catalog.
+            namespace: Database and schema of short table names, as internal names.
 
         Raises:
-            TableNotFound: A table does not exist, or the role may not read it.
+            TableNotFound: If a table does not exist or the role lacks privileges on it.
         """
         names = self._resolve_table_names(query, namespace)
         try:
             snapshots = self._take_snapshots(names.values())
         except UserError:
-            # Asked only now: Spark takes a moment for it, and the table is nearly always ours.
+            # Checked last, because it is slow and the table is nearly always in Snowmelt's catalog.
             names = {
                 index: name for index, name in names.items() if not is_spark_catalog(name.database)
             }
@@ -187,12 +190,12 @@ class QueryPlanner:
         return PlannedTable(index, read, predicates, len(snapshot.chunks))
 
 
-# --- Which files and chunks a query would open.
+# --- Counts of the files and chunks that a query would open.
 
 
 @dataclass(frozen=True, slots=True)
 class TableFileCounts:
-    """What a query would open for one mention of a table: so many of so many."""
+    """Files and chunks that a query would open for one table reference, with their totals."""
 
     table: str
     native_files: int
@@ -210,7 +213,7 @@ class TableFileCounts:
 
 
 def count_table_files(planned: PlannedTable) -> TableFileCounts:
-    """Return what is opened for one mention of a table."""
+    """Return the file and chunk counts of one table reference."""
     read = planned.read
     return TableFileCounts(
         table=read.table,
@@ -224,6 +227,6 @@ def count_table_files(planned: PlannedTable) -> TableFileCounts:
 
 
 def count_table_rows(planned: PlannedTable) -> int:
-    """Return how many rows the files and chunks have that are opened."""
+    """Return the number of rows in the files and chunks to open."""
     files, tasks = planned.read.files, planned.read.tasks
     return sum(each.rows for each in files) + sum(each.rows for each in tasks)

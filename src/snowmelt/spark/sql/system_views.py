@@ -29,18 +29,18 @@ from snowmelt.errors import DatabaseNotFound, SnowmeltError, UserError
 from snowmelt.schema.types import LogicalType
 from snowmelt.table.snapshot import load_current_native_table
 
-# The ledger of calls, which is not in the catalog: see `function_history`.
+# View of the call log, which is not in the catalog: see `snowmelt.spark.functions.call_log`.
 CALL_LOG_VIEW = "EXTERNAL_FUNCTION_CALLS"
-# The name is taken: tables of a schema that somebody calls so are not read.
+# Reserved name: tables of a user schema with this name cannot be read.
 INFORMATION_SCHEMA = "INFORMATION_SCHEMA"
 _HISTORY_NAMESPACES = frozenset({(), ("ACCOUNT_USAGE",), ("SNOWMELT", "ACCOUNT_USAGE")})
 _FULL_NAME_PARTS = 3
 _TYPES = {"string": StringType(), "long": LongType(), "timestamp": TimestampType()}
-# What the standard's views call types, where that is not the name of the kind.
+# Type names in the SQL standard's views that differ from the names of `LogicalType`.
 _TYPE_NAMES = {LogicalType.FIXED: "NUMBER", LogicalType.REAL: "FLOAT"}
 
-# Of each view its columns in order: name, type, and the attribute of a row that it shows. Rows of
-# histories have `it`, what was done, and `table`. Column names are Snowflake's.
+# Columns of each view in order: name, type, and attribute path in a row object. Rows of
+# history views have `it`, the record, and `table`. Column names are Snowflake's.
 _TABLE_COLUMNS = """
 TABLE_DATABASE string table.name.database
 TABLE_SCHEMA string table.name.schema
@@ -171,7 +171,7 @@ COMMENT string unknown
 
 
 def is_history_view(parts: tuple[str, ...]) -> bool:
-    """Tell whether a table's name is that of a view of what was done."""
+    """Return True if a table name denotes a history view."""
     return (
         parts[-1:] != ()
         and (parts[-1] in _HISTORY_VIEWS or parts[-1] == CALL_LOG_VIEW)
@@ -180,7 +180,7 @@ def is_history_view(parts: tuple[str, ...]) -> bool:
 
 
 def is_information_schema_view(parts: tuple[str, ...]) -> bool:
-    """Tell whether a table's name is that of a view of `<database>.INFORMATION_SCHEMA`."""
+    """Return True if a table name denotes a view of `<database>.INFORMATION_SCHEMA`."""
     return (
         len(parts) == _FULL_NAME_PARTS
         and parts[1] == INFORMATION_SCHEMA
@@ -191,9 +191,9 @@ def is_information_schema_view(parts: tuple[str, ...]) -> bool:
 def create_history_frame(
     spark: SparkSession, database: Database, role: str, view: str
 ) -> DataFrame:
-    """Return what was done to the tables that the role may read, the newest first.
+    """Return the history of the tables that the role may read, newest first.
 
-    Numbers are missing until a run has ended; tables that are gone for good are left out.
+    Counts are NULL until a run has ended. Permanently deleted tables are omitted.
     """
     columns, list_records = _HISTORY_VIEWS[view]
     with database.reading() as connection:
@@ -210,10 +210,10 @@ def create_history_frame(
 def create_information_schema_frame(
     spark: SparkSession, database: Database, role: str, parts: tuple[str, ...]
 ) -> DataFrame:
-    """Return a view's rows: what the role may see of one database.
+    """Return a view's rows: the objects of one database that are visible to the role.
 
     Raises:
-        DatabaseNotFound: It does not exist, or the role has no privilege on it.
+        DatabaseNotFound: If the database does not exist or the role lacks privileges on it.
     """
     columns, rows_of = _INFORMATION_SCHEMA_VIEWS[parts[2]]
     with database.reading() as connection:
@@ -331,7 +331,7 @@ def _list_column_rows(
 def _measure_table_size(
     connection: Connection, table: TableRecord
 ) -> tuple[int | None, int | None]:
-    """Return rows and bytes, native files and chunks; nothing where the files cannot be asked."""
+    """Return rows and bytes of native files and chunks, or None for both if the files are unavailable."""
     waiting = measure_backlog(connection, table.table_id)
     try:
         native = load_current_native_table(table)

@@ -2,7 +2,7 @@
 
 Spark runs the user's text with the table names replaced in place, so no part is lost by
 regenerating it. Queries that sqlglot cannot analyze read all columns, without pruning. Tokens, not
-the tree, decide which columns are needed: a column may have the name of a function (`user`,
+the tree, decide which columns are needed. A column may have the name of a function (`user`,
 `date`), and the tree then contains no column.
 """
 
@@ -18,22 +18,22 @@ from sqlglot.errors import SqlglotError
 
 from snowmelt.errors import Unsupported
 
-# Spark's own dialect in sqlglot lacks `v:city`, which Spark itself has.
+# sqlglot's Spark dialect lacks `v:city`, which Spark supports.
 DIALECT = "databricks"
 _EXPLAIN_MODES = frozenset({"EXTENDED", "CODEGEN", "COST", "FORMATTED"})
 _QUERY_KEYWORDS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "(", "INSERT", "MERGE"})
 _RELATION_WORDS = frozenset({"FROM", "JOIN", "TABLE"})
 _MODIFYING_NODES = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Schema)
-# Characters that only a pattern of column names has (`spark.sql.parser.quotedRegexColumnNames`).
+# Characters that mark a regex of column names (`spark.sql.parser.quotedRegexColumnNames`).
 _PATTERN_CHARACTERS = frozenset("*+?|()[]^")
 
 
 @dataclass(frozen=True, slots=True)
 class TableReference:
-    """One mention of a table: its internal names, and text[start:end], which names it.
+    """Reference to a table: its internal names and its position, text[start:end].
 
-    `is_certain` is false where the same words might be a column instead. `node` is missing when
-    sqlglot could not parse the statement.
+    `is_certain` is False if the same words might be a column. `node` is None if sqlglot could not
+    parse the statement.
     """
 
     parts: tuple[str, ...]
@@ -45,7 +45,7 @@ class TableReference:
 
     @property
     def alias(self) -> str:
-        """The name by which the statement's columns are qualified."""
+        """The name that qualifies the table's columns in the statement."""
         if self.node is not None and self.node.alias:
             return self.node.alias
         return self.parts[-1]
@@ -53,7 +53,7 @@ class TableReference:
 
 @dataclass(frozen=True, slots=True)
 class SparkQuery:
-    """A statement for Spark, its words, and the tables that it may read."""
+    """Statement for Spark, its words, and the tables that it may read."""
 
     text: str
     words: frozenset[str]
@@ -63,10 +63,10 @@ class SparkQuery:
 
 
 def parse_query(text: str) -> SparkQuery:
-    """Find the tables that a statement reads; names of fewer than three parts are Spark's.
+    """Find the tables that a statement may read.
 
     Raises:
-        Unsupported: The statement would change a table.
+        Unsupported: If the statement would change a table.
     """
     try:
         tokens = tokenize_without_explain(text)
@@ -89,7 +89,7 @@ def parse_query(text: str) -> SparkQuery:
 def list_needed_columns(
     query: SparkQuery, reference: TableReference, columns: Iterable[str]
 ) -> list[str]:
-    """Return those of a table's visible columns that the query may need, in the given order."""
+    """Return the visible columns of a table that the query may need, in the given order."""
     columns = list(columns)
     if query.is_opaque or reference.node is None or _needs_all_columns(query, reference):
         return columns
@@ -99,9 +99,9 @@ def list_needed_columns(
 def qualify_reference(
     query: SparkQuery, reference: TableReference, namespace: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return a reference's parts, a short name completed by database and schema `namespace`.
+    """Return a reference's parts, with a short name completed by database and schema `namespace`.
 
-    The name of a WITH clause stays as it is.
+    The name of a WITH clause stays unchanged.
     """
     missing = len(namespace) + 1 - len(reference.parts)
     if missing <= 0 or query.tree is None or reference.node is None:
@@ -113,7 +113,7 @@ def qualify_reference(
 
 
 def list_select_sources(query: SparkQuery, select: exp.Expr) -> list[TableReference]:
-    """Return the catalog tables that stand in the FROM clause of this very SELECT."""
+    """Return the catalog tables in the FROM clause of this SELECT, excluding subqueries."""
     return [
         reference
         for reference in query.references
@@ -125,8 +125,8 @@ def replace_references(query: SparkQuery, placeholders: Mapping[int, str]) -> st
     """Return the statement with the reference at each index of `placeholders` replaced.
 
     An unaliased table keeps its name as alias, in parentheses, because a sample or pivot clause
-    may follow; columns qualified by database or schema lose that part. Braces are doubled, as
-    the formatter of `SparkSession.sql` wants them.
+    may follow. Columns qualified by database or schema lose that qualifier. Braces are doubled,
+    because `SparkSession.sql` formats the text.
     """
     replaced = [(query.references[index], name) for index, name in placeholders.items()]
     edits = [_make_edit(reference, name) for reference, name in replaced]
@@ -152,24 +152,24 @@ def _escape_braces(text: str) -> str:
 
 
 def tokenize_statement(text: str) -> list[Token]:
-    """Return the tokens of a statement as it stands: one that is only explained begins so.
+    """Return the tokens of a statement, including a leading EXPLAIN.
 
     Raises:
-        SqlglotError: A text or a quoted name does not end.
+        SqlglotError: If a string or quoted name is unterminated.
     """
     return list(sqlglot.tokenize(text, read=DIALECT))
 
 
 def tokenize_without_explain(text: str) -> list[Token]:
-    """Return the tokens of a statement, without the EXPLAIN that may be before it.
+    """Return the tokens of a statement, without a leading EXPLAIN and its mode.
 
     Raises:
-        SqlglotError: A text or a quoted name does not end.
+        SqlglotError: If a string or quoted name is unterminated.
     """
     tokens = tokenize_statement(text)
     if not tokens or tokens[0].text.upper() != "EXPLAIN":
         return tokens
-    # To sqlglot what follows EXPLAIN is one text.
+    # sqlglot reads everything after EXPLAIN as one string token.
     end = tokens[0].end + 1
     tokens = list(sqlglot.tokenize(" " * end + text[end:], read=DIALECT))
     has_mode = bool(tokens) and tokens[0].text.upper() in _EXPLAIN_MODES
@@ -177,8 +177,8 @@ def tokenize_without_explain(text: str) -> list[Token]:
 
 
 def parse_statement(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
-    """Return the tree of a statement with these tokens; None if it is none that reads tables."""
-    # Other statements would only make sqlglot warn that it keeps them as they are.
+    """Parse a statement with these tokens. Return None if it cannot read tables or be parsed."""
+    # sqlglot logs a warning for other statements and does not parse them.
     if not tokens or tokens[0].text.upper() not in _QUERY_KEYWORDS:
         return None
     start = tokens[0].start
@@ -191,7 +191,7 @@ def parse_statement(text: str, tokens: Sequence[Token]) -> exp.Expr | None:
 
 
 def _find_references_in_tree(text: str, tree: exp.Expr) -> dict[int, TableReference] | None:
-    """Return the references by position, or None when the positions are not to be trusted."""
+    """Return the references by position, or None if the positions are unreliable."""
     found = {}
     for table in tree.find_all(exp.Table):
         parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
@@ -200,7 +200,7 @@ def _find_references_in_tree(text: str, tree: exp.Expr) -> dict[int, TableRefere
         if isinstance(table.parent, exp.JoinHint):
             continue
         if not all(_is_at_position(text, part) for part in parts):
-            # sqlglot made this one up (a pipe's step); ours always stand in the text.
+            # sqlglot generated this node, for example for a pipe step. It is not in the text.
             if len(parts) >= 3:
                 return None
             continue
@@ -225,7 +225,7 @@ def _is_at_position(text: str, identifier: exp.Identifier) -> bool:
 def _find_references_in_tokens(
     tokens: Sequence[Token], *, only_tables: bool
 ) -> Iterable[TableReference]:
-    """Yield `a.b.c` where a table may stand; `only_tables`: behind the word TABLE alone."""
+    """Yield `a.b.c` wherever a table may occur, or only after the word TABLE if `only_tables`."""
     index = 0
     while index < len(tokens):
         run = read_dotted_name(tokens, index)
@@ -247,7 +247,7 @@ def _alias_follows(tokens: Sequence[Token], index: int) -> bool:
 
 
 def read_dotted_name(tokens: Sequence[Token], index: int) -> list[Token]:
-    """Return the names of the dotted name that begins here; empty when none does."""
+    """Return the tokens of the names in a dotted name that starts at `index`, or an empty list."""
     run: list[Token] = []
     while index < len(tokens) and _is_name(tokens[index]):
         run.append(tokens[index])
@@ -258,7 +258,7 @@ def read_dotted_name(tokens: Sequence[Token], index: int) -> list[Token]:
 
 
 def to_internal_parts(name_tokens: Sequence[Token]) -> tuple[str, ...]:
-    """Return a dotted name's parts as the catalog keeps them: in capitals unless quoted."""
+    """Return a dotted name's parts as internal names: upper-case unless quoted."""
     return tuple(_to_internal_name(token.text, quoted=_is_quoted(token)) for token in name_tokens)
 
 
@@ -297,7 +297,7 @@ def _reject_modifications(references: Sequence[TableReference]) -> None:
 
 
 def _has_implicit_columns(tokens: Sequence[Token], tree: exp.Expr) -> bool:
-    """Tell whether columns may be meant that no word names."""
+    """Return True if the statement may refer to columns that it does not name."""
     for token, following in pairwise([*tokens, tokens[-1]]):
         word = token.text.upper()
         if word in ("NATURAL", "|>"):
@@ -354,9 +354,9 @@ def _make_unqualifying_edits(
 
 
 def parse_dotted_name(text: str) -> tuple[str, ...]:
-    """Return the internal names of a dotted name, empty when the text is no such name.
+    """Parse a dotted name into internal names. Return an empty tuple if the text is not one.
 
-    Parts may be quoted as Spark does it, with backticks, or as Snowflake does.
+    Parts may be quoted with backticks, as in Spark, or with double quotes, as in Snowflake.
     """
     try:
         tokens = list(sqlglot.tokenize(text, read=DIALECT))

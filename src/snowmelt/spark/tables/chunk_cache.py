@@ -1,9 +1,9 @@
 """Cache of decoded chunks in the executors' memory, for later queries.
 
-A chunk never changes, and until its migration each query of its table needs it. Spark keeps the
+A chunk never changes, and every query of its table needs it until its migration. Spark keeps the
 rows with `persist`, in memory only: chunks are encrypted on the stage, so their rows are never
-written to disk in plain text. Spark decodes the chunks again when it has evicted them, so no result
-depends on the cache. Reasons: `docs/explanation/decisions/0015-decoded-chunks.md`.
+written to disk in plain text. Spark decodes evicted chunks again, so no result depends on the cache.
+Reasons: `docs/explanation/decisions/0015-decoded-chunks.md`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from snowmelt.spark.tables.spark_column_mapping import TableReadPlan, quote_iden
 if TYPE_CHECKING:
     from snowmelt.table.chunk_reader import ChunkReadTask
 
-# A Spark setting: how much of the stage, in bytes as they lie there, may be kept decoded.
-# Decoded rows take some four times that. 0 keeps nothing.
+# Spark setting: maximum size of cached chunks, in bytes as stored on the stage. 0: no cache.
+# Decoded rows need about four times as much memory.
 BUDGET_SETTING = "spark.snowmelt.keptChunkBytes"
 _DEFAULT_BUDGET_BYTES = 128 * 1024 * 1024
 
-# What is kept was planned with a deadline, after which its chunks are not read anew. It outlives
-# the plan by this much, and is used for no longer: five of the ten minutes by which clean-up
-# waits longer than a plan lives.
+# Cached frames are planned with a later deadline, so that Spark can decode evicted chunks again.
+# They are used for this long after the deadline of the first plan. Garbage collection leaves ten
+# minutes after a plan's deadline.
 EVICTION_GRACE = dt.timedelta(minutes=5)
-# Each costs a query a scan of its own, some milliseconds.
+# Each segment adds a scan to the query, which takes a few milliseconds.
 _MAX_SEGMENTS_PER_READ = 6
 _MAX_CACHED_SEGMENTS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedSegment:
-    """Some chunks of a table, by commit number, with some of its visible columns."""
+    """Cached chunks of a table, by commit number, with some of its visible columns."""
 
     table: tuple[str, int]
     chunks: frozenset[int]
@@ -50,10 +50,10 @@ class _CachedSegment:
 
 
 class ChunkCache:
-    """Frames of chunks in one Spark session; thread-safe."""
+    """Cache of chunk frames in one Spark session; thread-safe."""
 
     def __init__(self, spark: SparkSession, decode: Callable[[TableReadPlan], DataFrame]) -> None:
-        """Make an empty collection; `decode` returns a frame that reads a plan's chunks."""
+        """Create an empty cache. `decode` returns a frame that reads a plan's chunks."""
         self._spark = spark
         self._decode = decode
         self._lock = threading.Lock()
@@ -61,10 +61,10 @@ class ChunkCache:
         self._segment_counter = 0
 
     def build_frames(self, read: TableReadPlan) -> list[DataFrame]:
-        """Return frames that together have the rows of a plan's chunks, each with its columns.
+        """Return frames that together contain the rows of a plan's chunks, with the plan's columns.
 
-        They may have rows of other chunks of the same snapshot, too: what a condition has left
-        out of the plan, the query's own condition leaves out of its rows.
+        The frames may also contain rows of other chunks of the same snapshot. The query's condition
+        filters the rows of chunks that it pruned.
         """
         with self._lock:
             for number, segment in list(self._segments.items()):
@@ -74,7 +74,7 @@ class ChunkCache:
             cached = self._collect_cached_chunks(numbers)
             rest = tuple(task for task in read.tasks if task.seq not in cached)
             if len(numbers) > _MAX_SEGMENTS_PER_READ:
-                # Chunks come one by one; the small frames are made one again.
+                # Chunks arrive one by one, so merge the smaller frames into one.
                 numbers, merged = numbers[:1], numbers[1:]
                 wanted = self._collect_cached_chunks(merged) | {task.seq for task in rest}
                 rest = tuple(task for task in read.tasks if task.seq in wanted)
@@ -86,18 +86,18 @@ class ChunkCache:
             if rest:
                 frames.append(self._decode_and_cache(read, rest, numbers))
         names = [quote_identifier(each.name) for each in read.columns]
-        # A condition, though it says nothing: `SparkSession.sql` makes views of the frames that
-        # it is handed and drops them again, and Spark then forgets what it keeps of equal plans.
+        # `SparkSession.sql` makes views of these frames and drops them again, which makes Spark
+        # uncache equal plans. The condition makes the plan differ from the persisted one.
         return [frame.selectExpr(*names).where("true") for frame in frames]
 
     def clear(self) -> None:
-        """Keep nothing any more; frames that were handed out go on, and decode anew."""
+        """Evict everything. Frames that were returned stay usable and decode their chunks again."""
         with self._lock:
             for number in list(self._segments):
                 self._evict_segment(number)
 
     def _find_covering_segments(self, read: TableReadPlan) -> list[int]:
-        """Return kept segments of this snapshot that share no chunk, the largest first."""
+        """Return disjoint cached segments of this snapshot, largest first."""
         wanted = {task.seq for task in read.tasks}
         columns = {each.name for each in read.columns}
         found: list[int] = []
@@ -110,7 +110,7 @@ class ChunkCache:
                 and segment.chunks <= read.present_chunks
                 and segment.chunks.isdisjoint(seen)
                 and not segment.chunks.isdisjoint(wanted)
-                # A broken chunk must not fail a query that does not need it.
+                # A corrupt chunk must not fail a query that does not need it.
                 and (segment.chunks <= wanted or _is_loaded(segment.frame))
             ):
                 found.append(number)
@@ -120,7 +120,7 @@ class ChunkCache:
     def _decode_and_cache(
         self, read: TableReadPlan, tasks: tuple[ChunkReadTask, ...], used: Sequence[int]
     ) -> DataFrame:
-        """Return a frame that decodes chunks, and keep it if it fits beside what is used."""
+        """Return a frame that decodes chunks, and cache it if it fits beside the used segments."""
         share = len(read.columns) / max(1, len(read.schema.columns))
         size = int(min(1.0, share) * sum(task.length for task in tasks))
         room = int(self._spark.conf.get(BUDGET_SETTING, str(_DEFAULT_BUDGET_BYTES)) or 0) - size
@@ -145,7 +145,7 @@ class ChunkCache:
         return frame
 
     def _evict_segment(self, number: int) -> None:
-        # Frames that use it go on, and decode anew.
+        # Frames that use the segment stay usable and decode its chunks again.
         self._segments.pop(number).frame.unpersist()
 
     def _collect_cached_chunks(self, numbers: Iterable[int]) -> set[int]:
@@ -157,9 +157,9 @@ def _make_table_key(read: TableReadPlan) -> tuple[str, int]:
 
 
 def _is_loaded(frame: DataFrame) -> bool:
-    """Tell whether every row of a persisted frame has been in memory once."""
+    """Return True if Spark has materialized all rows of a persisted frame."""
     try:
-        plan = frame._jdf.queryExecution().withCachedData()  # noqa: SLF001  nothing public tells
+        plan = frame._jdf.queryExecution().withCachedData()  # noqa: SLF001  no public API
         return bool(plan.cacheBuilder().isCachedColumnBuffersLoaded())
-    except Exception:  # noqa: BLE001  Spark Connect has no such thing, and says so in several ways
+    except Exception:  # noqa: BLE001  Spark Connect raises various errors
         return False

@@ -1,12 +1,12 @@
-"""Chunks and native files of a table as a Python data source: partitions in, Arrow batches out.
+"""Python data source for chunks and native files of a table: partitions in, Arrow batches out.
 
 Separate from the driver's modules, so that executors need neither catalog nor database.
 
-Spark reads native files itself where it has a Hadoop file system for their addresses, which it has
-not for buckets. Its reader skips row groups by their statistics, which this source does not.
+Spark reads native files itself if it has a Hadoop file system for their URLs, which it lacks for
+buckets. Its reader skips row groups by their statistics; this source does not.
 
-The source must not implement `pushFilters`: Spark 4.3.0 keeps a pushed filter for later queries on
-the same DataFrame, and so loses rows. Pruning happens before the source is created. The partitions
+The source must not implement `pushFilters`: Spark 4.3.0 reuses a pushed filter for later queries on
+the same DataFrame, which loses rows. Pruning happens before the source is created. The partitions
 are passed in an option that plans and event logs do not show. Each Spark task receives only its own
 chunks, with the keys of its own blobs.
 """
@@ -59,9 +59,10 @@ _OPEN_COST_BYTES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ReadShape:
-    """What is read of a table: `fields` are native fields in the order of Spark's schema.
+    """Columns, predicates and deadline of a table read.
 
-    After `deadline` files and chunks may have been cleaned away.
+    `fields` are native fields in the order of Spark's schema. After `deadline`, garbage collection may
+    have deleted files and chunks.
     """
 
     table: str
@@ -73,7 +74,7 @@ class ReadShape:
 
 
 class ReadPartition(InputPartition):
-    """What one task reads."""
+    """Files and chunks that one task reads."""
 
     def __init__(
         self, shape: ReadShape, files: Sequence[NativeFile], chunks: Sequence[ChunkReadTask]
@@ -84,14 +85,14 @@ class ReadPartition(InputPartition):
 
 
 def list_needed_columns(columns: Sequence[str], predicates: Sequence[Predicate]) -> tuple[str, ...]:
-    """Return the table's columns that rows and conditions need, each once."""
+    """Return the table's columns that rows and predicates need, without duplicates."""
     return tuple(dict.fromkeys([*columns, *list_predicate_columns(predicates)]))
 
 
 def plan_partitions(
     shape: ReadShape, files: Sequence[NativeFile], chunks: Sequence[ChunkReadTask], *, cores: int
 ) -> list[ReadPartition]:
-    """Return the work in parts of about equal size, one at least, each in the order that is given."""
+    """Split the work into partitions of similar size, at least one. Each keeps the given order."""
     items: list[NativeFile | ChunkReadTask] = [*files, *chunks]
     weights = [
         (item.length if isinstance(item, ChunkReadTask) else item.size) + _OPEN_COST_BYTES
@@ -117,12 +118,12 @@ def plan_partitions(
 
 
 def read_partition(partition: ReadPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a part as batches of exactly this schema, small ones joined.
+    """Yield the rows of a partition as batches of exactly this schema, combining small tables.
 
     Raises:
-        PlanExpired: The query is older than its files are kept.
-        BlobCorrupt: A blob is not what was registered.
-        LoadFailed: A value does not fit the column's type as it was when the query began.
+        PlanExpired: If the deadline has passed, after which files may be deleted.
+        BlobCorrupt: If a blob differs from its registration.
+        LoadFailed: If a value does not fit the column's type at the start of the query.
     """
     wanted = to_arrow_schema(schema, timezone="UTC")
     waiting: list[pa.Table] = []
@@ -144,7 +145,7 @@ def read_partition(partition: ReadPartition, schema: StructType) -> Iterator[pa.
 def _read_tables(partition: ReadPartition) -> Iterator[pa.Table]:
     shape = partition.shape
     if partition.files:
-        # Only where there are native files: it takes a moment to import.
+        # Imported only for native files, because the import is slow.
         from snowmelt.table.table_reader import read_native_batches
 
         schema = project_schema(shape.schema, shape.columns)
@@ -157,7 +158,7 @@ def _read_tables(partition: ReadPartition) -> Iterator[pa.Table]:
 
 
 def _strip_statistics(file: NativeFile) -> NativeFile:
-    # No task needs them.
+    # Tasks do not need statistics.
     return replace(file, lower={}, upper={}, nulls={}, nans={})
 
 
@@ -188,7 +189,7 @@ def _concat_to_batches(tables: Sequence[pa.Table]) -> list[pa.RecordBatch]:
     return batches
 
 
-# --- The rows that conditions select, as Spark would select them.
+# --- Row filter with the semantics of Spark.
 
 _COMPARISON_KERNELS: dict[str, Callable[..., Any]] = {
     "=": pc.equal,
@@ -230,12 +231,12 @@ def _compute_mask(table: pa.Table, predicate: Predicate) -> Any:
 def _compute_comparison_mask(array: pa.ChunkedArray, op: str, value: LiteralValue) -> Any:
     compare = _COMPARISON_KERNELS[op]
     if pa.types.is_decimal(array.type) and not isinstance(value, float):
-        # As wide as both, so that no digit is lost to a common type.
+        # A 256-bit decimal holds both sides, so the comparison drops no digit.
         exact = Decimal(value)  # type: ignore[arg-type]
         try:
             return compare(array, pa.scalar(exact, pa.decimal256(76, array.type.scale)))
         except pa.ArrowInvalid:
-            # More digits behind the point than the column has: doubles would not do.
+            # The value has more fraction digits than the column. Doubles would be inexact.
             wider = array.cast(
                 pa.decimal256(76, max(array.type.scale, _count_fraction_digits(exact)))
             )
@@ -243,7 +244,7 @@ def _compute_comparison_mask(array: pa.ChunkedArray, op: str, value: LiteralValu
     if pa.types.is_decimal(array.type) or pa.types.is_floating(array.type):
         numbers = array.cast(pa.float64())
         mask = compare(numbers, pa.scalar(float(value), pa.float64()))  # type: ignore[arg-type]
-        # NaN is above every number to Spark.
+        # Spark orders NaN above every number.
         return pc.or_kleene(mask, pc.is_nan(numbers)) if op in {">", ">="} else mask
     return compare(array, pa.scalar(value, array.type))
 
@@ -254,7 +255,7 @@ def _count_fraction_digits(number: Decimal) -> int:
 
 
 class PartitionDataSource(DataSource):
-    """The data source that Spark knows under the name `snowmelt_chunks`; used by us alone."""
+    """Internal Spark data source `snowmelt_chunks`."""
 
     @classmethod
     def name(cls) -> str:
@@ -262,12 +263,12 @@ class PartitionDataSource(DataSource):
         return "snowmelt_chunks"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of the partitions that the option brings."""
+        """Return the reader of the partitions in the payload option."""
         return PartitionSourceReader(load_payload(self), schema)
 
 
 class PartitionSourceReader(DataSourceReader):
-    """Reads partitions, each some files and chunks."""
+    """Reader of partitions of files and chunks."""
 
     def __init__(self, partitions: Sequence[ReadPartition], schema: StructType) -> None:
         self._partitions = partitions
@@ -286,5 +287,5 @@ class PartitionSourceReader(DataSourceReader):
 def create_partition_frame(
     spark: SparkSession, partitions: Sequence[ReadPartition], schema: StructType
 ) -> DataFrame:
-    """Return a DataFrame of partitions; `schema` names and types the native fields, all nullable."""
+    """Return a DataFrame of partitions. `schema` has the native fields' names and types, all nullable."""
     return create_payload_frame(spark, PartitionDataSource, partitions, schema)

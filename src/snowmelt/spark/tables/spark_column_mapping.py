@@ -1,4 +1,4 @@
-"""Columns of a table as Spark sees them, and the definition of a table read.
+"""Columns of a table in Spark, and the definition of a table read.
 
 Types: `docs/explanation/decisions/0010-types-in-spark.md`.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from snowmelt.table.chunk_reader import ChunkReadTask
     from snowmelt.table.iceberg import NativeFile
 
-# Microseconds are as fine as both Parquet in Iceberg and Python's `datetime` are.
+# Both Parquet in Iceberg and Python's `datetime` have microsecond precision.
 _TIME_DIGITS = 6
 
 _SPARK_TYPES: dict[LogicalType, st.DataType] = {
@@ -39,9 +39,9 @@ _SPARK_TYPES: dict[LogicalType, st.DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class VisibleColumn:
-    """A column of the DataFrame: one of the table's, or a companion of one.
+    """Column of the DataFrame: a column of the table, or a companion of one.
 
-    `name` is what queries and both readers call it, and no other, even when case is ignored;
+    `name` is its name in queries and in both readers, unique even when case is ignored.
     `native_name` is the native field's name.
     """
 
@@ -53,7 +53,7 @@ class VisibleColumn:
 
     @property
     def raw_type(self) -> st.DataType:
-        """The type in which both readers give it."""
+        """The type that both readers return."""
         if self.is_companion:
             return st.IntegerType()
         if self.column.kind is LogicalType.FIXED:
@@ -62,7 +62,7 @@ class VisibleColumn:
 
     @property
     def needs_cast(self) -> bool:
-        """Whether the visible column differs from the raw one."""
+        """True if the visible column differs from the raw one."""
         if self.is_companion:
             return False
         coarse = self.column.kind is LogicalType.TIME and (self.column.scale or 0) < _TIME_DIGITS
@@ -70,22 +70,22 @@ class VisibleColumn:
 
     @property
     def expression(self) -> str:
-        """The Spark SQL that makes the visible column of the raw one."""
+        """Spark SQL expression that converts the raw column to the visible column."""
         name = quote_identifier(self.name)
         if not self.needs_cast:
             return name
         if self.column.kind is LogicalType.TIME:
             return f"cast({name} AS TIME({self.column.scale or 0})) AS {name}"
-        # `parse_json` fails a whole query on deep nesting or a key given twice; such a document
-        # is shown as the text it is. Of `1 2` it would take the 1 and drop the rest without a
-        # word, which it cannot do inside an array.
+        # `parse_json` fails the whole query on deep nesting or duplicate keys. Such a document
+        # becomes a string instead. For `1 2`, `parse_json` would return 1 and silently drop the
+        # rest. Enclosing the text in an array prevents that.
         parsed = f"try_variant_get(try_parse_json(concat('[', {name}, ']')), '$[0]', 'variant')"
         return f"coalesce({parsed}, cast({name} AS VARIANT)) AS {name}"
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFiles:
-    """The native files that a query reads, out of `total`."""
+    """Native files that a query reads, and the total number before pruning."""
 
     files: tuple[NativeFile, ...]
     total: int
@@ -93,12 +93,12 @@ class PlannedFiles:
 
 @dataclass(frozen=True, slots=True)
 class TableReadPlan:
-    """What a query reads of one table: chosen columns, files and chunks, out of how many.
+    """Read of one table: selected columns, files and chunks.
 
-    `pointer` names the native snapshot, whose manifests are read in the background: Spark prepares
-    meanwhile what it can without them. `parquet_names` is what the Parquet reader calls columns (see there);
-    `present_chunks` are all of the snapshot's chunks by commit number. No columns at all means that rows
-    are only counted.
+    `pointer` identifies the native snapshot. Its manifests are read in the background while Spark
+    prepares other parts of the query. `parquet_names` are column names for the Parquet reader, see
+    `map_parquet_names`. `present_chunks` are the commit numbers of all chunks in the snapshot. Without
+    columns, rows are only counted.
     """
 
     table: str
@@ -117,16 +117,15 @@ class TableReadPlan:
         """The native files to read.
 
         Raises:
-            TableInconsistent: Another tool has added delete files.
+            TableInconsistent: If another tool has added delete files.
         """
         return self.native.result().files
 
 
 def list_visible_columns(schema: TableSchema) -> list[VisibleColumn]:
-    """Return what a DataFrame of the table has, each companion right after its column.
+    """Return the columns of a table's DataFrame, each companion right after its column.
 
-    Spark takes names that differ only by case for the same: the later ones get `_` and their
-    ordinal.
+    Spark treats names that differ only in case as equal, so later ones get `_` and their ordinal.
     """
     visible: list[VisibleColumn] = []
     taken: set[str] = set()
@@ -149,12 +148,12 @@ def list_visible_columns(schema: TableSchema) -> list[VisibleColumn]:
 
 
 def map_parquet_names(schema: TableSchema, versions: Iterable[TableSchema]) -> dict[int, str]:
-    """Return by field id what the Parquet reader must call a column, where that is not its name.
+    """Return by field ID the names for the Parquet reader that differ from the column names.
 
-    Spark finds a file's columns by field id, but compares conditions with the statistics of the
-    column that has the *name* in the file, and cuts a number down to the width it has there (4.3:
-    `c < 3000000000` leaves out every row of a NUMBER(9)). So a column does not go by a name that
-    another has had, nor by its own once its numbers have grown: such conditions stay with Spark.
+    Spark finds a file's columns by field ID. It compares conditions with the statistics of the column
+    that has the *name* in the file, and narrows a number to that column's width. In 4.3,
+    `c < 3000000000` skips every row of a NUMBER(9). So a column gets another name if its name was used
+    by another column, or if its type was widened. Spark then does not push down its conditions.
     """
     had: dict[str, set[tuple[int, st.DataType]]] = {}
     for version in (*versions, schema):
@@ -172,5 +171,5 @@ def map_parquet_names(schema: TableSchema, versions: Iterable[TableSchema]) -> d
 
 
 def quote_identifier(name: str) -> str:
-    """Return a name as Spark's SQL takes it, whatever characters it has."""
+    """Quote a name with backticks for Spark SQL."""
     return "`" + name.replace("`", "``") + "`"

@@ -39,15 +39,16 @@ from snowmelt.table.iceberg import NativeFile
 _log = logging.getLogger("snowmelt.spark")
 
 _MAX_CACHED_FRAMES = 32
-# From so many on, paths go to the JVM as one text.
+# Minimum number of paths to list by folder.
 _MIN_PATHS_TO_LIST_FOLDERS = 100
 _DEADLINE_STEP_MS = 60_000
 
 
 def start_warm_up(spark: SparkSession) -> None:
-    """Load in the background what a session's first query otherwise waits for, once a process.
+    """Start loading in the background what a session's first query needs, once per process.
 
-    These are a Python worker with Spark's classes for Python sources and for Parquet, and PyIceberg.
+    This starts a Python worker, loads Spark's classes for Python sources and Parquet, and imports
+    PyIceberg.
     """
     if _find_jvm(spark) is None or _warm_up_began.is_set():
         return
@@ -59,7 +60,7 @@ _warm_up_began = threading.Event()
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Load it now; whatever goes wrong is left to the first query to say."""
+    """Load these now. Errors are only logged; the first query raises them."""
     try:
         import_module("snowmelt.table.iceberg")
 
@@ -70,15 +71,15 @@ def warm_up(spark: SparkSession) -> None:
             reader = spark.read.schema(chunks.schema).options(**_PARQUET_OPTIONS)
             files = reader.parquet(Path(folder).as_uri())
             files.union(chunks)._jdf.queryExecution().executedPlan()  # noqa: SLF001  plans, runs no job
-    except Exception:  # noqa: BLE001  such as a session that has ended
+    except Exception:  # noqa: BLE001  for example, the session has ended
         _log.debug("warming up failed", exc_info=True)
 
 
 class TableFrameBuilder:
-    """Makes DataFrames in one Spark session; thread-safe.
+    """Builder of DataFrames in one Spark session; thread-safe.
 
-    Listing native files in Spark costs 0.1 ms each, so DataFrames of the same files are kept:
-    files never change.
+    Spark needs 0.1 ms to list each native file, so DataFrames of the same files are cached. Files never
+    change.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -89,10 +90,10 @@ class TableFrameBuilder:
         self._chunks = ChunkCache(spark, self._build_chunk_frame)
 
     def build_frame(self, read: TableReadPlan) -> DataFrame:
-        """Return the rows of a table; no file is opened and no job is run by this."""
+        """Return the rows of a table. Opens no file and runs no job."""
         if not read.columns:
             return self._build_count_frame(read)
-        # First what needs no manifests: Spark is at work while they are read.
+        # First build the parts that do not need manifests, while these are read in the background.
         guard = self._get_deadline_guard(read) if read.pointer is not None else None
         parts = self._chunks.build_frames(read) if read.tasks else []
         if read.files and guard is not None:
@@ -108,7 +109,7 @@ class TableFrameBuilder:
         return whole.selectExpr(*(visible.expression for visible in read.columns))
 
     def release_cached_frames(self) -> None:
-        """Give back what Spark keeps in memory; DataFrames that were handed out go on."""
+        """Release cached chunks and frames. DataFrames that were returned stay usable."""
         self._chunks.clear()
         self._cached_frames.clear()
 
@@ -126,7 +127,7 @@ class TableFrameBuilder:
         )
 
     def _spark_can_read(self, path: str) -> bool:
-        """Tell whether Spark's own reader has a file system for this kind of address."""
+        """Return True if Spark has a file system for this URL scheme."""
         scheme = urlsplit(path).scheme
         if is_local_location(path):
             return True
@@ -136,7 +137,7 @@ class TableFrameBuilder:
                 configuration = self._spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  no other way
                 java.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
                 self._listable[scheme] = True
-            except Exception:  # noqa: BLE001  none, or Spark Connect, which says so in several ways
+            except Exception:  # noqa: BLE001  no file system, or Spark Connect, with varying errors
                 self._listable[scheme] = False
         return self._listable[scheme]
 
@@ -149,8 +150,8 @@ class TableFrameBuilder:
         java = _find_jvm(self._spark)
         if java is None or len(paths) < _MIN_PATHS_TO_LIST_FOLDERS:
             return reader.parquet(*paths)
-        # Listing a folder takes a fifth of asking for each of its files. What came of it is taken
-        # only when it is these very files: a migration that failed half-way leaves others there.
+        # Listing a folder takes a fifth of the time of checking each file. The result is used only
+        # if it has exactly these files, because a failed migration leaves others in the folder.
         names = (
             ""
             if len(paths) == read.native.result().total
@@ -160,10 +161,10 @@ class TableFrameBuilder:
             *sorted({path.rpartition("/")[0] for path in paths})
         )
         joined = java.org.apache.hadoop.util.StringUtils.join
-        listed = joined("\0", folders._jdf.inputFiles())  # noqa: SLF001  one text, see below
+        listed = joined("\0", folders._jdf.inputFiles())  # noqa: SLF001  one string, see below
         if sorted(map(unquote, listed.split("\0"))) == sorted(paths):
             return folders
-        # All in one text: each value that goes to the JVM, or comes, by itself takes 0.1 ms.
+        # Pass all paths in one string: each value passed to or from the JVM takes 0.1 ms.
         array = java.org.apache.commons.lang3.StringUtils.split("\0".join(paths), "\0")
         reader = reader.option("pathGlobFilter", "*")
         return reader._df(reader._jreader.parquet(array))  # noqa: SLF001  as `parquet` does
@@ -172,7 +173,7 @@ class TableFrameBuilder:
         frame = self._cached_frames.pop(key, None)
         if frame is None:
             frame = create()
-        # Put last: what was not asked for the longest time goes first.
+        # Move to the end: least recently used frames are evicted first.
         self._cached_frames[key] = frame
         while len(self._cached_frames) > _MAX_CACHED_FRAMES:
             self._cached_frames.popitem(last=False)
@@ -200,12 +201,13 @@ class TableFrameBuilder:
         return create_partition_frame(self._spark, partitions, schema)
 
     def _get_deadline_guard(self, read: TableReadPlan) -> DataFrame:
-        """Return no rows, or after the deadline an error: native files may be gone by then.
+        """Return a frame without rows that raises an error after the deadline.
 
-        The clock is read by a function that Spark must not compute beforehand, in a plan of its
-        own, where it does not keep conditions from reaching the Parquet reader.
+        Native files may be deleted after the deadline. The clock is read by a function that Spark must not
+        evaluate during planning. The guard is a separate branch of the union, so that conditions are still
+        pushed down to the Parquet reader.
         """
-        # Spark compiles the limit into code, which takes longer than the check: one a minute.
+        # Spark compiles the limit into code, which is slow, so round it down to a full minute.
         limit = to_epoch_ms(read.deadline) // _DEADLINE_STEP_MS * _DEADLINE_STEP_MS
         types = tuple(
             (quote_identifier(visible.name), visible.raw_type.simpleString())
@@ -220,8 +222,8 @@ class TableFrameBuilder:
         self, table: str, deadline_ms: int, columns: tuple[tuple[str, str], ...]
     ) -> DataFrame:
         message = str(PlanExpired(table=table)).replace("\\", "\\\\").replace("'", "\\'")
-        # Made of the clock, too: a condition on a constant would be decided beforehand, and the
-        # whole part left out.
+        # The columns depend on the clock, too. Otherwise Spark would evaluate the condition during
+        # planning and drop this branch.
         made = [f"try_cast(cast(now AS STRING) AS {kind}) AS {name}" for name, kind in columns]
         return (
             self._spark.range(0, 1, 1, 1)
@@ -232,10 +234,10 @@ class TableFrameBuilder:
 
 
 def _make_current_time_ms_column(spark: SparkSession) -> SparkColumn:
-    """Return the executor's clock as a column that is not computed when a query is planned.
+    """Return the executor's clock as a column that Spark does not evaluate during planning.
 
-    SQL's own way to it, `reflect`, is not compiled, and so keeps Spark from compiling the whole
-    union that it is a part of: summing a column of 4.5 million native rows took 0.4 s longer.
+    SQL's `reflect` is not compiled and so prevents compilation of the whole union: summing a column of
+    4.5 million native rows took 0.4 s longer.
     """
     java = _find_jvm(spark)
     if java is None:
@@ -256,19 +258,19 @@ def _make_current_time_ms_column(spark: SparkSession) -> SparkColumn:
         return expr("cast(reflect('java.lang.System', 'currentTimeMillis') AS BIGINT)")
 
 
-# A session's own settings must not drop rows or shift dates without a word.
+# Session settings must not silently drop rows or shift dates.
 _PARQUET_OPTIONS = {
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "datetimeRebaseMode": "CORRECTED",
     "mergeSchema": "false",
-    # The addresses are files, not patterns, whatever characters a folder's name has.
+    # The paths are not glob patterns, even if a folder's name has pattern characters.
     "__globPaths__": "false",
 }
 
 
 def _select_file_columns(read: TableReadPlan) -> list[str]:
-    """Return the columns of native files, under the names that the query has for them."""
+    """Return expressions that select the columns of native files under the query's names."""
     names = read.parquet_names
     return [
         f"{quote_identifier(names[each.field_id])} AS {quote_identifier(each.name)}"
@@ -281,8 +283,8 @@ def _select_file_columns(read: TableReadPlan) -> list[str]:
 def _make_spark_schema(
     columns: Sequence[VisibleColumn], names: Mapping[int, str] = MappingProxyType({})
 ) -> st.StructType:
-    # By field id, so that a column keeps its data whatever it is called; nullable throughout,
-    # because both readers must agree.
+    # Field IDs keep a column's data across renames. All fields are nullable, because both
+    # readers must return the same schema.
     return st.StructType(
         [
             st.StructField(
@@ -297,16 +299,16 @@ def _make_spark_schema(
 
 
 def _find_jvm(spark: SparkSession) -> Any:
-    """Return the way into the session's JVM, None with Spark Connect, which has none."""
+    """Return the session's JVM gateway, or None with Spark Connect."""
     try:
-        return spark.sparkContext._jvm  # noqa: SLF001  what it is used for has no other way
-    except Exception:  # noqa: BLE001  Spark Connect says so in several ways
+        return spark.sparkContext._jvm  # noqa: SLF001  no public API
+    except Exception:  # noqa: BLE001  Spark Connect raises various errors
         return None
 
 
 def count_task_slots(spark: SparkSession) -> int:
-    """Return how many tasks run at a time."""
+    """Return the number of tasks that run concurrently, or 8 with Spark Connect."""
     try:
         return max(1, int(spark.sparkContext.defaultParallelism))
-    except Exception:  # noqa: BLE001  Spark Connect has no context, and says so in several ways
+    except Exception:  # noqa: BLE001  Spark Connect has no context and raises various errors
         return 8

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 def take_snapshot_at_sequence(
     database: Database, current: TableSnapshot, sequence: int
 ) -> TableSnapshot:
-    """Return a table with the chunks up to a commit number.
+    """Return a table's snapshot with the chunks up to a commit number.
 
-    Rows of loads have no such number: those are there that were committed before the chunks
-    after this number were migrated.
+    Loaded rows have no commit number. The snapshot contains those committed before the migration of the
+    first chunk after this number.
 
     Raises:
-        LoadRefused: The table has not come so far, or it is no longer kept.
+        LoadRefused: If the number is not committed yet, or its state is no longer retained.
     """
     what = f"snapshot = {sequence}"
     if sequence > current.up_to:
@@ -49,10 +49,10 @@ def take_snapshot_at_sequence(
 def take_snapshot_at_time(
     database: Database, current: TableSnapshot, timestamp: dt.datetime
 ) -> TableSnapshot:
-    """Return a table as it was at an instant.
+    """Return a table's snapshot at a time.
 
     Raises:
-        LoadRefused: It did not exist then, or what was then is no longer kept.
+        LoadRefused: If the table did not exist then, or its state is no longer retained.
     """
     what = f"as_of = {timestamp.isoformat()}"
     if timestamp < current.table.created_at:
@@ -71,14 +71,14 @@ def take_snapshot_at_time(
 
 
 def list_retained_snapshots(native: NativeTable) -> list[tuple[Snapshot, IcebergSummary]]:
-    """Return the snapshots that a native table still has, with what each contains, oldest first."""
+    """Return the retained snapshots of a native table with their summaries, oldest first."""
     ordered = sorted(native.metadata.snapshots, key=lambda each: each.sequence_number or 0)
     found = [(each, parse_snapshot_summary(each, native.location)) for each in ordered]
     return [(each, facts) for each, facts in found if facts is not None]
 
 
 def _find_newest_snapshot(native: NativeTable | None, matches: object) -> NativeTable | None:
-    """Return the newest kept snapshot that fits as a table of its own; None where none does."""
+    """Return the newest retained snapshot that matches, as a native table, or None."""
     if native is None:
         return None
     assert callable(matches)  # noqa: S101  given by the two functions above
