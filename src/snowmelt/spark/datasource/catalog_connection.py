@@ -1,4 +1,4 @@
-"""Connection of a Spark process to a lake, from the session's `Snowmelt` or from options.
+"""Connection of a Spark process to a Snowmelt catalog, from the session's `Snowmelt` or from options.
 
 The data source `snowmelt` plans and commits in processes that Spark starts, which have no
 `Snowmelt` object. A connection therefore carries URLs and paths, not open resources. It never
@@ -21,14 +21,14 @@ from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError
 from snowmelt.schema.types import to_internal_name
 
-# Redacted by Spark wherever options are shown: it matches `spark.redaction.regex`.
+# The name matches `spark.redaction.regex`, so Spark redacts the value where it shows options.
 SECRET_CATALOG = "secret_catalog"  # noqa: S105  a name
 _DEFAULT_CORES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class LakeConnection:
-    """Where a lake is, and whose privileges count; `cores` is how many tasks run at a time."""
+    """Catalog, stores and role of a connection. `cores` is the number of concurrent tasks."""
 
     catalog: str = field(repr=False)
     stage: str
@@ -39,19 +39,19 @@ class LakeConnection:
 
     @property
     def database(self) -> Database:
-        """The catalog, opened once in each process.
+        """The catalog, opened once per process.
 
         Raises:
-            CatalogUnavailable: It cannot be reached.
+            CatalogUnavailable: If the catalog cannot be reached.
         """
         return _open_cached_database(self.catalog)
 
     @property
     def keyring(self) -> KeyRing:
-        """What opens chunks.
+        """The keys that decrypt chunks.
 
         Raises:
-            ConfigurationError: No folder of keys is known, or others may read it.
+            ConfigurationError: If no key folder is configured, or other users may read it.
         """
         if self.keys is None:
             raise ConfigurationError(
@@ -65,10 +65,13 @@ class LakeConnection:
 def resolve_connection(
     options: Mapping[str, str], default: LakeConnection | None
 ) -> LakeConnection:
-    """Return the lake that options name; what they leave open is `default`, or in the environment.
+    """Return the connection that the options describe.
+
+    Missing options come from `default`. Without `default`, or with the option `data_dir`, they come from
+    the environment.
 
     Raises:
-        ConfigurationError: The option `catalog` holds a password, which plans would show.
+        ConfigurationError: If the option `catalog` contains a password, which plans would show.
     """
     folder = options.get("data_dir")
     if default is None or folder is not None:

@@ -27,15 +27,15 @@ LOCATION_OPTIONS = frozenset(
     {"data_dir", "catalog", SECRET_CATALOG, "stage", "warehouse", "keys", "role", "table", "path"}
 )
 _FULL_NAME_PARTS = 3
-# Whoever says "now" may be ahead of this machine.
+# The clock of the user's machine may be ahead of this one.
 _MAX_CLOCK_SKEW = dt.timedelta(minutes=1)
 
 
 def check_options(options: Mapping[str, str], supported: frozenset[str], operation: str) -> None:
-    """Refuse options that nobody would look at.
+    """Reject unknown options.
 
     Raises:
-        LoadRefused: One of them is not known.
+        LoadRefused: If an option is unknown.
     """
     allowed = {name.lower() for name in supported | LOCATION_OPTIONS}
     unknown = sorted(name for name in options if name.lower() not in allowed)
@@ -48,10 +48,10 @@ def check_options(options: Mapping[str, str], supported: frozenset[str], operati
 
 
 def requested_table(options: Mapping[str, str]) -> TableName:
-    """Return the table that options name.
+    """Return the table that the options name.
 
     Raises:
-        LoadRefused: They name none, or not in full.
+        LoadRefused: If the options do not contain a full table name.
     """
     text = options.get("table") or options.get("path") or ""
     parts = parse_dotted_name(text)
@@ -66,10 +66,10 @@ def requested_table(options: Mapping[str, str]) -> TableName:
 def to_spark_schema(
     schema: TableSchema, column_list: str | None = None, *, table: object = ""
 ) -> st.StructType:
-    """Return a table's visible columns, or those of a list of names, as the format has them.
+    """Return the Spark schema of a table's visible columns, or of the columns in `column_list`.
 
     Raises:
-        ColumnNotFound: There is no column of this name.
+        ColumnNotFound: If a column does not exist.
     """
     visible = list_visible_columns(schema)
     if column_list is not None:
@@ -84,10 +84,10 @@ def to_spark_schema(
 def make_read_shape(
     snapshot: TableSnapshot, requested_schema: st.StructType, predicates: Sequence[Predicate]
 ) -> ReadShape:
-    """Return how rows of a snapshot are shaped for a schema that a session holds.
+    """Build the read shape of a snapshot for the schema that a session requested.
 
     Raises:
-        ColumnNotFound: A column is not there, or no longer.
+        ColumnNotFound: If a column does not exist or was dropped.
     """
     schema, name = snapshot.table.schema, snapshot.table.name
     visible = list_visible_columns(schema)
@@ -104,10 +104,10 @@ def make_read_shape(
 
 
 def parse_where_option(text: str | None, schema: TableSchema) -> tuple[Predicate, ...]:
-    """Return what the option `where` says; times without an offset are in UTC.
+    """Parse the option `where`. Times without an offset are in UTC.
 
     Raises:
-        Unsupported: A condition is none that is compared here exactly as Spark would.
+        Unsupported: If a condition cannot be evaluated exactly as Spark would.
     """
     if not text:
         return ()
@@ -122,10 +122,10 @@ def parse_where_option(text: str | None, schema: TableSchema) -> tuple[Predicate
 
 
 def requested_time(text: str) -> dt.datetime:
-    """Return the instant that the option `as_of` names; without an offset it is UTC.
+    """Parse the option `as_of`. A time without an offset is in UTC.
 
     Raises:
-        LoadRefused: It is no time, or one to come.
+        LoadRefused: If the text is not a time, or the time is more than a minute in the future.
     """
     try:
         found = dt.datetime.fromisoformat(text)
@@ -142,10 +142,10 @@ def requested_time(text: str) -> dt.datetime:
 
 
 def parse_integer_option(options: Mapping[str, str], name: str, *, minimum: int = 0) -> int | None:
-    """Return an option that is a whole number, None where it is not given.
+    """Parse an integer option, or return None if it is missing.
 
     Raises:
-        LoadRefused: It is none, or too small.
+        LoadRefused: If the text is not an integer or is less than `minimum`.
     """
     text = options.get(name)
     if text is None:

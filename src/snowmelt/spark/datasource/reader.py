@@ -40,21 +40,21 @@ READ_OPTIONS = frozenset({"where", "columns", "snapshot", "as_of"})
 
 
 def take_table_snapshot(connection: LakeConnection, name: TableName) -> TableSnapshot:
-    """Return a table as it is now.
+    """Return the current snapshot of a table.
 
     Raises:
-        TableNotFound: It does not exist, or the role may not read it.
+        TableNotFound: If the table does not exist or the role lacks privileges on it.
     """
     [found] = take_snapshots(connection.database, [name], clock=SystemClock(), role=connection.role)
     return found
 
 
 def read_requested_schema(connection: LakeConnection, options: Mapping[str, str]) -> StructType:
-    """Return the columns that options ask for.
+    """Return the Spark schema of the columns that the options request.
 
     Raises:
-        TableNotFound: The table does not exist, or the role may not read it.
-        ColumnNotFound: A column does not exist.
+        TableNotFound: If the table does not exist or the role lacks privileges on it.
+        ColumnNotFound: If a column does not exist.
     """
     name = requested_table(options)
     found = take_table_snapshot(connection, name)
@@ -68,13 +68,13 @@ def plan_pruned_read(
     where: str | None,
     schema: StructType,
 ) -> Sequence[InputPartition]:
-    """Plan what tasks read of `files` and the chunks of a snapshot, pruned by the option `where`."""
+    """Plan the partitions of `files` and of a snapshot's chunks, pruned by the option `where`."""
     written = snapshot.table.schema
     predicates = parse_where_option(where, written)
     shape = make_read_shape(snapshot, schema, predicates)
     kept = prune_files(files, written, predicates)
     chunks = prune_chunks(snapshot.chunks, written, snapshot.schemas, predicates)
-    # Without chunks no folder of keys is needed.
+    # The key folder is only needed if there are chunks.
     tasks = (
         make_chunk_read_tasks(
             connection.database, connection.keyring, connection.stage, chunks, written
@@ -86,7 +86,7 @@ def plan_pruned_read(
 
 
 class SnapshotReader(DataSourceReader):
-    """Reads a table as it was when Spark planned; `schema` is what the session holds of it."""
+    """Reader of one table snapshot. `schema` is the Spark schema that the session requested."""
 
     def __init__(
         self, connection: LakeConnection, options: Mapping[str, str], schema: StructType
@@ -101,10 +101,10 @@ class SnapshotReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what tasks read: pruned as a query's table would be.
+        """Take the snapshot and return its partitions, pruned by the option `where`.
 
         Raises:
-            LoadRefused: What is asked for is no longer kept.
+            LoadRefused: If the requested snapshot is no longer retained.
         """
         lake = self._connection
         snapshot = take_table_snapshot(lake, self._name)
@@ -116,6 +116,6 @@ class SnapshotReader(DataSourceReader):
         return plan_pruned_read(lake, snapshot, files, self._where, self._schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one part."""
+        """Yield the rows of one partition."""
         assert isinstance(partition, ReadPartition)  # noqa: S101  Spark hands back our own
         return read_partition(partition, self._schema)

@@ -1,8 +1,8 @@
 """Chunks and native files between two positions of a stream, each row exactly once.
 
 A stream reads chunks as chunks as long as they are retained, even after their migration. It finds
-the rows of deleted chunks in the native files of the migrations that took them, if these migrations
-are completely inside the range. Compacted native files remain available while a retained snapshot
+the rows of deleted chunks in the native files of their migrations, if these migrations are
+completely inside the range. Compacted native files remain available while a retained snapshot
 contains them. A range that is not provably complete raises an error.
 """
 
@@ -31,13 +31,13 @@ from snowmelt.table.iceberg import NativeFile, NativeTable, list_native_files, l
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.warehouse_paths import parse_fresh_range
 
-# --- How far a stream has read a table, as an offset of Spark's.
+# --- Read position of a stream, as a Spark offset.
 #
-# A table grows in two ways: chunks, numbered without gaps, and loads, whose native files have the
-# number of their commit. A position has both numbers. Migration moves chunks into native files and
-# compaction files into other files, neither changes what lies before a position; so rows are found
-# once wherever they are. A stream that takes the whole table first begins with the native files of
-# one snapshot, of which `files` have been read.
+# A table grows by chunks, which are numbered without gaps, and by loads, whose native files have
+# the number of their commit. A position contains both numbers. Migration moves chunks into native
+# files, and compaction rewrites files. Neither changes which rows are before a position, so each
+# row is read once wherever it is stored. A stream that starts at `earliest` first reads the native
+# files of one snapshot. `files` counts those already read.
 
 EARLIEST, LATEST = "earliest", "latest"
 _OFFSET_VERSION = 1
@@ -45,11 +45,11 @@ _OFFSET_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """Chunks up to `seq` and loads up to the native commit `native` have been read.
+    """Position after the chunks up to `seq` and the loads up to the native commit `native`.
 
-    `watermark` and `rows` are those of that native commit, to prove what lies between two
-    positions. `base` is the metadata file of a snapshot whose first `files` files have been read,
-    None when all have.
+    `watermark` and `rows` are those of that native commit. They verify that the rows between two
+    positions are complete. `base` is the metadata file of a snapshot whose first `files` files have been
+    read, or None after all of them.
     """
 
     seq: int
@@ -62,9 +62,9 @@ class StreamPosition:
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """A position of a stream of one incarnation of a table, and where the stream began.
+    """Position of a stream of one table incarnation, and the position where the stream began.
 
-    `stream` is an id of the stream's own, under which it tells clean-up how far it has read.
+    `stream` is the stream's ID, under which it saves its read position for garbage collection.
     """
 
     stream: str
@@ -77,7 +77,7 @@ class StreamOffset:
         return replace(self, at=position)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what Spark writes into its checkpoint."""
+        """Return the JSON value that Spark writes to its checkpoint."""
         return {
             "version": _OFFSET_VERSION,
             "stream": self.stream,
@@ -88,24 +88,24 @@ class StreamOffset:
 
 
 def make_initial_offset(starting_offset: str) -> dict[str, Any]:
-    """Return the offset before the first; where that is will be in the offsets after it.
+    """Return the initial offset, which contains only the option `startingOffset`.
 
-    Spark asks for it anew after each restart until a batch is done, so it must not depend on when
-    it is asked.
+    Spark requests it again after each restart until a batch is done, so it must not depend on the time
+    of the request. Later offsets contain the resolved position.
     """
     return {"version": _OFFSET_VERSION, "starting": starting_offset}
 
 
 def find_starting_offset(offset_json: Mapping[str, Any]) -> str | None:
-    """Return the option of an initial offset, None where it is another."""
+    """Return the `startingOffset` of an initial offset, or None for other offsets."""
     return offset_json.get("starting")
 
 
 def parse_offset(offset_json: Mapping[str, Any]) -> StreamOffset:
-    """Read an offset that Spark hands back.
+    """Parse an offset from Spark's checkpoint.
 
     Raises:
-        LoadRefused: Another version of this package, or another source, has written it.
+        LoadRefused: If another version of this package or another source wrote the offset.
     """
     try:
         if offset_json["version"] == _OFFSET_VERSION:
@@ -132,7 +132,7 @@ class StreamIncrement:
 
 
 class StreamedTable:
-    """A table at one instant, seen by a stream; `connection` may be closed after it is made."""
+    """State of a streamed table at one time. `connection` may be closed after construction."""
 
     def __init__(self, connection: sa.Connection, name: TableName) -> None:
         self.table: TableRecord = find_table(connection, name)
@@ -143,7 +143,7 @@ class StreamedTable:
 
     @property
     def end_position(self) -> StreamPosition:
-        """The position after everything that is there now."""
+        """The position after all current rows."""
         native = self.native
         if native is None:
             return StreamPosition(self.table.last_seq, 0, 0, 0)
@@ -152,7 +152,7 @@ class StreamedTable:
 
     @property
     def earliest_position(self) -> StreamPosition:
-        """The position before everything, from which the whole table is read first."""
+        """The position before all rows, from which a stream reads the whole table."""
         native = self.native
         if native is None:
             return StreamPosition(0, 0, 0, 0)
@@ -162,10 +162,10 @@ class StreamedTable:
         )
 
     def check_incarnation(self, incarnation: str) -> None:
-        """Let pass only the table that a stream has begun with.
+        """Verify that this is the table that the stream began with.
 
         Raises:
-            TableNotFound: It was dropped, and another has its name.
+            TableNotFound: If that table was dropped and another has its name.
         """
         if self.table.incarnation != incarnation:
             raise TableNotFound(
@@ -183,10 +183,10 @@ def _find_snapshot_sequence_number(native: NativeTable) -> int:
 def list_initial_snapshot_files(
     name: TableName, incarnation: str, position: StreamPosition
 ) -> list[NativeFile]:
-    """Return the files of the snapshot that a stream takes first, in an order that stays.
+    """Return the files of the snapshot that a stream reads first, in a stable order.
 
     Raises:
-        LoadRefused: It is no longer kept.
+        LoadRefused: If the snapshot is no longer retained.
     """
     if position.base is None:
         return []
@@ -201,10 +201,10 @@ def list_initial_snapshot_files(
 def find_chunks_or_migrated_files(
     connection: sa.Connection, streamed_table: StreamedTable, after_seq: int, end_seq: int
 ) -> StreamIncrement:
-    """Return the rows of the chunks in (after, up_to], wherever they are now.
+    """Return the rows of the chunks in (after_seq, end_seq], as chunks or native files.
 
     Raises:
-        LoadRefused: Some are only to be found together with others.
+        LoadRefused: If some rows are not available separately from rows outside the range.
     """
     table = streamed_table.table
     found = list_chunks(connection, table.table_id, after_seq, end_seq, retained_only=True)
@@ -238,7 +238,7 @@ def find_chunks_or_migrated_files(
 
 
 def find_migration_end_sequence(connection: sa.Connection, table: TableRecord, seq: int) -> int:
-    """Return the last commit number of the migration that took a chunk; itself where none did."""
+    """Return the last commit number of the migration that contains `seq`, or `seq` if there is none."""
     ends = [
         run.to_seq
         for run in _list_committed_migrations(connection, table)
@@ -253,10 +253,10 @@ def find_new_load_files(
     start: StreamPosition,
     end: StreamPosition,
 ) -> StreamIncrement:
-    """Return the rows that loads have committed between two positions.
+    """Return the files of loads committed between two positions.
 
     Raises:
-        LoadRefused: Their files were joined with others, and are no longer kept.
+        LoadRefused: If the files were compacted with others and are no longer retained.
     """
     wanted = count_loaded_rows(connection, streamed_table, start, end)
     if not wanted:
@@ -289,9 +289,9 @@ def count_loaded_rows(
     start: StreamPosition,
     end: StreamPosition,
 ) -> int:
-    """Return how many rows loads have committed between two positions.
+    """Return the number of rows that loads committed between two positions.
 
-    Everything that was added, less what migrations have moved.
+    This is the number of added native rows minus the migrated rows.
     """
     if end.native == start.native:
         return 0
@@ -346,7 +346,7 @@ def _find_migration(file: NativeFile, runs: Sequence[MigrationRecord]) -> str | 
 
 
 def _list_retained_files(streamed_table: StreamedTable) -> list[NativeFile]:
-    """Return every file of every snapshot that is kept, the current one's too."""
+    """Return the files of every retained snapshot, including the current one."""
     native = streamed_table.native
     if native is None:
         return []

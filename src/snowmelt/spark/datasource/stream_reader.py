@@ -1,8 +1,9 @@
 """`spark.readStream.format("snowmelt")`: each row of a table exactly once, in batches.
 
-Spark requests the end offset of the next batch, writes it into the checkpoint, and then requests
-the rows between two offsets, after a restart again. The response is the same each time, whatever
-migration and compaction have done meanwhile, or an error that gives the reason.
+Spark requests the end offset of the next batch and writes it to the checkpoint. Then it requests
+the rows between two offsets, and requests them again after a restart. The result is the same each
+time, even after migration or compaction. If that is impossible, the request raises an error with the
+reason.
 """
 
 from __future__ import annotations
@@ -67,20 +68,20 @@ STREAM_OPTIONS = frozenset(
 )
 
 
-# A stream without rows keeps its mark alive.
+# A stream without new rows still renews its saved read position.
 _MARK_INTERVAL = dt.timedelta(hours=1)
 
 
 @dataclass(slots=True)
 class _BatchBudget:
-    """What one batch may still take; the first thing it takes always fits."""
+    """Remaining size of one batch. The first item always fits."""
 
     remaining_rows: float
     remaining_items: float
     taken_items: int = 0
 
     def try_take(self, rows: int) -> bool:
-        """Count a file or a chunk; False where it is for the next batch."""
+        """Add a file or chunk to the batch. Return False if it belongs in the next batch."""
         if self.taken_items and (rows > self.remaining_rows or not self.remaining_items):
             return False
         self.remaining_rows -= rows
@@ -90,7 +91,7 @@ class _BatchBudget:
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a table as it grows; `schema` is what the session holds of it."""
+    """Streaming reader of a table. `schema` is the Spark schema that the session requested."""
 
     def __init__(
         self, connection: LakeConnection, options: Mapping[str, str], schema: StructType
@@ -108,26 +109,26 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._marked_at = dt.datetime.min.replace(tzinfo=dt.UTC)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's
-        """Return where the stream begins, before that is looked up."""
+        """Return the initial offset, with the start position unresolved."""
         return make_initial_offset(self._starting_offset)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's
-        """Return a limit that says only whether there is one; options say which."""
+        """Return the read limit for Spark. `latestOffset` applies the options themselves."""
         if self._max_rows is not None:
             return ReadMaxRows(self._max_rows)
         return ReadAllAvailable() if self._max_chunks is None else ReadMaxFiles(self._max_chunks)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's
-        """Remember what is there now: the query ends when it has read that."""
+        """Save the current end position, at which the query ends."""
         with self._connection.database.reading() as connection:
             self._end_position = self._open_table(connection).end_position
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's
-        """Return how far the next batch goes.
+        """Return the end offset of the next batch.
 
         Raises:
-            TableNotFound: The table was dropped, or the role may not read it any more.
-            LoadRefused: What comes next is no longer kept, or where to begin does not exist.
+            TableNotFound: If the table was dropped or the role lacks privileges on it.
+            LoadRefused: If the next rows are no longer retained, or the starting offset does not exist.
         """
         with self._connection.database.reading() as connection:
             grown = self._open_table(connection)
@@ -147,10 +148,10 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if begun == end else end.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return what tasks read of the batch between two offsets.
+        """Return the partitions of the batch between two offsets.
 
         Raises:
-            LoadRefused: It is no longer kept.
+            LoadRefused: If its rows are no longer retained.
         """
         last = parse_offset(end)
         first = last.begin if find_starting_offset(start) is not None else parse_offset(start).at
@@ -160,7 +161,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             grown.check_incarnation(last.incarnation)
             files = self._list_batch_files(connection, grown, last, first)
             chunks = find_chunks_or_migrated_files(connection, grown, first.seq, last.at.seq)
-        # The rows of a batch as what a query's snapshot would be.
+        # A snapshot with the chunks of this batch only.
         snapshot = TableSnapshot(
             table=grown.table,
             schemas=grown.schemas,
@@ -173,8 +174,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan_pruned_read(lake, snapshot, [*files, *chunks.files], self._where, self._schema)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one part."""
-        # Of a batch without parts Spark may make one of its own.
+        """Yield the rows of one partition."""
+        # Spark may create its own partition for a batch without partitions.
         return (
             read_partition(partition, self._schema)
             if isinstance(partition, ReadPartition)
@@ -182,12 +183,12 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell clean-up that everything up to here has been read."""
+        """Save the stream's read position so that garbage collection can advance."""
         if find_starting_offset(end) is None:
             self._save_read_position(parse_offset(end))
 
     def stop(self) -> None:
-        """Do nothing: what is open ends with the process."""
+        """Do nothing: resources are released when the process ends."""
 
     def _save_read_position(self, offset: StreamOffset) -> None:
         now = self._clock.now()
@@ -233,7 +234,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset: StreamOffset,
         budget: _BatchBudget,
     ) -> StreamOffset:
-        """Return the next offset: first files of the beginning, then loads, then chunks."""
+        """Return the next offset: first initial snapshot files, then loads, then chunks."""
         at, target = offset.at, self._end_position or streamed_table.end_position
         if at.base is not None:
             files = list_initial_snapshot_files(self._name, offset.incarnation, at)
@@ -263,7 +264,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         seq_range: tuple[int, int],
         budget: _BatchBudget,
     ) -> int:
-        """Return the last chunk that a batch takes."""
+        """Return the commit number of the last chunk in the batch."""
         after, up_to = seq_range
         if up_to <= after:
             return after
@@ -274,7 +275,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             connection, streamed_table.table.table_id, after, up_to, limit=limit, retained_only=True
         )
         if not found or found[0].seq != after + 1:
-            # Chunks that are gone lie in native files, of one migration each.
+            # The rows of deleted chunks are in native files, read one whole migration at a time.
             end = min(
                 find_migration_end_sequence(connection, streamed_table.table, after + 1), up_to
             )
@@ -293,7 +294,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last: StreamOffset,
         first: StreamPosition,
     ) -> list[Any]:
-        """Return the native files of a batch: of the beginning, and of loads."""
+        """Return the native files of a batch: of the initial snapshot and of loads."""
         files: list[Any] = []
         if first.base is not None:
             files = list_initial_snapshot_files(self._name, last.incarnation, first)

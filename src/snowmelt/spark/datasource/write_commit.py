@@ -1,7 +1,7 @@
 """The single commit of a Spark write: a load that begins after all tasks have ended.
 
-Tasks write before the load begins, because no Snowmelt process lives as long as Spark's write.
-Until then, garbage collection keeps files of unknown loads for a day. A write that took more than
+Tasks write before the load begins, because no Snowmelt process runs for the whole Spark write.
+Until then, garbage collection keeps files of unknown loads for 24 hours. A write that took more than
 20 hours is therefore rejected.
 """
 
@@ -31,16 +31,16 @@ from snowmelt.table.load_commit import (
 )
 from snowmelt.table.warehouse_paths import open_warehouse
 
-# Clean-up takes files of a load that never began after 24 hours.
+# Garbage collection deletes files of unknown loads after 24 hours.
 _MAX_WRITE_DURATION = dt.timedelta(hours=20)
 _OFFSET_TOPIC = "batch"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
-    """A table that a DataFrame is written to, as it was when the write began; picklable.
+    """Target table of a DataFrame write, as of the start of the write; picklable.
 
-    `statement` is what the history shows.
+    `statement` is the text in LOAD_HISTORY.
     """
 
     connection: LakeConnection
@@ -54,7 +54,7 @@ class WriteTarget:
 
 @dataclass(frozen=True, slots=True)
 class WriteId:
-    """What makes a write happen once: the number `batch` of a `stream`, which follow each other."""
+    """Idempotency key of a write: a stream and a batch number, which increases within the stream."""
 
     stream: str
     batch: int
@@ -68,18 +68,18 @@ def resolve_write_target(
     *,
     timezone: str | None = None,
 ) -> WriteTarget:
-    """Look a table up, and match the columns of a DataFrame with its own.
+    """Look up a table and match a DataFrame's columns with its columns.
 
     Args:
-        connection: The lake, and whose privileges count.
-        table: Where the rows go.
-        names: The DataFrame's columns.
-        statement: What the history shows.
-        timezone: The session's time zone; None leaves it to the tasks to find out.
+        connection: The catalog, stores and role.
+        table: The target table.
+        names: The DataFrame's column names.
+        statement: The text in LOAD_HISTORY.
+        timezone: The session's time zone. None: each task determines it.
 
     Raises:
-        TableNotFound: It does not exist, or the role may not insert into it.
-        LoadRefused: The columns are not the table's.
+        TableNotFound: If the table does not exist or the role lacks INSERT on it.
+        LoadRefused: If the columns do not match the table's.
     """
     with connection.database.reading() as reading:
         found = find_table(reading, table)
@@ -113,20 +113,21 @@ def commit_write(
     write_id: WriteId | None = None,
     load_id: str = "",
 ) -> bool:
-    """Make everything that tasks wrote part of the table, all or nothing.
+    """Add the files of all tasks to the table in one commit.
 
     Args:
-        target: What was written to.
-        results: What tasks wrote whose outcome arrived, each task once.
-        write_id: Do nothing if this batch was committed before.
-        load_id: Whose folder the files are in, where it is not the target's own.
+        target: The write target.
+        results: The results of the tasks, one for each.
+        write_id: Do nothing if this batch is already committed.
+        load_id: Load ID of the files' folder. Empty: the target's.
 
     Returns:
-        Whether it was done; False where the batch had been committed before.
+        True if this call committed. False if the batch was already committed.
 
     Raises:
-        LoadOvertaken: The table was dropped, or has got a column that must not be NULL.
-        UnknownOutcome: It may have been committed.
+        LoadOvertaken: If the table was dropped or got a NOT NULL column.
+        LoadRefused: If the write took more than 20 hours.
+        UnknownOutcome: If the rows may have been committed.
     """
     database = target.connection.database
     if write_id is not None and _read_next_batch(database, target, write_id) > write_id.batch:
@@ -170,10 +171,10 @@ def commit_write(
 
 
 def restore_write_schema(load: OpenLoad, target: WriteTarget) -> OpenLoad:
-    """Return a load whose columns are those that the rows were written for.
+    """Return a load with the columns that the rows were written for.
 
     Raises:
-        LoadOvertaken: It is of another table, which has got the name since.
+        LoadOvertaken: If another table has the name now.
     """
     if load.table.table_id != target.table_id:
         raise LoadOvertaken(load=load.load_id, reason=f"table {target.table} was dropped")

@@ -1,4 +1,4 @@
-"""One write task: rows of a DataFrame into native files, in Python, on an executor.
+"""Write task: rows of a DataFrame into native files, in Python, on an executor.
 
 A task may run more than once, also concurrently. Each attempt writes its own files; only files
 named by an outcome that reaches the driver are committed.
@@ -39,10 +39,11 @@ from snowmelt.table.native_file_writer import WrittenFile
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Where tasks write, and which of a DataFrame's columns is which of the table's; picklable.
+    """Target folder and column mapping of a write; picklable.
 
-    `sources` has the place of each native field among the DataFrame's columns, None where it is
-    NULL or follows from its column. `zone` is the session's time zone, None where only a task knows it.
+    `sources` has the index of each native field among the DataFrame's columns. None means that the field
+    is NULL or is derived from its column. `zone` is the session's time zone. None means that the task
+    determines it.
     """
 
     load_id: str
@@ -56,7 +57,7 @@ class WritePlan:
 
 @dataclass(frozen=True, slots=True)
 class WriteTaskResult:
-    """What one task wrote; picklable."""
+    """Files and row count of one task; picklable."""
 
     files: tuple[WrittenFile, ...]
     rows: int
@@ -65,14 +66,16 @@ class WriteTaskResult:
 def match_columns(
     schema: TableSchema, names: Sequence[str], table: object
 ) -> tuple[int | None, ...]:
-    """Find each native field among columns by name; case counts only where it must.
+    """Return the index of each native field among the names.
+
+    Exact names take precedence over names that differ in case.
 
     Raises:
-        LoadRefused: A column is not the table's, is there twice, or is missing and NOT NULL.
+        LoadRefused: If a name is unknown or duplicate, or a NOT NULL column is missing.
     """
     visible = list_visible_columns(schema)
     by_name = {each.name: at for at, each in enumerate(visible)}
-    # Of two columns that differ only by case, the second has another name in a query.
+    # If two columns differ only in case, the second has another name in queries.
     by_own_name = {each.native_name: at for at, each in enumerate(visible)}
     folded = {each.name.lower(): at for at, each in enumerate(visible)}
     places: list[int | None] = [None] * len(visible)
@@ -109,10 +112,10 @@ def match_columns(
 def name_values_by_position(
     schema: TableSchema, columns: Sequence[str] | None, value_count: int, table: object
 ) -> list[str]:
-    """Return the names that columns of an INSERT have by their position.
+    """Return the column names of an INSERT's values, by position.
 
     Raises:
-        LoadRefused: There are more or fewer values than columns, or there is no such column.
+        LoadRefused: If the number of values differs from the columns, or a column does not exist.
     """
     names = (
         [column.name for column in schema.columns]
@@ -129,11 +132,11 @@ def name_values_by_position(
 
 
 def write_native_files(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> WriteTaskResult:
-    """Write batches as native files of the plan's folder, under names of this attempt's own.
+    """Write batches as native files in the plan's folder, under names unique to this attempt.
 
     Raises:
-        LoadFailed: A value does not fit its column.
-        StageUnavailable: The warehouse cannot be written.
+        LoadFailed: If a value does not fit its column.
+        StageUnavailable: If the warehouse is not writable.
     """
     files = FileSpool(plan.warehouse_url, plan.folder, "rows", native_schema(plan.schema))
     spool = RowSpool(files, plan.schema, plan.cluster_by)
@@ -153,10 +156,10 @@ def write_native_files(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Wr
 
 
 def to_native_rows(plan: WritePlan, batch: pa.RecordBatch, zone: tzinfo) -> pa.Table:
-    """Return a batch in native form; `zone` is that of values that name none.
+    """Convert a batch to native form. `zone` applies to values without a time zone.
 
     Raises:
-        LoadFailed: A value does not fit its column.
+        LoadFailed: If a value does not fit its column.
     """
     arrays: list[pa.Array] = []
     places = iter(plan.sources)
@@ -177,12 +180,12 @@ def to_native_rows(plan: WritePlan, batch: pa.RecordBatch, zone: tzinfo) -> pa.T
 
 
 def _resolve_timezone(plan: WritePlan, schema: pa.Schema) -> tzinfo:
-    """Return the session's time zone, as far as a task is told it; else UTC.
+    """Return the session's time zone if the task can determine it, else UTC.
 
-    Spark hands settings to its tasks if they were set, and names the zone in timestamps that have one.
+    Spark passes explicitly set settings to its tasks, and includes the zone in zoned timestamp types.
 
     Raises:
-        LoadFailed: Python has no zone of that name.
+        LoadFailed: If Python does not know the zone.
     """
     context = TaskContext.get()
     named = plan.zone or (context and context.getLocalProperty("spark.sql.session.timeZone"))
@@ -208,7 +211,7 @@ def _resolve_column_name(schema: TableSchema, name: str, table: object) -> str:
     return found.name
 
 
-# --- Columns of a DataFrame become columns of a table, by the rules of a channel's rows.
+# --- Conversion of a DataFrame's columns, with the same rules as rows of a channel.
 
 _MAX_OFFSET_MINUTES = 24 * 60
 _MAX_SHOWN_CHARACTERS = 60
@@ -219,12 +222,12 @@ def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]
     """Return a column in native form, with its companions.
 
     Args:
-        column: Where the values go.
+        column: The target column.
         array: The values.
-        zone: The session's, for values of TIMESTAMP_LTZ and TIMESTAMP_TZ that name none.
+        zone: The session's zone, for TIMESTAMP_LTZ and TIMESTAMP_TZ values without a zone.
 
     Raises:
-        LoadFailed: A value does not fit, or is NULL where that is refused.
+        LoadFailed: If a value does not fit, or is NULL in a NOT NULL column.
     """
     if array.null_count and not column.nullable:
         raise _make_column_error(column, "it is NOT NULL, and a value is NULL")
@@ -232,7 +235,7 @@ def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]
     if pa.types.is_struct(kind) and _is_variant(kind):
         array = pa.array(_decode_variants(array), pa.string())
     elif pa.types.is_timestamp(kind) and kind.tz and column.kind is LogicalType.TIMESTAMP_TZ:
-        # An instant of Spark has no offset of its own.
+        # Spark timestamps do not store an offset.
         array = array.cast(pa.timestamp(kind.unit, "UTC"))
     try:
         converted, wrong = convert_arrow_array(ColumnConverter(column, zone), array)
@@ -251,10 +254,10 @@ def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]
 
 
 def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
-    """Return nanoseconds or offsets that a DataFrame brings for a column.
+    """Return a companion column of nanoseconds or offsets that the DataFrame supplies.
 
     Raises:
-        LoadFailed: One is out of range.
+        LoadFailed: If a value is out of range.
     """
     least, most = (0, 999) if name.endswith("$ns") else (-_MAX_OFFSET_MINUTES, _MAX_OFFSET_MINUTES)
     numbers = array.cast(pa.int32())
@@ -265,10 +268,10 @@ def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
 
 
 def check_local_time_range(column: Column, arrays: Sequence[pa.Array]) -> None:
-    """Check the local times that a column and the offsets given for it make.
+    """Verify the local times that a column and its supplied offsets result in.
 
     Raises:
-        LoadFailed: One is outside the years 1 to 9999.
+        LoadFailed: If a local time is outside the years 1 to 9999.
     """
     outside = out_of_range_mask(column, arrays)
     if outside is not None:
@@ -290,10 +293,10 @@ def _is_variant(struct_type: pa.StructType) -> bool:
 
 
 def _decode_variants(array: pa.Array) -> list[object]:
-    # Only here: workers that write no VARIANT need not import it.
+    # Imported here because only workers that write VARIANT need it.
     from pyspark.sql.types import VariantVal
 
-    # PySpark makes decimals by arithmetic, which rounds to the context's digits: 28 by default.
+    # PySpark computes decimals, which rounds to the context's precision, 28 digits by default.
     with localcontext(prec=_VARIANT_PRECISION):
         return [
             None if each is None else VariantVal(each["value"], each["metadata"]).toJson("UTC")
@@ -314,10 +317,10 @@ def _make_column_error(column: Column, reason: str) -> LoadFailed:
 
 
 def make_null_column(column: Column, rows: int) -> list[pa.Array]:
-    """Return a column, with its companions, that is NULL throughout."""
+    """Return an all-NULL column with its companions."""
     return [pa.nulls(rows, part.type) for part in native_fields(column)]
 
 
 def format_column_names(columns: Sequence[Column]) -> str:
-    """Return names for a sentence."""
+    """Return display names, separated by commas."""
     return ", ".join(column.display_name for column in columns)

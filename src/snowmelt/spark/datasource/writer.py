@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 _WRITE_OPTIONS = frozenset({"write_id"})
 _STREAM_WRITE_OPTIONS = frozenset({"checkpointLocation", "queryName"})
-# What Spark sets for tasks of a stream.
+# Local properties that Spark sets for tasks of a stream.
 _QUERY_ID_PROPERTY, _BATCH_ID_PROPERTY = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTaskMessage(WriterCommitMessage):
-    """What one task wrote, into which load's folder, and for which query of Spark's streams.
+    """Result of one write task, with the load ID of its files and the streaming query's ID.
 
-    A stream's commit is that of another writer, which looks the table up anew; so table, columns and
-    time are said as they were when the rows were written.
+    A stream is committed by another writer instance, which looks up the table again. The message
+    therefore contains the table, its columns and the start time as they were when the rows were written.
     """
 
     result: WriteTaskResult
@@ -58,7 +58,7 @@ class WriteTaskMessage(WriterCommitMessage):
 
 
 class TableWriter(DataSourceArrowWriter):
-    """Appends one DataFrame to a table."""
+    """Writer that appends one DataFrame to a table."""
 
     def __init__(
         self,
@@ -76,25 +76,25 @@ class TableWriter(DataSourceArrowWriter):
         self._write_id = options.get("write_id")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteTaskMessage:
-        """Write one task's rows."""
+        """Write the rows of one task."""
         return _write_task(self._target, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit what all tasks wrote.
+        """Commit the files of all tasks.
 
         Raises:
-            LoadOvertaken: The table was dropped or changed meanwhile; nothing was written.
+            LoadOvertaken: If the table was dropped or changed during the write. Nothing was written.
         """
         written = [each.result for each in _check_messages(messages)]
         once = None if self._write_id is None else WriteId(f"write:{self._write_id}", 0)
         commit_write(self._target, written, write_id=once)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave everything as it is: what was not committed is swept, what was must stay."""
+        """Do nothing: garbage collection deletes uncommitted files, and committed files must stay."""
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):
-    """Appends each batch of a streaming query once, by the query's id and the batch's number."""
+    """Writer that appends each batch of a streaming query exactly once, by query ID and batch number."""
 
     def __init__(
         self,
@@ -111,16 +111,16 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteTaskMessage:
-        """Write one task's rows of a batch."""
+        """Write the rows of one task of a batch."""
         context = TaskContext.get()
         query_id = None if context is None else context.getLocalProperty(_QUERY_ID_PROPERTY)
         return replace(_write_task(self._target, iterator), query_id=query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Commit a batch unless it was committed before.
+        """Commit a batch unless it is already committed.
 
         Raises:
-            LoadOvertaken: The table was dropped or changed meanwhile; nothing was written.
+            LoadOvertaken: If the table was dropped or changed during the write. Nothing was written.
         """
         outcomes = _check_messages(messages)
         if not outcomes:
@@ -138,7 +138,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         commit_write(target, [each.result for each in outcomes], write_id=once, load_id=load_id)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Leave everything as it is: what was not committed is swept, what was must stay."""
+        """Do nothing: garbage collection deletes uncommitted files, and committed files must stay."""
 
 
 def _write_task(target: WriteTarget, rows: Iterator[pa.RecordBatch]) -> WriteTaskMessage:
@@ -148,7 +148,7 @@ def _write_task(target: WriteTarget, rows: Iterator[pa.RecordBatch]) -> WriteTas
 
 
 def _restore_target(target: WriteTarget, message: WriteTaskMessage) -> WriteTarget:
-    """Return the target of a commit as it was when the rows were written."""
+    """Return the commit's target as it was when the rows were written."""
     if target.table_id != message.table_id:
         raise LoadOvertaken(load=message.load_id, reason=f"table {target.table} was dropped")
     plan = replace(target.plan, schema=message.schema)
