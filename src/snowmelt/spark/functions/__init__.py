@@ -2,7 +2,7 @@
 
 `call_rewriter`: function calls in the text of a query.
 `registry`: registration of functions in the session, SQL types and expressions.
-`worker`: calls of the service in Spark's Python workers.
+`worker`: execution of calls in Spark's Python workers.
 `call_log`: call records, written by workers and read by the driver as a DataFrame.
 `call_estimates`: estimates of calls from Spark's plan.
 """

@@ -1,6 +1,6 @@
 """Estimates of external function calls from Spark's plan, with warnings about repeated calls.
 
-Spark decides where calls are made, so its own plan is parsed: each ArrowEvalPython node sends all
+Spark decides where calls are made, so its plan is parsed. Each ArrowEvalPython node sends all
 rows that reach it.
 """
 
@@ -35,12 +35,12 @@ _CONDITIONAL_EXPRESSIONS = (exp.Case, exp.If, exp.Coalesce, exp.Nullif)
 
 @dataclass(frozen=True, slots=True)
 class FunctionCallEstimate:
-    """What a query would do with one function.
+    """Estimated calls of one function by a query.
 
-    `places` is how often the plan calls it for the rows there. `rows` are those of all places, at
-    most; `calls` are at least as many as that takes, and each partition may need one more. Both
-    are None where Spark does not know. A dry run counts what was asked for with every value NULL: what a
-    filter or a join on values would let through, it does not see.
+    `places` is the number of positions in the plan that call it. `rows` is an upper bound over all
+    positions. `calls` is a lower bound for these rows; each partition may need one more. Both are None
+    if Spark does not know them. A dry run counts with NULL for every value, so it ignores the effect of
+    filters and joins on values.
     """
 
     function: str
@@ -59,7 +59,7 @@ class FunctionCallEstimate:
 
 @dataclass(slots=True)
 class _PlanNode:
-    """One operator of the optimized plan; `ancestors` are its ancestors, the nearest first."""
+    """Operator of the optimized plan; `ancestors` are ordered from the nearest."""
 
     text: str
     depth: int
@@ -68,7 +68,7 @@ class _PlanNode:
 
     @property
     def max_rows(self) -> int | None:
-        """How many rows it gives at most, where Spark knows."""
+        """The maximum number of rows that it returns, or None if unknown."""
         found = _ROW_COUNT.search(self.text)
         if found:
             return int(float(found[1]))
@@ -84,11 +84,12 @@ def _format_count(count: int, noun: str) -> str:
 def estimate_calls(
     query: RewrittenQuery, plan: str, *, table_rows: int | None
 ) -> list[FunctionCallEstimate]:
-    """Return what a query would do with each of its functions.
+    """Estimate the calls of each function in a query.
 
-    `plan`: Spark's explanation of it in the mode `cost`.
-    `table_rows`: What stands for the rows of a plan that reads one table and whose rows Spark
-        does not know.
+    Args:
+        query: The rewritten query.
+        plan: Spark's explanation of the query in the mode `cost`.
+        table_rows: Row count for a plan that reads one table, if Spark does not know it.
     """
     lines = list(_parse_plan(plan))
     conditional = _find_conditional_calls(query)
@@ -99,7 +100,7 @@ def estimate_calls(
             for line in lines
             if line.text.startswith(_UDF_NODE) and registered.private_name in line.text
         ]
-        # A sort by range looks at a sample first, which computes all that is beneath once more.
+        # A range sort samples its input first, which computes everything below it twice.
         nodes = [node for each in nodes for node in [each] * (1 + _is_computed_twice(each))]
         rows = [_estimate_rows(node, table_rows) for node in nodes]
         known = [each for each in rows if each is not None]
@@ -122,7 +123,7 @@ def estimate_calls(
 def measure_dry_run_calls(
     estimates: Sequence[FunctionCallEstimate], query: RewrittenQuery, records: Sequence[CallRecord]
 ) -> list[FunctionCallEstimate]:
-    """Return what a dry run came to, with the places and warnings of the plan."""
+    """Replace estimated rows and calls by the counts of a dry run."""
     result = []
     for each, registered in zip(estimates, query.functions, strict=True):
         name = str(registered.definition.name)
@@ -156,7 +157,7 @@ def _estimate_rows(node: _PlanNode, table_rows: int | None) -> int | None:
     below = node.children
     while len(below) == 1:
         if below[0].text.startswith(_MULTIPLYING_NODES):
-            # Chunks and native files of one table are a union.
+            # A union combines the chunks and native files of one table.
             return table_rows if below[0].text.startswith("Union") else None
         below = below[0].children
     return None if below else table_rows
@@ -193,7 +194,7 @@ def _is_computed_twice(node: _PlanNode) -> bool:
     for at, above in enumerate(node.ancestors):
         if _RANGE_REPARTITION.match(above.text):
             return True
-        # A limit right above a sort makes it the best rows of each partition, without a sample.
+        # With a limit directly above, Spark takes the top rows of each partition without sampling.
         limited = at + 1 < len(node.ancestors) and node.ancestors[at + 1].text.startswith(
             "LocalLimit"
         )
@@ -214,7 +215,7 @@ def _is_filtered_late(node: _PlanNode) -> bool:
 
 
 def _find_conditional_calls(query: RewrittenQuery) -> set[str]:
-    """Return the private names of functions that stand where SQL seems to choose."""
+    """Return the private names of functions inside conditional expressions."""
     try:
         tree = parse_statement(query.text, tokenize_without_explain(query.text))
     except SqlglotError:

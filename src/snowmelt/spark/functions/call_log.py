@@ -1,8 +1,8 @@
-"""The call log as files: workers write records beside the native files, the driver reads them.
+"""Call log files: workers write records beside the native files, the driver reads them.
 
 Each task writes one object, a long task several; each line is a JSON document. Spark's own worker
-log would be lost with an executor, ends with the session, and overflows the JVM's stack when a task
-logs several thousand lines.
+log would be lost with an executor and ends with the session. It also overflows the JVM's stack when
+a task logs several thousand lines.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
 
 CALL_LOG_FOLDER = "_calls"
-# Beneath it, for as long as it takes: what dry runs would have sent.
+# Subfolders hold the records of dry runs while they run.
 DRY_RUN_FOLDER = "_dry_runs"
-# What is lost at most when a worker is killed.
+# At most this many records, or this many seconds, are lost when a worker is killed.
 _MAX_BUFFERED_RECORDS = 1_000
 _FLUSH_INTERVAL_S = 2.0
 
@@ -43,19 +43,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CallLogFiles:
-    """Where the records of one function go, by its full name; travels to the workers."""
+    """Location of the call records of one function, by its full name; picklable."""
 
     store_url: str
     function: str
     folder: str = CALL_LOG_FOLDER
 
     def open_task_log(self, position: QueryPosition, clock: Clock | None = None) -> FileCallLog:
-        """Return the ledger of a task."""
+        """Return the call log of a task."""
         return FileCallLog(self, position, clock or SystemClock())
 
 
 class FileCallLog:
-    """The records of one task; closed at its end."""
+    """Call log of one task. Close it when the task ends."""
 
     def __init__(self, files: CallLogFiles, position: QueryPosition, clock: Clock) -> None:
         self._files = files
@@ -64,23 +64,23 @@ class FileCallLog:
         self._lines: list[bytes] = []
         self._written_at = clock.monotonic()
         self._started_at = clock.now()
-        # Attempts that run at the same time, and uses in one stage, have objects of their own.
+        # Concurrent attempts, and several calls in one stage, write separate objects.
         task = f"{position.stage}-{position.partition}-{position.attempt}-{uuid.uuid4().hex[:12]}"
         self._path = f"{files.folder}/{self._started_at:%Y-%m-%d}/{position.query_id}/{task}"
         self._object_count = 0
 
     def add_record(self, record: CallRecord) -> None:
-        """Keep a record; every two seconds they are written."""
+        """Add a record. Records are written every 2 s, or when 1,000 are buffered."""
         line = msgspec.json.encode(record)
-        # `replace` would take three times as long as all the rest. No text can hold what is
-        # looked for: its quotation marks have a backslash before them.
+        # `replace` would take three times as long as everything else. No string can contain the
+        # search text, because quotation marks in JSON strings are escaped.
         self._lines.append(self._record_prefix + line[line.index(_FIELD_AFTER_NAME) :])
         late = self._clock.monotonic() - self._written_at >= _FLUSH_INTERVAL_S
         if late or len(self._lines) >= _MAX_BUFFERED_RECORDS:
             self._write_object()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining records."""
         self._write_object()
 
     def _write_object(self) -> None:
@@ -93,7 +93,7 @@ class FileCallLog:
                 f"{self._path}-{self._object_count}.jsonl", data
             )
         except (SnowmeltError, OSError) as error:
-            # Calls were made and paid for: a query is not lost for want of a record of them.
+            # The calls may have cost money, so a failed log write must not fail the query.
             _log.warning("Calls are not written down: %s", error)
         self._object_count += 1
         self._lines.clear()
@@ -102,7 +102,7 @@ class FileCallLog:
 def read_call_records(
     store: Store, since: dt.date = dt.date.min, *, folder: str = CALL_LOG_FOLDER
 ) -> Iterator[CallRecord]:
-    """Yield what was written down since a day, in no order."""
+    """Yield the records since a day, in no particular order."""
     decoder = msgspec.json.Decoder(CallRecord)
     for found in store.list(folder):
         if _parse_day(found.path) >= since:
@@ -110,7 +110,7 @@ def read_call_records(
 
 
 def delete_call_records(store: Store, before: dt.date, *, folder: str = CALL_LOG_FOLDER) -> int:
-    """Delete what was written down before a day; returns how many objects that were."""
+    """Delete the records before a day and return the number of deleted objects."""
     old = [found.path for found in store.list(folder) if _parse_day(found.path) < before]
     for path in old:
         store.delete(path)
@@ -121,7 +121,7 @@ def _parse_day(path: str) -> dt.date:
     try:
         return dt.date.fromisoformat(path.split("/")[-3])
     except (IndexError, ValueError):
-        return dt.date.max  # none of ours
+        return dt.date.max  # not a call log object
 
 
 _open_cached_store = lru_cache(maxsize=16)(open_store)
@@ -157,11 +157,11 @@ _COLUMNS = pa.schema(
 def create_call_log_frame(
     spark: SparkSession, database: Database, role: str, store: Store, since: dt.date
 ) -> DataFrame:
-    """Return the batches since a day of the functions that a role may use, the newest first.
+    """Return the batches since a day of the functions that the role may use, newest first.
 
-    `ATTEMPT` is that of the task, `ATTEMPTS` are the requests that its batch took.
+    `ATTEMPT` is the attempt number of the task, `ATTEMPTS` the number of requests for the batch.
     """
-    # Workers import this module, and have no catalog.
+    # Workers import this module without the catalog.
     from snowmelt.catalog.model.records import ACCOUNTADMIN
     from snowmelt.catalog.objects.external_functions import (
         can_use_function,
@@ -189,6 +189,5 @@ def create_call_log_frame(
     texts = table.column(started).to_pylist()
     times = [dt.datetime.fromisoformat(text) if text else None for text in texts]
     table = table.set_column(started, instant, pa.array(times, instant.type))
-    # When, what, and what came of it.
     others = (name for name in _COLUMNS.names if name != "START_TIME")
     return spark.createDataFrame(table.select(["START_TIME", *others]))

@@ -33,7 +33,7 @@ _DEPTH_CHANGES = {
     TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.L_BRACE: 1,
     TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1, TokenType.R_BRACE: -1,
 }  # fmt: skip
-# What stands before a name that is followed by parentheses and is no call.
+# Tokens before a name with parentheses that is not a call.
 _NOT_BEFORE_CALLS = frozenset({TokenType.ALIAS, TokenType.DOT, TokenType.R_PAREN, TokenType.DCOLON})
 _WORDS_BEFORE_TABLES = frozenset({"INTO", "OVERWRITE", "TABLE", "VIEW", "FUNCTION"})
 _MAX_NAME_PARTS = 3
@@ -52,7 +52,7 @@ class CallMalformed(UserError):
 
 @dataclass(frozen=True, slots=True)
 class CallArgument:
-    """One argument of a call: its expression, and its name where it was given by name."""
+    """Argument of a call: its expression, and its name if passed by name."""
 
     text: str
     name: str | None = None
@@ -60,7 +60,7 @@ class CallArgument:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A name with parentheses; token numbers, `end` beyond the closing one."""
+    """Name followed by parentheses. Positions are token indexes; `end` is after the closing parenthesis."""
 
     parts: tuple[str, ...]
     source_name: str
@@ -71,7 +71,7 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class StatementCalls:
-    """A statement's tokens, and the names in it that may be those of functions."""
+    """Tokens of a statement and its candidate function calls."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -79,7 +79,7 @@ class StatementCalls:
 
 
 def find_candidate_calls(text: str) -> StatementCalls:
-    """Return whatever in a statement is written like a call, ours or not."""
+    """Return everything in a statement that has the form of a function call."""
     try:
         tokens = tokenize_without_explain(text)
     except SqlglotError:
@@ -115,17 +115,17 @@ def _scan_calls(tokens: Sequence[Token]) -> Iterator[FunctionCall]:
 
 
 def rewrite_calls(calls: StatementCalls, chosen: Mapping[int, FunctionCall], render: Render) -> str:
-    """Return the statement with chosen calls replaced, the inner ones of nested calls too.
+    """Return the statement with chosen calls replaced, including nested calls.
 
-    A column of a SELECT that has no name of its own keeps the one it would have had.
+    A column of a SELECT without an alias gets its original text as alias.
 
     Raises:
-        CallMalformed: Arguments are no expressions.
+        CallMalformed: If an argument is not an expression.
     """
     if not chosen:
         return calls.text
     tree = parse_statement(calls.text, calls.tokens)
-    # What the tree knows for the name of a table with names of columns is no call.
+    # A table alias with column names is not a call.
     aliases = () if tree is None else (each.this for each in tree.find_all(exp.TableAlias))
     starts = {
         each.meta["start"]
@@ -149,7 +149,7 @@ class _CallRewriter:
         self._column_aliases = dict(_list_missing_aliases(calls, chosen))
 
     def rewrite_tokens(self, start: int, end: int) -> str:
-        """Return the text of some tokens, with what is between them."""
+        """Return the rewritten text of a range of tokens, including the text between them."""
         pieces = []
         index, position = start, self._tokens[start].start
         while index < end:
@@ -183,7 +183,7 @@ class _CallRewriter:
 
 
 def _split_at_commas(tokens: Sequence[Token], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield what is between commas outside parentheses; nothing if there is nothing at all."""
+    """Yield the token ranges between commas outside parentheses, or nothing for an empty range."""
     if start == end:
         return
     depth, first = 0, start
@@ -198,7 +198,7 @@ def _split_at_commas(tokens: Sequence[Token], start: int, end: int) -> Iterator[
 def _list_missing_aliases(
     calls: StatementCalls, chosen: Mapping[int, FunctionCall]
 ) -> Iterator[tuple[int, str]]:
-    """Yield, by the token after it, the name of each column that holds a call and has none."""
+    """Yield an alias for each column that contains a call and has no name, with its token index."""
     tokens = calls.tokens
     for index, token in enumerate(tokens):
         if token.token_type != TokenType.SELECT:
@@ -212,7 +212,7 @@ def _list_missing_aliases(
 
 
 def _find_select_list(tokens: Sequence[Token], start: int) -> tuple[int, int]:
-    """Return where the columns of a SELECT begin and end."""
+    """Return the token range of a SELECT's columns."""
     while start < len(tokens) and (
         tokens[start].text.upper() in {"DISTINCT", "ALL"}
         or tokens[start].token_type == TokenType.HINT
@@ -232,24 +232,24 @@ def _find_select_list(tokens: Sequence[Token], start: int) -> tuple[int, int]:
 
 
 def _has_column_name(text: str) -> bool:
-    """Tell whether a column has an alias, or takes its name from something else than a call."""
+    """Return True if a column has an alias, or a name that does not come from a call."""
     try:
         select = sqlglot.parse_one(f"SELECT {text}", dialect=DIALECT)
     except (SqlglotError, RecursionError):
         return True
     if not isinstance(select, exp.Select) or len(select.expressions) != 1:
         return True
-    # A path names its column; a field of what a call gives does not.
+    # A JSON path names its column; a field of a call's result does not.
     return isinstance(select.expressions[0], exp.Alias | exp.Aliases | exp.JSONExtract)
 
 
 def select_overload(
     overloads: Sequence[CallableFunction], call_arguments: Sequence[CallArgument]
 ) -> CallableFunction:
-    """Return the function of a name that takes so many arguments.
+    """Return the overload that accepts this number of arguments.
 
     Raises:
-        CallMalformed: None does.
+        CallMalformed: If there is none.
     """
     for each in overloads:
         signature = each.function.signature
@@ -271,10 +271,10 @@ def select_overload(
 def bind_arguments(
     definition: CallableFunction, call_arguments: Sequence[CallArgument]
 ) -> list[CallArgument | None]:
-    """Return what was given for each argument of a function; None where its default counts.
+    """Match arguments with the parameters of a function. None means that the default applies.
 
     Raises:
-        CallMalformed: A name is unknown or given twice, or an argument is missing.
+        CallMalformed: If a name is unknown or duplicate, or an argument is missing.
     """
 
     def malformed(reason: str) -> CallMalformed:

@@ -60,7 +60,7 @@ from snowmelt.spark.tables.spark_column_mapping import quote_identifier
 
 @dataclass(frozen=True, slots=True)
 class CallerContext:
-    """Who asks: the role, the database and schema of short names, and the statement, if there is one."""
+    """Role, user and session of a query, its namespace for short names, and its text if any."""
 
     role: str
     user: str
@@ -70,10 +70,10 @@ class CallerContext:
 
 
 def make_context_headers(names: Iterable[str], caller: CallerContext) -> dict[str, str]:
-    """Return the values of context headers, empty where there is no such thing here.
+    """Return the values of context headers. Headers without a value in Snowmelt are empty.
 
-    There is no region, warehouse, address or transaction. Instants are not known before Spark
-    runs the query, see `worker.TIME_HEADERS`.
+    These are region, warehouse, address and transaction. Times are not known before Spark runs the query,
+    see `worker.TIME_HEADERS`.
     """
     database, schema = caller.namespace or ("", "")
     here = [f"{to_display_name(database)}.{to_display_name(schema)}"] if caller.namespace else []
@@ -93,11 +93,11 @@ def make_context_headers(names: Iterable[str], caller: CallerContext) -> dict[st
     return {name: values.get(name, "") for name in names}
 
 
-# Catalogs that every Spark session has.
+# Catalogs that exist in every Spark session.
 _SPARK_CATALOGS = frozenset({"SPARK_CATALOG", "SYSTEM", "SESSION"})
 _TRY_PREFIX = "TRY_"
 _FULL_NAME_PARTS = 3
-# Names of Python functions that a session keeps for queries; a plan holds what it uses by itself.
+# Maximum number of Python functions registered per session. Plans keep their own references.
 _MAX_REGISTERED_FUNCTIONS = 256
 _BUFFER_SIZE_SETTING = "spark.sql.execution.pandas.udf.buffer.size"
 _BUFFER_BYTES = 256
@@ -105,7 +105,7 @@ _BUFFER_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class RegisteredFunction:
-    """A Python function of the session: what it calls, and how."""
+    """Python function registered in the session: its private name, definition and use."""
 
     private_name: str
     definition: CallableFunction
@@ -113,7 +113,7 @@ class RegisteredFunction:
 
     @property
     def public_name(self) -> str:
-        """The name by which users know it."""
+        """The name in user queries."""
         name = str(self.definition.name)
         if not self.use.trying:
             return name
@@ -123,7 +123,7 @@ class RegisteredFunction:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenQuery:
-    """A query as it came, and as Spark is to see it."""
+    """Original text of a query and its rewritten text for Spark."""
 
     original: str
     text: str
@@ -131,7 +131,7 @@ class RewrittenQuery:
 
 
 class SparkFunctions:
-    """The functions that a role may call, in one Spark session; thread-safe."""
+    """External functions that a role may call in one Spark session; thread-safe."""
 
     def __init__(
         self,
@@ -157,14 +157,16 @@ class SparkFunctions:
     def rewrite_query(
         self, text: str, namespace: tuple[str, ...] = (), *, dry_run: str | None = None
     ) -> RewrittenQuery:
-        """Return a query in which calls of external functions are calls that Spark understands.
+        """Replace calls of external functions in a query by calls of registered Python functions.
 
-        `namespace`: Internal names of database and schema of functions that are named in short.
-        `dry_run`: Nothing is sent; what would be is written down in this folder.
+        Args:
+            text: The query.
+            namespace: Database and schema of short function names, as internal names.
+            dry_run: Folder for the records of a dry run, which sends no requests. None: call services.
 
         Raises:
-            NotFound: A function named in full does not exist, or the role may not use it.
-            CallMalformed: Arguments do not fit.
+            NotFound: If a function with a full name does not exist or the role lacks privileges on it.
+            CallMalformed: If the arguments do not match.
         """
         calls = find_candidate_calls(text)
         known = self._resolve_calls(calls, namespace) if calls.calls else {}
@@ -198,13 +200,13 @@ class SparkFunctions:
         return RewrittenQuery(text, rewrite_calls(calls, chosen, render), tuple(used.values()))
 
     def attach_schema(self, database: str, schema: str) -> list[str]:
-        """Make temporary functions of the session of all functions of a schema that may be used.
+        """Create temporary functions in the session for all usable functions of a schema.
 
-        Each has its own short name and one with `try_` before it. Of several functions of a name,
-        each has the number of its arguments behind its name. They are as they are now.
+        Each function gets its short name and a variant with the prefix `try_`. Overloads of one name get
+        the number of their arguments as suffix. Later changes in the catalog do not affect them.
 
         Raises:
-            NotFound: There is no such schema, or a function needs something that is gone.
+            NotFound: If the schema, or an object that a function needs, does not exist.
         """
         asker = self._make_caller_context((database, schema))
         attached = []
@@ -232,10 +234,10 @@ class SparkFunctions:
     def make_column_function(
         self, name: FunctionName, *, trying: bool = False
     ) -> Callable[..., Column]:
-        """Return what makes a Column of Columns, constants and arguments by name.
+        """Return a function that creates a Column from Columns, constants and keyword arguments.
 
         Raises:
-            NotFound: The function does not exist, or the role may not use it.
+            NotFound: If the function does not exist or the role lacks privileges on it.
         """
         with self._database.reading() as connection:
             found = list_callable_functions(connection, self._role, name)
@@ -247,7 +249,7 @@ class SparkFunctions:
             given = [CallArgument(str(at), name) for at, name in enumerate(names)]
             called = select_overload(found, given)
             places = bind_arguments(called, given)
-            site = _make_program_site(called, sys._getframe(1))  # noqa: SLF001 - the caller's line
+            site = _make_program_site(called, sys._getframe(1))  # noqa: SLF001 - the caller's frame
             registered = self._register_function(called, asker, trying=trying, site=site)
             wrapper = f"{registered.private_name}_columns"
             self._create_sql_wrapper(wrapper, called, registered)
@@ -265,7 +267,7 @@ class SparkFunctions:
         return called_with
 
     def restore_public_names(self, message: str) -> str:
-        """Return a message of Spark's with the names that users know."""
+        """Replace private function names in a Spark message by public names."""
         with self._lock:
             known = [*self._registered_functions.values(), *self._attached_functions.values()]
         for each in known:
@@ -275,7 +277,7 @@ class SparkFunctions:
     def _resolve_calls(
         self, calls: StatementCalls, namespace: tuple[str, ...]
     ) -> dict[int, tuple[list[CallableFunction], bool]]:
-        """Return the overloads of each call that is one of ours, and whether it is tried."""
+        """Return the overloads of each external function call, and True for a `try_` call."""
         known = {}
         with self._database.reading() as connection:
             for call in calls.calls:
@@ -313,7 +315,7 @@ class SparkFunctions:
             options.max_calls_per_query,
         )
         if options.executors <= 1 and any(limit is not None for limit in limits):
-            # Shared among the machines that there are now.
+            # Limits are divided by the current number of hosts.
             options = replace(options, executors=count_executor_hosts(self._spark))
         return CallPlan(
             function=definition.function,
@@ -332,17 +334,17 @@ class SparkFunctions:
     def _make_statement_site(
         self, definition: CallableFunction, text: str, sites: Iterator[int]
     ) -> str:
-        """Return what tells a call apart from the others of its statement.
+        """Return an identifier of a call that is unique within its statement.
 
-        All statements of a streaming query's `foreachBatch` have the same query id, which lasts
-        over restarts; there the statement itself is part of the site.
+        All statements of a streaming query's `foreachBatch` have the same query ID, which is stable across
+        restarts. Their identifiers therefore include a hash of the statement.
         """
         if definition.function.volatility is not Volatility.VOLATILE:
             return ""
         number = next(sites)
         try:
             query = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        except Exception:  # noqa: BLE001  Spark Connect has no context, and says so in several ways
+        except Exception:  # noqa: BLE001  Spark Connect has no context and raises various errors
             query = None
         if query is not None:
             digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -369,7 +371,7 @@ class SparkFunctions:
             )
         plan = self._make_call_plan(definition, caller)
         if is_attached:
-            plan = replace(plan, traceparent=None)  # it outlives the span
+            plan = replace(plan, traceparent=None)  # an attached function outlives the span
         spool = CallLogFiles(self._store_url, str(definition.name))
         if dry_run is not None:
             plan = replace(plan, options=replace(plan.options, dry_run=True))
@@ -395,7 +397,7 @@ class SparkFunctions:
     def _create_sql_wrapper(
         self, name: str, definition: CallableFunction, registered: RegisteredFunction
     ) -> None:
-        """Make a temporary SQL function over a Python function."""
+        """Create a temporary SQL function that calls a Python function."""
         signature = definition.function.signature
         listed = ", ".join(
             f"{quote_identifier(each.name.lower())} {to_visible_type(each.type)}"
@@ -416,17 +418,17 @@ class SparkFunctions:
         )
 
     def _prepare_session(self) -> None:
-        """Set what makes calls cheap; once per session."""
+        """Set the buffer size of Python functions, once per session."""
         if self._is_prepared:
             return
         self._is_prepared = True
         if int(self._spark.conf.get(_BUFFER_SIZE_SETTING) or 0) > _BUFFER_BYTES:
-            # Values wait until so many bytes of them are there: a LIMIT calls for too many rows.
+            # Spark buffers this many bytes of results, so with LIMIT a large buffer causes more calls.
             self._spark.conf.set(_BUFFER_SIZE_SETTING, str(_BUFFER_BYTES))
 
 
 def is_spark_catalog_name(spark: SparkSession, catalog: str) -> bool:
-    """Tell whether a name begins with a catalog that Spark has."""
+    """Return True if `catalog` is a catalog of Spark."""
     if catalog.upper() in _SPARK_CATALOGS:
         return True
     return any(
@@ -438,7 +440,7 @@ def is_spark_catalog_name(spark: SparkSession, catalog: str) -> bool:
 def _list_candidate_names(
     parts: tuple[str, ...], namespace: tuple[str, ...]
 ) -> Iterable[tuple[FunctionName, bool]]:
-    """Yield the functions that a name may mean, and whether it asks to try them."""
+    """Yield the functions that a name may refer to, with True for a `try_` call."""
     missing = _FULL_NAME_PARTS - len(parts)
     if missing > len(namespace):
         return
@@ -463,7 +465,7 @@ def _make_python_udf(use: FunctionUse) -> Any:
     returned = to_raw_type(returns)
     if use.trying:
         returned = _TRY_TYPE.format(returned)
-    # It knows the kind by the hints, and warns of whoever says it.
+    # `arrow_udf` derives the kind from type hints and warns if it is passed.
     make: Any = arrow_udf
     made = make(make_udf(use), returned)
     is_volatile = use.plan.function.volatility is Volatility.VOLATILE
@@ -471,9 +473,9 @@ def _make_python_udf(use: FunctionUse) -> Any:
 
 
 def _make_program_site(definition: CallableFunction, frame: FrameType) -> str:
-    """Return where a program makes a column, in a form that lines added elsewhere do not change.
+    """Return an identifier of the code that creates a column. Added lines elsewhere do not change it.
 
-    It is the same when the program runs again, as a streaming query from its checkpoint does.
+    It is stable when the program runs again, for example for a streaming query with a checkpoint.
     """
     if definition.function.volatility is not Volatility.VOLATILE:
         return ""
@@ -482,35 +484,35 @@ def _make_program_site(definition: CallableFunction, frame: FrameType) -> str:
 
 
 def _to_column(value: object) -> Column:
-    """Take a text for the name of a column, as PySpark does."""
+    """Convert a value to a Column. A string is a column name, as in PySpark."""
     if isinstance(value, Column):
         return value
     return sf.col(value) if isinstance(value, str) else sf.lit(value)
 
 
 def count_executor_hosts(spark: SparkSession) -> int:
-    """Return how many machines have executors now; 1 over Spark Connect, which does not tell."""
+    """Return the number of hosts that run executors, or 1 with Spark Connect."""
     try:
-        # Spark's own list has no other way. `SparkEnv` would tell the driver apart as well, but
-        # names a class that is not in Spark's jars, so that no method of it can be looked up.
+        # There is no public API. `SparkEnv` would also identify the driver, but it names a class
+        # that is not in Spark's jars, so its methods cannot be looked up.
         store: Any = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001
         listed = store.executorList(True).iterator()
         places = {}
         while listed.hasNext():
             each = listed.next()
             places[str(each.id())] = str(each.hostPort()).rpartition(":")[0]
-    except Exception:  # noqa: BLE001  Spark Connect has no context, and says so in several ways
+    except Exception:  # noqa: BLE001  Spark Connect has no context and raises various errors
         return 1
-    # The driver is listed like an executor; in local mode it is the only one.
+    # The list includes the driver, which in local mode is the only entry.
     return len({host for name, host in places.items() if name != "driver"}) or 1
 
 
-# Conversions stand in the query as SQL, so the JVM does them: a VARIANT that becomes a Python object
-# costs ten times as much as its JSON text. Values look as columns of tables do (see
+# Conversions are SQL expressions, so that the JVM runs them: converting a VARIANT to a Python object
+# takes ten times as long as to JSON text. Values have the types of table columns (see
 # `docs/explanation/decisions/0010-types-in-spark.md`).
 
 _MAX_BIGINT_DIGITS = 18
-# Microseconds are as fine as Spark's times are.
+# Spark's timestamps have microsecond precision.
 _TIME_DIGITS = 6
 _SPARK_TYPES = {
     LogicalType.REAL: "DOUBLE",
@@ -523,20 +525,20 @@ _SPARK_TYPES = {
     LogicalType.TIMESTAMP_TZ: "TIMESTAMP",
     **dict.fromkeys(SEMI_STRUCTURED_TYPES, "STRING"),
 }
-# Spark otherwise leaves fields without a value out, and cuts instants to milliseconds.
+# By default Spark omits NULL fields and truncates timestamps to milliseconds.
 _TO_JSON_OPTIONS = (
     "map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX',"
     " 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
 )
-# Neither is the name of a column that anybody has.
+# Unlikely to be the name of a column.
 _LAMBDA_VARIABLE = "snowmelt_each"
-# What a call gives that reports errors instead of raising them.
+# Result type of a `try_` call, which reports errors instead of raising them.
 _TRY_TYPE = "STRUCT<value: {}, error: STRING, status: INT, batch_id: STRING>"
 _ERROR_FIELDS = ("error", "status", "batch_id")
 
 
 def to_visible_type(sql_type: SqlType) -> str:
-    """Return the Spark type of arguments and values as queries see them."""
+    """Return the Spark type of arguments and results in queries."""
     if sql_type.kind in SEMI_STRUCTURED_TYPES:
         return "VARIANT"
     if sql_type.kind is LogicalType.FIXED:
@@ -548,9 +550,9 @@ def to_visible_type(sql_type: SqlType) -> str:
 
 
 def to_raw_type(sql_type: SqlType) -> str:
-    """Return the Spark type whose Arrow form the caller takes and gives."""
+    """Return the Spark type that the Python function accepts and returns."""
     if sql_type.kind is LogicalType.TIME:
-        # Arrow's time has no digits of its own: Spark takes it for the finest.
+        # Arrow's time type has no precision, so Spark uses the highest.
         return f"TIME({_TIME_DIGITS})"
     precision = sql_type.precision or MAX_PRECISION
     if sql_type.is_integer and precision <= _MAX_BIGINT_DIGITS:
@@ -559,28 +561,31 @@ def to_raw_type(sql_type: SqlType) -> str:
 
 
 def build_argument_sql(sql_type: SqlType, expression: str, *, is_visible: bool = False) -> str:
-    """Return the SQL that makes the raw argument of any expression that can be cast to the type.
+    """Build the SQL that converts an expression to a raw argument.
 
-    A VARIANT may be of any type, struct and map too; OBJECT and ARRAY are struct, map, array or
+    A VARIANT accepts any type, including struct and map. OBJECT and ARRAY accept struct, map, array or
     VARIANT.
 
-    `is_visible`: The expression is known to have the visible type.
+    Args:
+        sql_type: The declared type of the argument.
+        expression: The argument in SQL.
+        is_visible: True if the expression already has the visible type.
     """
     if sql_type.kind not in SEMI_STRUCTURED_TYPES:
-        # Two casts, so that a value is refused that has more digits than the type.
+        # The inner cast rejects values with more digits than the declared type.
         narrow = expression if is_visible else f"CAST({expression} AS {to_visible_type(sql_type)})"
         if to_raw_type(sql_type) == to_visible_type(sql_type):
             return narrow
         return f"CAST({narrow} AS {to_raw_type(sql_type)})"
     if is_visible or sql_type.kind is not LogicalType.VARIANT:
         return f"to_json({expression}, {_TO_JSON_OPTIONS})"
-    # `to_json` takes no scalars, and inside an array NULL would become JSON's null.
+    # `to_json` rejects scalars, so wrap the value in an array. There, NULL would become JSON null.
     boxed = f"transform(array({expression}), {_LAMBDA_VARIABLE} -> if({_LAMBDA_VARIABLE} IS NULL, NULL, to_json(array({_LAMBDA_VARIABLE}), {_TO_JSON_OPTIONS})))"
     return f"transform({boxed}, {_LAMBDA_VARIABLE} -> substring({_LAMBDA_VARIABLE}, 2, length({_LAMBDA_VARIABLE}) - 2))[0]"
 
 
 def build_value_sql(sql_type: SqlType, expression: str) -> str:
-    """Return the SQL that makes the visible value of what a call gives."""
+    """Build the SQL that converts the result of a call to its visible type."""
     if sql_type.kind in SEMI_STRUCTURED_TYPES:
         return f"parse_json({expression})"
     if to_raw_type(sql_type) == to_visible_type(sql_type):
@@ -589,10 +594,10 @@ def build_value_sql(sql_type: SqlType, expression: str) -> str:
 
 
 def build_try_value_sql(sql_type: SqlType, expression: str) -> str:
-    """Return the SQL that makes the visible struct of what a call gives that reports errors."""
+    """Build the SQL that converts the result of a `try_` call to its visible struct."""
     if to_raw_type(sql_type) == to_visible_type(sql_type):
         return expression
-    # The lambda names the call, which would be made again for each time that it is written.
+    # Bind the call to a lambda variable, because each occurrence of the expression calls again.
     inner, error = f"{_LAMBDA_VARIABLE}.value", f"{_LAMBDA_VARIABLE}.error"
     shown = build_value_sql(sql_type, inner)
     if sql_type.kind in SEMI_STRUCTURED_TYPES:

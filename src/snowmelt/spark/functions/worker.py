@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _ROOT_EXECUTION_TAG = "-execution-root-id-"
 _SESSION_TAG_PREFIX = "spark-session-"
 _TIMESTAMP_FORMAT = "%Y-%m-%d %H:%M:%S.%f"
-# Context functions whose value is the query's own instant, in the session's zone.
+# Context headers whose value is the query's time, in the session's zone.
 TIME_HEADERS: Mapping[str, Callable[[dt.datetime], str]] = {
     "CURRENT_DATE": lambda now: now.strftime("%Y-%m-%d"),
     "CURRENT_TIME": lambda now: now.strftime("%H:%M:%S"),
@@ -51,10 +51,10 @@ TIME_HEADERS: Mapping[str, Callable[[dt.datetime], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FunctionUse:
-    """One use of a function, as it travels to the workers.
+    """Use of a function in a query, which Spark sends to the workers.
 
-    `session` stands for the Spark session where a task does not tell its own. `site` tells calls
-    of one VOLATILE function apart that are written in several places.
+    `session` is the session ID if a task does not provide one. `site` distinguishes several calls of one
+    VOLATILE function in a query.
     """
 
     plan: CallPlan
@@ -65,22 +65,22 @@ class FunctionUse:
 
     @property
     def time_headers(self) -> tuple[str, ...]:
-        """The context headers that tell when the query is: Spark computes it, once per query."""
+        """The context headers that contain the query's time, which Spark computes once per query."""
         return tuple(name for name in self.plan.function.context_headers if name in TIME_HEADERS)
 
     @property
     def needs_extra_column(self) -> bool:
-        """Whether a column must come that is no argument: the instant, or how many rows there are."""
+        """True if an additional column is needed, for the query's time or for the number of rows."""
         return bool(self.time_headers) or not self.plan.function.signature.arguments
 
     @property
     def column_count(self) -> int:
-        """How many columns come."""
+        """The number of columns that the function receives."""
         return len(self.plan.function.signature.arguments) + self.needs_extra_column
 
 
 def make_udf(use: FunctionUse) -> Callable[[Any], Any]:
-    """Return the function that PySpark is to call in its workers."""
+    """Return the function that PySpark calls in its workers."""
 
     def serve(columns: Any) -> Any:
         return _call_service(use, columns)
@@ -99,7 +99,7 @@ def _call_service(use: FunctionUse, columns: Iterator[Any]) -> Iterator[pa.Array
         return
     context = TaskContext.get()
     assert context is not None  # noqa: S101  PySpark calls this in tasks alone
-    # A streaming query keeps its id over restarts, which number tasks anew; their times differ.
+    # A restarted streaming query keeps its ID but reuses task numbers; the session tells them apart.
     task = f"{use.session} {context.taskAttemptId()}"
     place = replace(
         find_query_position(context, use.session), call_site=use.site, task_attempt_id=task
@@ -107,7 +107,7 @@ def _call_service(use: FunctionUse, columns: Iterator[Any]) -> Iterator[pa.Array
     batches = (_to_record_batch(each) for each in chain([first], columns))
     ledger = use.call_log.open_task_log(place)
     with closing(ledger):
-        # Closed before the ledger: what is cancelled is written down, too.
+        # Closed before the call log, so that canceled calls are recorded, too.
         plan = _add_time_headers(use, first)
         asked = call_function(
             plan, place, batches, ledger, SystemClock(), find_output_reader(), trying=use.trying
@@ -117,8 +117,8 @@ def _call_service(use: FunctionUse, columns: Iterator[Any]) -> Iterator[pa.Array
                 for answers in asked:
                     yield _cast_times_to_nanoseconds(answers)
             except SnowmeltError:
-                # PySpark reads it when it reports the error, and ends this process afterwards: what
-                # the error says stands first, and no frames of ours before it.
+                # PySpark reads it when it reports the error, and then ends this process. The report
+                # then begins with the error message instead of a traceback.
                 os.environ["SPARK_HIDE_TRACEBACK"] = "true"  # noqa: TID251  PySpark reads it there
                 raise
 
@@ -138,11 +138,13 @@ def _add_time_headers(use: FunctionUse, first_columns: Any) -> CallPlan:
 
 
 def find_query_position(context: TaskContext, session: str) -> QueryPosition:
-    """Return where a task is in its query; the same for all attempts.
+    """Return the position of a task in its query, which is the same for all attempts.
 
-    Stages of a streaming query are numbered anew when it is started again, so they do not count.
+    A restarted streaming query numbers its stages from the beginning, so its position excludes them.
 
-    `session`: Stands for the Spark session where the task does not tell its own.
+    Args:
+        context: The task context.
+        session: Session ID if the task does not provide one.
     """
     streaming = context.getLocalProperty("sql.streaming.queryId")
     if streaming is not None:
@@ -161,7 +163,7 @@ def find_query_position(context: TaskContext, session: str) -> QueryPosition:
 
 
 def _cast_times_to_nanoseconds(array: pa.Array) -> pa.Array:
-    """Spark knows times of day in nanoseconds alone."""
+    """Cast times of day to nanoseconds, the only unit that Spark accepts."""
     if pa.types.is_time64(array.type):
         return array.cast(pa.time64("ns"))
     if pa.types.is_struct(array.type) and pa.types.is_time64(array.type[0].type):
@@ -173,8 +175,8 @@ def _cast_times_to_nanoseconds(array: pa.Array) -> pa.Array:
     return array
 
 
-# A query that has enough rows closes the worker's connection. The worker would notice when it writes
-# for the second time after that; until then a LIMIT would go on calling a service.
+# A query that has enough rows closes the worker's connection. The worker would notice only at its
+# second write after that. Until then, a query with LIMIT would continue to call the service.
 
 _DESCRIPTOR_FOLDER = Path("/proc/self/fd")
 # linux/inet_diag.h, linux/sock_diag.h
@@ -189,24 +191,24 @@ _QUEUE_LENGTH = struct.Struct("=I")
 
 
 class OutputReader:
-    """The process at the other end of the worker's connections."""
+    """Process that reads this worker's output, observed through the worker's sockets."""
 
     def __init__(self) -> None:
         self._poller = select.poll()
         self._descriptors = _list_sockets()
         for descriptor in self._descriptors:
             self._poller.register(descriptor, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
-            # The kernel otherwise keeps small arrays until 32 KiB have come together, or for 40 ms.
+            # Otherwise the kernel delays small arrays until 32 KiB are buffered or 40 ms have passed.
             with socket.socket(fileno=os.dup(descriptor)) as ours, contextlib.suppress(OSError):
                 if ours.family is not socket.AF_UNIX:
                     ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def is_open(self) -> bool:
-        """Tell whether all connections are open."""
+        """Return True if all connections are open."""
         return not self._poller.poll(0)
 
     def unread_bytes(self) -> int | None:
-        """Return what was written and not read yet, in bytes; None where the kernel does not say."""
+        """Return the number of written but unread bytes, or None if the kernel does not report it."""
         try:
             return max(map(_count_unread_bytes, self._descriptors), default=None)
         except (OSError, struct.error):
@@ -219,18 +221,18 @@ def _get_cached_output_reader(_process: int) -> OutputReader:
 
 
 def find_output_reader() -> OutputReader:
-    """Return the reader of this worker; asked for before the worker has connections of its own.
+    """Return the output reader of this worker. Call it before the worker opens other connections.
 
-    Should it have some all the same, their end slows calls down and does nothing else.
+    If other connections exist, closing them slows calls down but has no other effect.
     """
     return _get_cached_output_reader(os.getpid())
 
 
 def _list_sockets() -> list[int]:
-    """Return one descriptor of each socket."""
+    """Return one file descriptor per socket."""
     found: dict[str, int] = {}
     for path in _DESCRIPTOR_FOLDER.iterdir() if _DESCRIPTOR_FOLDER.exists() else ():
-        # The descriptor of this very listing is gone.
+        # The descriptor of this directory listing is already closed.
         with contextlib.suppress(FileNotFoundError):
             target = str(path.readlink())
             if target.startswith("socket:"):
@@ -247,7 +249,7 @@ def _count_unread_bytes(descriptor: int) -> int:
 
 
 def _query_peer_receive_queue(own_socket: socket.socket) -> int:
-    """Return what the peer's kernel, which is ours as well, holds for a connection's other end."""
+    """Return the size of the peer socket's receive queue, which this host's kernel holds."""
     (host, port), (peer, peer_port) = own_socket.getsockname()[:2], own_socket.getpeername()[:2]
     other_end = (
         _SOCK_DIAG_REQUEST.pack(own_socket.family, socket.IPPROTO_TCP, 0, 0, _ALL_BITS)
