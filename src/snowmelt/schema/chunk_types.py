@@ -52,13 +52,13 @@ def chunk_arrow_type(column: Column) -> pa.DataType:
 
 
 def make_field(name: str, arrow_type: pa.DataType, *, nullable: bool, field_id: int) -> pa.Field:
-    """Return an Arrow field that carries its Parquet field id."""
+    """Return an Arrow field with its Parquet field ID."""
     return pa.field(name, arrow_type, nullable=nullable, metadata={FIELD_ID: str(field_id)})
 
 
 @lru_cache(maxsize=256)
 def chunk_arrow_schema(schema: TableSchema) -> pa.Schema:
-    """Return the Arrow schema of a table's chunks, with ordinals as field ids."""
+    """Return the Arrow schema of a table's chunks, with ordinals as field IDs."""
     return pa.schema(
         [
             make_field(
@@ -108,7 +108,7 @@ def decimal_from_unscaled(
 
 
 def decimal_to_words(array: pa.Array | pa.ChunkedArray) -> tuple[UInt64s, Int64s]:
-    """Return low and high words of the unscaled values; they are 0 where the value is null."""
+    """Return the low and high words of the unscaled values, 0 for nulls."""
     flat = to_contiguous_array(array)
     words = np.frombuffer(flat.buffers()[1], dtype=np.uint64).reshape(-1, 2)
     words = words[flat.offset : flat.offset + len(flat)]
@@ -123,10 +123,10 @@ def decimal_to_words(array: pa.Array | pa.ChunkedArray) -> tuple[UInt64s, Int64s
 
 
 def decimal_to_int64(array: pa.Array | pa.ChunkedArray) -> Int64s:
-    """Return the unscaled values of decimals; 0 where the value is null.
+    """Return the unscaled values of decimals, 0 for nulls.
 
     Raises:
-        OverflowError: if a value needs more than 64 bits.
+        OverflowError: If a value needs more than 64 bits.
     """
     low, high = decimal_to_words(array)
     values = low.view(np.int64)
@@ -136,7 +136,7 @@ def decimal_to_int64(array: pa.Array | pa.ChunkedArray) -> Int64s:
 
 
 def make_null_mask(array: pa.Array | pa.ChunkedArray) -> Mask:
-    """Return an array of booleans that are true where the value is null."""
+    """Return an array of booleans that are True for nulls."""
     return to_contiguous_array(pc.is_null(array)).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
@@ -147,16 +147,16 @@ def to_contiguous_array(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if array.num_chunks == 1:
         return array.chunk(0)
     combined: Any = array.combine_chunks()
-    # Text of more than 2 GiB stays in pieces; callers have fixed-width values.
+    # Only text of more than 2 GiB stays chunked; callers have fixed-width values.
     return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def pack_bitmap(valid: Mask) -> pa.Buffer:
-    """Return the validity of an array as Arrow holds it."""
+    """Return the validity bitmap of an Arrow array."""
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-# Estimated bytes of values in a client's buffer (specification of v1, §5.4).
+# Estimated bytes of values in a client's buffer (Streaming v1, §5.4).
 
 _LEVEL_BYTES = 0.25
 _LENGTH_BYTES = 4

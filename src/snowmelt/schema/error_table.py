@@ -67,7 +67,7 @@ class ErrorRowOrigin:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """A rejected row with its number in its call; unknown parts are None."""
+    """Rejected row with its number in its call; unknown parts are None."""
 
     number: int | None
     reason: str
@@ -139,7 +139,7 @@ def convert_error_table_rows(
 
 
 def row_to_json(row: object) -> str:
-    """Return a row as JSON; values that JSON does not have are written as `repr`."""
+    """Return a row as JSON, with `repr` for values without a JSON form."""
     if isinstance(row, str):
         return _escape_surrogates(row)
     if not isinstance(row, Mapping):

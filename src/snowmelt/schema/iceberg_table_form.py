@@ -1,7 +1,7 @@
-"""The native form of a table, which Iceberg files and the engine hold.
+"""The native form of a table, which Iceberg files and the engine use.
 
-Timestamps and times become microseconds, floored. What does not fit (nanoseconds, the offset of a
-TIMESTAMP_TZ) is stored in companion columns directly after the column.
+Timestamps and times become microseconds, floored. Parts that do not fit (nanoseconds, the offset of
+a TIMESTAMP_TZ) are stored in companion columns directly after the column.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def find_companion_conflict(columns: Sequence[Column]) -> str | None:
 # Called for each of a thousand chunks.
 @lru_cache(maxsize=256)
 def native_schema(schema: TableSchema) -> pa.Schema:
-    """Return the Arrow schema of a table in native form, with field ids."""
+    """Return the Arrow schema of a table in native form, with field IDs."""
     return pa.schema([part for column in schema.columns for part in native_fields(column)])
 
 
@@ -122,7 +122,7 @@ def _split_companions(array: pa.ChunkedArray, column: Column) -> list[pa.Array]:
 
 
 def _to_microseconds(low: UInt64s, high: Int64s, column: Column) -> tuple[Int64s, Int64s | None]:
-    """Floor to microseconds; the rest in nanoseconds when the scale is above 6."""
+    """Floor to microseconds. Also return the nanoseconds of the rest if the scale is above 6."""
     scale = column.scale or 0
     first, last = (0, _DAY_US - 1) if column.kind is LogicalType.TIME else (_FIRST_US, _LAST_US)
     if scale > 6:
@@ -134,7 +134,7 @@ def _to_microseconds(low: UInt64s, high: Int64s, column: Column) -> tuple[Int64s
         micros, nanos = low.view(np.int64), None
         fits = high == micros >> 63
         factor = 10 ** (6 - scale)
-    # Limits are divided rather than values multiplied, which could overflow.
+    # Divide the limits instead of multiplying the values, which could overflow.
     inside = fits & (micros >= -(-first // factor)) & (micros <= last // factor)
     if not inside.all():
         raise _invalid_value_error(
@@ -144,7 +144,7 @@ def _to_microseconds(low: UInt64s, high: Int64s, column: Column) -> tuple[Int64s
 
 
 def _floor_divide_int128(low: UInt64s, high: Int64s, divisor: int) -> tuple[Int64s, Int64s, Mask]:
-    """Divide 128-bit values by a small divisor; also tell where the quotient fits 64 bits."""
+    """Divide 128-bit values by a small divisor. Also return a mask of quotients that fit 64 bits."""
     top, rest = np.divmod(high, divisor)
     middle = (rest << 32) + (low >> np.uint64(32)).astype(np.int64)
     quotient_high, rest = np.divmod(middle, divisor)

@@ -39,9 +39,9 @@ _SQL_TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 def infer_new_columns(data: RowsOrTable, schema: TableSchema) -> dict[str, str]:
     """Return internal names and SQL types of columns that the table lacks.
 
-    Keys that cannot name a column, such as the empty one, are left out. Values of several types give a type
-    for all of them: FLOAT, VARCHAR, a timestamp, else VARIANT, which accepts texts only if they are JSON.
-    Only NULLs give VARCHAR.
+    Keys that cannot name a column, such as an empty string, are ignored. Values of several types result in
+    a type for all of them: FLOAT, VARCHAR, a timestamp, else VARIANT, which accepts texts only if they
+    are JSON. Only NULLs result in VARCHAR.
     """
     known = {column.name for column in schema.columns}
     if isinstance(data, pa.Table):
@@ -90,7 +90,7 @@ def _is_column_name(name: str) -> bool:
 
 
 def _infer_value_types(value: object) -> Iterator[str]:
-    """Yield the type of a value; nothing for NULL."""
+    """Yield the type of a value, nothing for NULL."""
     plain = to_plain_value(value)
     if isinstance(value, np.datetime64) and plain is not None:
         yield "TIMESTAMP_NTZ(9)" if has_time_of_day(value) else "DATE"
@@ -107,13 +107,13 @@ def _infer_value_types(value: object) -> Iterator[str]:
 
 
 def _merge_types(sql_types: set[str]) -> str:
-    """Return the type for values of all these types, if there is one."""
+    """Return a type that accepts values of all these types, if there is one."""
     others = sql_types - {_TEXT_TYPE}
     numbers = {each for each in others if each == "FLOAT" or each.startswith("NUMBER")}
     if others <= numbers | {"BOOLEAN"} and sql_types != others:
         return _TEXT_TYPE
     if len(others) == 1:
-        # Its texts may be read as such values; a VARIANT would take still fewer of them.
+        # The texts may be parsed as such values. A VARIANT would accept fewer of them.
         return others.pop()
     if others and others == numbers:
         return (
@@ -164,9 +164,9 @@ _TYPE_FAMILIES = {
 
 @dataclass(frozen=True, slots=True)
 class SchemaConflict:
-    """Why rows for older columns are rejected.
+    """Reason to reject rows for older columns.
 
-    `is_missing` is True if they lack a column, by its value or by its name.
+    `is_missing` is True if the rows lack a column, by its value or by its name.
     """
 
     reason: str
@@ -180,7 +180,7 @@ def next_ordinal(versions: Iterable[TableSchema]) -> int:
 
 
 def widen_column_type(column: Column, wanted: Column) -> Column | str:
-    """Return a column with the type of `wanted`, or why its rows do not fit that type.
+    """Return a column with the type of `wanted`, or the reason why its rows do not fit that type.
 
     Types may only grow without changing stored values: the integer digits of a NUMBER, the length of a
     VARCHAR or BINARY.
@@ -206,10 +206,10 @@ def widen_column_type(column: Column, wanted: Column) -> Column | str:
 
 
 def find_schema_conflict(older: TableSchema, current: TableSchema) -> SchemaConflict | None:
-    """Return why rows for `older` columns are rejected, None if they are accepted.
+    """Return the reason to reject rows for `older` columns, or None if they are accepted.
 
-    They are accepted if each value still has its column, under the name that the writer knows, and columns
-    that they lack are nullable.
+    They are accepted if each value still has its column under its original name, and the columns that
+    they lack are nullable.
     """
     known = {column.ordinal: column for column in older.columns}
     there = {column.ordinal: column for column in current.columns}

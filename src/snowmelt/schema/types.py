@@ -19,7 +19,7 @@ _PLAIN_IDENTIFIER = re.compile(r"[A-Z_][A-Z0-9_$]*\Z")
 
 
 class LogicalType(StrEnum):
-    """The logical types of streaming v1 (specification §4); the value is the wire's word."""
+    """Logical types (Streaming v1, §4). The value is the type's name in the wire format."""
 
     FIXED = "FIXED"
     REAL = "REAL"
@@ -41,7 +41,7 @@ TIMESTAMP_TYPES = frozenset(
 )
 SEMI_STRUCTURED_TYPES = frozenset({LogicalType.VARIANT, LogicalType.ARRAY, LogicalType.OBJECT})
 
-# Snowflake's reserved words that a name could be mistaken for.
+# Snowflake's reserved words, which must be quoted as names.
 # fmt: off
 RESERVED_WORDS = frozenset({
     "ALL", "ALTER", "AND", "ANY", "AS", "BETWEEN", "BY", "CASE", "CAST", "CHECK", "COLUMN",
@@ -64,10 +64,10 @@ MAX_BINARY_BYTES = 8 * 1024 * 1024
 class Column:
     """One column of a table.
 
-    `name` is the internal name (unquoted; upper-case unless it was quoted). `ordinal` (from 1)
-    is never used again within a table's incarnation and is also the Parquet and Iceberg field
-    id. `precision` and `scale` are set for FIXED, `scale` (0–9) for TIME and timestamps,
-    `length` (characters) for TEXT, `byte_length` for TEXT and BINARY.
+    `name` is the internal name (unquoted; upper-case unless it was quoted). `ordinal` (from 1) is never
+    reused within a table's incarnation and is also the Parquet and Iceberg field ID. `precision` and
+    `scale` are set for FIXED, `scale` (0–9) for TIME and timestamps, `length` (characters) for TEXT,
+    `byte_length` for TEXT and BINARY.
     """
 
     name: str
@@ -81,12 +81,12 @@ class Column:
 
     @property
     def display_name(self) -> str:
-        """The name as SQL and the wire write it: quoted when it would not survive folding."""
+        """The name in SQL and in the wire format: quoted if folding would change it."""
         return to_display_name(self.name)
 
     @property
     def physical_type(self) -> str:
-        """The wire's physical type (specification of v1, §4)."""
+        """The physical type in the wire format (Streaming v1, §4)."""
         match self.kind:
             case LogicalType.FIXED:
                 for limit, name in ((2, "SB1"), (4, "SB2"), (9, "SB4"), (18, "SB8")):
@@ -105,7 +105,7 @@ class Column:
 
     @property
     def sql_type(self) -> str:
-        """The type as DDL writes it, such as `NUMBER(38,0)`."""
+        """The type in DDL, such as `NUMBER(38,0)`."""
         match self.kind:
             case LogicalType.FIXED:
                 return f"NUMBER({self.precision},{self.scale})"
@@ -151,7 +151,7 @@ class TableName:
 
     @property
     def display_name(self) -> tuple[str, str, str]:
-        """Database, schema and table as SQL and the wire write them."""
+        """Database, schema and table as written in SQL and in the wire format."""
         return (
             to_display_name(self.database),
             to_display_name(self.schema),
@@ -160,10 +160,10 @@ class TableName:
 
 
 def to_internal_name(text: str) -> str:
-    r"""Return the internal name of an identifier as a user writes it (specification of v1, §5.1).
+    r"""Return the internal name of an identifier as a user writes it (Streaming v1, §5.1).
 
-    `"…"` keeps its contents (doubled quotes undone); anything else has `\ ` turned into a
-    blank and is upper-cased.
+    `"…"` keeps its contents, with doubled quotes undone. Otherwise `\ ` becomes a space and the name is
+    upper-cased.
     """
     if len(text) >= 2 and text[0] == '"' and text[-1] == '"':
         return text[1:-1].replace('""', '"')
@@ -171,20 +171,20 @@ def to_internal_name(text: str) -> str:
 
 
 def to_display_name(name: str) -> str:
-    """Return an internal name as SQL must write it: quoted where folding would change it."""
+    """Return an internal name as written in SQL: quoted if folding would change it."""
     return (
         name if _PLAIN_IDENTIFIER.match(name) and name not in RESERVED_WORDS else quote_name(name)
     )
 
 
 def quote_name(name: str) -> str:
-    """Return an internal name in quotes, in which nothing is folded."""
+    """Return an internal name in double quotes."""
     return '"' + name.replace('"', '""') + '"'
 
 
 # Rules for ambiguous values (Streaming v1, §5.4).
 DEFAULT_ZONE = "UTC"
-"""Zone of timestamps that name none, wherever no session, channel or setting names another."""
+"""Zone of timestamps without one, unless a session, channel or setting specifies another."""
 
 
 class TimestampTextFormat(StrEnum):
@@ -196,12 +196,12 @@ class TimestampTextFormat(StrEnum):
 
 
 class Compatibility(StrEnum):
-    """How ambiguous values are read.
+    """Rules for ambiguous values.
 
     SNOWFLAKE does what Snowflake's classic Java client does with the same value, quirks included.
-    STRICT reads dates and times by Snowflake's automatic detection, never moves a TIMESTAMP_NTZ,
-    and rejects what it would have to guess. COPY is STRICT with Vertica's dates and times. SDK_ROWS is
-    STRICT for rows of the official SDK, which writes bytes as text, and rejects text that may be bytes.
+    STRICT parses dates and times by Snowflake's automatic detection, never moves a TIMESTAMP_NTZ,
+    and rejects values that it would have to guess. COPY is STRICT with Vertica's dates and times. SDK_ROWS
+    is STRICT for rows of the official SDK, which writes bytes as text, and rejects text that may be bytes.
     """
 
     SNOWFLAKE = "snowflake"
@@ -237,7 +237,7 @@ _TIMESTAMP_FORMATS = {
 # Errors for values that a column rejects: the messages of streaming v1, §5.3, with Python type names.
 
 StoredValue = int | float | bool | str | bytes | None
-"""A value as a chunk stores it: unscaled integers, days, text, bytes."""
+"""A value in the form stored in a chunk: unscaled integers, days, text, bytes."""
 
 
 _PREFIX = "The given row cannot be converted to the internal format"
@@ -283,7 +283,7 @@ def year_range_error(column: Column, row_index: int, value: str) -> InvalidValue
 
 
 def null_value_error(column: Column, row_index: int) -> InvalidRow:
-    """Return the error for a value that turns out to be null in a column that forbids it."""
+    """Return the error for a value that is null after conversion in a NOT NULL column."""
     text = (
         f"{_PREFIX}: Passed null to non nullable field {column.display_name}, rowIndex:{row_index}"
     )
@@ -291,14 +291,14 @@ def null_value_error(column: Column, row_index: int) -> InvalidRow:
 
 
 def python_type_name(value: object) -> str:
-    """Return the name of a value's type as Python programmers write it."""
+    """Return the name of a value's type as written in Python."""
     kind = type(value)
     if kind.__module__ == "builtins":
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-# Conversion of columns to and from the `table_columns` of streaming v1 (specification §2.2, §4).
+# Conversion of columns to and from the `table_columns` of Streaming v1 (§2.2, §4).
 
 
 class ColumnFields(TypedDict):
@@ -318,7 +318,7 @@ class ColumnFields(TypedDict):
 
 
 def column_to_fields(column: Column) -> ColumnFields:
-    """Return the entry of a column in the response to an opening."""
+    """Return the entry of a column in the response to opening a channel."""
     timed = column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES
     byte_length = MAX_TEXT_BYTES if column.kind in SEMI_STRUCTURED_TYPES else column.byte_length
     if column.kind is LogicalType.TEXT and byte_length is None:
@@ -339,10 +339,10 @@ def column_to_fields(column: Column) -> ColumnFields:
 
 
 def column_from_fields(fields: Mapping[str, object]) -> Column:
-    """Return the column of an entry in the response to an opening.
+    """Return the column of an entry in the response to opening a channel.
 
     Raises:
-        Unsupported: If its type, physical type or collation cannot be written.
+        Unsupported: If its type, physical type or collation is not supported for writing.
     """
     name = str(fields["name"])
     logical = str(fields["logical_type"]).upper()

@@ -5,9 +5,9 @@
 `timestamps`: dates, times and timestamps, their text formats and range; foreign values.
 `json_text`: JSON text, normalized or written from Python values.
 `column_converter`: whole columns into Arrow arrays in chunk form.
-`packed_input_columns`: plain columns as a few bytes until a flush.
+`packed_input_columns`: plain columns as compact bytes until a flush.
 `deferred_single_rows`: single rows that are checked immediately and converted in a batch.
-`arrow_to_python`: Arrow values into the Python values that rows would hold.
-`arrow_input`: Arrow arrays and tables of a user into chunk form.
+`arrow_to_python`: Arrow values into equivalent Python values.
+`arrow_input`: a user's Arrow arrays and tables into chunk form.
 `row_converter`: rows and Arrow tables into a table in chunk form, with all errors.
 """

@@ -1,9 +1,9 @@
 """Conversion of a user's Arrow arrays and tables into columns in chunk form.
 
-Each vectorized conversion returns None unless its result is certainly that of the exact path. The
-values then go through Python.
+A vectorized conversion returns None unless its result certainly equals that of the exact path. The
+values are then converted as Python values.
 
-The second section imports tables from any library with Arrow's C stream or array interface, and
+The second section imports tables from any library with Arrow's C stream or array interface. It
 returns their rows as dicts where single rows are needed.
 """
 
@@ -41,10 +41,9 @@ _BINARY_CHECKS = type_checks("binary large_binary binary_view fixed_size_binary"
 def convert_arrow_array(
     converter: ColumnConverter, input_array: pa.Array
 ) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
-    """Convert an array of any type as its values would be in rows.
+    """Convert an array of any type as if its values were in rows.
 
-    Returns what `ColumnConverter.convert` does. Nothing of it is memory that the caller could
-    change.
+    Returns the same as `ColumnConverter.convert`. The result shares no memory with the input.
     """
 
     def at_once(part: pa.Array) -> pa.Array | None:
@@ -61,9 +60,9 @@ def convert_arrow_array(
 
 
 def _try_convert_vectorized(converter: ColumnConverter, array: pa.Array) -> pa.Array | None:
-    """Return an array in the chunk form of the converter's column, None when in doubt."""
+    """Convert an array to the converter's chunk form. Return None if the exact path is needed."""
     plain = unwrap_encoding(array)
-    # A dictionary, or a run, counts as no null what it stands for.
+    # The null count of a dictionary or run-end encoded array excludes nulls in its values.
     nulls = (array if plain is None else plain).null_count
     if nulls and not converter.column.nullable:
         return None
@@ -109,12 +108,12 @@ def _round_decimals(array: pa.Array, target: pa.Decimal128Type) -> pa.Array | No
 
 
 def cast_decimals(array: pa.Array, target: pa.Decimal128Type) -> pa.Array | None:
-    """Cast decimals; None if one has more digits before the point than the type has.
+    """Cast decimals. Return None if a value has too many digits before the point.
 
-    Arrow itself wraps around beyond 128 bits, without an error.
+    The explicit check is needed because Arrow wraps around beyond 128 bits without an error.
 
     Raises:
-        ArrowInvalid: A value has more digits behind the point.
+        ArrowInvalid: If a value has too many digits after the point.
     """
     whole_digits = target.precision - target.scale
     if array.type.precision - array.type.scale > whole_digits:
@@ -132,7 +131,7 @@ def _convert_floats(converter: ColumnConverter, array: pa.Array) -> pa.Array | N
         numbers = np.frombuffer(array.buffers()[1], np.float32, array.offset + len(array))
         if not are_shortest_float32s_java(numbers[array.offset :]):
             return None
-        # By the shortest decimal text, as everywhere: 1.1 is not 1.10000002384185791015625.
+        # Via the shortest decimal text, as on every path: 1.1, not 1.10000002384185791015625.
         return array.cast(pa.string()).cast(converter.type)
     return array.cast(converter.type, safe=False) if _arrow_types.is_integer(kind) else None
 
@@ -199,7 +198,7 @@ def _convert_timestamps(converter: ColumnConverter, array: pa.Array) -> pa.Array
 
 
 def _copy_array(array: pa.Array) -> pa.Array:
-    """Copy: the producer's memory may be a NumPy array that somebody goes on writing to."""
+    """Copy an array, because the producer may change its memory later."""
     return pa.concat_arrays([array])
 
 
@@ -215,24 +214,24 @@ _VECTORIZED_CONVERTERS: dict[LogicalType, Callable[[Any, pa.Array], pa.Array | N
 }
 
 
-# --- Tables of a user, from whatever library, and their rows where a row is wanted.
+# --- User tables from any library, and their rows as dicts.
 
 Row = dict[str, object]
 
-# From this size on a piece is converted and encoded as fast as all in one; joined, rows would be
-# there twice.
+# Chunks of this size are converted and encoded as fast as one whole array. Combining them would
+# hold the rows in memory twice.
 _MIN_ARROW_CHUNK_ROWS = 8_192
 _UNNAMED_INDEX_PATTERN = re.compile(r"__index_level_\d+__")
 
 
 def to_arrow_table(data: object) -> pa.Table:
-    """Return the table of anything that offers Arrow's C stream or array interface.
+    """Import a table from an object with Arrow's C stream or array interface.
 
-    The index of a pandas data frame is left out unless it has a name.
+    The index of a pandas data frame is dropped unless it has a name.
 
     Raises:
-        TypeError: The object offers neither.
-        InvalidRow: What it offers is not valid Arrow, or has two columns of the very same name.
+        TypeError: If the object has neither interface.
+        InvalidRow: If the data is not valid Arrow or has duplicate column names.
     """
     try:
         table = _import_table(data)
@@ -265,13 +264,13 @@ def _import_table(data: Any) -> pa.Table:
 
 
 def combine_small_arrow_chunks(table: pa.Table) -> pa.Table:
-    """Return the rows in pieces that are not small, mostly the table as it is."""
+    """Combine the chunks of a table if they are small on average, else return the table unchanged."""
     pieces = max((column.num_chunks for column in table.columns), default=0)
     return table if pieces * _MIN_ARROW_CHUNK_ROWS <= table.num_rows else table.combine_chunks()
 
 
 class ArrowRows(Sequence["Row"]):
-    """The rows of a table as the dicts that `insert_rows` would be given, made when asked for."""
+    """Rows of a table as dicts, as in `insert_rows`, created on access."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table

@@ -1,7 +1,7 @@
-"""Arrow values as the exact Python values that rows would hold.
+"""Arrow values as equivalent Python values.
 
-A value without a Python equivalent (a duration, a time beyond its day, an unknown zone) stays an
-Arrow scalar, which every column rejects by the name of its type.
+A value without a Python equivalent (a duration, a time outside its day, an unknown zone) stays an
+Arrow scalar. Every column rejects it by the name of its type.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 from snowmelt.schema.chunk_types import Int64s, Mask, make_null_mask
 
 UNIT_FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-"""Decimals of a second in each of Arrow's units."""
+"""Fraction digits of a second in each Arrow unit."""
 
 EXTENSIONS_UNLIKE_STORAGE = frozenset({"arrow.uuid", "arrow.bool8", "pandas.period"})
-"""Extensions whose values are not those of their storage; a period is a count of days, or years."""
+"""Extensions whose values differ from their storage. A period is stored as a count of days or years."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -34,31 +34,31 @@ _arrow_types = pa.types
 
 
 class NanosecondDatetime(datetime):
-    """A datetime with the nanoseconds below its microsecond, as `pandas.Timestamp` has them."""
+    """Datetime with the nanoseconds below its microsecond, like `pandas.Timestamp`."""
 
     nanosecond: int
 
 
 class NanosecondTime(time):
-    """A time of day with the nanoseconds below its microsecond."""
+    """Time of day with the nanoseconds below its microsecond."""
 
     nanosecond: int
 
 
 class MapPairs(dict[object, object]):
-    """A map whose keys repeat: its pairs are all of them, so that a writer of JSON can refuse."""
+    """Map with duplicate keys. It keeps all pairs so that a JSON writer can reject it."""
 
     def __init__(self, pairs: list[tuple[object, object]]) -> None:
         super().__init__(pairs)
         self._pairs = pairs
 
     def items(self) -> Any:
-        """Return every pair, repetitions included."""
+        """Return all pairs, including duplicate keys."""
         return self._pairs
 
 
 def to_python_values(array: pa.Array) -> list[Any]:
-    """Return one Python value for each value of an array; None where it is null."""
+    """Return one Python value for each value of an array, None for nulls."""
     kind: Any = array.type
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "arrow.uuid":
@@ -84,7 +84,10 @@ def to_python_values(array: pa.Array) -> list[Any]:
 
 
 def unwrap_encoding(array: pa.Array) -> pa.Array | None:
-    """Undo dictionaries, runs and unknown extensions; None where values say more, or all."""
+    """Decode dictionaries, runs and unknown extensions. Return None if that is impossible.
+
+    Extensions in `EXTENSIONS_UNLIKE_STORAGE` and types that Arrow cannot decode return None.
+    """
     while True:
         kind: Any = array.type
         if isinstance(kind, pa.BaseExtensionType):
@@ -100,18 +103,18 @@ def unwrap_encoding(array: pa.Array) -> pa.Array | None:
             else:
                 return array
         except pa.ArrowNotImplementedError:
-            return None  # of some types only values can be looked up
+            return None  # Arrow cannot decode some types as a whole
 
 
 def _expand_run_indexes(array: Any) -> pa.Array:
-    """Return for each place of an array of runs which of the runs' values is there."""
+    """Return for each position of a run-end encoded array the index of its value."""
     numbers = pa.array(range(len(array.values)), pa.int64())
     runs: Any = pa.RunEndEncodedArray.from_arrays(array.run_ends, numbers)
     return pc.run_end_decode(runs.slice(array.offset, len(array)))
 
 
 def has_nulls(array: pa.Array) -> bool:
-    """Tell whether a value is null, also where a dictionary or a run stands for it."""
+    """Return True if a value is null, also inside a dictionary or run."""
     plain = unwrap_encoding(array)
     return (
         any(value is None for value in to_python_values(array))
@@ -122,7 +125,7 @@ def has_nulls(array: pa.Array) -> bool:
 
 @lru_cache(maxsize=256)
 def parse_arrow_zone(name: str) -> tzinfo | None:
-    """Return the zone that an Arrow type names; None when there is none such."""
+    """Return the zone that an Arrow type names, or None if it does not exist."""
     if name.upper() in {"UTC", "ETC/UTC", "Z"}:
         return UTC
     if name[:1] in {"+", "-"}:
@@ -138,7 +141,7 @@ def parse_arrow_zone(name: str) -> tzinfo | None:
 
 
 def to_int64_and_nulls(array: pa.Array) -> tuple[Int64s, Mask | None]:
-    """Return the integers of a fixed-width array (0 where null), and where it is null."""
+    """Return the integers of a fixed-width array (0 for nulls), and a null mask or None."""
     width = array.type.bit_width
     dtype = np.int64 if width == 64 else np.int32
     raw = np.frombuffer(array.buffers()[1], dtype=dtype, count=array.offset + len(array))
@@ -159,7 +162,7 @@ def _to_arrow_scalars(array: Any) -> list[Any]:
 
 
 def _to_numpy_floats(array: Any) -> list[Any]:
-    # As NumPy scalars they keep their own shortest text.
+    # NumPy scalars keep the shortest decimal text of their own width.
     dtype = np.float16 if _arrow_types.is_float16(array.type) else np.float32
     numbers = np.frombuffer(array.buffers()[1], dtype, array.offset + len(array))[array.offset :]
     if not array.null_count:
@@ -169,7 +172,7 @@ def _to_numpy_floats(array: Any) -> list[Any]:
 
 
 def _convert_temporal_counts(array: Any, make: Callable[[int], Any]) -> list[Any]:
-    """Make each value from its count; where that gives nothing, keep Arrow's scalar."""
+    """Convert each count with `make`. Keep the Arrow scalar where it returns None."""
     numbers, nulls = to_int64_and_nulls(array)
     values = [make(number) for number in numbers.tolist()]
     for place, value in enumerate(values):
@@ -222,7 +225,7 @@ def _to_datetimes(array: Any) -> list[Any]:
         try:
             return _to_datetime(count * step, zone)
         except OverflowError:
-            # Beyond the years of datetime, only NumPy has such clock times, and without a zone.
+            # Outside the years of `datetime`, only NumPy can represent it, and only without a zone.
             return np.datetime64(count, unit) if zone is None else None
 
     return _convert_temporal_counts(array, make_timestamp)
@@ -267,7 +270,7 @@ def _make_map_dict(pairs: list[tuple[object, object]]) -> dict[object, object]:
     try:
         single = dict(pairs)
     except TypeError:
-        return {None: None}  # keys that are containers: refused, as any key that is no text
+        return {None: None}  # unhashable keys, rejected like any non-string key
     return single if len(single) == len(pairs) else MapPairs(pairs)
 
 
@@ -288,7 +291,7 @@ def _to_struct_dicts(array: Any) -> list[Any]:
 
 
 def type_checks(names: str) -> list[Callable[[pa.DataType], bool]]:
-    """Return the tests of `pyarrow.types` for these names of types."""
+    """Return the `pyarrow.types` predicates for these type names."""
     return [getattr(pa.types, f"is_{name}") for name in names.split()]
 
 

@@ -1,7 +1,7 @@
 """Conversion of whole columns: values of one column into an Arrow array in chunk form.
 
-A fast conversion runs only if all values have exactly the types that it supports and the result is
-certainly that of `make_value_rule`. Otherwise it returns None and the exact path runs.
+A fast conversion runs only if all values have exactly the types that it supports and the result
+certainly equals that of `make_value_rule`. Otherwise it returns None and the exact path runs.
 
 A column that the fast path does not accept as a whole is halved until most of it converts fast.
 Offsets of a time zone are cached for whole days, so that local times convert a column at a time.
@@ -50,9 +50,9 @@ from snowmelt.schema.types import (
     TableSchema,
 )
 
-# --- What cannot be converted at once is halved until most of it can.
+# --- Halving of values that cannot be converted as a whole.
 
-# Below this many values, one after the other is quicker than another two attempts.
+# For fewer values, converting each alone is faster than two more vectorized attempts.
 _MIN_SPLIT_VALUES = 32
 
 
@@ -61,15 +61,15 @@ def convert_by_halving(
     try_vectorized: Callable[[Any], pa.Array | None],
     convert_exactly: Callable[[Any], tuple[pa.Array | pa.ChunkedArray, list[int]]],
 ) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
-    """Convert a list or an Arrow array that `try_vectorized` has declined as a whole.
+    """Convert a list or an Arrow array that `try_vectorized` rejected as a whole.
 
-    Returns the converted values in one array, and the positions that `convert_exactly` refused.
+    Returns the converted values in one array, and the positions that `convert_exactly` rejected.
     """
     if len(values) <= _MIN_SPLIT_VALUES:
         return convert_exactly(values)
     pieces: list[pa.Array] = []
     refused: list[int] = []
-    # The stack holds ranges still to do, the next one last.
+    # Stack of remaining ranges, the next one last.
     middle = len(values) // 2
     ranges = [(middle, len(values)), (0, middle)]
     while ranges:
@@ -88,7 +88,7 @@ def convert_by_halving(
 
 
 def flatten_chunks(arrays: Iterable[pa.Array | pa.ChunkedArray]) -> list[pa.Array]:
-    """Return arrays, those in chunks by their chunks."""
+    """Return the arrays with each chunked array replaced by its chunks."""
     return [
         chunk
         for array in arrays
@@ -96,7 +96,7 @@ def flatten_chunks(arrays: Iterable[pa.Array | pa.ChunkedArray]) -> list[pa.Arra
     ]
 
 
-# --- Offsets of a time zone by whole days, so that clock times convert a column at a time.
+# --- Time zone offsets by whole days, so that local times convert a column at a time.
 
 DAY_US = 86_400_000_000
 _DAY_S = 86_400
@@ -106,9 +106,9 @@ _MAX_CACHED_DAYS = 50_000
 
 
 class ZoneOffsetCache:
-    """Remembers, per day, the offset of a zone if it is the same all day long.
+    """Cache of a zone's offset for each day on which it is constant.
 
-    Days are of instants with `of_utc`, else of local clock times.
+    With `of_utc` days are UTC days, otherwise local days.
     """
 
     def __init__(self, zone: ZoneInfo, *, of_utc: bool) -> None:
@@ -117,15 +117,15 @@ class ZoneOffsetCache:
         self._offsets_s: dict[int, int | None] = {}
 
     def get_offsets(self, timestamps_us: Int64s) -> Int64s | None:
-        """Return offsets (seconds) at these times (µs since 1970).
+        """Return the offsets (seconds) at these times (µs since 1970).
 
-        None when the offset changes on some day, or it lies at the calendar's ends.
+        Returns None if the offset changes on one of the days, or a day is at the end of the calendar.
         """
         first, last = int(timestamps_us.min()) // DAY_US, int(timestamps_us.max()) // DAY_US
         if first <= _FIRST_DAY or last >= _LAST_DAY:
             return None
         if first == last:
-            # One number serves all rows: numpy stretches it.
+            # NumPy broadcasts a single offset to all rows.
             wanted, places = [first], None
         else:
             unique, places = np.unique(timestamps_us // DAY_US, return_inverse=True)
@@ -156,18 +156,18 @@ class ZoneOffsetCache:
         return None if offsets or offset is None else offset // timedelta(seconds=1)
 
 
-# Values without None, and the types among them.
+# Fast conversion. Arguments: values without None, and the set of their types.
 Fast = Callable[[Sequence[Any], set[type]], pa.Array | None]
 
 _MAX_INT64 = 2**63 - 1
 _TZ_BITS = 14
 _TZ_BIAS = 1440
-# Below 2**40 a double times a power of ten is off by less than 2**-12: rounding is certain
-# unless the fraction is this near to a half.
+# Below 2**40 the error of a double times a power of ten is less than 2**-12. Rounding is exact
+# unless the fraction is this close to a half.
 _MAX_CERTAIN_SCALED = float(2**40)
 _HALF_MARGIN = 1e-3
 _MAX_FLOAT_SCALE = 15
-# A day within the years 1 to 9999, whatever the offset.
+# Years 1 to 9999 minus a day at each end, so that any offset stays in range.
 _FIRST_S, _LAST_S = -62_135_510_400, 253_402_214_399
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
 _DURATION_US_TYPE = pa.duration("us")
@@ -180,7 +180,7 @@ _PLAIN_TIMESTAMP_PATTERN = re.compile(
 
 
 class ColumnConverter:
-    """Converts the values of one column, many at a time."""
+    """Converter of the values of one column, many at a time. Not thread-safe."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class ColumnConverter:
         self._zone = zone
         self._offset_caches: dict[tuple[str, bool], ZoneOffsetCache] = {}
         self._rule = make_value_rule(column, zone, compatibility)
-        # A clock time of TIMESTAMP_NTZ that passes through no zone is never moved.
+        # Without conversion through a zone, local times of TIMESTAMP_NTZ stay unchanged.
         self._keeps_naive_timestamps = (
             column.kind is LogicalType.TIMESTAMP_NTZ and not compatibility.is_java
         )
@@ -202,19 +202,19 @@ class ColumnConverter:
         self._convert_fast = self._select_fast_path()
 
     def convert(self, values: list[object]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
-        """Return the array, and the positions of values that were refused (null in the array)."""
+        """Return the array, and the positions of rejected values, which are null in the array."""
         piece, refused = self.pack(values)
         return (self.unpack(piece) if isinstance(piece, CompactColumn) else piece), refused
 
     def pack(
         self, values: list[object]
     ) -> tuple[CompactColumn | pa.Array | pa.ChunkedArray, list[int]]:
-        """Do the same, but leave what is plain as a few bytes for `unpack`."""
+        """Convert like `convert`, but leave plain values packed as bytes for `unpack`."""
         packed = self._try_pack(values)
         return self._convert_unpacked(values) if packed is None else (packed, [])
 
     def unpack(self, packed: CompactColumn) -> pa.Array | pa.ChunkedArray:
-        """Return the array of values that `pack` returned, of this column or one like it."""
+        """Return the array of values packed for this column or an equal one."""
         array = packed.to_array(self)
         if array is not None:
             return array
@@ -262,7 +262,7 @@ class ColumnConverter:
         return None if array is None else insert_nulls(array, null_bytes)
 
     def stored_to_array(self, values: Sequence[StoredValue]) -> pa.Array | pa.ChunkedArray:
-        """Return the array of values that are stored values already."""
+        """Return the array of values that are already stored values."""
         if pa.types.is_decimal(self.type):
             unscaled: Sequence[int | None] = values  # type: ignore[assignment]
             return decimal_from_unscaled(unscaled, self.type.precision, self.type.scale)
@@ -299,7 +299,7 @@ class ColumnConverter:
         return self.floats_to_fixed(np.array(values), None) if types == {float} else None
 
     def integers_to_fixed(self, numbers: Int64s, nulls: Mask | None) -> pa.Array | None:
-        """Return FIXED values; None where only the exact path knows."""
+        """Return FIXED values, or None if the exact path is needed."""
         if self._max_int64 == 0:
             return None
         precision, scale = self.type.precision, self.type.scale
@@ -310,13 +310,13 @@ class ColumnConverter:
         return decimal_from_int64(numbers, nulls, precision, scale)
 
     def floats_to_fixed(self, numbers: Float64s, nulls: Mask | None) -> pa.Array | None:
-        """Return FIXED values, rounded; None where only the exact path knows."""
+        """Return rounded FIXED values, or None if the exact path is needed."""
         precision, scale = self.type.precision, self.type.scale
         if scale > _MAX_FLOAT_SCALE:
             return None
         with np.errstate(all="ignore"):
             scaled = numbers * float(10**scale)
-        # NaN and infinities fail this test.
+        # The test is also False for NaN and infinities.
         if not (np.abs(scaled) < min(_MAX_CERTAIN_SCALED, float(10**precision) - 1)).all():
             return None
         magnitude = np.abs(scaled)
@@ -340,7 +340,7 @@ class ColumnConverter:
         return None if array is None else self.check_string_lengths(array)
 
     def check_string_lengths(self, array: pa.Array) -> pa.Array | None:
-        """Return texts that fit the column; None when one does not."""
+        """Return the array if all strings fit the column, else None."""
         limit = MAX_TEXT_BYTES if self.column.length is None else self.column.length
         longest = _max_value_bytes(array)
         if longest <= limit <= MAX_TEXT_BYTES:
@@ -354,7 +354,7 @@ class ColumnConverter:
         return None if array is None else self.check_binary_lengths(array)
 
     def check_binary_lengths(self, array: pa.Array) -> pa.Array | None:
-        """Return bytes that fit the column; None when some do not."""
+        """Return the array if all values fit the column, else None."""
         limit = MAX_BINARY_BYTES if self.column.byte_length is None else self.column.byte_length
         return None if _max_value_bytes(array) > limit else array
 
@@ -368,7 +368,7 @@ class ColumnConverter:
         return self.scale_times(_int64_values(array), 6, None)
 
     def scale_times(self, counts: Int64s, digits: int, nulls: Mask | None) -> pa.Array:
-        """Return times of day that were counted in units of 10**-digits s."""
+        """Convert times of day in units of 10**-digits s to the column's scale."""
         scale = self.type.scale
         units = _rescale_counts(counts, digits, scale)
         return decimal_from_int64(units, nulls, self.type.precision, scale)
@@ -385,11 +385,11 @@ class ColumnConverter:
             return None
         if zone is not None and self.compatibility.is_java and not _has_offset(values[0]):
             return None
-        # Clock times: within one zone the difference does not ask for offsets.
+        # Datetimes of one zone are subtracted as local times, without offsets.
         epoch = _EPOCH.replace(tzinfo=zone)
         try:
             since = [value - epoch for value in values]
-        except TypeError:  # some have a zone, others none
+        except TypeError:  # some have a zone, others do not
             return None
         array = _try_make_array(since, _DURATION_US_TYPE)
         if array is None:
@@ -399,7 +399,10 @@ class ColumnConverter:
     def local_times_to_timestamps(
         self, local_us: Int64s, zone: tzinfo | None, nulls: Mask | None
     ) -> pa.Array | None:
-        """Return timestamps whose clocks show so many µs since 1970, all in one zone or none."""
+        """Convert local times (µs since 1970), all in `zone` or all without a zone, to timestamps.
+
+        Returns None if the exact path is needed.
+        """
         if self.column.kind is LogicalType.TIMESTAMP_NTZ and (
             zone is not None or self._keeps_naive_timestamps
         ):
@@ -414,10 +417,9 @@ class ColumnConverter:
     def epoch_counts_to_timestamps(
         self, counts: Int64s, digits: int, zone: tzinfo | None, nulls: Mask | None
     ) -> pa.Array | None:
-        """Return timestamps counted since 1970 in units of 10**-digits s.
+        """Convert counts since 1970 in units of 10**-digits s to timestamps.
 
-        They are instants shown in `zone`, clock times without one. None where only the exact
-        path knows.
+        With a `zone` the counts are UTC, otherwise local times. Returns None if the exact path is needed.
         """
         unit = 10**digits
         first, last = _FIRST_S * unit, _LAST_S * unit
@@ -434,9 +436,9 @@ class ColumnConverter:
         return self._scale_timestamps(counts, digits, offsets, nulls)
 
     def _find_offsets(self, zone: tzinfo | None, us: Int64s, *, of_utc: bool) -> Int64s | None:
-        """Return the offsets in seconds; None where only the exact path knows.
+        """Return the offsets in seconds, or None if the exact path is needed.
 
-        `us` are instants with `of_utc`, else local clock times, by default of the converter's zone.
+        With `of_utc`, `us` are UTC times, otherwise local times. Without `zone`, the converter's zone applies.
         """
         zone = self._zone if zone is None else zone
         if type(zone) is timezone:
@@ -479,7 +481,7 @@ def _no_fast_path(values: Sequence[Any], types: set[type]) -> pa.Array | None:  
 
 
 def _try_make_array(values: Sequence[object], arrow_type: pa.DataType) -> pa.Array | None:
-    """Build an array; None when Arrow refuses a value or would need several pieces."""
+    """Build an array. Return None if Arrow rejects a value or needs several chunks."""
     try:
         array = pa.array(values, arrow_type)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
@@ -488,7 +490,7 @@ def _try_make_array(values: Sequence[object], arrow_type: pa.DataType) -> pa.Arr
 
 
 def _int64_values(array: pa.Array) -> Int64s:
-    """Return the values of a new array without nulls."""
+    """Return the values of an array that has no nulls and no offset."""
     return np.frombuffer(array.buffers()[1], dtype=np.int64, count=len(array))
 
 
@@ -498,7 +500,7 @@ def _max_value_bytes(array: pa.Array) -> int:
 
 
 def _rescale_counts(counts: Int64s, digits: int, scale: int) -> Int64s:
-    """Turn units of 10**-digits s into units of 10**-scale s, floored."""
+    """Convert units of 10**-digits s to units of 10**-scale s, floored."""
     if scale > digits:
         return counts * np.int64(10 ** (scale - digits))
     return counts // 10 ** (digits - scale) if scale < digits else counts
@@ -512,7 +514,7 @@ def _fixed_offset_s(zone: timezone) -> Int64s | None:
 
 
 def _parse_plain_timestamps(values: Sequence[str], *, java: bool) -> list[datetime] | None:
-    """Read texts of the most usual form; None when some text needs the exact reader."""
+    """Parse texts of the most common form. Return None if a text needs the exact parser."""
     fits = _PLAIN_TIMESTAMP_PATTERN.fullmatch
     if not all(fits(value) and not (java and value[10] == " ") for value in values):
         return None
@@ -520,12 +522,12 @@ def _parse_plain_timestamps(values: Sequence[str], *, java: bool) -> list[dateti
         read = list(map(datetime.fromisoformat, values))
     except ValueError:
         return None
-    # fromisoformat takes offsets of nearly a day; the wire's limit is 18 hours.
+    # `fromisoformat` accepts offsets of nearly a day; the wire format's limit is 18 hours.
     return read if all(map(_is_offset_allowed, read)) else None
 
 
 def is_plain_timestamp(text: str, *, java: bool) -> bool:
-    """Return True if a text is a timestamp in its most usual form."""
+    """Return True if a text is a timestamp in the most common form."""
     return _parse_plain_timestamps([text], java=java) is not None
 
 
@@ -539,5 +541,5 @@ def _is_offset_allowed(value: datetime) -> bool:
 def make_column_converters(
     schema: TableSchema, zone: tzinfo, compatibility: Compatibility
 ) -> list[ColumnConverter]:
-    """Return a converter for each column; of one thread at a time, as they cache offsets."""
+    """Return a converter for each column. Use each in one thread at a time: they cache offsets."""
     return [ColumnConverter(column, zone, compatibility) for column in schema.columns]

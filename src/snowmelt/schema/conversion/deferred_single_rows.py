@@ -1,8 +1,9 @@
 """Single rows that are checked immediately and converted in a batch, at a fraction of the cost.
 
 A row whose values have the plainest types of their columns, within their limits, is certainly
-valid. It is retained unchanged (its values are immutable; documents are written immediately) until
-a flush converts all such rows column by column. Any other row is left to the exact path.
+valid. It is retained unchanged until a flush converts all such rows column by column. This is safe
+because its values are immutable; documents are written as JSON immediately. Any other row takes
+the exact path.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ from snowmelt.schema.types import (
     TableSchema,
 )
 
-# The values of a row in ordinal order, and behind them their estimated bytes.
+# The values of a row in ordinal order, followed by their estimated size in bytes.
 Values = tuple[Any, ...]
-# None when it is not sure.
+# Returns None if the row needs the exact path.
 Check = Callable[[Mapping[str, object]], Values | None]
 
-# What a Python value and its place in a tuple take, about; texts have their length besides.
+# Approximate size of a Python value and its list slot, without the length of strings.
 _VALUE_BYTES = 48
 _MAX_CACHED_KEY_SETS = 1_000
 _EDGE_YEARS = frozenset({"0000", "0001", "9999"})
 _MAX_INT = 2**64
-# Kinds whose values have a length.
+# Types whose values have a length.
 _VARIABLE_LENGTH_TYPES = SEMI_STRUCTURED_TYPES | {LogicalType.TEXT, LogicalType.BINARY}
 
 
 class FastRowChecker:
-    """Checks and later converts the plain rows for one version of a table; thread-safe.
+    """Checker and later converter of plain rows for one table version; thread-safe.
 
-    `places` tells which columns the keys of a row mean, None when something is wrong with them.
+    `resolve_keys` returns the column positions of a row's keys, or None if the keys are invalid.
     """
 
     def __init__(
@@ -63,20 +64,20 @@ class FastRowChecker:
         self._zone = zone
         self._compatibility = compatibility
         self._resolve_keys = resolve_keys
-        # No character takes more than four bytes.
+        # A character has at most four bytes.
         self._max_row_characters = max_row_bytes // 4
         self._checks: dict[tuple[str, ...], Check] = {}
         self._last_check: Check = _no_cached_check
 
     @property
     def items_per_row(self) -> int:
-        """How many items a row takes: its values, and their bytes."""
+        """The number of items per row: its values and their size."""
         return len(self.schema.columns) + 1
 
     def try_check(self, row: Mapping[str, object]) -> Values | None:
-        """Return a row's values in ordinal order, then their bytes; None for the exact path."""
+        """Return a row's values in ordinal order and their size, or None for the exact path."""
         try:
-            # Most rows have the keys of the one before: no need to look at more than their values.
+            # Most rows have the same keys as the previous row, so try its check first.
             values = self._last_check(row)
         except KeyError:
             values = None
@@ -95,7 +96,7 @@ class FastRowChecker:
             return None
 
     def try_check_all(self, rows: Sequence[Mapping[str, object]]) -> FastRows | None:
-        """Return the rows of a call, all of which are good; None for the other paths."""
+        """Return the rows of a call if all are valid, else None."""
         checked = FastRows(self)
         for row in rows:
             values = self.try_check(row)
@@ -105,7 +106,7 @@ class FastRowChecker:
         return checked
 
     def is_compatible_with(self, other: FastRowChecker) -> bool:
-        """Tell whether rows that `other` took may be converted here, among those of this one."""
+        """Return True if this object can convert rows that `other` checked."""
         return self is other or (
             self._zone == other._zone
             and self._compatibility is other._compatibility
@@ -113,9 +114,9 @@ class FastRowChecker:
         )
 
     def build_table(self, items: list[Any]) -> pa.Table:
-        """Return the table, in chunk form, of rows that `try_check` returned, one behind the other."""
+        """Return the table, in chunk form, of the concatenated results of `try_check`."""
         arrays = []
-        # Converters of their own each time: two threads may be at work.
+        # New converters for each call, because two threads may convert concurrently.
         converters = make_column_converters(self.schema, self._zone, self._compatibility)
         for place, converter in enumerate(converters):
             values = items[place :: self.items_per_row]
@@ -139,9 +140,9 @@ class FastRowChecker:
         return check
 
     def _compile_check(self, keys: tuple[str, ...], positions: Sequence[int]) -> Check:
-        """Write the check of one shape of rows as a function: ten columns in the time of two calls.
+        """Compile the check for one set of keys. It takes as long for ten columns as two calls would.
 
-        Only numbers of columns and their limits get into its text, never a name or a value.
+        The generated code contains only column numbers and limits, never a name or a value.
         """
         scope: dict[str, Any] = {
             "_EDGES": _EDGE_YEARS,
@@ -173,7 +174,7 @@ class FastRowChecker:
                 lines.append(f"    {name} = write{number}({name}, 0)")
                 lines.append(f"    {length} = 0 if {name} is None else len({name})")
             else:
-                # The plainest first: most values are of that type, and few are None.
+                # Test the common type first, because few values are None.
                 null = f" or {name} is None" if column.nullable else ""
                 if null and column.kind in _VARIABLE_LENGTH_TYPES:
                     null += f" and not ({length} := 0)"
@@ -188,7 +189,7 @@ class FastRowChecker:
             f"    size = {' + '.join(sizes)}",
             f"    return None if size > {self._max_row_characters} else ({', '.join(ordered)}, size)",
         ]
-        # As defaults of arguments they are found faster than as globals.
+        # Argument defaults are looked up faster than globals.
         head = f"def check(row, {', '.join(f'{name}={name}' for name in scope)}):"
         exec("\n".join([head, *lines]), scope)  # noqa: S102 - the text is made of numbers only
         written: Check = scope["check"]
@@ -196,10 +197,10 @@ class FastRowChecker:
 
 
 class FastRows:
-    """A run of rows that were only checked, until they are converted.
+    """Checked rows that are not converted yet.
 
-    `items` are their values and sizes, one row behind the other: as a tuple each they would take
-    longer to keep than to check. `tokens` are the offset tokens that came with them.
+    `items` contains the values and size of each row in one flat list. Separate tuples would take longer
+    to store than to check. `tokens` are the rows' offset tokens.
     """
 
     __slots__ = ("form", "items", "tokens")
@@ -211,45 +212,45 @@ class FastRows:
 
     @property
     def row_count(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return len(self.items) // self.form.items_per_row
 
     @property
     def size_bytes(self) -> int:
-        """Their estimated bytes."""
+        """The estimated size in bytes."""
         return self.estimated_bytes_from(0)
 
     def estimated_bytes_from(self, first_row: int) -> int:
-        """Return the bytes of the rows from that one on."""
+        """Return the estimated size of the rows from `first_row` on."""
         width = self.form.items_per_row
         return sum(self.items[first_row * width + width - 1 :: width])
 
     def try_extend(self, other: object) -> bool:
-        """Append the rows of a later call if they are of the same form."""
+        """Append the rows of a later call. Return False if they have another form."""
         if not (isinstance(other, FastRows) and other.form is self.form):
             return False
         self.items += other.items
         return True
 
     def to_table(self) -> pa.Table:
-        """Return them in chunk form."""
+        """Return the rows in chunk form."""
         return self.form.build_table(self.items)
 
 
 def _make_check_expression(column: Column, name: str, length: str) -> str:
-    """Return the text of an expression that is true for values that are surely good.
+    """Return the source of an expression that is true for values that are certainly valid.
 
-    It sets the variable `length` where values have one.
+    The expression assigns the variable named `length` for types with a length.
     """
     kind = column.kind
     if kind is LogicalType.FIXED:
         digits = (column.precision or 38) - (column.scale or 0)
         bound = 10**digits - 1
         within = f"-{bound} <= {name} <= {bound}"
-        # Most Decimals have a digit to spare, which is found in a tenth of a comparison's time.
+        # Most decimals are short enough. `adjusted` shows it in a tenth of a comparison's time.
         short = f"({name}.adjusted() < {digits - 1} or {within})"
         number = f"type({name}) is Decimal and {name}.is_finite() and {short}"
-        # What is written for a float may be a little larger than it.
+        # The decimal text of a float may be slightly larger than the float.
         most = bound - 10 ** max(digits - 15, 0) + 1
         real = f"type({name}) is float and -{most} <= {name} <= {most}"
         return f"type({name}) is int and {within} or {real} or {number}"
@@ -262,11 +263,11 @@ def _make_check_expression(column: Column, name: str, length: str) -> str:
         return f"type({name}) is bytes and ({length} := len({name})) <= {limit}"
     if kind in TIMESTAMP_TYPES:
         zone = "(z := {0}.tzinfo) is None or type(z) is timezone or type(z) is ZoneInfo"
-        # In the first and the last year an offset may move an instant out of range.
+        # In the first and last year an offset may move a timestamp out of range.
         text = f"type({name}) is str and {name}[:4] not in _EDGES and is_plain_moment({name})"
         return f"type({name}) is datetime and 1 < {name}.year < 9999 and ({zone.format(name)}) or {text}"
     if kind is LogicalType.REAL:
-        # A larger integer may be beyond the range of a double.
+        # A larger integer may be out of range for a double.
         return (
             f"type({name}) is float or type({name}) is int and -{_MAX_INT} <= {name} <= {_MAX_INT}"
         )

@@ -27,7 +27,7 @@ from snowmelt.schema.conversion.timestamps import (
     split_datetime64,
 )
 
-# Readers in Python follow a document by recursion; PySpark's takes four of a thousand calls a level.
+# Python JSON readers are recursive. PySpark's uses 4 of 1,000 allowed stack frames per level.
 MAX_DEPTH = 200
 MAX_DIGITS = 1000
 MAX_NAME_CHARACTERS = 50_000
@@ -43,7 +43,7 @@ _TOKEN_PATTERN = re.compile(
 _ESCAPE_PATTERN = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _ESCAPED_CHARACTER_PATTERN = re.compile(r'[\x00-\x1f"\\]')
 _SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
-# Up to so many characters no number without an exponent is beyond a double.
+# Up to this length, no number without an exponent is out of range for a double.
 _MAX_SURE_DOUBLE_CHARACTERS = 300
 _SHORT_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _ESCAPE_SEQUENCES = {
@@ -66,23 +66,23 @@ _MIN_PLAIN_FLOAT, _PLAIN_FLOAT_END = Decimal("1e-3"), Decimal("1e7")
 
 
 class InvalidJson(ValueError):
-    """The text is not JSON."""
+    """Raised if a text is not JSON."""
 
 
 class DuplicateKey(InvalidJson):
-    """An object has a key twice; the text is the key."""
+    """Raised if an object has a duplicate key. The message is the key."""
 
 
 class JsonLimitExceeded(InvalidJson):
-    """The document nests too deep, or has a number or a name that is too long or too large."""
+    """Raised if a document is nested too deeply, or a number or name exceeds its limit."""
 
 
 class LoneSurrogate(InvalidJson):
-    """A string holds half a surrogate pair."""
+    """Raised if a string contains an unpaired surrogate."""
 
 
 class NotJsonSerializable(TypeError):
-    """A value has no JSON form."""
+    """Raised if a value has no JSON form."""
 
     def __init__(self, value: object) -> None:
         super().__init__(type(value).__name__)
@@ -90,12 +90,12 @@ class NotJsonSerializable(TypeError):
 
 
 def normalize_json(text: str, *, several_roots: bool = False) -> str:
-    """Return the JSON value in a text without white space and with canonical escapes.
+    """Return the JSON value in a text without whitespace and with canonical escapes.
 
-    With `several_roots` there may be more than one; a blank parts them.
+    With `several_roots` the text may contain several values. The result separates them with a space.
 
     Raises:
-        InvalidJson: if it is not a value of strict JSON, or more than are wanted.
+        InvalidJson: If the text is not strict JSON, or has an invalid number of values.
     """
     if not text.isascii() and _SURROGATE_PATTERN.search(text):
         raise LoneSurrogate
@@ -103,7 +103,7 @@ def normalize_json(text: str, *, several_roots: bool = False) -> str:
 
 
 class _JsonTextNormalizer:
-    """The state of one reading: open containers (a set of keys, or None for an array)."""
+    """State of a parser run: open containers (a set of keys for an object, None for an array)."""
 
     def __init__(self, *, several_roots: bool) -> None:
         self._several_roots = several_roots
@@ -122,7 +122,7 @@ class _JsonTextNormalizer:
                     raise InvalidJson
                 return
             if self.state == _EXPECT_NOTHING and self._several_roots:
-                # A bare number must end before the next value begins.
+                # A number must end before the next value begins.
                 if text[position - 1] in "0123456789" and token.start(kind or 0) == position:
                     raise InvalidJson
                 self.state = _EXPECT_VALUE
@@ -152,7 +152,7 @@ class _JsonTextNormalizer:
             raise InvalidJson
         if len(content) > MAX_NAME_CHARACTERS:
             raise JsonLimitExceeded
-        # Halves of pairs are still told apart here, though each becomes a `?`.
+        # Compare keys before each unpaired surrogate becomes `?`, so that different ones stay distinct.
         _add_unique_key(keys, content)
         self.state = _EXPECT_COLON
         return quote_json_string(_replace_lone_surrogates(content))
@@ -188,13 +188,13 @@ def format_json(value: object, *, signed_bytes: bool = True) -> str:
     """Return the JSON text of Python values.
 
     Args:
-        value: What to write.
+        value: The value to write.
         signed_bytes: Write bytes as a list of numbers from -128 to 127, as Java does.
 
     Raises:
-        Unwritable: if a value or key has no JSON form.
-        InvalidJson: if it nests too deep, has a key twice, a number beyond a double, or half a
-            surrogate pair.
+        NotJsonSerializable: If a value or key has no JSON form.
+        InvalidJson: If it is nested too deeply, or has a duplicate key, a number out of range for a
+            double, or an unpaired surrogate.
     """
     pieces: list[str] = []
     _append_value(value, pieces, 0, signed_bytes)
@@ -202,7 +202,7 @@ def format_json(value: object, *, signed_bytes: bool = True) -> str:
 
 
 def quote_json_string(text: str) -> str:
-    """Return a JSON string."""
+    """Return a JSON string literal."""
     if _ESCAPED_CHARACTER_PATTERN.search(text) is None:
         return f'"{text}"'
     return (
@@ -218,7 +218,7 @@ def _append_value(value: object, output: list[str], depth: int, signed_bytes: bo
     elif (text := _format_scalar(value)) is not None:
         output.append(text)
     elif isinstance(value, (bytes, bytearray, memoryview)):
-        # The items of a wider view are machine words, and their bytes the machine's own.
+        # Items of more than one byte would depend on the machine's byte order.
         if not signed_bytes or (isinstance(value, memoryview) and value.itemsize != 1):
             raise NotJsonSerializable(value)
         signed = (byte - 256 if byte > 127 else byte for byte in bytes(value))
@@ -273,7 +273,7 @@ def _object_fields(value: object) -> Mapping[object, object] | None:
 
 def _array_items(value: object) -> list[object] | None:
     if isinstance(value, np.ndarray):
-        # Not tolist(): a float32 keeps its own shortest text.
+        # Not `tolist()`: a float32 must keep the shortest text of its own width.
         return [value[()]] if value.ndim == 0 else list(value)
     return list(value) if isinstance(value, (set, frozenset, deque)) else None
 
@@ -284,7 +284,7 @@ def _format_scalar(value: object) -> str | None:
     if value is None or isinstance(value, (bool, np.bool_)):
         return "null" if value is None else "true" if value else "false"
     if isinstance(value, np.timedelta64):
-        raise NotJsonSerializable(value)  # NumPy counts it among the integers
+        raise NotJsonSerializable(value)  # in NumPy a subclass of integers
     if isinstance(value, (int, np.integer)):
         return _check_number_limits(format(Decimal(int(value)), "f"))
     if isinstance(value, (float, np.floating)):
@@ -300,7 +300,7 @@ def _format_foreign_scalar(value: object) -> str | None:
     if isinstance(value, np.datetime64):
         found = split_datetime64(value)
         if found is None:
-            # A clock time of a year that a datetime does not have.
+            # The year is out of range for `datetime`.
             day, _, rest = format_datetime64(value).partition("T")
             return quote_json_string(
                 f"{day}T{_format_time(time.fromisoformat(rest[:8]), 0)}" if rest else day
@@ -330,7 +330,7 @@ def _format_string(value: str) -> str:
 
 
 def _format_float(value: float | np.floating) -> str:
-    """Write a float as the official client does: 1.0, 1.0E10, 1.0E-7."""
+    """Format a float as the official client does: 1.0, 1.0E10, 1.0E-7."""
     if not np.isfinite(value):
         return quote_json_string(_format_special_float(float(value)))
     text = format_java_float(value)
@@ -347,9 +347,9 @@ def _format_float(value: float | np.floating) -> str:
 
 def _format_decimal(value: Decimal) -> str:
     if not value.is_finite():
-        # A signalling NaN is one; no float is made of it.
+        # `float()` rejects a signaling NaN.
         return quote_json_string("NaN" if value.is_nan() else _format_special_float(float(value)))
-    # A decimal zero has no sign.
+    # A decimal zero loses its sign.
     return _check_number_limits(str(value or value.copy_abs()))
 
 
@@ -361,7 +361,7 @@ def _check_number_limits(number: str) -> str:
 
 
 def _check_magnitude(number: str) -> None:
-    """Check a number that engines read as a double, where it would be infinite."""
+    """Raise JsonLimitExceeded if a number is out of range for a double, as engines would read it."""
     exact = len(number) <= _MAX_SURE_DOUBLE_CHARACTERS and "E" not in number and "e" not in number
     if not exact and number[:1] not in "tfn" and math.isinf(float(number)):
         raise JsonLimitExceeded
@@ -409,12 +409,12 @@ def _unescape(text: str) -> str:
     )
     if _SURROGATE_PATTERN.search(text) is None:
         return text
-    # Escaped pairs are joined.
+    # Join escaped surrogate pairs.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 def _replace_lone_surrogates(text: str) -> str:
-    # What stays half a pair becomes `?`, as on the wire.
+    # An unpaired surrogate becomes `?`, as in the wire format.
     return text if text.isascii() else _SURROGATE_PATTERN.sub("?", text)
 
 

@@ -1,8 +1,8 @@
-"""Conversion of values of FIXED, REAL and BOOLEAN columns (specification of v1, §5.4).
+"""Conversion of values of FIXED, REAL and BOOLEAN columns (Streaming v1, §5.4).
 
-The second section writes floats as decimal text, digit by digit as the official client's Java
-virtual machine does. Java before version 19 does not always write the shortest text that reads
-back as the same float.
+The second section formats floats as decimal text with the same digits as the official client's Java
+virtual machine. Java before version 19 does not always write the shortest text that reads back as
+the same float.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from snowmelt.schema.types import Column, number_range_error, wrong_type_error, wrong_value_error
 
 TRIMMED_CHARACTERS = "".join(map(chr, range(33)))
-"""What the wire's trimming removes: everything up to the blank."""
+"""Characters that the wire format trims: U+0000 to U+0020."""
 
 _NUMBER_TYPES = (int, float, Decimal, np.integer, np.floating)
 
@@ -32,14 +32,14 @@ _ROUND_HALF_UP = decimal.Context(
     traps=[decimal.InvalidOperation],
 )
 _SCALE_UNITS = tuple(Decimal(1).scaleb(-scale) for scale in range(39))
-# \d is any Unicode digit here: the wire's parser takes them too, if they have 16 bits. An exponent
-# has ten digits at most. Digits are given back to nobody (`++`), or a million of them before a
-# wrong character would be divided in a million ways.
+# \d matches any Unicode digit, as in the wire format's parser, which requires 16-bit characters.
+# An exponent has at most ten digits. The possessive `++` prevents backtracking: before an invalid
+# character, a million digits could be split in a million ways.
 _NUMBER_PATTERN = re.compile(
     r"[+-]?(?:\d++\.?(?P<fraction>\d*)|\.(?P<only>\d+))(?:[eE](?P<exponent>[+-]?0*\d{1,10}))?"
 )
 _MAX_EXPONENT = 2**31 - 1
-# Nobody counts with numbers of so many digits; the wire's arithmetic gives up on them.
+# The reference client's arithmetic fails for numbers with more digits.
 _MAX_DIGITS = 500_000_000
 _DECIMAL_FLOAT_PATTERN = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII
@@ -47,7 +47,7 @@ _DECIMAL_FLOAT_PATTERN = re.compile(
 _HEX_FLOAT_PATTERN = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?", re.ASCII
 )
-# The same without what only Java writes: a suffix for the width, as in `1d`.
+# The same without Java's width suffix, as in `1d`.
 _PLAIN_FLOAT_PATTERN = re.compile(r"[+-]?(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _PLAIN_SPECIAL_FLOAT_PATTERN = re.compile(r"[+-]?(?:nan|inf(?:inity)?)", re.ASCII | re.IGNORECASE)
 _FLOAT_RANGE_REASON = "Beyond the range of FLOAT, ±1.8e308"
@@ -68,14 +68,14 @@ def convert_fixed(value: object, column: Column, row_index: int) -> int:
         if -(10**precision) < unscaled < 10**precision:
             return unscaled
     if isinstance(value, (np.float16, np.float32)):
-        # Only as text and in JSON does a narrow float stand for its own shortest text.
+        # Narrow floats are widened first. Only text and JSON use the shortest text of their width.
         value = float(value)
     number = to_exact_decimal(value)
     if number is None:
         if isinstance(value, str) or is_number(value):
             raise wrong_value_error(column, row_index, "Not a valid number")
         raise wrong_type_error(value, column, row_index, "int, float, decimal.Decimal, str")
-    # Exponents may be in the billions: decide by them before any digits are made.
+    # Exponents may be in the billions, so check them before expanding digits.
     if not number or number.adjusted() < -scale - 1:
         return 0
     digits = precision - scale
@@ -89,14 +89,14 @@ def convert_fixed(value: object, column: Column, row_index: int) -> int:
 
 
 def is_number(value: object) -> TypeGuard[int | float | Decimal | np.integer | np.floating]:
-    """Tell whether a value is a number; NumPy counts its spans of time among the integers."""
+    """Return True if a value is a number. A NumPy timedelta, a subclass of integers, is not."""
     return isinstance(value, _NUMBER_TYPES) and not isinstance(value, (bool, np.timedelta64))
 
 
 def to_exact_decimal(value: object) -> Decimal | None:
-    """Return a number or its text exactly; None when it is no (finite) number.
+    """Return the exact value of a number or its text, or None if it is not a finite number.
 
-    A float stands for its short decimal text, not for its binary value.
+    A float has the value of its short decimal text, not its binary value.
     """
     if isinstance(value, (bool, np.timedelta64)):
         return None
@@ -115,7 +115,7 @@ def to_exact_decimal(value: object) -> Decimal | None:
 def convert_float(value: object, column: Column, row_index: int, *, java: bool = True) -> float:
     """Return the value as a double, rounded to nearest.
 
-    With `java`, a number beyond a double's range is infinite, and text may be a Java literal.
+    With `java`, a number out of range for a double is infinite, and text may be a Java literal.
     Otherwise both are rejected.
     """
     if isinstance(value, float):
@@ -124,7 +124,7 @@ def convert_float(value: object, column: Column, row_index: int, *, java: bool =
         text = value.strip(TRIMMED_CHARACTERS)
         parsed = _parse_float(text) if java or _PLAIN_FLOAT_PATTERN.fullmatch(text) else None
         if parsed is None and not java and _PLAIN_SPECIAL_FLOAT_PATTERN.fullmatch(text):
-            # Python's NaN has the text's sign.
+            # Drop the sign of a NaN, which `float` keeps.
             parsed = math.nan if math.isnan(float(text)) else float(text)
         if parsed is None:
             raise wrong_value_error(column, row_index, "Not a valid decimal number")
@@ -142,9 +142,9 @@ def convert_float(value: object, column: Column, row_index: int, *, java: bool =
 
 
 def convert_boolean(value: object, column: Column, row_index: int, *, java: bool = True) -> bool:
-    """Return the truth of a boolean, a number or a word.
+    """Return the boolean value of a boolean, a number or a word.
 
-    With `java`, every number but zero is true; otherwise numbers are 0 and 1.
+    With `java`, every number except zero is true. Otherwise only 0 and 1 are valid.
     """
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
@@ -164,7 +164,7 @@ def convert_boolean(value: object, column: Column, row_index: int, *, java: bool
 
 
 def is_bmp_text(text: str) -> bool:
-    """Tell whether all characters have 16 bits: what the wire's parsers look at one by one."""
+    """Return True if all characters have 16 bits, as the wire format's parsers require."""
     return text.isascii() or max(text) <= "\uffff"
 
 
@@ -184,7 +184,7 @@ def _number_to_float(value: int | float | Decimal | np.integer | np.floating) ->
     if isinstance(value, np.floating):
         return float(format_java_float(value))
     try:
-        # A decimal zero has no sign.
+        # A decimal zero loses its sign.
         return float(value) if value else 0.0
     except OverflowError:
         return math.inf if value > 0 else -math.inf
@@ -199,7 +199,7 @@ def _is_infinite(value: int | float | Decimal | np.integer | np.floating) -> boo
 def _parse_float(text: str) -> float | None:
     if _DECIMAL_FLOAT_PATTERN.fullmatch(text):
         found = float(text.rstrip("fFdD") if text[-1:] in "fFdD" else text)
-        # Python's NaN has the text's sign.
+        # Drop the sign of a NaN, which `float` keeps.
         return math.nan if math.isnan(found) else found
     hexadecimal = _HEX_FLOAT_PATTERN.fullmatch(text)
     if hexadecimal is None:
@@ -210,25 +210,25 @@ def _parse_float(text: str) -> float | None:
         return -math.inf if text.startswith("-") else math.inf
 
 
-# --- A float as decimal text, digit by digit as the official client's virtual machine writes it.
+# --- Floats as decimal text, with the digits of the official client's Java virtual machine.
 #
 # Java before version 19 does not always write the shortest text that reads back as the same float:
-# large whole numbers, exact powers of two and the smallest numbers get other digits. What is stored
-# as a number or as text depends on them, so they are developed in Java's way wherever they may differ.
+# large whole numbers, exact powers of two and the smallest numbers get other digits. Values stored
+# as a number or as text depend on them, so Java's algorithm is used where the digits may differ.
 
-# Between these (and not at a power of two below the second) the shortest text is Java's, too.
+# Between these limits Java writes the shortest text, except for powers of two below the second.
 _MIN_SHORTEST, _MIN_PLAIN, _SHORTEST_END = 2.0**-1022, 1e-3, 2.0**53
 _MIN_SHORTEST_32, _SHORTEST_END_32 = 2.0**-126, 2.0**24
 
 _DOUBLE_FRACTION_BITS = 53
-"""Floats of both widths are looked at with as many bits as a double has."""
-# What Java takes for the number of bits of a power of five.
+"""Fraction bits of a double, used for floats of both widths."""
+# Number of bits of a power of five as Java estimates it.
 _POWER_OF_FIVE_BITS = tuple((5**power).bit_length() if power else 0 for power in range(27))
 _MAX_WHOLE_EXPONENT = 62
 
 
 class _BinaryFloat(NamedTuple):
-    """A positive float: `fraction` (53 bits, the first set) times 2**(exponent - 52)."""
+    """Positive float: `fraction` (53 bits, the first set) times 2**(exponent - 52)."""
 
     fraction: int
     exponent: int
@@ -236,7 +236,10 @@ class _BinaryFloat(NamedTuple):
 
 
 def format_java_float(value: float | np.floating) -> str:
-    """Return a text that reads back as this float of its own width, as Java's; an exponent has an E."""
+    """Format a float as Java does. The text reads back as the same float of the same width.
+
+    An exponent is written with an E.
+    """
     if isinstance(value, float):
         if _is_shortest_text_java(value, _MIN_SHORTEST, _SHORTEST_END):
             return float.__repr__(value)
@@ -254,7 +257,7 @@ def _format_numpy_float(value: object) -> str:
 
 
 def are_shortest_float32s_java(values: NDArray[np.float32]) -> bool:
-    """Tell whether the shortest texts of an array of float32 are all Java's, too."""
+    """Return True if Java writes the shortest text for all values of a float32 array."""
     size = np.abs(values)
     power = np.frexp(size)[0] == 0.5
     within = (
@@ -289,13 +292,13 @@ def _split_float(magnitude: float, formats: tuple[str, str], width: int, bias: i
 
 
 def _try_whole_digits(parts: _BinaryFloat) -> tuple[str, int] | None:
-    """Return the digits of a whole number of at most 63 bits, and where its point is."""
+    """Return the digits and point position of a whole number of at most 63 bits, else None."""
     tail = (parts.fraction & -parts.fraction).bit_length() - 1
     if not _DOUBLE_FRACTION_BITS - 1 - tail <= parts.exponent <= _MAX_WHOLE_EXPONENT:
         return None
     shift = parts.exponent - (_DOUBLE_FRACTION_BITS - 1)
     whole = parts.fraction << shift if shift >= 0 else parts.fraction >> -shift
-    # Digits that stand for less than the last bit are rounded away.
+    # Round away digits below the last significant bit.
     spare = parts.exponent - parts.significant - 1
     dropped = len(str(1 << spare)) - 1 if spare > 1 else 0
     if dropped:
@@ -306,7 +309,7 @@ def _try_whole_digits(parts: _BinaryFloat) -> tuple[str, int] | None:
 
 
 def _generate_digits(parts: _BinaryFloat) -> tuple[str, int]:
-    """Return digits until what is left is below half of the last bit, and where their point is."""
+    """Return digits until the rest is below half of the last bit, and the point position."""
     estimate = math.floor(
         (parts.fraction / 2 ** (_DOUBLE_FRACTION_BITS - 1) - 1.5) * 0.289529654
         + 0.176091259
@@ -321,7 +324,7 @@ def _generate_digits(parts: _BinaryFloat) -> tuple[str, int]:
         rest *= 10
         half = _wrap_to_word(half * 10, word)
         low = rest < half
-        # Java's machine words overflow in the sum; its large numbers count the exact half, too.
+        # Java's machine words overflow in the sum. Its big integers also include the exact half.
         high = rest + half >= ten if word is None else _wrap_to_word(rest + half, word) > ten
         if half <= 0:
             low = high = True
@@ -330,7 +333,7 @@ def _generate_digits(parts: _BinaryFloat) -> tuple[str, int]:
         else:
             digits.append(digit)
         if first and not -3 <= estimate < 8:
-            # There is a digit after the point before an exponent.
+            # Scientific notation has at least one digit after the point.
             low = high = False
         first = False
     text = "".join(map(str, digits))
@@ -342,7 +345,7 @@ def _generate_digits(parts: _BinaryFloat) -> tuple[str, int]:
 
 
 def _scale_to_integers(parts: _BinaryFloat, estimate: int) -> tuple[int, int, int, int | None]:
-    """Return the number, its unit and half of its last bit, all scaled; the bits of Java's words."""
+    """Return the number, its unit and half of its last bit, all scaled, and Java's word size in bits."""
     tail = (parts.fraction & -parts.fraction).bit_length() - 1
     length = _DOUBLE_FRACTION_BITS - tail
     tiny = max(0, length - parts.exponent - 1)
@@ -351,7 +354,7 @@ def _scale_to_integers(parts: _BinaryFloat, estimate: int) -> tuple[int, int, in
     half_twos = twos - parts.significant
     twos -= length - 1
     common = min(twos, unit_twos)
-    # Below a power of two its neighbour is only half as far.
+    # The lower neighbor of a power of two is only half as far away.
     half_twos -= common + (length == 1)
     more = max(0, -half_twos) - common
     twos, unit_twos, half_twos = twos + more, unit_twos + more, max(0, half_twos)

@@ -1,8 +1,8 @@
-"""Plain columns as a few bytes: the checks that a call needs, without the conversion.
+"""Plain columns packed as bytes: the checks that a call needs, without the conversion.
 
-The bytes of many calls become one array later, mostly without holding the interpreter's lock. By
-then no value may be rejected, so only values that are certainly valid are accepted. A function
-returns None where it is not certain.
+The bytes of many calls become one array later, mostly without holding the interpreter's lock. That
+step cannot reject values, so only values that are certainly valid are packed. A function returns
+None if it is not certain.
 
 msgspec writes a list of floats, booleans or timestamps in a few nanoseconds each, in records of one
 size, which NumPy reads as an array. It accepts no subclasses, but writes an enumeration's member as
@@ -34,22 +34,22 @@ _encode_msgpack = msgspec.msgpack.Encoder().encode
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
 _MICROSECOND = timedelta(microseconds=1)
 _MAX_ARRAY_CHARACTERS = 2**31 - 1
-# A datetime without a zone as a line of JSON, with and without a fraction; none with a zone is
-# as long as either.
+# Length of a JSON line for a naive datetime, with and without a fraction. A datetime with a zone
+# has neither length.
 _FRACTIONAL_LINE_BYTES = len('"2026-01-01T00:00:00.000001"\n')
 _WHOLE_SECOND_LINE_BYTES = len('"2026-01-01T00:00:00"\n')
-# The quotes of a line of JSON, and its end.
+# Two quotes and a line feed.
 _LINE_FRAME_BYTES = 3
-# Of a text that Arrow reads as a number of 128 bits: it wraps around beyond, without an error.
+# Maximum text length for a 128-bit number in Arrow, which wraps around beyond it without an error.
 _MAX_DIGITS = 38
 
-# Lists of fewer than so many items have heads of one and of three bytes.
+# MessagePack lists with fewer items than these have headers of one and three bytes.
 _FIXARRAY_END, _ARRAY16_END = 2**4, 2**16
-# What a byte of the list says: 0, 1, or nothing that a single byte could be the number of.
+# MessagePack byte to boolean. 0xFF marks other bytes: no one-byte item has the value 255.
 _BOOLEAN_TAGS = bytes({0xC2: 0, 0xC3: 1}.get(byte, 0xFF) for byte in range(256))
 _DOUBLE_BYTES = 9
 _DOUBLE_TAG = 0xCB
-# A moment is 34 bits of seconds below 30 bits of nanoseconds, or 32 bits of seconds alone.
+# A timestamp has 34 bits of seconds below 30 bits of nanoseconds, or only 32 bits of seconds.
 _TIMESTAMP64_RECORD = np.dtype([("tag", ">u2"), ("value", ">u8")])
 _TIMESTAMP64_TAG = b"\xd7\xff"
 _SECONDS_MASK = np.uint64(2**34 - 1)
@@ -57,12 +57,12 @@ _SECOND_BITS = np.uint64(34)
 _TIMESTAMP32_RECORD = np.dtype([("tag", ">u2"), ("seconds", ">u4")])
 _TIMESTAMP32_TAG = b"\xd6\xff"
 _WIDENED_TIMESTAMP_TAG = _TIMESTAMP64_TAG + bytes(4)
-# Beyond this share of moments without a fraction, among others, they are not put right one by one.
+# Timestamps without a fraction are widened only if they are at most 1/8 of the values.
 _WIDENED_SHARE_DIVISOR = 8
 
 
 class PackedColumnReader(Protocol):
-    """What a column's converter does for its packed values."""
+    """Operations of a column converter that packed values need."""
 
     type: pa.Decimal128Type
 
@@ -70,16 +70,16 @@ class PackedColumnReader(Protocol):
         """Return the array of packed values."""
 
     def integers_to_fixed(self, numbers: Int64s, nulls: Mask | None) -> pa.Array | None:
-        """Return FIXED values; None where only the exact path knows."""
+        """Return FIXED values, or None if the exact path is needed."""
 
     def local_times_to_timestamps(
         self, local_us: Int64s, zone: tzinfo | None, nulls: Mask | None
     ) -> pa.Array | None:
-        """Return timestamps whose clocks show so many µs since 1970, all in one zone or none."""
+        """Convert local times (µs since 1970), all in `zone` or all without a zone, to timestamps."""
 
 
 class CompactColumn(ABC):
-    """Values of a column, one or many calls' of them."""
+    """Packed values of a column from one or more calls."""
 
     __slots__ = ("body", "count")
 
@@ -89,39 +89,39 @@ class CompactColumn(ABC):
 
     @property
     def content_bytes(self) -> int:
-        """How many bytes texts have in all."""
+        """The total length of strings in bytes, 0 for other types."""
         return 0
 
     @property
     def null_count(self) -> int:
-        """How many of the values are null."""
+        """The number of nulls."""
         return 0
 
     def can_concatenate(self, other: CompactColumn) -> bool:
-        """Tell whether both can be joined."""
+        """Return True if both can be concatenated."""
         return type(self) is type(other)
 
     def concatenate(self, columns: Sequence[Self]) -> Self:
-        """Return the values of several pieces like this one."""
+        """Concatenate columns of this form."""
         return type(self)(b"".join(piece.body for piece in columns), _count_values(columns))
 
     @abstractmethod
     def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
-        """Return the column's array; None where only the exact path knows."""
+        """Return the column's array, or None if the exact path is needed."""
 
     def to_python_values(self) -> list[Any]:
-        """Return the values for that path, which not all kinds of values need."""
+        """Return Python values for the exact path. Types that never need it do not implement this."""
         raise NotImplementedError
 
 
 class CompactIntegers(CompactColumn):
-    """Integers of 64 bits for FIXED."""
+    """64-bit integers for FIXED."""
 
     __slots__ = ()
 
     @classmethod
     def try_pack(cls, values: Sequence[Any], max_value: int) -> CompactIntegers | None:
-        """Take integers up to this limit."""
+        """Pack integers between `-max_value` and `max_value`."""
         if not max_value or not _are_all_of_type(int, values):
             return None
         try:
@@ -134,7 +134,7 @@ class CompactIntegers(CompactColumn):
         return cls(words, len(values))
 
     def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
-        """Return the unscaled values."""
+        """Return the array of decimals."""
         return converter.integers_to_fixed(np.frombuffer(self.body, np.int64), None)
 
 
@@ -145,7 +145,7 @@ class CompactFloats(CompactColumn):
 
     @classmethod
     def try_pack(cls, values: Sequence[Any]) -> CompactFloats | None:
-        """Take values that are all floats."""
+        """Pack values that are all floats."""
         count = len(values)
         body = _encode_items(values)
         if body is None or len(body) != count * _DOUBLE_BYTES:
@@ -153,24 +153,24 @@ class CompactFloats(CompactColumn):
         if body[::_DOUBLE_BYTES].count(_DOUBLE_TAG) != count:
             return None
         try:
-            # Not those of the records: an enumeration's member may be a number, and have another.
+            # Not the records' numbers: an enumeration member may itself be another number.
             return cls(struct.pack(f"{count}d", *values), count)
         except struct.error:
             return None
 
     def to_array(self, _: PackedColumnReader) -> pa.Array:
-        """Return the doubles."""
+        """Return the array of doubles."""
         return pa.Array.from_buffers(pa.float64(), self.count, [None, pa.py_buffer(self.body)])
 
 
 class CompactBooleans(CompactColumn):
-    """Booleans, a byte each."""
+    """Booleans, one byte each."""
 
     __slots__ = ()
 
     @classmethod
     def try_pack(cls, values: Sequence[Any]) -> CompactBooleans | None:
-        """Take values that are all booleans."""
+        """Pack values that are all booleans."""
         body = _encode_items(values)
         if body is None or len(body) != len(values):
             return None
@@ -181,13 +181,13 @@ class CompactBooleans(CompactColumn):
         return cls(bits, len(values)) if body.translate(_BOOLEAN_TAGS) == bits else None
 
     def to_array(self, _: PackedColumnReader) -> pa.Array:
-        """Return the booleans."""
+        """Return the array of booleans."""
         bits = np.packbits(np.frombuffer(self.body, np.uint8), bitorder="little")
         return pa.Array.from_buffers(pa.bool_(), self.count, [None, pa.py_buffer(bits)])
 
 
 class CompactStrings(CompactColumn):
-    """Texts in UTF-8, joined; `lengths` are in bytes."""
+    """Strings in UTF-8, concatenated. `lengths` are in bytes."""
 
     __slots__ = ("lengths",)
 
@@ -197,12 +197,12 @@ class CompactStrings(CompactColumn):
 
     @classmethod
     def try_pack(cls, values: Sequence[Any], max_bytes: int) -> CompactStrings | None:
-        """Take texts of at most so many bytes, none with a NUL."""
+        """Pack strings of at most `max_bytes` bytes without NUL characters."""
         try:
             separated = "\0".join(values).encode()
         except (TypeError, UnicodeEncodeError):
             return None
-        # Found by NumPy the lengths cost a third of what len() of each text does.
+        # NumPy finds the lengths in a third of the time of `len` for each string.
         separators = np.flatnonzero(np.frombuffer(separated, np.uint8) == 0)
         count = len(values)
         if len(separators) != count - 1 or len(separated) > _MAX_ARRAY_CHARACTERS:
@@ -217,16 +217,16 @@ class CompactStrings(CompactColumn):
 
     @property
     def content_bytes(self) -> int:
-        """How many bytes they have in all."""
+        """The total length in bytes."""
         return len(self.body)
 
     def concatenate(self, columns: Sequence[Self]) -> Self:
-        """Return the texts of several pieces."""
+        """Concatenate columns of strings."""
         lengths = np.concatenate([piece.lengths for piece in columns])
         return type(self)(b"".join(piece.body for piece in columns), lengths)
 
     def to_array(self, _: PackedColumnReader | None = None) -> pa.Array:
-        """Return the texts."""
+        """Return the array of strings."""
         offsets = np.zeros(self.count + 1, np.int32)
         self.lengths.cumsum(out=offsets[1:])
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.body)]
@@ -240,7 +240,7 @@ class CompactDecimals(CompactColumn):
 
     @classmethod
     def try_pack(cls, values: Sequence[Any], max_whole_digits: int) -> CompactDecimals | None:
-        """Take decimals of at most so many digits before the point."""
+        """Pack decimals of at most `max_whole_digits` digits before the point."""
         if not _are_all_of_type(Decimal, values):
             return None
         body = _encode_json_lines(values)
@@ -252,11 +252,11 @@ class CompactDecimals(CompactColumn):
         ends[1:] -= ends[:-1].copy()
         ends[0] += 1
         longest = int(np.maximum.reduce(ends)) - _LINE_FRAME_BYTES
-        # Infinities, what is no number, and more digits than Arrow reads without losing some.
+        # Reject infinities, NaN, and more digits than Arrow can read exactly.
         if b"N" in body or b"I" in body or longest > _MAX_DIGITS:
             return None
-        # Rounding does not add a digit where one is to spare; else it is looked at twice. Most
-        # texts are so short that they have no more digits with all of their decimals.
+        # With a spare digit, rounding cannot overflow; otherwise compare the values. Most texts are
+        # short enough even if all of their digits were before the point.
         if (
             longest >= max_whole_digits
             and max(map(Decimal.adjusted, values)) >= max_whole_digits - 1
@@ -267,7 +267,7 @@ class CompactDecimals(CompactColumn):
         return cls(body, len(values))
 
     def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
-        """Return them; None if some would have to be rounded."""
+        """Return the array of decimals, or None if some need rounding."""
         return _parse_quoted_lines(self.body, self.count, converter.type)
 
     def to_python_values(self) -> list[Any]:
@@ -284,9 +284,10 @@ class CompactNaiveTimestamps(CompactColumn):
     def try_pack(
         cls, values: Sequence[Any], *, keeps_clock_times: bool
     ) -> CompactNaiveTimestamps | None:
-        """Take datetimes that all lack a zone; a later one of two equal clock times is none.
+        """Pack datetimes that all lack a zone.
 
-        With `keeps_clock_times` no zone tells them apart.
+        Datetimes with `fold=1`, the later of two equal local times, need the exact path. This does not apply
+        with `keeps_clock_times`, because local times then stay unchanged.
         """
         if not _are_all_of_type(datetime, values):
             return None
@@ -296,8 +297,8 @@ class CompactNaiveTimestamps(CompactColumn):
             body, count = _encode_json_lines(values), len(values)
         except Exception:  # noqa: BLE001 - code of a zone may raise anything
             return None
-        # In the first and the last year an offset may move an instant out of range: no year
-        # that begins with either's digit.
+        # In years 1 and 9999 an offset may move a timestamp out of range, so years that begin with
+        # 0 or 9 need the exact path.
         for size in (_FRACTIONAL_LINE_BYTES, _WHOLE_SECOND_LINE_BYTES):
             if len(body) == count * size and body[size - 1 :: size].count(b"\n") == count:
                 digits = body[1::size]
@@ -308,7 +309,7 @@ class CompactNaiveTimestamps(CompactColumn):
         return cls(body, count) if naive else None
 
     def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
-        """Return the timestamps."""
+        """Return the array of timestamps."""
         read = _parse_quoted_lines(self.body, self.count, pa.timestamp("us"))
         if read is None:
             return None
@@ -321,7 +322,7 @@ class CompactNaiveTimestamps(CompactColumn):
 
 
 class CompactZonedTimestamps(CompactColumn):
-    """Datetimes of one zone with a fixed offset, as MessagePack has them."""
+    """Datetimes of one zone with a fixed offset, as MessagePack records."""
 
     __slots__ = ("zone",)
 
@@ -331,8 +332,8 @@ class CompactZonedTimestamps(CompactColumn):
 
     @classmethod
     def try_pack(cls, values: Sequence[Any], zone: timezone) -> CompactZonedTimestamps | None:
-        """Take datetimes of one zone as records of one size, all with a fraction or all without."""
-        # The rules cut an offset to seconds.
+        """Pack datetimes of one zone as records of one size, all with or all without a fraction."""
+        # The exact path truncates an offset to seconds, so offsets with microseconds need it.
         body = None if zone.utcoffset(None).microseconds else _encode_items(values)
         if body is None or not _are_all_in_zone(zone, values):
             return None
@@ -346,7 +347,7 @@ class CompactZonedTimestamps(CompactColumn):
         return cls(body, count, zone) if tagged else None
 
     def can_concatenate(self, other: CompactColumn) -> bool:
-        """Tell whether both are of one zone, and their records of one size."""
+        """Return True if both have the same zone and record size."""
         return (
             isinstance(other, CompactZonedTimestamps)
             and self.zone == other.zone
@@ -354,13 +355,13 @@ class CompactZonedTimestamps(CompactColumn):
         )
 
     def concatenate(self, columns: Sequence[Self]) -> Self:
-        """Return the datetimes of several pieces."""
+        """Concatenate columns of datetimes."""
         return type(self)(
             b"".join(piece.body for piece in columns), _count_values(columns), self.zone
         )
 
     def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
-        """Return the timestamps."""
+        """Return the array of timestamps."""
         return converter.local_times_to_timestamps(self._local_times_us(), self.zone, None)
 
     def to_python_values(self) -> list[Any]:
@@ -369,7 +370,7 @@ class CompactZonedTimestamps(CompactColumn):
         return [epoch + timedelta(microseconds=us) for us in self._local_times_us().tolist()]
 
     def _local_times_us(self) -> Int64s:
-        """Return what the clocks show, in µs since 1970."""
+        """Return local times in µs since 1970."""
         if len(self.body) == self.count * _TIMESTAMP32_RECORD.itemsize:
             us = np.frombuffer(self.body, _TIMESTAMP32_RECORD)["seconds"].astype(np.int64)
             us *= 1_000_000
@@ -382,7 +383,7 @@ class CompactZonedTimestamps(CompactColumn):
 
 
 class CompactNullable(CompactColumn):
-    """Values of which some are null: a byte each that is 1 for a null, and the other values."""
+    """Values and nulls: one byte per value, 1 for null, and the packed non-null values."""
 
     __slots__ = ("present",)
 
@@ -392,42 +393,42 @@ class CompactNullable(CompactColumn):
 
     @property
     def content_bytes(self) -> int:
-        """How many bytes texts have in all."""
+        """The total length of strings in bytes, 0 for other types."""
         return self.present.content_bytes
 
     @property
     def null_count(self) -> int:
-        """How many of the values are null."""
+        """The number of nulls."""
         return self.count - self.present.count
 
     def can_concatenate(self, other: CompactColumn) -> bool:
-        """Tell whether both can be joined."""
+        """Return True if both can be concatenated."""
         return isinstance(other, CompactNullable) and self.present.can_concatenate(other.present)
 
     def concatenate(self, columns: Sequence[Self]) -> Self:
-        """Return the values of several pieces."""
+        """Concatenate columns with nulls."""
         present = self.present.concatenate([piece.present for piece in columns])
         return type(self)(b"".join(piece.body for piece in columns), present)
 
     def to_array(self, converter: PackedColumnReader) -> pa.Array | None:
-        """Return the array with its nulls."""
+        """Return the array with its nulls, or None if the exact path is needed."""
         array = self.present.to_array(converter)
         return None if array is None else insert_nulls(array, self.body)
 
     def to_python_values(self) -> list[Any]:
-        """Return the values, None among them."""
+        """Return the values, with None for nulls."""
         present = iter(self.present.to_python_values())
         return [None if null else next(present) for null in self.body]
 
 
 def insert_nulls(array: pa.Array, null_bytes: bytes) -> pa.Array:
-    """Return an array with a null at each 1 of `null_bytes`, and its own values at each 0."""
+    """Insert a null at each 1 of `null_bytes`, and the next value of the array at each 0."""
     nulls = np.frombuffer(null_bytes, np.bool_)
     return array.take(pa.array(np.cumsum(~nulls) - 1, mask=nulls))
 
 
 def max_int64_for_column(column: Column) -> int:
-    """Return the largest integer of a FIXED column whose unscaled value has 64 bits."""
+    """Return the largest integer of a FIXED column whose unscaled value fits 64 bits."""
     precision, scale = column.precision or 38, column.scale or 0
     return int(min(10**precision - 1, _MAX_INT64) // 10**scale)
 
@@ -435,9 +436,9 @@ def max_int64_for_column(column: Column) -> int:
 def try_compact_column(
     column: Column, values: Sequence[Any], *, keeps_clock_times: bool
 ) -> CompactColumn | None:
-    """Take the values of a column, of which there are some.
+    """Pack the values of a column, at least one. Return None if the exact path is needed.
 
-    `keeps_clock_times` tells that datetimes without a zone pass through none.
+    With `keeps_clock_times`, datetimes without a zone are stored unchanged.
     """
     packed = _try_compact_values(column, values, keeps_clock_times=keeps_clock_times)
     if packed is not None or not column.nullable:
@@ -467,7 +468,7 @@ def _try_compact_values(
             else CompactNaiveTimestamps.try_pack(values, keeps_clock_times=keeps_clock_times)
         )
     elif kind is LogicalType.TEXT:
-        # In bytes: most texts are ASCII, and far shorter than allowed.
+        # The limit in characters is applied to bytes, because most strings are short ASCII.
         limit = MAX_TEXT_BYTES if column.length is None else column.length
         packed = CompactStrings.try_pack(values, min(limit, MAX_TEXT_BYTES))
     elif kind is LogicalType.REAL:
@@ -480,7 +481,7 @@ def _try_compact_values(
 def concatenate_to_arrays(
     columns: Sequence[CompactColumn | pa.Array], converter: PackedColumnReader
 ) -> list[pa.Array | pa.ChunkedArray]:
-    """Return the arrays of a column's pieces, those that are alike together."""
+    """Return the arrays of a column's parts. Consecutive parts of equal form become one array."""
     arrays: list[pa.Array | pa.ChunkedArray] = []
     run: list[CompactColumn] = []
     letters = 0
@@ -512,12 +513,12 @@ def _count_values(columns: Sequence[CompactColumn]) -> int:
 
 
 def _are_all_of_type(kind: type, values: Sequence[object]) -> bool:
-    # Half the time of a set of the types.
+    # Takes half the time of building a set of the types.
     return list(map(type, values)).count(kind) == len(values)
 
 
 def _parse_quoted_lines(body: bytes, count: int, kind: pa.DataType) -> pa.Array | None:
-    """Read one quoted text a line; None where one does not fit."""
+    """Parse one quoted text per line. Return None if one does not fit."""
     try:
         return _unquote_lines(body, count).cast(kind)
     except pa.ArrowInvalid:
@@ -533,7 +534,7 @@ def _unquote_lines(body: bytes, count: int) -> pa.Array:
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(texts)]
         return pa.Array.from_buffers(pa.string(), count, buffers)
     ends = np.flatnonzero(np.frombuffer(body, np.uint8) == ord("\n"))
-    # Every other one of these is what stands between two texts.
+    # Every other string is the separator between two texts.
     offsets = np.ones(2 * count, np.int32)
     offsets[1::2] = ends - 1
     offsets[2::2] = ends[:-1] + 2
@@ -550,7 +551,7 @@ def _are_all_in_zone(zone: timezone, values: Sequence[Any]) -> bool:
 
 
 def _encode_items(values: Sequence[object]) -> bytes | None:
-    """Return the values as MessagePack without the list's own head."""
+    """Encode values as MessagePack without the list header, or return None."""
     try:
         written = _encode_msgpack(values)
     except Exception:  # noqa: BLE001 - code of a value's own type may raise anything
@@ -559,7 +560,7 @@ def _encode_items(values: Sequence[object]) -> bytes | None:
 
 
 def _widen_timestamps(body: bytes, count: int) -> bytes:
-    """Give the moments without a fraction one of zeros, if they are few; else return nothing."""
+    """Add a zero fraction to timestamps without one if they are few, else return empty bytes."""
     size, short = _TIMESTAMP64_RECORD.itemsize, _TIMESTAMP32_RECORD.itemsize
     lacking = count * size - len(body)
     if not 0 < lacking <= count // _WIDENED_SHARE_DIVISOR * (size - short):
@@ -567,7 +568,7 @@ def _widen_timestamps(body: bytes, count: int) -> bytes:
     pieces: list[bytes] = []
     done, at = 0, body.find(_TIMESTAMP32_TAG)
     while at >= 0:
-        # Only behind full records does another begin; what is no record at all, the tags tell.
+        # A record begins only at a multiple of the record size. The caller's tag check rejects others.
         if (at - done) % size == 0:
             seconds = body[at + len(_TIMESTAMP32_TAG) : at + short]
             pieces += (body[done:at], _WIDENED_TIMESTAMP_TAG, seconds)

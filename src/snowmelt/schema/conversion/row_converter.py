@@ -135,7 +135,7 @@ class RowConverter:
         """Pack rows for a later conversion; None if a row is, or may be, rejected."""
         columns: list[list[Piece]] = [[] for _ in self._columns]
         size = 0.0
-        # In pieces: gathered values are still in the processor cache when they are packed.
+        # In blocks, so that gathered values are still in the processor cache when they are packed.
         for start in range(0, len(rows), _PACKED_TOGETHER):
             pieces, refused = self._pack_columns(rows[start : start + _PACKED_TOGETHER])
             size += sum(map(_estimate_piece_bytes, pieces, self._widths))
@@ -206,7 +206,7 @@ class RowConverter:
         """Convert one row check by check; return its stored values in ordinal order.
 
         Raises:
-            InvalidRow: The first reason against the row.
+            InvalidRow: If a check fails, with the reason of the first one.
         """
         given, twice = self._check_columns(row, row_index)
         if twice:
@@ -282,7 +282,7 @@ class RowConverter:
             if len(keys) == 1:
                 columns[places[keys[0]]] = [row[keys[0]] for row in rows]
                 return columns
-            # Row by row into one list: each row is looked at once, while it is in the cache.
+            # Row by row into one list, so that each row is read once, while it is in the cache.
             values = list(chain.from_iterable(map(itemgetter(*keys), rows)))
         except KeyError:
             return None

@@ -95,7 +95,7 @@ def has_time_of_day(value: np.datetime64) -> bool:
 
 
 def format_datetime64(value: np.datetime64) -> str:
-    """Write a moment in ISO 8601, which wants a sign before a year of more than four digits."""
+    """Format a timestamp in ISO 8601, which requires a sign before a year of more than four digits."""
     text = str(value)
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
     year, rest = digits.split("-", 1)
@@ -104,19 +104,19 @@ def format_datetime64(value: np.datetime64) -> str:
     return f"{sign}{year.rjust(4, '0')}-{rest}"
 
 
-# --- Text into dates, times and timestamps, by one of three documented rules.
+# --- Text into dates, times and timestamps, by one of three documented sets of rules.
 #
-# `JAVA` is what Snowflake's classic Java client reads: ISO 8601 with a `T`, and integers. `AUTO` is
+# `JAVA` accepts what Snowflake's classic Java client does: ISO 8601 with a `T`, and integers. `AUTO` is
 # Snowflake's automatic detection, for everything else that streams or inserts. `VERTICA` is for COPY.
-# `docs/reference/value-conversion.md` lists the forms of each. Years go beyond those of `datetime`, so a timestamp is
-# counted in seconds of its naive clock. (Streaming v1, §5.4)
+# `docs/reference/value-conversion.md` lists the forms of each. Years exceed those of `datetime`, so a
+# timestamp is counted in seconds of its local clock. (Streaming v1, §5.4)
 
 DAY_S = 86_400
 _MAX_EPOCH_S = 31_536_000_000
 _MAX_OFFSET_S = 18 * 3600
 _MAX_DIGITS = 4_000
 _MAX_SHOWN_CHARACTERS = 80
-# The days of the wire's calendar; points in time outside are invalid.
+# Days of the wire format's calendar. Timestamps outside are invalid.
 _FIRST_DAY, _LAST_DAY = -365_243_219_162, 365_241_780_471
 _CYCLE_S = 146_097 * DAY_S
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local clock times are counted from a local epoch
@@ -128,11 +128,11 @@ _ISO_TIMESTAMP_PATTERN = re.compile(
     r"(?P<year>[0-9]{4}|-[0-9]{4,10}|\+[0-9]{5,10})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
     rf"(?:[Tt]{_CLOCK}(?:{_OFFSET}(?:\[(?P<region>[A-Za-z0-9/_+\-:]+)\])?)?)?"
 )
-# What may stand in brackets besides a region: an offset, which may follow a name of UTC.
+# Text in brackets that is not a region: an offset, optionally after a name of UTC.
 _REGION_OFFSET_PATTERN = re.compile(
     r"(?:UTC|GMT|UT)?(?P<offset>[+-][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)|Z|UT"
 )
-# Python knows these, too, but the official clients' time zones do not have them.
+# Python supports these zones, but the official clients do not.
 _FOREIGN_REGIONS = frozenset(
     {"EST", "MST", "HST", "ROC", "Factory", "posixrules", "localtime", "GMT+0", "GMT-0"}
 )
@@ -149,7 +149,7 @@ _LOOSE_CLOCK = (
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d{0,9}))?)?)?"
     r"(?:[ ]?(?P<half>am|pm))?"
 )
-# A name of UTC is what HTTP and mail write in the place of an offset.
+# HTTP and mail write a name of UTC instead of an offset.
 _LOOSE_OFFSET = r"(?:[ ]?(?P<offset>z|ut|utc|gmt|[+-]\d{2}(?::?\d{2})?))?"
 _LOOSE_TIME = rf"{_LOOSE_CLOCK}{_LOOSE_OFFSET}"
 _LOOSE_TIMESTAMP_PATTERNS = tuple(
@@ -176,7 +176,7 @@ _COMPACT_TIMESTAMP_PATTERN = re.compile(
     r"(?P<rest>(?:[01]\d|2[0-3])[0-5]\d(?:[0-5]\d(?:\d{3})?)?)?"
 )
 _COMPACT_DATE_PATTERN = re.compile(r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})", re.ASCII)
-# A count of seconds with fewer digits is before 3 March 1973; it is more often a year, a month,
+# A count of seconds with fewer digits is before 3 March 1973. It is more often a year, a month,
 # a day of the calendar or a time of day.
 _MIN_EPOCH_DIGITS = 9
 _NOON_HOUR = 12
@@ -258,7 +258,7 @@ def days_since_epoch(year: int, month: int, day: int) -> int:
     """Return days since 1970 in the proleptic Gregorian calendar, for any year.
 
     Raises:
-        TimestampSyntaxError: if there is no such day.
+        TimestampSyntaxError: If the day does not exist.
     """
     # The calendar repeats every 400 years of 146,097 days.
     cycles, place = divmod(year, 400)
@@ -276,10 +276,10 @@ def year_of_day(day: int) -> int:
 
 
 def region_offset_s(region: str, utc_s: int) -> int:
-    """Return the offset from UTC (seconds) of a region, or of an offset in its place, at an instant.
+    """Return the UTC offset (seconds) at an instant, for a region name or an offset in its place.
 
     Raises:
-        TimestampSyntaxError: if there is no such region.
+        TimestampSyntaxError: If the region does not exist.
     """
     fixed = _REGION_OFFSET_PATTERN.fullmatch(region)
     if fixed is not None:
@@ -287,7 +287,7 @@ def region_offset_s(region: str, utc_s: int) -> int:
     zone = _load_zone(region)
     if zone is None:
         raise TimestampSyntaxError(region)
-    # The calendar repeats. The times before the first rule and after the last rule follow those rules.
+    # The calendar repeats. Times before the first rule and after the last rule follow those rules.
     if utc_s < _FIRST_S + DAY_S:
         utc_s = _FIRST_S + _CYCLE_S + utc_s % _CYCLE_S
     elif utc_s >= _END_S - DAY_S:
@@ -438,7 +438,7 @@ class ResolvedTimestamp:
 def convert_date(
     value: object, column: Column, row_index: int, *, forms: TimestampTextFormat
 ) -> int:
-    """Return days since 1970 of a date's, datetime's or text's own calendar day."""
+    """Return the calendar day of a date, datetime or text as days since 1970."""
     if isinstance(value, datetime):
         value = _require_valid_datetime(value, column, row_index).date()
     if isinstance(value, date):
@@ -479,7 +479,7 @@ def convert_timestamp(
 ) -> int:
     """Return the stored value of a TIMESTAMP_*: scaled, floored, TZ with its packed offset.
 
-    Without a `zone`, clock times without one stay unchanged.
+    Without `zone`, local times without a zone stay unchanged.
     """
     instant = _resolve_value(value, column, zone, row_index, forms)
     scale = column.scale or 0
@@ -497,7 +497,7 @@ def scale_timestamp(seconds: int, nanos: int, scale: int) -> int:
 
 
 def to_offset_minutes(offset_s: int) -> int:
-    """Return an offset in minutes, seconds cut toward zero."""
+    """Return an offset in minutes, with seconds truncated toward zero."""
     return offset_s // _MINUTE_S if offset_s >= 0 else -(-offset_s // _MINUTE_S)
 
 
@@ -554,8 +554,8 @@ def _parse_value(
 
 
 def _require_valid_datetime(value: datetime, column: Column, row_index: int) -> datetime:
-    """Reject values that only look like a datetime (NaT has no fields)."""
-    # Written so that a type checker does not know better: NaT is a datetime and unequal to itself.
+    """Reject values that are datetimes only by type (NaT has no fields)."""
+    # NaT is a datetime and unequal to itself. `object` stops type checkers from flagging the test.
     same: object = value
     if same != value:
         raise wrong_value_error(column, row_index, "Not a date or time: it has no fields")
@@ -570,7 +570,7 @@ def _utc_offset_s(value: datetime) -> int:
 # The range of dates and timestamps that every documented reader can represent.
 
 LIMITED_TYPES = TIMESTAMP_TYPES | {LogicalType.DATE}
-"""The types whose stored form has room for more than readers have."""
+"""Types whose stored form has a larger range than readers support."""
 
 _FIRST_INSTANT_S = _FIRST_S + DAY_S
 _SECOND_US = 1_000_000
@@ -593,13 +593,13 @@ def describe_limits(kind: LogicalType) -> str:
 def find_range_error(
     stored: int, column: Column, row_index: int, value: object
 ) -> InvalidValue | None:
-    """Return why a stored date or timestamp is out of range, or None.
+    """Return the error if a stored date or timestamp is out of range, or None.
 
     Args:
         stored: The value as a chunk stores it.
         column: A column of one of the types in `LIMITED_TYPES`.
         row_index: The row's position, for the message.
-        value: What the user gave, for the message.
+        value: The user's value, for the message.
     """
     kind = column.kind
     if kind is LogicalType.DATE:
@@ -645,7 +645,7 @@ def describe_unrepresentable_timestamp(value: object) -> str | None:
 def are_timestamps_in_range(counts: Int64s, digits: int, kind: LogicalType) -> bool:
     """Return True if timestamps, counted in 10**-digits s since 1970, are all within the limits."""
     first, end = timestamp_limits_s(kind)
-    # At nine digits the limits have more than 64 bits: compare as Python's integers.
+    # At nine digits the limits exceed 64 bits, so compare Python integers.
     unit: int = 10**digits
     return first * unit <= int(counts.min()) and int(counts.max()) < end * unit
 
@@ -688,7 +688,7 @@ def out_of_range_mask(
 
 
 def _format_utc(seconds: int) -> str:
-    """Format an instant; Python cannot represent one after year 9999."""
+    """Format a UTC time; Python cannot represent one after year 9999."""
     try:
         return f"{_EPOCH + timedelta(seconds=seconds)} in UTC"
     except OverflowError:

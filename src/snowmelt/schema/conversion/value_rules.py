@@ -71,10 +71,10 @@ _DATE_AND_TIMESTAMP_TYPES = TIMESTAMP_TYPES | {LogicalType.DATE}
 def make_value_rule(
     column: Column, zone: tzinfo, compatibility: Compatibility = Compatibility.STRICT
 ) -> Rule:
-    """Return the conversion of values of a column; timestamps without a zone are clock times of `zone`.
+    """Return the conversion function for values of a column. `zone` applies to timestamps without a zone.
 
-    It raises InvalidRow if the Python type is wrong, a number is out of range or null is not allowed, and
-    InvalidValue if the value does not fit.
+    It raises InvalidRow if the Python type is unsupported, a number is out of range or null is not
+    allowed. It raises InvalidValue if the value does not fit.
     """
     convert = _select_converter(column, zone, compatibility)
     is_limited = column.kind in LIMITED_TYPES
@@ -110,7 +110,7 @@ def _select_converter(column: Column, zone: tzinfo, compatibility: Compatibility
     if kind in SEMI_STRUCTURED_TYPES:
         return partial(convert_json, java=java)
     if kind in TIMESTAMP_TYPES:
-        # A timestamp without a zone never meets one, but in the Java client.
+        # Only the Java client's rules convert a TIMESTAMP_NTZ value through a zone.
         meets_zone = java or kind is not LogicalType.TIMESTAMP_NTZ
         return partial(convert_timestamp, zone=zone if meets_zone else None, forms=forms)
     sdk = compatibility is Compatibility.SDK_ROWS
@@ -135,7 +135,7 @@ def _convert_foreign_value(
     plain = to_plain_value(value)
     if plain is None:
         return None
-    # Text that stands for a timestamp is not text elsewhere; a timestamp is not a time of day.
+    # A datetime64 may become text, which only date and timestamp columns accept.
     moment = isinstance(value, np.datetime64)
     if plain is value or (moment and column.kind not in _DATE_AND_TIMESTAMP_TYPES):
         raise original_error
@@ -187,7 +187,7 @@ def convert_binary(value: object, column: Column, row_index: int) -> bytes:
     """Return a copy of bytes, or the bytes of a hexadecimal text."""
     if isinstance(value, memoryview):
         if value.format not in _BYTE_FORMATS or value.ndim != 1:
-            # Its bytes would be the machine's words, or another order than the reader's.
+            # The bytes would depend on the machine's byte order or on the order of the dimensions.
             raise wrong_value_error(column, row_index, _MEMORYVIEW_REASON)
         content = value.tobytes()
     elif isinstance(value, (bytes, bytearray)):
@@ -224,7 +224,7 @@ def _format_plain_number(value: object, column: Column, row_index: int) -> str:
         raise wrong_value_error(column, row_index, "Not a valid number")
     if not number:
         return "0"
-    # A few characters can stand for gigabytes of digits.
+    # A few characters can represent gigabytes of digits.
     exponent = number.as_tuple().exponent
     size = max(number.adjusted() + 1, -(exponent if isinstance(exponent, int) else 0))
     if size > MAX_TEXT_BYTES:
@@ -256,7 +256,7 @@ _TOO_LONG_REASONS = {
 
 
 def convert_json(value: object, column: Column, row_index: int, *, java: bool = True) -> str | None:
-    """Return compact JSON; a string is read as JSON, and a blank VARIANT is null.
+    """Return compact JSON. A string is parsed as JSON, and a blank VARIANT is null.
 
     With `java`, a text with several JSON values stays one text, and bytes are a list of signed
     numbers, as with the Java client. Otherwise both are rejected.
@@ -337,15 +337,15 @@ def _too_complex_error(column: Column, row_index: int) -> TooComplex:
 # --- Rejection of text in rows of the official Python SDK that may stand for bytes.
 #
 # JSON has no bytes. The SDK writes `bytes` and `bytearray` as hexadecimal digits, and a `memoryview`
-# as base64, and the wire does not tell which it was.
+# as base64, and the request does not contain the original type.
 
 _HEX_TEXT = (
-    # No number that the SDK writes by itself begins so: decimals have no leading zero.
+    # A number from the SDK never has this form: decimals have no leading zero.
     re.compile(r"0[0-9](?:[0-9]{2})*", re.ASCII),
     "a number with a leading zero, or bytes, which the SDK writes as hexadecimal digits. Send a number",
 )
 _BASE64_TEXT = (
-    # The digits that the SDK writes are small letters; base64 has groups of four.
+    # The SDK writes hexadecimal digits in lower case. Base64 has groups of four characters.
     re.compile(r"(?=.*[A-F])(?:[0-9A-Fa-f]{4})+", re.ASCII),
     (
         "hexadecimal digits, or a memoryview, which the SDK writes as base64. Send bytes, or "
