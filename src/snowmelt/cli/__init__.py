@@ -2,7 +2,7 @@
 
 `main`: entry point: it finds and runs the subcommand, and prints errors.
 `commands`: one module per subcommand.
-`command_context`: options that commands share, and what is made of them.
+`command_context`: shared options, and the objects that commands create from them.
 `spark_session`: a local Spark session for commands.
 `output`: rows as a table, JSON or CSV.
 `flights_demo`: the programs behind `snowmelt demo`.

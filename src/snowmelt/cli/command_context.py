@@ -1,4 +1,4 @@
-"""Shared options of commands, and what they open: settings, catalog, clients, signals."""
+"""Shared options of commands, and the objects created from them: settings, catalog, clients, signals."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 def add_global_options(parser: argparse.ArgumentParser, *, is_top_level: bool = False) -> None:
-    """Add the global options, which may stand before a command, after it, and after its action.
+    """Add the global options, valid before a command, after it, and after its action.
 
-    Only the outermost parser brings defaults: an inner one would undo what stood further left.
+    Only the outermost parser sets defaults, because defaults of an inner one would override values given
+    before the command.
     """
     absent = None if is_top_level else argparse.SUPPRESS
     group = parser.add_argument_group("global options")
@@ -67,23 +68,23 @@ def add_action(
     run: Callable[[argparse.Namespace], object],
     **options: Any,
 ) -> argparse.ArgumentParser:
-    """Add an action of a command, which `run_action` runs; `options` as of `add_parser`."""
+    """Add an action of a command. `run_action` runs it; `options` are those of `add_parser`."""
     if "epilog" in options:
         options["formatter_class"] = argparse.RawDescriptionHelpFormatter
     parser = actions.add_parser(name, **options)
     add_global_options(parser)
-    # Suggestions for a misspelled option are those of the action.
+    # `command_parser` provides the suggestions for a misspelled option.
     parser.set_defaults(action=run, command_parser=parser)
     return parser
 
 
 def run_action(options: argparse.Namespace) -> int:
-    """Do what the action says; it returns the exit code, or None for 0."""
+    """Run the selected action. Return its exit code, or 0 if it returns None."""
     return options.action(options) or 0
 
 
 def load_settings(options: argparse.Namespace, **overrides: object) -> Settings:
-    """Return the settings of a command; `overrides` are its own options. None: not given.
+    """Load the settings of a command. `overrides` are its own options; None means not given.
 
     Raises:
         ConfigurationError: If a value is invalid.
@@ -95,11 +96,11 @@ def load_settings(options: argparse.Namespace, **overrides: object) -> Settings:
 
 @contextlib.contextmanager
 def opening_catalog(settings: Settings, *, create: bool = False) -> Iterator[Database]:
-    """Open the catalog for a command; only with `create` a missing data folder is made.
+    """Open the catalog for a command. With `create`, create a missing data folder and catalog.
 
     Raises:
-        ConfigurationError: There is no catalog.
-        CatalogUnavailable: The database cannot be reached.
+        ConfigurationError: If the catalog does not exist and `create` is False.
+        CatalogUnavailable: If the database cannot be reached.
     """
     from snowmelt.catalog.db.database import open_and_upgrade_database
 
@@ -115,11 +116,11 @@ def opening_catalog(settings: Settings, *, create: bool = False) -> Iterator[Dat
 
 
 def may_have_catalog(settings: Settings) -> bool:
-    """Tell whether the catalog may be there: of SQLite its file is looked for.
+    """Return False if the catalog is a SQLite file that does not exist.
 
     Raises:
-        ConfigurationError: `catalog_url` is the URL of no catalog.
-        MissingExtra: The URL needs a package that is not installed.
+        ConfigurationError: If `catalog_url` is not the URL of a catalog.
+        MissingExtra: If the URL requires a package that is not installed.
     """
     from snowmelt.catalog.db.database import find_sqlite_path
 
@@ -128,7 +129,7 @@ def may_have_catalog(settings: Settings) -> bool:
 
 
 def add_statement_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the role of a statement and for names in short."""
+    """Add the options for the role of a statement and for short names."""
     parser.add_argument(
         "--role",
         help="role of the statements (default: ACCOUNTADMIN; with --url or --profile, the role of "
@@ -177,10 +178,9 @@ class _ServiceArguments(NamedTuple):
 
 
 def _resolve_service(options: argparse.Namespace) -> _ServiceArguments:
-    """Join options and profile.
+    """Combine options and profile.
 
-    An address on the command line does not get the credentials of a profile that is not named
-    there.
+    An address on the command line does not get the credentials of a profile that is not specified there.
     """
     profile = None
     if options.profile is not None or options.url is None:
@@ -197,7 +197,7 @@ def _resolve_service(options: argparse.Namespace) -> _ServiceArguments:
 
 
 def create_client(options: argparse.Namespace) -> Client:
-    """Return a client by the options of `add_service_options` and `--role`.
+    """Create a client from the options of `add_service_options` and `--role`.
 
     Raises:
         ConfigurationError: If address, key, certificates or profile are invalid.
@@ -209,7 +209,7 @@ def create_client(options: argparse.Namespace) -> Client:
 
 
 class StatementOutput(NamedTuple):
-    """Columns and rows of a statement, or its message and no columns."""
+    """Columns and rows of a statement, or its message without columns."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -237,7 +237,7 @@ def is_remote(options: argparse.Namespace) -> bool:
 def opening_statement_runner(
     options: argparse.Namespace, *, creates_catalog: bool = False
 ) -> Iterator[StatementRunner]:
-    """Open what runs the statements of a command: the catalog, or the service of `--url`.
+    """Return a function that runs statements in the catalog, or in the service of `--url`.
 
     Raises:
         ConfigurationError: If there is no catalog and `creates_catalog` is false, or address, key
@@ -267,7 +267,7 @@ def opening_statement_runner(
 
 
 def opening_statement_client(options: argparse.Namespace) -> StatementClient:
-    """Return the client of the statement API by the options of a command; it is a context manager.
+    """Create the client of the statement API from the options of a command. It is a context manager.
 
     Raises:
         ConfigurationError: If address, key, certificates or profile are invalid.
@@ -296,14 +296,14 @@ def _execute_remotely(client: StatementClient, text: str) -> StatementOutput:
 
 @contextlib.contextmanager
 def stopping_on_signals() -> Iterator[threading.Event]:
-    """Let SIGTERM and the first Ctrl-C end what runs in good order; the second ends it at once."""
+    """Set the event on SIGTERM or the first Ctrl-C. A second signal ends the process immediately."""
     stop = threading.Event()
 
     def end(number: int, _: object) -> None:
         stop.set()
         signal.signal(number, before[signal.Signals(number)])
 
-    # Signals come to the main thread only, and only that may say what is to be done.
+    # Only the main thread receives signals and may install handlers.
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
@@ -318,7 +318,7 @@ def stopping_on_signals() -> Iterator[threading.Event]:
 def make_copy_context(
     options: argparse.Namespace, settings: Settings, database: Database, *more_reserved: str
 ) -> CopyContext:
-    """Return what a COPY of a command runs with: by the catalog's clock, and as its `--role`."""
+    """Create the context of a command's COPY, with the catalog's clock and the `--role`."""
     from snowmelt.catalog.db.database import open_catalog_clock
     from snowmelt.load.udx.shared_progress_page import UserCodeLimits
     from snowmelt.loaders.copy_job import CopyContext
@@ -342,13 +342,13 @@ def make_copy_context(
 
 
 class RejectionWriter:
-    """Reports what a stream refuses on standard error, and appends it to the file of `--errors`."""
+    """Writer that reports rejected records on standard error and appends them to the `--errors` file."""
 
     def __init__(self, options: argparse.Namespace, followed: Sequence[str] = ()) -> None:
-        """Check and open the file; its lines must not be read, refused and appended again.
+        """Verify and open the file. The command must not read its own output.
 
         Raises:
-            OutputRefused: It is a file of the deployment, or one of those that are `followed`.
+            OutputRefused: If it is a file of the deployment or one of the `followed` files.
         """
         from snowmelt.loaders.file_tail import is_followed
         from snowmelt.storage.overwrite_protection import CommandOutput, check_outputs
@@ -362,7 +362,7 @@ class RejectionWriter:
             self._file = options.errors.open("a", encoding="utf-8")
 
     def write(self, position: object, reason: str, data: bytes, **place: object) -> None:
-        """Report one line or message; `place` says in the file where it was."""
+        """Report one line or message. `place` has additional fields for its position in the file."""
         print(f"refused: {position}: {reason}", file=sys.stderr, flush=True)
         if self._file is not None:
             text = data.decode(errors="backslashreplace")

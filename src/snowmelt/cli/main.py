@@ -50,8 +50,8 @@ _COMMANDS = (
 _DESCRIPTION = (
     "Stream rows into Apache Iceberg tables, exactly once, and query them a second later."
 )
-_INTERRUPTED_EXIT_CODE = 130  # what shells give for SIGINT
-# The extra that a command needs for all of its work; that of all other commands is `server`.
+_INTERRUPTED_EXIT_CODE = 130  # shells return it for SIGINT
+# The extra that a command needs. All other commands need `server`.
 _EXTRAS_BY_COMMAND = {
     "copy": "load",
     "demo": "demo",
@@ -62,7 +62,7 @@ _EXTRAS_BY_COMMAND = {
     "select": "select",
     "warm": "select",
 }
-# Modules whose distribution has another name, or comes with the one named here.
+# Modules whose distribution has another name, or is installed by the distribution listed here.
 _DISTRIBUTIONS_BY_MODULE = {
     "botocore": "boto3",
     "llvmlite": "numba",
@@ -72,21 +72,21 @@ _DISTRIBUTIONS_BY_MODULE = {
 
 
 class Command(Protocol):
-    """What `main` needs of a subcommand's module."""
+    """Interface of a subcommand's module."""
 
     NAME: str
     SUMMARY: str
     EXAMPLES: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Describe the command's own options."""
+        """Add the command's own options."""
 
     def run(self, options: argparse.Namespace) -> int:
-        """Do it; return the exit code."""
+        """Run the command and return its exit code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, and return its exit code."""
+    """Run one command and return its exit code."""
     try:
         commands = [
             cast("Command", import_module(f"snowmelt.cli.commands.{name}")) for name in _COMMANDS
@@ -103,7 +103,7 @@ def _run_command(options: argparse.Namespace) -> int:
                 warnings.showwarning = _print_warning
             return cast("Command", options.command).run(options)
     except BrokenPipeError:
-        # Whoever read our output has had enough. Python would complain once more at exit.
+        # The reader closed the pipe. Redirect the output, or Python would report the error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
@@ -130,7 +130,7 @@ def _format_error(error: Exception, command: Command) -> str:
 
 
 def find_extra(module: str, command: str) -> str:
-    """Return the extra that brings a module: the command's own if it does, else the smallest."""
+    """Return the extra that installs a module: the command's own if possible, else the smallest."""
     distribution = _DISTRIBUTIONS_BY_MODULE.get(module, module.replace("_", "-"))
     extras = list_extras()
     wanted = _EXTRAS_BY_COMMAND.get(command, "server")
@@ -141,7 +141,7 @@ def find_extra(module: str, command: str) -> str:
 
 
 def list_extras() -> dict[str, set[str]]:
-    """Return the distributions that each extra of the installed package brings."""
+    """Return the distributions that each extra of the installed package includes."""
     extras: dict[str, set[str]] = {}
     included: dict[str, set[str]] = {}
     for requirement in requires("snowmelt") or ():
@@ -150,17 +150,17 @@ def list_extras() -> dict[str, set[str]]:
             distribution, others, extra = found.groups()
             extras.setdefault(extra, set()).add(distribution)
             included.setdefault(extra, set()).update(re.findall(r"\w+", others or ""))
-    for _ in extras:  # the longest chain of extras that include others is shorter than their number
+    for _ in extras:  # a chain of included extras is shorter than the number of extras
         for extra, others in included.items():
             extras[extra].update(*(extras.get(other, ()) for other in others))
     return extras
 
 
 class _SuggestingParser(argparse.ArgumentParser):
-    """An argument parser that suggests what a misspelt command, choice or option could mean."""
+    """Argument parser that suggests corrections for a misspelled command, choice or option."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse all arguments; end the program with a message if one is not known."""
+        """Parse all arguments. Exit with a message if one is unknown."""
         options, unknown = self.parse_known_args(args, namespace)
         if unknown:
             inner = getattr(options, "command_parser", self)
@@ -180,11 +180,11 @@ class _SuggestingParser(argparse.ArgumentParser):
         )
 
 
-_SUBPARSERS_ACTION = argparse._SubParsersAction  # noqa: SLF001 - argparse names it nowhere else
+_SUBPARSERS_ACTION = argparse._SubParsersAction  # noqa: SLF001 - no public name
 
 
 def _list_option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
-    for action in parser._actions:  # noqa: SLF001 - there is no public way
+    for action in parser._actions:  # noqa: SLF001 - no public API
         yield from action.option_strings
 
 
@@ -217,13 +217,13 @@ def _build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
 
 def _print_warning(
     message: Warning | str,
-    category: type[Warning],  # noqa: ARG001 - what `warnings` calls it with
+    category: type[Warning],  # noqa: ARG001 - `warnings` passes it
     filename: str,  # noqa: ARG001
     lineno: int,  # noqa: ARG001
     file: TextIO | None = None,
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    """Say a warning as a sentence, without the line of ours that it came from."""
+    """Print a warning as one line, without its source line."""
     print(f"snowmelt: warning: {message}", file=file or sys.stderr)
 
 

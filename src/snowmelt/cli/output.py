@@ -59,11 +59,11 @@ def format_cell(value: object) -> str:
 
 
 def to_json_text(value: object) -> str:
-    """Return a value as JSON; decimals keep every digit, a VARIANT is its JSON."""
+    """Return a value as JSON. Decimals keep every digit, and a VARIANT is its JSON."""
     for kind, text in _JSON_FORMATTERS:
         if isinstance(value, kind):
             return text(value)
-    if type(value).__name__ == "VariantVal":  # Spark's; its text is JSON
+    if type(value).__name__ == "VariantVal":  # Spark's VARIANT; its text is JSON
         return _format_variant(value)
     return _quote_json(format_cell(value))
 
@@ -100,7 +100,7 @@ def _format_json_object(items: Iterable[tuple[object, object]]) -> str:
     return "{" + ", ".join(pairs) + "}"
 
 
-# In this order: a bool is an int, and a datetime a date.
+# The order matters: a bool is an int, and a datetime is a date.
 _CELL_FORMATTERS: tuple[tuple[type | UnionType, Callable[[Any], str]], ...] = (
     (str, str),
     (bool, lambda value: str(value).lower()),
@@ -120,7 +120,7 @@ _JSON_FORMATTERS: tuple[tuple[type | UnionType, Callable[[Any], str]], ...] = (
 
 
 def format_age(at: dt.datetime, now: dt.datetime) -> str:
-    """Return how long ago an instant was: `3 s ago`, `5 min ago`, `2 h ago`, `4 d ago`."""
+    """Format the age of a time: `3 s ago`, `5 min ago`, `2 h ago`, `4 d ago`."""
     seconds = max(0, int((now - at).total_seconds()))
     for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h")):
         if seconds < limit:
@@ -149,7 +149,7 @@ def _measure_width(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> 
 
 
 def _print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print each row as a block, a line per column: folded cells of a wide grid are unreadable."""
+    """Print each row as a block with a line per column, because a wide wrapped grid is unreadable."""
     width = max(map(len, columns), default=0)
     for number, row in enumerate(rows, start=1):
         print(f"── row {number} " + "─" * 20)
@@ -159,7 +159,7 @@ def _print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> 
 
 
 def _print_grid(columns: Sequence[str], shown: Sequence[Sequence[object]]) -> None:
-    # Redirected output is not folded.
+    # Redirected output is not wrapped.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from snowmelt.spark.snowmelt_session import Snowmelt
 
 _STDERR_FD = 2
-# How Python writes an error of ours, whichever room it is of.
+# A Snowmelt error in a Python traceback, of any package.
 _SNOWMELT_ERROR = re.compile(r"\bsnowmelt(?:\.\w+)+: (.+)")
 
 
 @contextlib.contextmanager
 def opening_spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
-    """Start a local Spark session; at the end it is stopped.
+    """Start a local Spark session and stop it at the end.
 
-    Java greets with a dozen lines and logs what Python raises anyhow; `quiet` drops all that.
+    With `quiet`, Java's startup messages and its logs of errors that Python raises are dropped.
 
     Raises:
-        JavaMissing: There is no Java.
-        RemoteError: Spark did not start, with its last words; or its Java process ended.
+        JavaMissing: If no Java is available.
+        RemoteError: If Spark did not start, with its last message, or its Java process ended.
     """
     from snowmelt.spark.session import local_session
 
     with _using_utc():
         spark = _start_quietly(local_session) if quiet else local_session()
-        java = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - nothing else tells
+        java = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - no public API
         if quiet:
             server = getattr(spark.sparkContext, "_accumulatorServer", None)
             if server is not None:
@@ -57,19 +57,19 @@ def opening_spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
                 "the system killed the process for its memory, stop other programs first."
             ) from error
         finally:
-            # It fails where Java has ended, which is what is told then.
+            # It fails if Java has ended, which is already reported.
             with contextlib.suppress(Exception):
                 spark.stop()
 
 
 @contextlib.contextmanager
 def _using_utc() -> Iterator[None]:
-    """Let instants be shown in UTC, whatever the zone of this machine.
+    """Set the local time zone to UTC within the block.
 
-    PySpark makes local times of them that do not say of which zone, and raises at the ends of the
-    calendar where the zone is not UTC.
+    PySpark converts timestamps without a zone to local times. In other zones than UTC it raises an error
+    at the ends of the calendar.
     """
-    # The C library reads it in the environment.
+    # The C library reads TZ from the environment.
     zone = os.environ.get("TZ")  # noqa: TID251
     _set_timezone("UTC")
     try:
@@ -89,7 +89,7 @@ def _set_timezone(timezone: str | None) -> None:
 def _start_quietly(start: Callable[[], SparkSession]) -> SparkSession:
     with tempfile.TemporaryFile() as words:
         saved = os.dup(_STDERR_FD)
-        os.dup2(words.fileno(), _STDERR_FD)  # Java inherits it, and keeps it
+        os.dup2(words.fileno(), _STDERR_FD)  # Java inherits this descriptor
         try:
             return start()
         except SnowmeltError:
@@ -108,8 +108,8 @@ def opening_lake(settings: Settings, *, role: str, quiet: bool = True) -> Iterat
     """Open the settings' catalog in a local Spark session, for queries of a role.
 
     Raises:
-        JavaMissing: There is no Java.
-        CatalogUnavailable: The database cannot be reached.
+        JavaMissing: If no Java is available.
+        CatalogUnavailable: If the database cannot be reached.
     """
     from snowmelt.spark.snowmelt_session import Snowmelt
 
@@ -129,10 +129,10 @@ def opening_lake(settings: Settings, *, role: str, quiet: bool = True) -> Iterat
 
 @contextlib.contextmanager
 def translating_spark_errors() -> Iterator[None]:
-    """Turn what Spark raises into a sentence: our own error in it if there is one.
+    """Raise a RemoteError with a one-line message in place of Spark's error.
 
     Raises:
-        RemoteError: Spark failed, or refused.
+        RemoteError: If Spark failed or rejected the query.
     """
     try:
         yield
@@ -143,14 +143,17 @@ def translating_spark_errors() -> Iterator[None]:
 
 
 def _extract_message(text: str) -> str:
-    """Return the sentence in a message that may hold plans and traces of two languages."""
+    """Return the message from a text that may contain plans and stack traces.
+
+    The last Snowmelt error in the text takes precedence.
+    """
     ours = _SNOWMELT_ERROR.findall(text)
     if ours:
-        # What an error came from stands before it.
+        # The last error is the outermost one; its causes come before it.
         return str(ours[-1])
     first, _, rest = text.strip().partition("\n")
     if first.startswith("An error occurred while calling") and rest:
-        # The bridge's own words; Java's come after its class, on the next line.
+        # Py4J's own message. Java's message follows on the next line, after its class name.
         first = rest.partition("\n")[0].lstrip(": ").partition(": ")[2]
     first = first.partition(" SQLSTATE: ")[0]
     return first.rpartition("] ")[2] if first.startswith("[") else first

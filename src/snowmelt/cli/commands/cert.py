@@ -74,10 +74,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_overwrite(folder: Path) -> None:
-    """Refuse a folder with certificates or keys that an earlier run did not write.
+    """Reject a folder with certificates or keys that an earlier run did not write.
 
     Raises:
-        OutputRefused: If a file would be replaced that does not belong to the folder's authority.
+        OutputRefused: If a file to replace does not belong to the folder's authority.
     """
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
@@ -99,7 +99,7 @@ def _check_overwrite(folder: Path) -> None:
     try:
         authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
     except ValueError:
-        return  # `_load_or_create_authority` says so
+        return  # `_load_or_create_authority` raises the error
     try:
         shown = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
         shown.verify_directly_issued_by(authority)
@@ -112,7 +112,7 @@ def _check_overwrite(folder: Path) -> None:
 def _load_or_create_authority(
     folder: Path, now: dt.datetime
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """Return the folder's authority, a new one where there is none."""
+    """Load the folder's authority, or create it if it is missing."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -199,7 +199,7 @@ def _make_certificate_builder(
         x509.CertificateBuilder()
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        # Clocks differ a little.
+        # Allow for clock skew.
         .not_valid_before(now - _MAX_CLOCK_SKEW)
         .not_valid_after(now + dt.timedelta(days=validity_days))
         .add_extension(constraints, critical=True)
@@ -213,7 +213,7 @@ def _write_certificate_and_key(
     key_path: Path,
     key: ec.EllipticCurvePrivateKey,
 ) -> None:
-    """Write both, each whole or not at all; the key for nobody but its owner."""
+    """Write both files atomically. Only the owner can read the key."""
     from cryptography.hazmat.primitives import serialization
 
     pem = key.private_bytes(

@@ -69,7 +69,7 @@ def _list_channels(options: argparse.Namespace) -> None:
 
 
 def _print_short(shown: StatementOutput) -> None:
-    """Print what fits a terminal; the other formats have all columns."""
+    """Print the columns that fit a terminal. The other formats have all columns."""
     now = SystemClock().now()
     rows = []
     for row in shown.rows:

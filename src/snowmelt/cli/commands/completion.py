@@ -1,4 +1,4 @@
-"""`snowmelt completion`: the script that completes commands and options in a shell."""
+"""`snowmelt completion`: a shell's completion script for commands and options."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _run_remotely(options: argparse.Namespace, text: str) -> None:
 
 
 def print_copy_result(result: CopyResult, output_format: str) -> None:
-    """Print what a COPY did: a few lines to read, or a row for another program."""
+    """Print the result of a COPY statement: a few lines of text, or a row in JSON or CSV."""
     if output_format != "table":
         print_rows(result.COLUMNS, [result.to_row()], output_format)
         return
@@ -118,7 +118,7 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
 
 
 class _CopyProgress:
-    """Says how far a load is: each time that a portion is done, or as Spark counts its tasks."""
+    """Progress output of a load, after each portion or by Spark's task counts."""
 
     def __init__(self) -> None:
         self._done_portions = 0
@@ -133,7 +133,7 @@ class _CopyProgress:
         )
 
     def report_tasks(self, done_tasks: int, task_count: int) -> None:
-        """Take how many tasks of Spark are done."""
+        """Print the number of completed Spark tasks."""
         self._print_line(f"{done_tasks} of {task_count} tasks", "")
 
     def _print_line(self, text: str, end: str) -> None:

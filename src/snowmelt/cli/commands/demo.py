@@ -1,4 +1,4 @@
-"""`snowmelt demo`: streaming ingestion shown on real data, with a real crash."""
+"""`snowmelt demo`: streaming ingestion of real data, with a real crash."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the demo; return 0 only if every promise was kept."""
+    """Run the demo. Return 0 only if every check succeeded."""
     from rich.console import Console
 
     from snowmelt.cli.flights_demo.scenario import DemoScenario  # needs the demo's extra packages
@@ -49,6 +49,6 @@ def run(options: argparse.Namespace) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     (options.folder / _MARKER_FILE).touch()
     folder = options.folder.resolve()
-    # Without a terminal rich would fold the closing table at 80 columns.
+    # Without a terminal, rich would wrap the final table at 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 120)
     return 0 if DemoScenario(folder, options.rows_per_s, console).run() else 1

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check everything, go on after what is wrong, and return 1 if anything is."""
+    """Run all checks, continue after failures, and return 1 if any check failed."""
     is_wrong = False
     for check in _run_checks(options):
         if options.format == "json":
@@ -79,7 +79,7 @@ def _run_checks(options: argparse.Namespace) -> Iterator[CheckResult]:
     try:
         settings = load_settings(options)
     except ConfigurationError as error:
-        # Without settings there is nothing to look at.
+        # All further checks need the settings.
         yield wrong("settings", str(error))
         return
     yield fine("settings", f"data folder {settings.data_dir}")
@@ -90,7 +90,7 @@ def _run_checks(options: argparse.Namespace) -> Iterator[CheckResult]:
 
 
 class CheckStatus(StrEnum):
-    """How a check ended; a note is only about a part of Snowmelt, or about later."""
+    """Result of a check. A note is about an optional part, or about a problem to come."""
 
     FINE = "ok"
     NOTE = "note"
@@ -110,12 +110,12 @@ fine = partial(CheckResult, CheckStatus.FINE)
 note = partial(CheckResult, CheckStatus.NOTE)
 wrong = partial(CheckResult, CheckStatus.WRONG)
 
-# Of two clocks. Tokens and signatures bear minutes, leases and ages of chunks less.
+# Tokens and signatures tolerate minutes; leases and the age of chunks tolerate less.
 _MAX_CLOCK_SKEW_S = 5.0
 
 
 def check_clock_skew(check_name: str, ahead_s: float, clock_owner: str) -> CheckResult:
-    """Return what to say of a clock that is so many seconds ahead of this machine's."""
+    """Check a clock that is `ahead_s` seconds ahead of this machine's."""
     if abs(ahead_s) <= _MAX_CLOCK_SKEW_S:
         return fine(
             check_name,
@@ -130,7 +130,7 @@ def check_clock_skew(check_name: str, ahead_s: float, clock_owner: str) -> Check
 
 
 def check_catalog(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
-    """Check the catalog; nothing in it is changed, not even brought to a newer version."""
+    """Check the catalog without changing or upgrading it."""
     try:
         if not may_have_catalog(settings):
             yield note("catalog", "not made yet; `snowmelt serve` makes it")
@@ -139,7 +139,7 @@ def check_catalog(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
         yield version
         if version.finding is CheckStatus.FINE:
             yield from _check_catalog_contents(settings, clock)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
+    except Exception as error:  # noqa: BLE001 - any error is a finding
         yield wrong("catalog", str(error).partition("\n")[0])
 
 
@@ -196,7 +196,7 @@ def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckR
             f"engines cannot see the newest rows of {table.name}: {reason} Restore the blob, or discard "
             "the chunk with `snowmelt chunks give-up`",
         )
-    # No query of a table with such a chunk succeeds before it is settled.
+    # Every query of a table with a quarantined chunk fails until the chunk is restored or discarded.
     for table, chunk in found:
         if table.dropped_at is not None:
             continue
@@ -211,7 +211,7 @@ def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckR
 def check_services(
     database: Database, settings: Settings, now: dt.datetime
 ) -> Iterator[CheckResult]:
-    """Check the services that share a catalog; `now` is by the catalog's clock."""
+    """Check the services that share a catalog. `now` is the time of the catalog's clock."""
     from snowmelt.catalog.jobs.leases import list_services
 
     with database.reading() as connection:
@@ -280,7 +280,7 @@ _CREDENTIAL_HINTS = {
 
 
 def check_storage_locations(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
-    """Check folders, stores and certificate; writes a small object to each store and deletes it."""
+    """Check folders, stores and certificate. Writes a small object to each store and deletes it."""
     folder = settings.data_dir
     yield _check_folder("data", folder) or fine("data", f"{folder}, not made yet")
     yield _check_keys_folder(settings.keys_dir)
@@ -293,7 +293,7 @@ def check_storage_locations(settings: Settings, clock: Clock) -> Iterator[CheckR
 
 
 def _check_folder(check_name: str, folder: Path) -> CheckResult | None:
-    """Check a folder, or whether it can be made; None where it can, and is not made yet."""
+    """Check a folder, or its nearest existing parent. Return None if it can be created."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if not there.is_dir():
         return wrong(
@@ -371,20 +371,24 @@ def _check_store(check_name: str, url: str, clock: Clock) -> Iterator[CheckResul
 
 
 def _find_store_hint(url: str, reason: str) -> str:
-    """Return what is likely missing where a store's own words are hard to understand."""
+    """Return a hint for store errors that are hard to understand, or an empty string."""
     scheme = url.partition("://")[0].lower()
     if "Account must be specified" in reason:
         return "Set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or its like. "
     if "builder error" in reason and scheme == "s3":
         return "For an AWS_ENDPOINT with http:// set AWS_ALLOW_HTTP=true. "
-    # Without credentials the machine's own are looked for, at an address that only clouds have.
+    # Without credentials, stores query the cloud's metadata service, which exists only in clouds.
     if _METADATA_SERVICE_PREFIX not in reason:
         return ""
     return _CREDENTIAL_HINTS.get(scheme, "")
 
 
 def _probe_store(store: Store, path: str, clock: Clock) -> float | None:
-    """Return how many seconds the store's clock is ahead, None when it keeps no times."""
+    """Return the seconds by which the store's clock is ahead.
+
+    Raises:
+        OSError: If the object that was written cannot be read back.
+    """
     before = clock.now()
     store.put(path, _PROBE_CONTENT)
     try:
@@ -396,7 +400,7 @@ def _probe_store(store: Store, path: str, clock: Clock) -> float | None:
         store.delete(path)
     if found is None:
         raise OSError("what was written is not there")
-    # Stores tell whole seconds.
+    # Stores report whole seconds, so add half a second.
     middle = before + (after - before) / 2
     return (found.modified_at + dt.timedelta(seconds=0.5) - middle).total_seconds()
 
@@ -427,7 +431,7 @@ _UPLOAD_TIMEOUT_S = 5.0
 
 
 def check_stage_role(settings: Settings, clock: Clock) -> CheckResult:
-    """Upload with a client's credentials, within its prefix and beside it; deletes what it wrote."""
+    """Upload with a client's credentials, within its prefix and beside it. Deletes the objects."""
     from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
     from snowmelt.server.sts_stage_locator import make_sts_stage_locator
     from snowmelt.storage.store_factory import open_store
@@ -491,7 +495,7 @@ _PACKAGES_BY_EXTRA = {
     "postgres": ("psycopg",),
     "spark": ("pyspark",),
 }
-# A connection each for a few thousand clients.
+# One connection for each of a few thousand clients.
 _MIN_OPEN_FILES = 4096
 _JAVA_TIMEOUT_S = 20.0
 
@@ -553,13 +557,13 @@ def _check_java() -> CheckResult:
 
 
 def check_server_settings(settings: Settings) -> Iterator[CheckResult]:
-    """Check settings as a service does before it starts; tells nothing where all is well."""
+    """Check settings as a service does before it starts. Yields nothing if all are valid."""
     try:
         from snowmelt.server.monitoring_routes import read_metrics_token
         from snowmelt.server.rows.components import parse_time_zone
         from snowmelt.server.settings_validation import check_settings
     except ModuleNotFoundError:
-        # What is not installed has been told.
+        # `check_runtime` has reported missing packages.
         return
     for check in (
         lambda: check_settings(settings),
@@ -584,13 +588,13 @@ def _check_variables() -> Iterator[CheckResult]:
 
 
 def check_service(settings: Settings) -> CheckResult:
-    """Check that the service of these settings answers."""
+    """Check that the service of these settings responds."""
     import httpx
 
     scheme = "https" if settings.tls_cert else "http"
     url = f"{scheme}://{_WILDCARD_HOSTS.get(settings.host, settings.host)}:{settings.port}"
     try:
-        # Whether it answers is the question, not whether others trust its certificate.
+        # The check is only about a response, so the certificate may be untrusted.
         answer = httpx.get(f"{url}/healthz", timeout=_HEALTH_TIMEOUT_S, verify=False)  # noqa: S501
     except httpx.HTTPError:
         return note("service", f"nothing answers at {url}; `snowmelt serve` starts it")

@@ -1,4 +1,4 @@
-"""`snowmelt functions`: serve, call, record, replay and disturb external function services."""
+"""`snowmelt functions`: serve, call, record, replay and fault-inject external function services."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _serve_functions(options: argparse.Namespace) -> int:
 
     def stop(*_: object) -> None:
         listener.stop()
-        # A function that never ends would keep the process; a second signal ends it all the same.
+        # A function that never returns would block the shutdown, so a second signal kills the process.
         for each in signals:
             signal.signal(each, signal.SIG_DFL)
 
@@ -201,7 +201,7 @@ def _load_module(path: str) -> Any:
     spec = spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} is no Python file.")
-    # What it imports may lie beside it, as where it is deployed.
+    # The file may import modules from its own folder.
     sys.path.insert(0, str(file.parent.resolve()))
     module = module_from_spec(spec)
     sys.modules[file.stem] = module

@@ -181,7 +181,7 @@ def _ensure_table(database: Database, table: str) -> None:
 
 def _print_next_commands(options: argparse.Namespace, path: Path) -> None:
     file = load_config_file(path)
-    # The commands find the file by themselves where it lies in the current folder.
+    # Commands find a configuration file in the current folder without --config.
     option = "" if path == Path(CONFIG_FILE_NAME) or file is None else f" --config {path}"
     print(
         f"""

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the check finds."""
+    """Run the check and print its findings."""
     from snowmelt.load.filter_tester import SAMPLE_INPUTS
     from snowmelt.load.udx.shared_progress_page import UserCodeLimits
     from snowmelt.load.udx.worker_process import run_isolated
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 def _check_filter_inputs(
     file: Path, factory: str | None, parameters: Sequence[str], inputs: Mapping[str, bytes]
 ) -> tuple[str, list[tuple[str, FilterReport]]]:
-    """Check a filter with each input, in the process that runs code of users."""
+    """Check a filter with each input, in the process that runs user code."""
     from snowmelt.load.filter_tester import check_filter_with_chunkings
     from snowmelt.load.library import load_library
     from snowmelt.load.udx import shared_progress_page
@@ -105,7 +105,11 @@ def _read_library_files(path: Path) -> dict[str, bytes]:
 
 
 def _find_only_filter(library: Library) -> str:
-    """Return the one name of the file that can be a filter; a factory before its filter."""
+    """Return the name of the only filter in the file. A factory takes precedence over its filter.
+
+    Raises:
+        UserError: If there is none or more than one.
+    """
     found = library.get_defined_objects()
     for method in ("prepare", "process", "run"):
         names = [name for name, value in found.items() if callable(getattr(value, method, None))]

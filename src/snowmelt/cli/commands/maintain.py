@@ -1,4 +1,4 @@
-"""`snowmelt maintain`: compaction, snapshot expiry and garbage collection, also in background."""
+"""`snowmelt maintain`: compaction, snapshot expiry and garbage collection, also in the background."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Maintain once, to the end."""
+    """Run maintenance once until nothing is left to do."""
     from snowmelt.catalog.db.database import open_catalog_clock
     from snowmelt.catalog.sql.cursor import parse_table_name
 
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class BackgroundMaintainer:
-    """Maintains tables in the background of something else: a part at a time, every now and then."""
+    """Periodic maintenance inside another command, one run per table at a time."""
 
     def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
         self._database = database
@@ -101,7 +101,7 @@ class BackgroundMaintainer:
         self._next_run_s = clock.monotonic() + self._interval_s
 
     def maintain_if_due(self, table_names: Sequence[TableName]) -> None:
-        """Maintain these tables, or all, when it is time for it; errors are printed."""
+        """Maintain these tables, or all, if the interval has passed. Print errors."""
         if self._clock.monotonic() < self._next_run_s:
             return
         more = False
@@ -114,7 +114,7 @@ class BackgroundMaintainer:
                     _print_result(name, done)
             except TableNotFound:
                 continue
-            except Exception as error:  # noqa: BLE001 - one table must not keep the others from it
+            except Exception as error:  # noqa: BLE001 - an error of one table must not stop the others
                 print(f"{name}: {error}", file=sys.stderr, flush=True)
         self._next_run_s = self._clock.monotonic() + (0.0 if more else self._interval_s)
 
@@ -170,7 +170,7 @@ def _iter_maintenance_runs(
     single_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[MaintenanceTotals]:
-    """Yield what each run on a table did, until nothing is left to do or another is at it."""
+    """Yield the totals of each run on a table, until there is no work or another process has the lease."""
     from snowmelt.table.compaction import compact
     from snowmelt.table.file_replacement_run import expire_snapshots
 
@@ -200,7 +200,7 @@ def _print_result(name: TableName, result: MaintenanceTotals) -> None:
 def _showing_progress(
     name: TableName, *, quiet: bool
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar on standard error while files are joined, where somebody looks."""
+    """Show a progress bar of a compaction if standard error is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -214,7 +214,7 @@ def _showing_progress(
 
 
 def _collect_garbage(database: Database, settings: Settings, clock: Clock) -> bool:
-    """Delete what nobody needs, and print how much; tell whether nothing failed."""
+    """Collect garbage and print the totals. Return True if nothing failed."""
     from snowmelt.storage.store_factory import open_store
     from snowmelt.table import garbage_collection
 

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the address of one table's metadata, or a list."""
+    """Print the metadata location of one table, or a list of all."""
     from snowmelt.catalog.objects.tables import find_table, list_tables
     from snowmelt.catalog.sql.cursor import parse_table_name
 

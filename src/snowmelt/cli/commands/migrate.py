@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.table.migration import MigrationResult
 
-    # Runs one migration of a table: in this process, or on Spark. It returns None when there was
-    # nothing to do, or another migrator is at it.
+    # Runs one migration of a table, in this process or on Spark. Returns None without work, or if
+    # another migrator has the lease.
     MigrationRunner: TypeAlias = Callable[[TableName], MigrationResult | None]
 
 NAME = "migrate"
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Migrate once, or for ever."""
+    """Migrate once, or run until stopped with --loop."""
     from snowmelt.catalog.sql.cursor import parse_table_name
 
     names = [parse_table_name(text) for text in options.tables]
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _MigrateCommand:
-    """Migrations of one command; the engine starts with the first of them."""
+    """Migrations of one command. The first migration starts the engine."""
 
     def __init__(
         self,
@@ -88,19 +88,19 @@ class _MigrateCommand:
         self._database = database
         self._settings = settings
         self._engine_name = options.engine
-        # The loop's output is a log: there Java may speak.
+        # The output of --loop is a log, which may contain Java's messages.
         self._quiet = not (options.loop or options.debug)
         self._exit_stack = exit_stack
         self._runner: MigrationRunner | None = None
         self._clock = DatabaseServerClock(SystemClock())
 
     def migrate_once(self, names: Sequence[TableName]) -> None:
-        """Migrate all that was committed before the call; waits for other migrators."""
+        """Migrate all chunks committed before the call. Waits for other migrators."""
         for name, (target, _) in self._read_sequences(names).items():
             self._migrate_up_to(name, target, ignore_dropped=not names)
 
     def migrate_forever(self, names: Sequence[TableName]) -> None:
-        """Migrate what is due, look again after the interval, and never return."""
+        """Migrate due tables, wait for the interval, and repeat. Never returns."""
         seconds = self._settings.migrate_interval_s
         print(f"Looking for chunks to migrate every {seconds:g} s", flush=True)
         maintainer = BackgroundMaintainer(self._database, self._settings, self._clock)
@@ -112,7 +112,7 @@ class _MigrateCommand:
                     try:
                         self._migrate_table(name)
                     except SnowmeltError as error:
-                        # The table may be gone, or another was faster; the next look will tell.
+                        # The table may be dropped, or another migrator was faster. Check again later.
                         print(f"{name}: {error}", file=sys.stderr, flush=True)
                 if self._settings.compact:
                     maintainer.maintain_if_due(names)
@@ -142,7 +142,7 @@ class _MigrateCommand:
                 self._clock.sleep(_RETRY_INTERVAL_S)
 
     def _migrate_table(self, name: TableName) -> bool:
-        """Run one migration and print a line about it; tell whether there was one."""
+        """Run one migration and print a line about it. Return False if there was none."""
         if self._runner is None:
             self._runner = self._start_runner()
         began = self._clock.monotonic()
@@ -189,7 +189,7 @@ class _MigrateCommand:
         return migrate
 
     def _read_sequences(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
-        """Return the last and the migrated sequence of these tables, or of all."""
+        """Return the last and the migrated sequence of these tables, or of all tables."""
         from snowmelt.catalog.objects.tables import find_table, list_tables
 
         with self._database.reading() as connection:

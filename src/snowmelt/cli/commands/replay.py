@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Insert, and tell what is refused still; 2 when something is."""
+    """Insert the rows and print which are still rejected. Return 2 if there are any."""
     from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
     from snowmelt.catalog.sql.cursor import parse_table_name
     from snowmelt.loaders.error_replay import ErrorReplay, ErrorTableReadContext, ReplayOptions
@@ -167,7 +167,7 @@ def _make_line_parser(
 
     columns = [name.strip() for name in options.csv.split(",")]
     rows = CsvLineParser(columns, delimiter=options.delimiter)
-    # A line number behind any header.
+    # Line number 1 is after any header.
     return lambda text: rows(text.rstrip("\r\n").encode(), 1) or "it is a blank line"
 
 
@@ -199,7 +199,7 @@ def _parse_pair(text: str, option: str, syntax: str) -> tuple[str, str]:
 
 
 def _parse_value(text: str) -> object:
-    """Return JSON as what it says, and anything else as the text that it is."""
+    """Parse a value as JSON. Return the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:

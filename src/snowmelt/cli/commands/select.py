@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Stream the answer to standard output."""
+    """Run the SELECT and stream its result to standard output."""
     from snowmelt.select.dialect import Dialect
     from snowmelt.select.request import CsvOutput, JsonOutput, ObjectCompression, SelectRequest
 
@@ -180,9 +180,9 @@ def _build_input(options: argparse.Namespace, suffix: str, dialect: str) -> Inpu
 
 
 def _parse_escaped_bytes(text: str) -> bytes:
-    r"""Return an option's bytes; `\t`, `\n`, `\x01` and the like may be written so."""
+    r"""Return an option's bytes, with escapes such as `\t`, `\n` and `\x01` decoded."""
     try:
-        # A backslash alone is one, since it is what escapes are.
+        # A single backslash is itself, although it starts escapes.
         plain = text if text == "\\" else codecs.decode(text.encode(), "unicode_escape")
     except UnicodeDecodeError as error:
         raise UserError(rf"{text!r} is no text; write \t, \n, \x01 or plain signs.") from error

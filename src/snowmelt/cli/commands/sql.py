@@ -103,7 +103,7 @@ def _print_result(result: StatementOutput, output_format: str) -> None:
 
 
 class _ScriptRunner:
-    """Opens the catalog and Spark when the first statement needs them."""
+    """Runner of script statements. It opens the catalog and Spark at first use."""
 
     def __init__(
         self, options: argparse.Namespace, settings: Settings, exit_stack: contextlib.ExitStack
@@ -145,9 +145,9 @@ class _ScriptRunner:
         )
 
     def _open_catalog_database(self, statement: str = "") -> Database:
-        """Open the catalog; only a statement that could be a catalog's first creates a new one.
+        """Open the catalog. Only statements that may be a catalog's first create a missing one.
 
-        Elsewhere a missing catalog is a wrong folder, and no rows would be a wrong answer.
+        For other statements a missing catalog means a wrong folder, and an empty result would be misleading.
         """
         if self._database is None:
             words = statement.upper().split(maxsplit=2)[:2]
@@ -156,13 +156,13 @@ class _ScriptRunner:
         return self._database
 
     def _run_query(self, text: str) -> None:
-        # Before Spark starts, which takes seconds.
+        # Report a missing catalog before Spark starts, which takes seconds.
         self._open_catalog_database()
         if self._options.engine == "spark" or not self._run_plain_query(text):
             self._run_spark_query(text)
 
     def _run_plain_query(self, text: str) -> bool:
-        """Run a query by DuckDB; return False if Spark has to."""
+        """Run a query with DuckDB. Return False if it needs Spark."""
         from snowmelt.query.plain_query import QueryNotPlain
 
         try:
@@ -200,7 +200,7 @@ class _ScriptRunner:
             frame = self._lake.sql(
                 text, database=self._options.database, schema=self._options.schema
             )
-            # One more than is shown tells that there are more.
+            # One row more than the limit shows that there are more.
             few = self._options.format == "table"
             rows = frame.take(MAX_TABLE_ROWS + 1) if few else frame.toLocalIterator()
             print_rows(frame.columns, rows, self._options.format)
@@ -217,7 +217,7 @@ def _read_script(options: argparse.Namespace) -> str:
 
 
 def _locate_in_script(error: StatementError, statement: ScriptStatement) -> StatementError:
-    """Point into the whole script instead of the one statement."""
+    """Translate the error's position from the statement to the whole script."""
     line, column = error.fields.get("line"), error.fields.get("column")
     if not (isinstance(line, int) and isinstance(column, int)):
         return error

@@ -1,4 +1,4 @@
-"""`snowmelt tail`: stream the lines of files into a table while they grow."""
+"""`snowmelt tail`: stream the lines of growing files into a table."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Follow until SIGTERM or Ctrl-C, or to the end."""
+    """Follow the files until SIGTERM or Ctrl-C, or to their end with --once."""
     from snowmelt.loaders.file_tail import FileTail, TailOptions
 
     if options.delete and options.move_to is not None:
@@ -152,7 +152,7 @@ def _make_line_parser_factory(
         parse_json_row,
     )
 
-    # Said now, not when the first file is there.
+    # Fails here for an unknown encoding, before the first file exists.
     known = make_decoding_parser(parse_json_row, options.encoding)
     if options.column is not None:
         whole = make_decoding_parser(make_text_parser(options.column), options.encoding)

@@ -140,7 +140,7 @@ def _add_user(options: argparse.Namespace) -> None:
 
 
 def _rotate_key(options: argparse.Namespace) -> None:
-    """Put a new public key into the first slot, and the former one into the second."""
+    """Set a new public key in the first slot and move the former key to the second slot."""
     from snowmelt.catalog.security import access_control
 
     name = to_internal_name(options.name)
@@ -168,12 +168,12 @@ def _print_key(path: Path) -> None:
 
 
 def _quote(name: str) -> str:
-    """Return a name as SQL must write it."""
+    """Return a name as written in SQL."""
     return to_display_name(to_internal_name(name))
 
 
 def _create_access_key(options: argparse.Namespace) -> int:
-    """Make an access key and print it as a shell takes it."""
+    """Create an access key and print it as shell variables."""
     from snowmelt.catalog.security import encryption_keys
     from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
     from snowmelt.clock import SystemClock
@@ -197,8 +197,8 @@ def _create_access_key(options: argparse.Namespace) -> int:
 def _creating_key_file(options: argparse.Namespace, path: Path) -> Iterator[str]:
     """Create a key pair: write the private key to a file, yield the public key as PEM.
 
-    The file comes first: without its private key a user is useless. If the block raises, the file
-    is deleted.
+    The file is written first, because a user without the private key is useless. If the block raises, the
+    file is deleted.
 
     Raises:
         AlreadyExists: If the file exists.

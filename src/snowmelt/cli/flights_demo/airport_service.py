@@ -18,7 +18,7 @@ _AIRPORTS = {row["faa"]: row for row in read_csv_rows("airports.csv")}
 
 
 class AirportLocation(TypedDict):
-    """Where an airport is, in degrees."""
+    """Location of an airport, in degrees."""
 
     city: str
     latitude: float
@@ -27,7 +27,7 @@ class AirportLocation(TypedDict):
 
 @svc.function
 def place(code: str) -> AirportLocation | None:
-    """Return where an airport is; None for one that is not listed."""
+    """Return the location of an airport, or None if it is not listed."""
     row = _AIRPORTS.get(code)
     if row is None:
         return None
@@ -38,7 +38,7 @@ def place(code: str) -> AirportLocation | None:
 
 @svc.function
 def miles(origin: str, dest: str) -> float | None:
-    """Return the length of the great circle between two airports, in statute miles."""
+    """Return the great-circle distance between two airports in statute miles, or None if one is not listed."""
     here, there = place(origin), place(dest)
     if here is None or there is None:
         return None

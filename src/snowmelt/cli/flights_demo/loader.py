@@ -24,7 +24,7 @@ _TICK_INTERVAL_S = 0.1
 
 
 def stream_flights(client: Client, *, rows_per_s: float, journal: TextIO) -> None:
-    """Stream every flight that is not committed yet at a paced rate, then wait for the commits."""
+    """Stream every uncommitted flight at a fixed rate, then wait for the commits."""
     clock = SystemClock()
     flights = dataset.load_flights()
     rows = {origin: dataset.select_origin_rows(flights, origin) for origin in dataset.ORIGINS}

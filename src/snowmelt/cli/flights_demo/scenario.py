@@ -60,9 +60,9 @@ _clock = SystemClock()
 
 
 class LatencyProbe:
-    """Looks again and again at how many rows of each channel can be seen.
+    """Probe that polls how many rows of each channel are visible.
 
-    The time noted is the one *after* a look returned, so a slow query counts against freshness.
+    The recorded time is the one *after* a poll returned, so a slow query counts as latency.
     """
 
     def __init__(self, read_row_counts: Callable[[], Mapping[str, int]], interval_s: float) -> None:
@@ -71,7 +71,7 @@ class LatencyProbe:
         self._observations: dict[str, list[tuple[int, float]]] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Look until it is stopped."""
+        """Poll until `stop` is set."""
         while not stop.wait(self._interval_s):
             counts = self._read_row_counts()
             seen_at = _clock.monotonic()
@@ -81,13 +81,14 @@ class LatencyProbe:
                     looks.append((count, seen_at))
 
     def count_visible_rows(self) -> int:
-        """Return the rows seen by the latest look, all channels together."""
+        """Return the rows of all channels in the latest poll."""
         return sum(looks[-1][0] for looks in list(self._observations.values()) if looks)
 
     def measure_delays_s(self, journal: Path) -> list[float]:
-        """Return the freshness of every batch not lost with a killed loader's memory, sorted.
+        """Return the latency of every batch that was not lost in a killed loader's memory, sorted.
 
-        A batch beyond the token at which the next loader resumed had been promised to nobody.
+        Batches after the token at which the next loader resumed are excluded, because they were not
+        acknowledged.
         """
         batches: list[tuple[str, int, float]] = []
         for line in journal.read_text().splitlines():
@@ -106,7 +107,7 @@ class LatencyProbe:
 
 
 class DemoScenario:
-    """What was promised and what was seen, gathered while the demo goes on."""
+    """Steps of the demo, with the expected and actual results."""
 
     def __init__(self, folder: Path, rows_per_s: float, console: Console) -> None:
         self._folder = folder
@@ -116,13 +117,13 @@ class DemoScenario:
         self._is_broken = False
 
     def record_promise(self, what: str, promised: object, seen: object, *, kept: bool) -> None:
-        """Note one line of the closing table."""
+        """Add a line to the final table."""
         mark = "[green]kept[/green]" if kept else "[red]BROKEN[/red]"
         self._promises.append((what, str(promised), str(seen), mark))
         self._is_broken |= not kept
 
     def run(self) -> bool:
-        """Run the whole demo; return whether every promise was kept."""
+        """Run the whole demo. Return True if every check succeeded."""
         self._print_step("Reading the flights of 2013 from New York …")
         expected = dataset.compute_expected_results(dataset.load_flights())
         with EmbeddedService(self._folder, s3_port=_find_free_port()) as service:
@@ -135,7 +136,7 @@ class DemoScenario:
             f"The data is kept in {self._folder}; ask it more with\n"
             f'  ./run --data-dir {self._folder} sql "SELECT carrier, count(*) '
             f'FROM {dataset.TABLE} GROUP BY carrier ORDER BY 2 DESC"',
-            # A terminal wraps what it shows; a line break in the command would be copied, too.
+            # Let the terminal wrap the line, so that copying the command adds no line break.
             soft_wrap=True,
         )
         return not self._is_broken
@@ -163,7 +164,7 @@ class DemoScenario:
         run_function_chapter(lake, log, self._console, self.record_promise)
 
     def _stream_flights(self, service: EmbeddedService, lake: Snowmelt, total_rows: int) -> None:
-        """Load all flights, and tell how fresh they were; the loader is killed half-way."""
+        """Load all flights, kill the loader at the midpoint, and report the latency."""
         journal = self._folder / "demo-journal.jsonl"
         journal.touch()
 
@@ -183,7 +184,7 @@ class DemoScenario:
 
         catalog = _open_rest_catalog(service)
         count_rows_in_engine()
-        query_visible_rows()  # a session's first query pays for all later ones
+        query_visible_rows()  # a session's first query is slow, so run it before measuring
         probes = (
             LatencyProbe(read_committed_rows, 0.02),
             LatencyProbe(query_visible_rows, 0.3),
@@ -221,7 +222,7 @@ class DemoScenario:
         probes: tuple[LatencyProbe, LatencyProbe],
         total_rows: int,
     ) -> None:
-        """Follow the load, kill its process half-way, start it again, and wait for its end."""
+        """Monitor the load, kill its process at the midpoint, restart it, and wait for its end."""
         committed_probe, spark_probe = probes
         began = reported_at = _clock.monotonic()
         killed_at, freshness = 0, ""
@@ -266,7 +267,7 @@ class DemoScenario:
         self.record_promise("loader killed in the middle", "once", seen, kept=killed_at > 0)
 
     def _start_loader(self, service: EmbeddedService, journal: Path) -> subprocess.Popen[bytes]:
-        """Start the loading process; it goes on after the committed offset tokens."""
+        """Start the loading process, which resumes after the committed offset tokens."""
         command = [sys.executable, "-m", "snowmelt.cli.flights_demo.loader", service.url]
         paths = [str(service.private_key_file), str(journal)]
         with (self._folder / "loader.log").open("ab") as log:
@@ -280,7 +281,7 @@ class DemoScenario:
     def _check_queries(
         self, lake: Snowmelt, expected: dataset.ExpectedResults, where: str
     ) -> dataset.ExpectedResults:
-        """Ask the three questions and hold the answers against the source."""
+        """Run the three queries and compare their results with the source."""
         ((rows, checksum),), routes, late = (
             [tuple(row) for row in lake.sql(query).collect()] for query in dataset.build_queries()
         )
@@ -301,7 +302,7 @@ class DemoScenario:
     def _check_other_engine(
         self, service: EmbeddedService, expected: dataset.ExpectedResults
     ) -> None:
-        """Read the native files through PyIceberg into Polars, with nothing of ours between."""
+        """Read the native files with PyIceberg into Polars, without any Snowmelt code."""
         with service.service.database.reading() as connection:
             pointer = tables.find_table(connection, _TABLE_NAME).pointer
         if pointer is None:
@@ -407,7 +408,7 @@ def _open_rest_catalog(service: EmbeddedService) -> Catalog:
 
 
 def _percentiles(delays_s: list[float]) -> tuple[float, float]:
-    """Return the median and the 99th percentile of sorted delays, 0 where there is none."""
+    """Return the median and the 99th percentile of sorted delays, or zeros if there are none."""
     if not delays_s:
         return 0.0, 0.0
     count = len(delays_s)
@@ -422,7 +423,7 @@ def _equality(equal: bool) -> str:
 
 _DEFAULT_NAMESPACE = {"database": "demo", "schema": "public"}
 _EARTH_RADIUS_MILES = 3958.76
-# The column `distance` is in whole miles, and of an ellipsoid.
+# The column `distance` is in whole miles, computed on an ellipsoid.
 _DISTANCE_QUERY = (
     "SELECT count(m), sum(CAST(round(m) AS BIGINT)), "
     "count_if(abs(m - distance) > greatest(1, distance / 200)) "
@@ -479,7 +480,7 @@ class AirportServiceProcess:
 
 
 def build_function_statements(url: str) -> tuple[str, ...]:
-    """Return what makes the service's functions known to SQL."""
+    """Build the statements that register the service's functions in SQL."""
     clauses = "RETURNS NULL ON NULL INPUT IMMUTABLE API_INTEGRATION = airports CACHE = 1000000"
     functions = (
         "place(code VARCHAR) RETURNS VARIANT",
@@ -497,7 +498,7 @@ def build_function_statements(url: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCalls:
-    """What the service's answers must come to, computed from the source alone."""
+    """Expected results of the external functions, computed from the source."""
 
     flights: int
     miles: int
@@ -505,7 +506,7 @@ class ExpectedCalls:
 
 
 def compute_expected_calls(flights: pa.Table) -> ExpectedCalls:
-    """Compute it, with another formula than the service's."""
+    """Compute the expected results with a different formula than the service's."""
     airports = {row["faa"]: row for row in read_csv_rows("airports.csv")}
     count = total = 0
     far: Counter[str] = Counter()
@@ -528,7 +529,7 @@ def compute_expected_calls(flights: pa.Table) -> ExpectedCalls:
 def run_function_chapter(
     lake: Snowmelt, log_file: Path, console: Console, promise: Callable[..., None]
 ) -> None:
-    """Start the service, ask it about all flights, and show what that took."""
+    """Start the service, call it for all flights, and print the call log."""
     flights = dataset.load_flights()
     wanted = compute_expected_calls(flights)
     with AirportServiceProcess(log_file) as service:
