@@ -5,7 +5,7 @@
 `chunk_reader`: one chunk into a table in native form, without the catalog.
 `table_reader`: chunks, native files and whole tables without an engine.
 `warehouse_paths`: paths and addresses of native files.
-`file_io`: PyIceberg's file access through our stores.
+`file_io`: PyIceberg's file access through Snowmelt's stores.
 `column_bounds`: encoded bounds of native columns.
 `native_file_writer`: one native Parquet file and its metadata entry.
 `external_sort`: rows of a clustered table sorted in bounded memory.
@@ -18,6 +18,6 @@
 `rejects`: schema and rows of tables of rejected records.
 `compaction`: small native files into larger ones.
 `file_replacement_run`: runs that replace native files or expire snapshots.
-`active_run_files`: files of runs that the catalog does not have yet.
+`active_run_files`: files of runs that are not in the catalog yet.
 `garbage_collection`: deletion of blobs, native files and dropped tables.
 """

@@ -1,8 +1,8 @@
-"""Native files of runs that the catalog does not have yet, or that are about to commit.
+"""Native files of runs that are not in the catalog yet, or that are about to commit.
 
-Tasks of Spark write native files before their load begins, because the write of a DataFrame has no
-process of Snowmelt from start to end. Such files are in `data/<load id>/` like all others. Garbage
-collection retains them as long as a blob that was not registered.
+Spark tasks write native files before their load begins, because no Snowmelt process runs for the
+whole write of a DataFrame. Such files are in `data/<load id>/` like all others. Garbage collection
+retains them as long as an unregistered blob.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DATA_FOLDER = "/data/"
 
 
 def parse_run_id(path: str) -> str | None:
-    """Return the id of the run that wrote a native file, None for metadata."""
+    """Return the ID of the run that wrote a native file, or None for a metadata file."""
     _, found, rest = path.partition(_DATA_FOLDER)
     return rest.partition("/")[0] if found else None
 
@@ -32,9 +32,9 @@ def exclude_files_of_active_runs(
     committed: Container[str],
     since: dt.datetime,
 ) -> list[ObjectInfo]:
-    """Return files without those of loads that are at work, or of runs that nobody knows.
+    """Return the files without those of running loads and of unknown runs.
 
-    Of the latter only while their newest file is younger than `since`.
+    Files of an unknown run are excluded only while its newest file is newer than `since`.
     """
     files = list(found)
     newest: dict[str, dt.datetime] = {}

@@ -1,7 +1,7 @@
-"""Reader of one chunk in native form; light to import, because every task of an engine does.
+"""Reader of one chunk in native form; fast to import, because every executor task imports it.
 
 A chunk is verified against the catalog's MD5 on every read. A mismatch raises an error that names
-the blob, and nothing of the chunk is returned.
+the blob, and no rows of the chunk are returned.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from snowmelt.table.warehouse_paths import open_cached_store
 
 @dataclass(frozen=True, slots=True)
 class ChunkReadTask:
-    """All that reading one chunk takes; picklable, no catalog needed.
+    """Task that reads one chunk; picklable, needs no catalog.
 
-    `path` is the blob's, `stage_path` where it lies in the store; `chunk_key` opens this blob
-    only. `schema` is what the rows shall have, `written` the version the chunk was written for
-    where that is another.
+    `path` is the blob's path, `stage_path` its path in the store. `chunk_key` decrypts this blob only.
+    `schema` is the schema of the result. `written` is the version for which the chunk was written, if it
+    differs.
     """
 
     seq: int
@@ -42,12 +42,12 @@ class ChunkReadTask:
 
 
 def run_chunk_read_task(task: ChunkReadTask, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read one chunk in native form, the named columns in that order, or all.
+    """Read one chunk in native form: the named columns in this order, or all columns.
 
     Raises:
-        BlobCorrupt: The blob is not what was registered, or cannot be decoded.
-        ObjectMissing: The blob is gone.
-        StageUnavailable: The stage does not answer.
+        BlobCorrupt: If the blob differs from its registration or cannot be decoded.
+        ObjectMissing: If the blob is missing.
+        StageUnavailable: If the stage does not respond.
     """
     store = open_cached_store(task.store_url)
     data = store.get_range(task.stage_path, task.offset, task.length)
@@ -69,13 +69,13 @@ def run_chunk_read_task(task: ChunkReadTask, columns: Sequence[str] | None = Non
 
 
 def project_schema(schema: TableSchema, columns: Sequence[str]) -> TableSchema:
-    """Return a schema of the named columns alone, in that order."""
+    """Return a schema with only the named columns, in this order."""
     by_name = {column.name: column for column in schema.columns}
     return TableSchema(schema.version, tuple(by_name[name] for name in columns))
 
 
 def concatenate_native_tables(parts: Iterable[pa.Table], schema: TableSchema) -> pa.Table:
-    """Return tables in native form one after the other; an empty one when there are none."""
+    """Concatenate tables in native form. Without any, return an empty table."""
     tables = list(parts)
     if not schema.columns:
         return make_columnless_table(sum(table.num_rows for table in tables))
@@ -83,8 +83,8 @@ def concatenate_native_tables(parts: Iterable[pa.Table], schema: TableSchema) ->
 
 
 def make_columnless_table(row_count: int) -> pa.Table:
-    """Return a table of so many rows and no columns."""
-    # A table without columns forgets its rows unless it is cut from one that has some.
+    """Return a table with `row_count` rows and no columns."""
+    # A table without columns loses its row count unless it is projected from a table with columns.
     return pa.table({"": pa.nulls(row_count)}).select([])
 
 

@@ -1,9 +1,9 @@
 """Lower and upper bounds of native columns, encoded as Iceberg stores them.
 
-Bounds are made from raw integers and bytes of Parquet's statistics, never from Python dates or
-strings, which cannot hold every value (dates before the year 1, text that is not UTF-8). String and binary bounds are
-truncated after 16 code points or bytes. An upper bound is rounded up, or omitted if it cannot be.
-An omitted bound means unknown.
+Bounds are computed from raw integers and bytes of Parquet's statistics. Python dates and strings
+cannot represent every value (dates before year 1, text that is not UTF-8). String and binary bounds
+are truncated after 16 code points or bytes. An upper bound is rounded up, or omitted if that is
+impossible. An omitted bound means unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STRUCT_FORMATS = {1: "<b", 32: "<i", 64: "<q"}
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """Lowest and highest value (None: unknown or no value) and counts of one native column."""
+    """Bounds (None: unknown or no values) and counts of one native column."""
 
     lower: bytes | None
     upper: bytes | None
@@ -37,9 +37,9 @@ class ColumnBounds:
 def read_column_bounds(
     metadata: pq.FileMetaData, position: int, kind: pa.DataType, nans: int | None
 ) -> ColumnBounds:
-    """Return the bounds of a column in native form by the statistics of its Parquet file.
+    """Return the bounds of a column in native form from the statistics of its Parquet file.
 
-    `nans` is how many values are NaN, None where none can be. It never raises for a value.
+    `nans` is the number of NaN values, or None if the type has none. No value raises an error.
     """
     groups = range(metadata.num_row_groups)
     chunks = [metadata.row_group(each).column(position).statistics for each in groups]
@@ -47,7 +47,7 @@ def read_column_bounds(
     chunks = [chunk for chunk in chunks if chunk is not None]
     nulls = sum(chunk.null_count for chunk in chunks)
     known = [chunk for chunk in chunks if chunk.has_min_max]
-    # Where there are values, NaN alone has no limits, and texts of more than 4 KiB.
+    # Bounds are missing despite values if all are NaN, or for strings of more than 4 KiB.
     unknown = any(each.num_values and not each.has_min_max for each in chunks)
     if not known or (unknown and nans is None):
         return ColumnBounds(None, None, nulls, nans)
@@ -68,12 +68,12 @@ def read_column_bounds(
 
 
 def count_nans(array: pa.ChunkedArray) -> int | None:
-    """Return how many values are NaN; None where the type has none."""
+    """Return the number of NaN values, or None if the type has none."""
     return pc.sum(pc.is_nan(array)).as_py() or 0 if pa.types.is_floating(array.type) else None
 
 
 def decode_bound(bound: bytes, kind: pa.DataType) -> StoredBound:
-    """Return a bound's stored value: unscaled integer, days, microseconds, float or bytes."""
+    """Decode a bound to its stored value: unscaled integer, days, microseconds, float or bytes."""
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return bound
     if pa.types.is_decimal(kind):
@@ -94,7 +94,7 @@ def _string_bounds(lower: bytes, upper: bytes) -> tuple[bytes | None, bytes | No
 
 
 def _truncate_upper_string_bound(text: str) -> bytes | None:
-    """Return the shortest text of at most 16 code points that is not below `text`."""
+    """Return the shortest text of at most 16 code points that is not less than `text`, or None."""
     if len(text) <= _MAX_BOUND_LENGTH:
         return text.encode()
     for end in range(_MAX_BOUND_LENGTH, 0, -1):
@@ -114,11 +114,11 @@ def _truncate_upper_bytes_bound(value: bytes) -> bytes | None:
 
 
 def _decode_unscaled(raw: int | bytes) -> int:
-    """Return a decimal's digits; more of them than 64 bits hold are bytes in Parquet."""
+    """Return a decimal's unscaled value. Parquet stores values of more than 64 bits as bytes."""
     return raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
 
 
 def _encode_decimal_bound(unscaled: int) -> bytes:
-    # One more bit than the magnitude, for the sign; -128 fits one byte.
+    # One bit more than the magnitude for the sign; -128 fits one byte.
     bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length() + 1
     return unscaled.to_bytes(-(-bits // 8), "big", signed=True)

@@ -1,7 +1,7 @@
 """Compaction of small native files: select, rewrite, commit (`snowmelt.table.file_replacement_run`).
 
 Files below three quarters of the target size are small. They are compacted once there are enough
-of about one size, so that a row is rewritten only a few times until it is in a file of the target
+of similar size, so that a row is rewritten only a few times until it is in a file of the target
 size. Each group becomes one file, so every run leaves fewer files. Rows pass through memory in
 batches; rows of a clustered table are sorted over the whole group. Nothing is committed unless the
 new files have as many rows, and as many NULLs in each column, as the old ones.
@@ -43,7 +43,7 @@ from snowmelt.table.warehouse_paths import open_cached_store
 _SMALL_FILE_SHARE = 0.75
 _BATCH_ROWS = 64 * 1024
 _ROW_GROUP_ROWS = 256 * 1024
-# Of the memory, what waits to become a row group; it is then encoded.
+# Share of the memory for rows buffered for a row group. The rest is needed to encode it.
 _ROW_GROUP_MEMORY_DIVISOR = 4
 
 FileGroup = tuple["NativeFile", ...]
@@ -52,10 +52,10 @@ FileGroup = tuple["NativeFile", ...]
 def group_small_files(
     files: Sequence[NativeFile], *, target_bytes: int, min_files: int
 ) -> list[FileGroup]:
-    """Return which files are to be joined, each group into one file of the target's size at most.
+    """Group small files for compaction. Each group becomes one file of at most the target size.
 
-    A file is taken only where the smaller ones together are as large as it is: otherwise a large
-    one would be rewritten for the sake of each small one. Groups keep the order of the files.
+    A file is selected only if the smaller files together are at least as large. Otherwise a large file
+    would be rewritten for each small one. Groups keep the order of the files.
     """
     small = [file for file in files if file.size < target_bytes * _SMALL_FILE_SHARE]
     by_size = sorted(small, key=lambda file: (file.size, file.sequence, file.path))
@@ -81,11 +81,11 @@ def group_small_files(
 def plan_compaction(
     database: Database, name: TableName, settings: MaintenanceSettings
 ) -> list[FileGroup]:
-    """Return what a compaction of a table would join now; nothing is changed.
+    """Return the groups of files that a compaction would rewrite now.
 
     Raises:
-        TableNotFound: There is no such table.
-        TableInconsistent: Catalog and native table do not agree.
+        TableNotFound: If the table does not exist.
+        TableInconsistent: If catalog and native table do not agree.
     """
     with database.reading() as connection:
         table = find_table(connection, name)
@@ -101,16 +101,18 @@ def compact(
     clock: Clock,
     progress: Callable[[int, int], None] | None = None,
 ) -> MaintenanceTotals | None:
-    """Join small files of a table in one commit; None where there are none, or another is at it.
+    """Compact small files of a table in one commit.
 
-    What is left for the next call is more than `run_bytes`. `progress` is told the bytes done and
-    those to do.
+    One call processes about `run_bytes`. `progress` is called with the bytes done and the total.
+
+    Returns:
+        The totals, or None if there is nothing to do or another process has the lease.
 
     Raises:
-        TableNotFound: There is no such table.
-        ConflictError: The table was dropped, or another has taken over; nothing was changed.
-        TableInconsistent: The new files do not hold the rows of the old; nothing was changed.
-        UnknownOutcome: It may have been committed.
+        TableNotFound: If the table does not exist.
+        ConflictError: If the table was dropped or another process has taken over. Nothing was changed.
+        TableInconsistent: If the new files do not have the rows of the old ones. Nothing was changed.
+        UnknownOutcome: If it may have been committed.
     """
     if not plan_compaction(database, name, settings):
         return None
@@ -121,7 +123,7 @@ def compact(
         try:
             planned = _plan_groups(list_native_files(run.native), settings)
             sizes = [sum(file.size for file in group) for group in planned]
-            # As many as have so many bytes; one at least.
+            # The first groups up to `run_bytes`, at least one.
             before = accumulate(sizes, initial=0)
             groups = [
                 group
@@ -210,12 +212,12 @@ def _build_row_groups(rows: Iterable[pa.Table], max_bytes: int) -> Iterator[pa.T
 def _verify_row_and_null_counts(
     run: OpenMaintenanceRun, group: FileGroup, written: WrittenFile
 ) -> None:
-    """Let pass a file that has as many rows, and NULLs in each column, as those it replaces."""
+    """Raise TableInconsistent unless row count and NULL counts equal those of the replaced files."""
     rows = sum(file.rows for file in group)
     nulls = Counter[int]()
     for file in group:
         for key in written.bounds:
-            # A column that came later than the file is NULL in all its rows.
+            # A column added after the file was written is NULL in all its rows.
             nulls[key] += file.nulls.get(key, file.rows)
     wrong = [key for key, bound in written.bounds.items() if bound.nulls != nulls[key]]
     if written.rows != rows or wrong:

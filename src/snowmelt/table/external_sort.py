@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 from snowmelt.schema.iceberg_table_form import native_fields
 from snowmelt.schema.types import TableSchema
 
-# Sorting takes the rows, their order and a copy of the rows in that order.
+# Sorting needs memory for the rows, their order and a sorted copy.
 _MEMORY_COPIES = 3
-# Of each run one batch is held while runs are merged.
+# A merge keeps one batch of each run in memory.
 _MERGE_BATCHES = 64
 
 
 def make_sort_keys(schema: TableSchema, cluster_by: Sequence[str]) -> list[tuple[str, str]]:
-    """Return what rows in native form are sorted by; columns that are gone are left out."""
+    """Return the sort keys of rows in native form. Dropped columns are omitted."""
     by_name = {column.name: column for column in schema.columns}
     return [
         (own.name, "ascending")
@@ -32,9 +32,9 @@ def make_sort_keys(schema: TableSchema, cluster_by: Sequence[str]) -> list[tuple
 
 
 class ExternalSorter:
-    """Takes rows in any order and gives them back sorted, in bounded memory.
+    """Sorter of rows in bounded memory.
 
-    What is more than `memory_bytes` goes to a temporary folder as sorted runs, which are merged.
+    Rows beyond `memory_bytes` are written to a temporary folder as sorted runs, which are then merged.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class ExternalSorter:
         self._runs: list[Path] = []
 
     def add_rows(self, rows: pa.Table) -> None:
-        """Take rows."""
+        """Add rows."""
         self._buffered.append(rows)
         self._buffered_bytes += rows.nbytes
         if self._buffered_bytes >= self._run_bytes:
             self._spill()
 
     def drain_sorted_rows(self) -> Iterator[pa.Table]:
-        """Yield all rows in order, once; what was spilled is deleted at the end."""
+        """Yield all rows in order, once. Deletes spilled runs at the end."""
         with self._exit_stack:
             if not self._runs:
                 if self._buffered:
@@ -69,7 +69,7 @@ class ExternalSorter:
             yield from _merge_sorted_runs(runs, self._keys)
 
     def close(self) -> None:
-        """Delete what was spilled; harmless after `drain_sorted_rows`."""
+        """Delete spilled runs. Idempotent."""
         self._exit_stack.close()
 
     def _sort_buffered(self) -> pa.Table:
@@ -96,7 +96,7 @@ class ExternalSorter:
 
 
 class _SortedRun:
-    """A sorted run, of which one batch is held."""
+    """Spilled sorted run with one batch in memory."""
 
     def __init__(self, exit_stack: contextlib.ExitStack, path: Path) -> None:
         source = exit_stack.enter_context(pa.OSFile(str(path), "rb"))
@@ -105,7 +105,7 @@ class _SortedRun:
         self.has_more = True
 
     def load_next_batch(self) -> None:
-        """Hold the next batch when all that was held is taken."""
+        """Load the next batch if the current one is exhausted."""
         while self.has_more and not self.buffered.num_rows:
             try:
                 self.buffered = pa.Table.from_batches([self._batches.read_next_batch()])
@@ -113,7 +113,7 @@ class _SortedRun:
                 self.has_more = False
 
     def pop_rows(self, count: int) -> pa.Table:
-        """Return the first rows held, and hold them no longer."""
+        """Remove and return the first rows of the current batch."""
         taken, self.buffered = self.buffered.slice(0, count), self.buffered.slice(count)
         return taken
 
@@ -123,18 +123,18 @@ class _RowOrder:
     keys: list[tuple[str, str]]
 
     def index_of_first(self, rows: list[pa.Table]) -> int:
-        """Return which of several tables of one row comes first."""
+        """Return the index of the table with the first row, among tables of one row."""
         names = [name for name, _ in self.keys]
         table = pa.concat_tables(row.select(names) for row in rows)
         first: int = pc.sort_indices(table, sort_keys=self.keys)[0].as_py()
         return first
 
     def count_up_to(self, rows: pa.Table, last_row: pa.Table) -> int:
-        """Return how many rows of a sorted table do not come after the row `last_row`."""
+        """Return the number of rows of a sorted table that are not after `last_row`."""
         low, high = 0, rows.num_rows
         while low < high:
             middle = (low + high) // 2
-            # Sorting keeps the order of equals.
+            # The sort is stable, so an equal row counts as not after.
             if self.index_of_first([rows.slice(middle, 1), last_row]) == 0:
                 low = middle + 1
             else:
@@ -142,14 +142,14 @@ class _RowOrder:
         return low
 
     def sort(self, rows: pa.Table) -> pa.Table:
-        """Return rows in order."""
+        """Return the rows in order."""
         return rows.take(pc.sort_indices(rows, sort_keys=self.keys))
 
 
 def _merge_sorted_runs(
     runs: Sequence[_SortedRun], keys: list[tuple[str, str]]
 ) -> Iterator[pa.Table]:
-    """Merge runs: of what is held, all is due up to the least of the batches' last rows."""
+    """Merge runs: yield the buffered rows up to the smallest of the batches' last rows, repeatedly."""
     order = _RowOrder(keys)
     while True:
         for run in runs:

@@ -1,7 +1,7 @@
-"""PyIceberg `FileIO` over our stores for files that are not on a local disk.
+"""PyIceberg `FileIO` over Snowmelt's stores for files that are not on a local disk.
 
 One address and one set of credentials (those of the environment, see `snowmelt.storage`) serve all
-access, and PyIceberg needs no library for any cloud. Local files are opened by PyIceberg itself.
+access, and PyIceberg needs no cloud libraries. Local files are opened by PyIceberg itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from snowmelt.errors import AlreadyExists, ObjectMissing
 from snowmelt.storage.store import OpenObject, Store
 from snowmelt.table.warehouse_paths import Warehouse, open_cached_store
 
-# Metadata files are smaller. Readers need few parts of data files.
+# Larger than any metadata file. Readers of data files need only a few ranges.
 _MAX_WHOLE_READ_BYTES = 8 * 1024 * 1024
 _BUFFER_BYTES = 1024 * 1024
 
@@ -32,14 +32,14 @@ def is_local_location(location: str) -> bool:
 
 
 class StoreFileIO(FileIO):
-    """Files by their full addresses (`s3://bucket/path`), in stores of `snowmelt.storage`."""
+    """`FileIO` for full addresses (`s3://bucket/path`) in stores of `snowmelt.storage`."""
 
     def new_input(self, location: str) -> StoreInputFile:
-        """Return a file to read."""
+        """Return a file for reading."""
         return StoreInputFile(location)
 
     def new_output(self, location: str) -> StoreOutputFile:
-        """Return a file to write."""
+        """Return a file for writing."""
         return StoreOutputFile(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
@@ -51,7 +51,7 @@ class StoreFileIO(FileIO):
 
 
 class _StoreFile:
-    """A file of a store."""
+    """File of a store."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)  # type: ignore[call-arg]  # PyIceberg's class comes next
@@ -74,14 +74,14 @@ class _StoreFile:
 
 
 class StoreInputFile(_StoreFile, InputFile):
-    """A file of a store, for reading."""
+    """File of a store, for reading."""
 
     def open(self, seekable: bool = True) -> io.BytesIO | io.BufferedReader:
-        """Return the file as a stream; a large one is fetched in parts.
+        """Return the file as a stream. A large file is fetched in ranges.
 
         Raises:
             FileNotFoundError: If the file does not exist.
-            StageUnavailable: If the store does not answer.
+            StageUnavailable: If the store does not respond.
         """
         del seekable
         try:
@@ -94,7 +94,7 @@ class StoreInputFile(_StoreFile, InputFile):
 
 
 class StoreOutputFile(_StoreFile, OutputFile):
-    """A file of a store, for writing."""
+    """File of a store, for writing."""
 
     def create(self, overwrite: bool = False) -> _ObjectWriteStream:
         """Return a stream that writes the file when it is closed."""
@@ -135,7 +135,7 @@ class PublishedOutputFile(OutputFile):
 
 
 class _ObjectReadStream(io.RawIOBase):
-    """An open object as a stream."""
+    """Stream of an open object."""
 
     def __init__(self, stored_object: OpenObject) -> None:
         self._object = stored_object
@@ -163,7 +163,7 @@ class _ObjectReadStream(io.RawIOBase):
 
 
 class _ObjectWriteStream(io.BytesIO):
-    """A stream that writes the whole object on close, and nothing if the writer fails."""
+    """Stream that writes the whole object on close, and nothing if the writer fails."""
 
     def __init__(self, store: Store, path: str, *, create_only: bool) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class _ObjectWriteStream(io.BytesIO):
 
     def close(self) -> None:
         if not self.closed and not self._failed:
-            # Another process may commit, so each file must be durable by itself.
+            # Another process may commit, so each file is made durable when written.
             self._store.put(
                 self._path, self.getvalue(), create_only=self._create_only, durable=True
             )

@@ -1,10 +1,10 @@
 """Maintenance runs, which replace native files without changing rows: begin, commit, abort.
 
-A run holds a lease of the table, which shows that its process lives and excludes a second run.
-Migrations and loads continue beside it. Its commit is the step by which they commit too: one
-transaction of the catalog swaps the pointer and closes the run in the history. Watermark, epoch,
-checksum and row count do not change. If a migration or a load has committed first, the run tries
-again on the newer metadata with the same files, since neither removes files.
+A run holds a lease of the table, which shows that its process is alive and excludes a second run.
+Migrations and loads continue concurrently. A run commits like them: one transaction of the catalog
+swaps the pointer and closes the run in the history. Watermark, epoch, checksum and row count do not
+change. If a migration or a load has committed first, the run retries on the newer metadata with the
+same files, since neither removes files.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class MaintenanceSettings:
 
 @dataclass(frozen=True, slots=True)
 class OpenMaintenanceRun:
-    """A run that has begun, with table and native table as of its start."""
+    """Running maintenance run, with table and native table as of its start."""
 
     run_id: str
     table: TableRecord
@@ -94,9 +94,10 @@ def begin_maintenance_run(
     settings: MaintenanceSettings,
     clock: Clock,
 ) -> OpenMaintenanceRun | None:
-    """Acquire the lease of a table and begin a run; None if another process has it, or without files.
+    """Acquire the lease of a table and begin a run.
 
-    End the run with `commit_maintenance_run` or `abort_maintenance_run`.
+    Returns None if another process has the lease, or the table has no native files. End the run with
+    `commit_maintenance_run` or `abort_maintenance_run`.
 
     Raises:
         TableNotFound: If the table does not exist.
@@ -176,7 +177,7 @@ def commit_maintenance_run(
 def abort_maintenance_run(
     database: Database, run: OpenMaintenanceRun, reason: str, *, clock: Clock
 ) -> None:
-    """Close a run in the history, unless it is closed, and release the lease."""
+    """Close a run in the history, unless it is already closed, and release the lease."""
     _fail_run_and_release_lease(database, run.run_id, run.lease, reason, clock)
 
 
@@ -389,9 +390,9 @@ def _expiry_cutoff_ms(settings: MaintenanceSettings, clock: Clock) -> int:
 def _fail_run_and_release_lease(
     database: Database, run_id: str, lease: Lease, reason: str, clock: Clock
 ) -> bool:
-    """Close a run as failed and release the lease; return False if it was closed before."""
+    """Close a run as failed and release the lease. Return False if the run was already closed."""
     with database.writing() as connection:
-        # The lease's row first, as in the commit, which this must not overtake.
+        # Update the lease's row first, as the commit does, to serialize with it.
         leases.release_lease(connection, lease)
         return run_history.finish_maintenance_run(
             connection, run_id, RunState.FAILED, now=clock.now(), message=reason

@@ -1,7 +1,7 @@
 """Deletion of unreferenced blobs and native files, and of the remains of dropped tables.
 
-A reader's plan lives no longer than the retention. What a plan could still reference is retained
-that long after it was replaced. If a round is interrupted, the next one continues:
+A reader's plan lives no longer than the retention. Everything that a plan could still reference is
+retained that long after it was replaced. If a round is interrupted, the next one continues:
 
 * A chunk's blob is deleted when the retention has passed since the commit of the migration, and
   streams have read it (`snowmelt.catalog.jobs.load_history`). The rows are marked, the object is
@@ -65,7 +65,7 @@ _log = logging.getLogger("snowmelt.table")
 
 UNREGISTERED_RETENTION = dt.timedelta(hours=24)
 
-# A blob that is on its way to being registered need not be written down.
+# Younger blobs may still be registered, so their sightings are not recorded.
 _MIN_AGE = dt.timedelta(minutes=10)
 _LEASE_S = 60.0
 _BLOBS_PER_BATCH = 1000
@@ -74,9 +74,9 @@ _LISTED_BLOBS_PER_BATCH = 5_000
 
 @dataclass(frozen=True, slots=True)
 class GarbageCollectionResult:
-    """How many objects were deleted: blobs, blobs never registered, files of the warehouse.
+    """Number of deleted objects: blobs, blobs that were never registered, and warehouse files.
 
-    `problems` names each table that clean-up could not deal with, and why.
+    `problems` contains the tables that could not be processed, with the reasons.
     """
 
     blobs: int
@@ -86,7 +86,7 @@ class GarbageCollectionResult:
 
 
 def _do_nothing() -> None:
-    """Let a round go on to its end."""
+    """Default for `on_step`: do not interrupt the round."""
 
 
 def collect_garbage(
@@ -98,21 +98,22 @@ def collect_garbage(
     retention_s: float,
     on_step: Callable[[], None] = _do_nothing,
 ) -> GarbageCollectionResult:
-    """Delete what nobody needs any more; safe beside readers, migrations and other collectors.
+    """Delete unreferenced blobs and files.
 
-    A table that cannot be dealt with does not keep the others from it.
+    Safe to run concurrently with readers, migrations and other collectors. A table that cannot be
+    processed does not affect the others.
 
     Args:
         database: The catalog.
-        stage: Where the blobs are.
-        warehouse: Where the native files are.
-        clock: Tells what is old.
-        retention_s: In seconds, longer than any reader's plan lives.
-        on_step: Called between tables and between objects; an error that is `retryable` ends the
-            round there, and the next goes on.
+        stage: The store of the blobs.
+        warehouse: The store of the native files.
+        clock: The clock that determines ages.
+        retention_s: Retention in seconds, longer than the lifetime of any reader's plan.
+        on_step: Called between tables and between objects. An error that is `retryable` ends the
+            round there, and the next round continues.
 
     Raises:
-        StageUnavailable: A store does not answer; what was begun is finished by the next round.
+        StageUnavailable: If a store does not respond. The next round completes this one.
     """
     before = clock.now() - dt.timedelta(seconds=retention_s)
     with database.reading() as connection:
@@ -148,10 +149,10 @@ def collect_garbage(
 def expire_idle_channels(
     database: Database, clock: Clock, *, idle_s: float, on_step: Callable[[], None] = _do_nothing
 ) -> int:
-    """Remove channels that nobody has written to for `idle_s` seconds; return how many.
+    """Remove channels without writes for `idle_s` seconds, and return their number.
 
-    As in Snowflake, where they go after 30 days, with their offset tokens. 0 keeps them for ever.
-    What `on_step` raises, which is called between transactions, ends it there.
+    Snowflake removes idle channels after 30 days, with their offset tokens. 0 disables expiry.
+    `on_step` is called between transactions; an error in it ends the expiry.
     """
     if idle_s <= 0:
         return 0
@@ -170,7 +171,7 @@ def expire_idle_channels(
 
 @contextlib.contextmanager
 def _recording_problems(table: TableRecord, problems: list[str]) -> Iterator[None]:
-    """Note what goes wrong with one table; an outage is everybody's and ends the round."""
+    """Record an error of one table. Reraise retryable errors, such as an outage, which end the round."""
     try:
         yield
     except Exception as error:
@@ -182,7 +183,10 @@ def _recording_problems(table: TableRecord, problems: list[str]) -> Iterator[Non
 
 
 def _try_mark_purged(database: Database, table: TableRecord, clock: Clock) -> bool:
-    """Tell whether a dropped table may be deleted; if so, UNDROP cannot bring it back any more."""
+    """Mark a dropped table as purged if its retention has passed, which excludes UNDROP.
+
+    Returns True if the table may be deleted.
+    """
     if table.kept_until is not None and table.kept_until > clock.now():
         return False
     with database.writing() as connection:
@@ -192,7 +196,7 @@ def _try_mark_purged(database: Database, table: TableRecord, clock: Clock) -> bo
 def _retire_chunks(
     database: Database, table: TableRecord, clock: Clock, before: dt.datetime
 ) -> None:
-    """Mark the chunks that no plan can still name."""
+    """Mark the chunks that no plan can reference."""
     with database.reading() as connection:
         last = table.last_seq
         if table.dropped_at is None:
@@ -233,7 +237,7 @@ def _delete_unregistered_blobs(
     now = clock.now()
     lying = _list_staged_blobs(stage, now - _MIN_AGE, on_step)
     blobs: set[StagedBlob] = set()
-    # A stage holds a blob for each second of each client: never all of them in memory.
+    # A stage has a blob for each second of each client, so do not load them all into memory.
     while some := list(islice(lying, _LISTED_BLOBS_PER_BATCH)):
         blobs |= _record_sightings_and_list_tombstoned(database, some, now)
     with database.writing() as connection:
@@ -248,7 +252,7 @@ def _delete_unregistered_blobs(
 def _record_sightings_and_list_tombstoned(
     database: Database, staged_blobs: Iterable[StagedBlob], now: dt.datetime
 ) -> set[StagedBlob]:
-    """Write down which of these blobs nobody has registered; return those that nobody may any more."""
+    """Record sightings of unregistered blobs, and return the blobs with a tombstone."""
     lying = {blob.path: blob for blob in staged_blobs}
     with database.reading() as connection:
         known = stages.filter_registered_paths(connection, lying)
@@ -308,7 +312,7 @@ def _delete_native_files(
     if table.dropped_at is not None:
         return 0
     if at_work:
-        # By the store's own clock, too: that of who is at work may be ahead.
+        # Also use the store's clock, because the clock of the running process may be ahead.
         newest = max((each.modified_at for each in found), default=before)
         first = min(*at_work, newest) - _MIN_AGE
         found = [each for each in found if each.modified_at < first]
@@ -358,14 +362,14 @@ def _list_unneeded_publications(
 
 
 def _abort_orphaned_work(database: Database, table: TableRecord, clock: Clock) -> None:
-    """Close whatever was at work on a table in a process that is gone."""
+    """Close migrations, loads and maintenance runs of a table whose process has died."""
     _try_abort_orphaned_migrations(database, table, clock)
     abort_orphaned_loads(database, table, clock)
     abort_orphaned_maintenance_runs(database, table, clock)
 
 
 def _list_running_start_times(connection: sa.Connection, table_id: int) -> list[dt.datetime]:
-    """Return when the loads and compactions began that are at work on a table."""
+    """Return the start times of a table's running loads and maintenance runs."""
     return [
         *(load.started_at for load in load_history.list_running_loads(connection, table_id)),
         *(run.started_at for run in run_history.list_running_maintenance(connection, table_id)),
@@ -373,7 +377,7 @@ def _list_running_start_times(connection: sa.Connection, table_id: int) -> list[
 
 
 def _try_abort_orphaned_migrations(database: Database, table: TableRecord, clock: Clock) -> None:
-    """Close runs whose migrator is gone; taking the lease makes sure that they never commit."""
+    """Close migrations whose process has died. Acquiring the lease ensures that they never commit."""
     with database.reading() as connection:
         if not run_history.list_running_migrations(connection, table.table_id):
             return
@@ -391,7 +395,7 @@ def _try_abort_orphaned_migrations(database: Database, table: TableRecord, clock
 
 
 def _map_run_commit_times(connection: sa.Connection, table_id: int) -> dict[str, dt.datetime]:
-    """Return when each run committed to a table: migration, load or maintenance."""
+    """Return the commit time of each run of a table: migration, load or maintenance."""
     runs = {
         run.run_id: run.ended_at
         for run in run_history.list_migrations(connection, table_id)
@@ -406,7 +410,7 @@ def _map_run_commit_times(connection: sa.Connection, table_id: int) -> dict[str,
 def _find_recently_replaced_metadata(
     paths: Iterable[str], committed: Mapping[str, dt.datetime], before: dt.datetime
 ) -> set[str]:
-    """Return the metadata files that were replaced after `before`; numbers give their order."""
+    """Return the metadata files that were replaced after `before`, in the order of their numbers."""
     line = sorted(
         (int(name.partition("-")[0]), path)
         for path in paths
@@ -434,7 +438,7 @@ def _find_needed_paths(warehouse: Warehouse, table: TableRecord, recent: Iterabl
 
 
 def _parse_metadata_run_id(path: str) -> str:
-    """Return the run that a metadata file is named after: `<number>-<run id>.metadata.json`."""
+    """Return the run ID in a metadata file name: `<number>-<run id>.metadata.json`."""
     return path.rpartition("/")[2].partition("-")[2].removesuffix(".metadata.json")
 
 

@@ -1,9 +1,9 @@
 """Metadata and commits of one native table as an Iceberg table of format version 2.
 
-PyIceberg makes snapshots, manifests and metadata files; the catalog holds the pointer to a table's
-current metadata file. `PointerCatalog` receives the one step that makes a commit visible. What a
-commit contains (`IcebergSummary`) is written twice with it: as table properties, which later
-commits preserve, and in the snapshot's summary, which proves them.
+PyIceberg creates snapshots, manifests and metadata files; the catalog stores the pointer to a
+table's current metadata file. `PointerCatalog` receives the step that makes a commit visible. Each
+commit writes its contents (`IcebergSummary`) twice: as table properties, which later commits
+preserve, and in the snapshot's summary, which verifies them.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ _ICEBERG_TYPES: dict[pa.DataType, PrimitiveType] = {
 
 @dataclass(frozen=True, slots=True)
 class IcebergSummary:
-    """The content of a native table as of its last commit.
+    """Content of a native table as of its last commit.
 
-    It has all chunks up to `watermark`, except quarantined ones. `rows` came with run `run_id`; `total_rows`
+    It has all chunks up to `watermark`, except quarantined ones. Run `run_id` added `rows`; `total_rows`
     is the total. `checksum` is chained over (sequence, rows) of every migrated chunk.
     """
 
@@ -106,7 +106,7 @@ class IcebergSummary:
 
 @dataclass(frozen=True, slots=True)
 class NativeTable:
-    """A native table as described by one metadata file."""
+    """Native table as described by one metadata file."""
 
     location: str
     metadata: TableMetadata
@@ -121,7 +121,7 @@ class NativeTable:
 
 @dataclass(frozen=True, slots=True)
 class NativeFile:
-    """A native file: address, number of its commit, bytes, rows, and statistics by field ID.
+    """Native file: address, number of its commit, bytes, rows, and statistics by field ID.
 
     Bounds are encoded (see `snowmelt.table.column_bounds`); unknown ones are missing.
     """
@@ -156,7 +156,7 @@ class IcebergAppend:
 
 
 class PointerCatalog(NoopCatalog):
-    """A PyIceberg catalog of one table that only commits, by a given step.
+    """PyIceberg catalog of one table that only commits, by a given step.
 
     `swap(location, snapshot_id)` makes the new metadata file current, or raises without a change.
     """
@@ -313,7 +313,7 @@ def begin_transaction(append: IcebergAppend, swap: Callable[[str, int], None]) -
 
 
 def find_expired_snapshots(metadata: TableMetadata, before_ms: int = 0) -> list[int]:
-    """Return the snapshots that the next commit expires: above the limit, or older than an instant."""
+    """Return the snapshots that the next commit expires: above the limit, or before a time."""
     kept = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
     surplus = {snapshot.snapshot_id for snapshot in kept[: max(len(kept) - MAX_SNAPSHOTS + 1, 0)]}
     old = {snapshot.snapshot_id for snapshot in kept if snapshot.timestamp_ms < before_ms}
@@ -379,7 +379,7 @@ def _add_schema_version(base: NativeTable, schema: TableSchema) -> TableMetadata
     # A run that was planned before a schema change must not restore the older version.
     if metadata.current_schema_id >= schema.version:
         return metadata
-    # Not by AddSchemaUpdate: it wants field ids to grow, and companions' ids are far above.
+    # AddSchemaUpdate requires increasing field IDs, but the IDs of companions are far above.
     new = to_iceberg_schema(schema)
     others = [old for old in metadata.schemas if old.schema_id != schema.version]
     return metadata.model_copy(
@@ -398,7 +398,7 @@ def _set_snapshot_time(update: TableUpdate, now_ms: int, base: TableMetadata) ->
     changes: dict[str, Any] = {"timestamp_ms": max(now_ms, base.last_updated_ms + 1)}
     summary = update.snapshot.summary
     if summary is not None and summary.operation is Operation.OVERWRITE:
-        # Rows are never overwritten here, only files replaced: readers of changes may skip it.
+        # Only files are replaced, no rows overwritten, so readers of changes may skip it.
         changes["summary"] = Summary(Operation.REPLACE, **summary.additional_properties)
     return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update=changes))
 

@@ -3,9 +3,9 @@
 A load's files count only after its commit: one transaction of the catalog swaps the table's
 pointer, closes the load in the history, records its files and advances the offsets of its streams.
 Chunks and their watermark do not change. If a migration or another load has moved the pointer
-meanwhile, the load tries again with the same files.
+meanwhile, the load retries with the same files.
 
-Each load holds its own lease, which shows that its process lives. Garbage collection that takes
+Each load holds its own lease, which shows that its process is alive. Garbage collection that takes
 over a lease closes the load, which can then never commit. Its files are deleted like all others
 that no commit references.
 
@@ -94,7 +94,7 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True)
 class OpenLoad:
-    """A load that has begun. `folder` and `reject_folder` are those of its files."""
+    """Running load. `folder` and `reject_folder` contain its files."""
 
     load_id: str
     table: TableRecord
@@ -215,7 +215,7 @@ def publish_rejects(
     Raises:
         CommitLost: If the table of rejects was dropped.
         LeaseLost: If another process has aborted this load.
-        UnknownOutcome: If it may have been done.
+        UnknownOutcome: If the files may have been added.
     """
     rejects = load.rejects
     if not files or rejects is None:
@@ -288,9 +288,9 @@ def abort_load(
     inputs: Sequence[LoadFileRecord] = (),
     totals: LoadTotals | None = None,
 ) -> bool:
-    """Abort a load; return False, without a change, if it has ended."""
+    """Abort a load. Return False, without a change, if it has already ended."""
     with database.writing() as connection:
-        # The lease's row first, as in the commit, which this must not overtake.
+        # Update the lease's row first, as the commit does, to serialize with it.
         leases.release_lease(connection, load.lease)
         closed = load_history.finish_load(
             connection,
@@ -309,7 +309,7 @@ def is_committed(database: Database, load_id: str) -> bool:
     """Return True if a load has committed.
 
     Raises:
-        NotFound: If it never started.
+        NotFound: If the load never started.
     """
     with database.reading() as connection:
         return load_history.find_load(connection, load_id).state is RunState.COMMITTED
@@ -516,7 +516,7 @@ def _make_append(
             incarnation=table.incarnation,
             watermark=table.migrated_seq,
             run_id=load.load_id,
-            # Epochs and the checksum are about chunks, of which none was moved.
+            # Epoch and checksum refer to chunks. A load moves none.
             epoch=0 if before is None else before.epoch,
             rows=rows,
             total_rows=rows + (0 if before is None else before.total_rows),

@@ -94,7 +94,7 @@ class MigrationSettings:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """A run: the chunks in (from_seq, to_seq] of a table, as tasks, under a lease.
+    """Planned run: the chunks in (from_seq, to_seq] of a table, as tasks, under a lease.
 
     The rows of `adopted` fresh files are native files already and in no task.
     """
@@ -110,7 +110,7 @@ class MigrationPlan:
 
     @property
     def from_seq(self) -> int:
-        """Watermark before the run."""
+        """The watermark before the run."""
         return self.table.migrated_seq
 
     @property
@@ -145,7 +145,7 @@ def plan_migration(
     *,
     clock: Clock | None = None,
 ) -> MigrationPlan | None:
-    """Acquire the lease of a table and plan a run; None without work or lease.
+    """Acquire the lease of a table and plan a run. Return None without work or lease.
 
     End the plan with `commit_migration` or `abort_migration`.
 
@@ -211,10 +211,10 @@ def commit_migration(
 def abort_migration(
     database: Database, plan: MigrationPlan, reason: str, *, clock: Clock | None = None
 ) -> None:
-    """Close a run in the history, unless it is closed, and release the lease."""
+    """Close a run in the history, unless it is already closed, and release the lease."""
     now = (clock or SystemClock()).now()
     with database.writing() as connection:
-        # The lease's row first, as in the commit, which this must not overtake.
+        # Update the lease's row first, as the commit does, to serialize with it.
         leases.release_lease(connection, plan.lease)
         run = run_history.find_migration(connection, plan.run_id)
         if run is not None and run.state is RunState.RUNNING:
@@ -232,10 +232,10 @@ def migrate_table(
     clock: Clock | None = None,
     run_tasks: TaskRunner = map,
 ) -> MigrationResult | None:
-    """Run one migration; None without work or lease.
+    """Run one migration. Return None without work or lease.
 
-    `run_tasks` runs the tasks; `map` runs them in this process. The lease is renewed meanwhile. A failed
-    renewal is no error, because the commit checks the lease.
+    `run_tasks` runs the tasks; `map` runs them in this process. The lease is renewed in the background. A
+    failed renewal is not an error, because the commit checks the lease.
 
     Raises:
         TableNotFound: If the table does not exist.

@@ -23,13 +23,13 @@ from snowmelt.table.external_sort import make_sort_keys
 from snowmelt.table.native_file_writer import WrittenFile, write_native_file
 from snowmelt.table.warehouse_paths import open_cached_store
 
-# What a task holds in memory before it writes a file: some 128 MiB when compressed.
+# Rows that a task buffers before it writes a file, which has about 128 MiB compressed.
 _MAX_BUFFERED_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationTask:
-    """Chunks that become one native file (more when they are large); picklable, self-contained."""
+    """Chunks that become one native file, or more if they are large; picklable, self-contained."""
 
     number: int
     warehouse_url: str
@@ -41,7 +41,7 @@ class MigrationTask:
 
 @dataclass(frozen=True, slots=True)
 class UndecodableChunk:
-    """A chunk that cannot be decoded, and why."""
+    """Chunk that cannot be decoded, with the reason."""
 
     seq: int
     reason: str
@@ -53,7 +53,10 @@ TaskOutcome: TypeAlias = WrittenFile | UndecodableChunk
 def group_chunks(
     chunks: Sequence[ChunkReadTask], target_bytes: int
 ) -> Iterator[list[ChunkReadTask]]:
-    """Cut chunks into runs of about the target; a chunk is about as large as its rows in a native file."""
+    """Split chunks into consecutive groups of about `target_bytes`.
+
+    The size of a chunk approximates the size of its rows in a native file.
+    """
     group: list[ChunkReadTask] = []
     size = 0
     for chunk in chunks:
@@ -67,13 +70,13 @@ def group_chunks(
 
 
 def run_migration_task(task: MigrationTask) -> list[TaskOutcome]:
-    """Read a task's chunks and write them as native files, sorted when the table is clustered.
+    """Read a task's chunks and write them as native files, sorted if the table is clustered.
 
-    May run anywhere and more than once: each attempt writes files of its own.
+    May run anywhere and more than once: each attempt writes its own files.
 
     Raises:
-        ObjectMissing: A blob is gone.
-        StageUnavailable: Stage or warehouse do not answer.
+        ObjectMissing: If a blob is missing.
+        StageUnavailable: If the stage or warehouse does not respond.
     """
     outcomes: list[TaskOutcome] = []
     parts: list[pa.Table] = []
@@ -98,6 +101,6 @@ def _write_native_file(
     if task.cluster_by:
         keys = make_sort_keys(task.schema, task.cluster_by)
         table = table.take(pc.sort_indices(table, sort_keys=keys))
-    # Numbered in the order of the chunks; the rest of the name is this attempt's own.
+    # Numbered in the order of the chunks. The rest of the name is unique to this attempt.
     name = f"{task.number:05d}-{file_number:03d}-{uuid.uuid4().hex[:12]}.parquet"
     return write_native_file(open_cached_store(task.warehouse_url), f"{task.folder}/{name}", table)

@@ -1,4 +1,4 @@
-"""Writer of one native file: Parquet with field ids, and its entry for the table's metadata."""
+"""Writer of one native file: Parquet with field IDs, and its entry for the table's metadata."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _MAX_DISTINCT_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """What the commit needs to know of a native file; picklable.
+    """Description of a native file for the commit; picklable.
 
-    `path` is within the warehouse. The dictionaries are keyed by field id.
+    `path` is within the warehouse. The dictionaries are keyed by field ID.
     """
 
     path: str
@@ -47,8 +47,8 @@ def write_native_file(store: Store, path: str, table: pa.Table) -> WrittenFile:
     """Write a table in native form as one Parquet file.
 
     Raises:
-        AlreadyExists: There is an object at `path`.
-        StageUnavailable: The store cannot be written.
+        AlreadyExists: If an object exists at `path`.
+        StageUnavailable: If the store is not writable.
     """
     sink = pa.BufferOutputStream()
     collector: list[pq.FileMetaData] = []
@@ -61,25 +61,25 @@ def write_native_file(store: Store, path: str, table: pa.Table) -> WrittenFile:
 
 
 class NativeWriter:
-    """Writes one Parquet file of a native table, a row group at a time, in bounded memory.
+    """Writer of one Parquet file of a native table, one row group at a time, in bounded memory.
 
-    End it by `finish` or `abort`. What was aborted was never visible.
+    End it with `finish` or `abort`. An aborted file is never visible.
     """
 
     def __init__(
         self, store: Store, path: str, schema: pa.Schema, *, level: int = _COMPRESSION_LEVEL
     ) -> None:
-        """Begin a file at `path`; `schema` has field ids, `level` is that of zstd.
+        """Begin a file at `path`. `schema` has field IDs; `level` is the zstd level.
 
         Raises:
-            StageUnavailable: The store cannot be written.
+            StageUnavailable: If the store is not writable.
         """
         self.path = path
         self._schema = schema
         self._level = level
         self._sink = _ArrowSink(store.open_writer(path))
         self._collector: list[pq.FileMetaData] = []
-        # Parquet writes each page and its header by themselves.
+        # Buffered because Parquet writes each page and its header separately.
         self._file = pa.BufferedOutputStream(pa.PythonFile(self._sink, mode="w"), _BUFFER_BYTES)
         self._parquet_writer: pq.ParquetWriter | None = None
         self._nans = [0 if pa.types.is_floating(kind) else None for kind in schema.types]
@@ -87,14 +87,14 @@ class NativeWriter:
 
     @property
     def written_bytes(self) -> int:
-        """How many bytes were written so far."""
+        """The number of bytes written so far."""
         return int(self._file.tell())
 
     def write_row_group(self, table: pa.Table) -> None:
-        """Append a table in native form as one row group; one without rows is left out.
+        """Append a table in native form as one row group. A table without rows is ignored.
 
         Raises:
-            StageUnavailable: The store cannot be written.
+            StageUnavailable: If the store is not writable.
         """
         if not table.num_rows:
             return
@@ -111,11 +111,11 @@ class NativeWriter:
         self.rows += table.num_rows
 
     def finish(self) -> WrittenFile:
-        """End the file and publish it; there must be rows in it.
+        """End the file and publish it. It must have at least one row.
 
         Raises:
-            AlreadyExists: There is an object at the path.
-            StageUnavailable: The store cannot be written.
+            AlreadyExists: If an object exists at the path.
+            StageUnavailable: If the store is not writable.
         """
         if self._parquet_writer is None:
             raise InternalError(f"Native file {self.path} is ended without a row.")
@@ -127,17 +127,17 @@ class NativeWriter:
         )
 
     def abort(self) -> None:
-        """Leave nothing behind; after `finish` it is harmless."""
+        """Discard the file. No effect after `finish`."""
         self._sink.abort()
-        # It writes its footer now or when it is forgotten; after a write that was interrupted it
-        # cannot, and nobody wants it.
+        # Close it now: otherwise its finalizer would write the footer. That fails after an
+        # interrupted write, and the footer is not needed.
         with suppress(RuntimeError, OSError, ValueError):
             if self._parquet_writer is not None:
                 self._parquet_writer.close()
 
 
 class _ArrowSink:
-    """A store's writer as Arrow wants a file to write to."""
+    """File-like adapter of a store's writer for Arrow."""
 
     closed = False
 
@@ -147,7 +147,7 @@ class _ArrowSink:
         self._aborted = False
 
     def abort(self) -> None:
-        """Let go of the object; what is written from now on goes nowhere."""
+        """Abort the object. Later writes are discarded."""
         self._aborted = True
         self.writer.abort()
 
@@ -162,26 +162,26 @@ class _ArrowSink:
         return self.size
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: nothing is buffered here."""
 
     def close(self) -> None:
-        """The writer is ended by its owner."""
+        """Mark as closed. The owner ends the writer."""
         self.closed = True
 
 
 def _make_parquet_writer(
     sink: Any, first_table: pa.Table, level: int, collector: list[pq.FileMetaData]
 ) -> pq.ParquetWriter:
-    """Return a writer of tables like `first_table`, which need not be all of the file."""
+    """Create a writer of tables like `first_table`, the first row group of the file."""
     return pq.ParquetWriter(
         sink,
         first_table.schema,
         use_dictionary=_find_repeating_columns(first_table),
         compression="zstd",
         compression_level=level,
-        # Readers other than Arrow would only stumble over its own copy of the schema.
+        # Readers other than Arrow may fail on its own copy of the schema.
         store_schema=False,
-        # The table format wants decimals of up to 18 digits as integers.
+        # Iceberg requires decimals of up to 18 digits to be stored as integers.
         store_decimal_as_integer=True,
         write_page_index=True,
         metadata_collector=collector,
@@ -189,8 +189,8 @@ def _make_parquet_writer(
 
 
 def make_data_file(written: WrittenFile, address: str) -> DataFile:
-    """Return the metadata entry of a file that lies at `address`."""
-    # Here, not above: tasks write files and need no more than that, and this takes a second.
+    """Create the metadata entry of a file at `address`."""
+    # Imported here: the import takes a second, and tasks that only write files do not need it.
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 
@@ -217,9 +217,9 @@ def make_data_file(written: WrittenFile, address: str) -> DataFile:
 
 
 def _find_repeating_columns(table: pa.Table) -> list[str]:
-    """Return the columns whose values repeat: elsewhere a dictionary costs time and bytes.
+    """Return the columns with repeated values. For others a dictionary costs time and bytes.
 
-    On eight columns of which two repeat, files become a quarter smaller in half the time.
+    With eight columns of which two repeat, files are a quarter smaller and take half the time.
     """
     sample = table.slice(0, _SAMPLE_ROWS)
     return [

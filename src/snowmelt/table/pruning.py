@@ -69,7 +69,7 @@ class StartsWith:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """`column IS NULL`, or IS NOT NULL when `negated`."""
+    """`column IS NULL`, or IS NOT NULL if `negated`."""
 
     column: str
     negated: bool = False
@@ -93,9 +93,9 @@ Predicate: TypeAlias = Comparison | InList | StartsWith | IsNull | Or | And
 
 
 class _ColumnBounds(NamedTuple):
-    """Bounds of the comparable values of a column and number of nulls, per file or chunk.
+    """Bounds of a column's comparable values and number of nulls, per file or chunk.
 
-    None is unbounded or unknown.
+    None means unbounded or unknown.
     """
 
     column: Column
@@ -189,7 +189,7 @@ def list_predicate_columns(predicates: Iterable[Predicate]) -> Iterator[str]:
 def _find_matches(
     predicate: Predicate, find_bounds: _BoundsFinder, rows: Sequence[int]
 ) -> Iterable[bool]:
-    """Return for each file or chunk, with these row counts, whether the predicate may be true."""
+    """Return for each file or chunk, with these row counts, True if the predicate may be true."""
     match predicate:
         case And(conditions):
             each = [_find_matches(condition, find_bounds, rows) for condition in conditions]
@@ -274,7 +274,7 @@ def _compare_start(bounds: _ColumnBounds, prefix: str) -> Iterable[bool]:
 
 
 def _literal_range(column: Column, value: LiteralValue) -> tuple[Any, Any] | None:
-    """Return the bounds between which the engine may see the literal, None if unknown."""
+    """Return the bounds between which the engine may read the literal, or None if unknown."""
     match column.kind:
         case LogicalType.FIXED | LogicalType.REAL:
             return _number_range(column, value)
@@ -295,7 +295,7 @@ def _make_single_value_range(value: Any) -> tuple[Any, Any] | None:
 
 
 def _date_to_days(value: LiteralValue) -> int | None:
-    # Not a datetime, which is a date to Python but a timestamp to the engine.
+    # Exclude datetime: in Python it is a date, but the engine treats it as a timestamp.
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value.toordinal() - _EPOCH.toordinal()
     return None
@@ -385,7 +385,7 @@ def _file_bounds(files: Sequence[NativeFile], column: Column) -> _ColumnBounds:
 def _map_written_columns(
     schema: TableSchema, written: TableSchema, names: Collection[str]
 ) -> dict[str, Column]:
-    """Return columns as they were written, by their current names."""
+    """Return columns of the written version by their current names."""
     old = {column.ordinal: column for column in written.columns}
     return {
         column.name: old[column.ordinal]

@@ -58,15 +58,15 @@ class RejectOrigin:
 
     @property
     def transaction_id(self) -> int:
-        """A number that is the same for all rejects of a load."""
+        """Number that is equal for all rejects of a load."""
         return int(self.load_id.replace("-", "")[:14], 16)
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A rejected record; `row_number` counts from 1 in its portion, or is None.
+    """Rejected record; `row_number` counts from 1 in its portion, or is None.
 
-    `location` is a more exact place than the file of its portion.
+    `location` is a more exact position than the file of its portion.
     """
 
     row_number: int | None
@@ -80,8 +80,8 @@ class RejectedRow:
 def to_reject_table(origin: RejectOrigin, rows: Sequence[RejectedRow]) -> pa.Table:
     """Return rejected records as rows of their table, in native form.
 
-    Bytes that are not UTF-8 are shown with escapes, and kept in REJECTED_BYTES. Texts that are too long for
-    a column are cut, with their length.
+    Bytes that are not UTF-8 are shown with escapes and stored in REJECTED_BYTES. Texts that are too long
+    for a column are truncated, with their length.
     """
     texts = [_decode_for_display(row.data) for row in rows]
     columns: list[list[object]] = [

@@ -30,7 +30,7 @@ MAX_SNAPSHOT_AGE_S = 3000
 
 
 def check_retention_outlasts_queries(retention_s: float) -> None:
-    """Check that files are retained longer than a query may read its plan.
+    """Verify that files are retained longer than a query may use its plan.
 
     Raises:
         ConfigurationError: If `retention_s` (seconds) is too short.
@@ -44,7 +44,7 @@ def check_retention_outlasts_queries(retention_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """A table at one instant: native files up to `watermark`, and `chunks` up to `up_to`.
+    """Table at one time: native files up to `watermark`, and `chunks` up to `up_to`.
 
     `chunks` include quarantined chunks of any sequence, which are in no native file.
     """
@@ -59,7 +59,7 @@ class TableSnapshot:
 
     @property
     def pointer(self) -> str | None:
-        """Metadata file of the native table; None before the first migration."""
+        """Metadata file of the native table, or None before the first migration."""
         return self.table.pointer
 
     @property
@@ -85,7 +85,7 @@ def take_snapshots(
     clock: Clock,
     role: str | None = None,
 ) -> list[TableSnapshot]:
-    """Take snapshots of several tables at one instant.
+    """Take snapshots of several tables at one time.
 
     They are valid for `MAX_SNAPSHOT_AGE_S`. `role` needs SELECT; None: no check.
 
@@ -119,7 +119,7 @@ def take_snapshots(
 
 
 def load_current_native_table(table: TableRecord) -> NativeTable | None:
-    """Load the current native table; None before the first migration.
+    """Load the current native table, or return None before the first migration.
 
     Raises:
         TableInconsistent: If it does not agree with the catalog.

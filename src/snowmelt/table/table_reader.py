@@ -45,7 +45,7 @@ def make_chunk_read_tasks(
     """Return the tasks that read these chunks as rows of `schema`, in the same order.
 
     Raises:
-        TableInconsistent: The key of a chunk is not in the catalog.
+        TableInconsistent: If the key of a chunk is not in the catalog.
     """
     chunks = list(chunks)
     with database.reading() as connection:
@@ -93,7 +93,7 @@ def read_native_field_batches(address: str, wanted: pa.Schema, max_rows: int) ->
 
 
 def _names_by_field_id(whole: pq.ParquetFile) -> dict[int, str]:
-    """Return the names of a file's columns by field id."""
+    """Return the names of a file's columns by field ID."""
     return {
         int(part.metadata[FIELD_ID]): part.name
         for part in whole.schema_arrow
@@ -110,7 +110,7 @@ def _find_present_names(wanted: pa.Schema, names: dict[int, str]) -> list[str]:
 
 
 def _conform_to_schema(table: pa.Table, names: dict[int, str], wanted: pa.Schema) -> pa.Table:
-    """Return rows as rows of `wanted`; missing columns are NULL."""
+    """Convert rows to the schema `wanted`. Missing columns are NULL."""
     rows = table.num_rows
     if not len(wanted):
         return make_columnless_table(rows)
@@ -139,12 +139,12 @@ def read_table(
         keyring: Keys of the chunks.
         stage: Stage of the blobs.
         name: The table.
-        columns: Internal names of the columns, in the wanted order. None: all.
+        columns: Internal names of the columns, in the requested order. None: all.
         clock: None: the system clock.
 
     Raises:
         TableNotFound: If the table does not exist.
-        BlobCorrupt: If a chunk differs from what was registered.
+        BlobCorrupt: If a chunk differs from its registration.
         KeyError: If a column does not exist.
     """
     [snapshot] = take_snapshots(database, [name], clock=clock or SystemClock())

@@ -1,6 +1,6 @@
 """Paths of native files: `<database>/<schema>/<table>/<incarnation>/{metadata,data/<run>}/…`.
 
-A table's folder contains its incarnation, so a table that is created again under an old name
+A table's folder name contains its incarnation, so a table that is recreated under an old name
 shares nothing with the old one.
 """
 
@@ -28,7 +28,7 @@ _MAX_NAME_BYTES = 120
 
 
 class Warehouse:
-    """A store of native files, and the addresses by which open-table metadata names them."""
+    """Store of native files, and their addresses in open-table metadata."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -36,18 +36,18 @@ class Warehouse:
 
     @property
     def url(self) -> str:
-        """The text by which `open_warehouse` finds it again."""
+        """The URL or path that `open_warehouse` accepts."""
         return self.store.url
 
     def to_address(self, path: str) -> str:
-        """Return the full address of a path, as metadata writes it."""
+        """Return the full address of a path, as in metadata."""
         return self._root_address + path
 
     def to_path(self, address: str) -> str:
         """Return the path of a full address.
 
         Raises:
-            TableInconsistent: The address is not in this warehouse.
+            TableInconsistent: If the address is not in this warehouse.
         """
         if not address.startswith(self._root_address):
             raise TableInconsistent(
@@ -74,7 +74,7 @@ class Warehouse:
         return self.to_public_address(path).removeprefix(f"s3://{self.public_bucket}/")
 
     def table_folder(self, table: TableRecord) -> str:
-        """Return the folder of a table's native files, the one it began with."""
+        """Return the folder of a table's native files, which never changes."""
         if table.pointer is None:
             names = (table.name.database, table.name.schema, table.name.table)
             return "/".join((*map(_to_folder_name, names), table.incarnation))
@@ -85,7 +85,7 @@ def open_warehouse(url: str) -> Warehouse:
     """Open the warehouse at a URL or path.
 
     Raises:
-        ConfigurationError: A path that addresses cannot express.
+        ConfigurationError: If addresses cannot represent the path.
     """
     return Warehouse(open_cached_store(url))
 
@@ -117,14 +117,14 @@ def get_copied_path(path: str) -> str | None:
 
 @lru_cache(maxsize=16)
 def open_cached_store(url: str) -> Store:
-    """Open a store once per process, its disk watched: tasks of one executor share it."""
+    """Open a store once per process, with verified disk syncs. Tasks of one executor share it."""
     store = open_store(url)
     store.watch_writes()
     return store
 
 
 def _to_folder_name(name: str) -> str:
-    """Return a name that is a plain folder name; it need not be unique, the incarnation is."""
+    """Convert a name to a plain folder name. It need not be unique, because the incarnation is."""
     plain = "".join(letter if letter in _PLAIN_CHARACTERS else "~" for letter in name)
     return plain[:_MAX_NAME_BYTES] or "~"
 
@@ -132,7 +132,7 @@ def _to_folder_name(name: str) -> str:
 def _to_root_address(url: str) -> str:
     if not url.startswith("file:"):
         return url.rstrip("/") + "/"
-    # Readers of open tables take the rest of a file: address as it is, without unquoting.
+    # Iceberg readers use the rest of a `file:` address unchanged, without unquoting.
     path = unquote(url.removeprefix("file://")).rstrip("/")
     if any(letter in path for letter in "#?"):
         raise ConfigurationError(

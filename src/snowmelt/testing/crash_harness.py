@@ -56,16 +56,16 @@ MIGRATION_POINTS = (
 )
 
 _USER = "CRASH"
-# For a machine on which a dozen others work as well; alone, seconds are enough.
+# Long enough for a machine shared with a dozen other jobs. On an idle machine, seconds suffice.
 _STEP_TIMEOUT_S = 600.0
-# A Java that lives for seconds had better not compile for hours of work.
+# Reduce JIT compilation, because these Java processes live only for seconds.
 SHORT_LIVED_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _WORKER_DIED_MESSAGE = "Python worker exited unexpectedly"
 
 
 @dataclass(frozen=True, slots=True)
 class CrashResult:
-    """What one point did: kills that happened, rows that should be there, lost, doubled."""
+    """Result for one failpoint: kills, expected rows, lost rows and duplicate rows."""
 
     point: Failpoint
     kills: int
@@ -75,11 +75,11 @@ class CrashResult:
 
 
 class CrashHarness:
-    """A data folder with a service, a user and numbered loaders; everything ends with the context.
+    """Data folder with a service, a user and loaders of numbered rows; all end with the context.
 
-    `engine` is whose migrations are killed: those of `local` or `spark`. What they leave is
-    migrated by a process without Spark, which takes a second and not twenty. `popen` starts the
-    processes, which are this interpreter with `-m` and a module. `s3_port` is that of the S3 endpoint, 0: none.
+    `engine` (`local` or `spark`) is the engine of the migrations to kill. Remaining chunks are migrated
+    by a process without Spark, which takes 1 s instead of 20 s. `popen` starts the processes, which run
+    this interpreter with `-m` and a module. `s3_port` is that of the S3 endpoint, 0: none.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class CrashHarness:
         self._folder = folder
         self._engine = engine
         self._popen = popen
-        self._random = random.Random(seed)  # noqa: S311 - when to kill is no secret
+        self._random = random.Random(seed)  # noqa: S311 - no cryptographic use
         self._clock = SystemClock()
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -108,7 +108,7 @@ class CrashHarness:
         self._database: Database | None = None
         self._stop_file = folder / "stop"
         self._service: subprocess.Popen[bytes] | None = None
-        # One for all tries: to make a client takes longer than to ask.
+        # One client for all polls, because creating a client takes longer than a request.
         self._http = httpx.Client(base_url=self.url, timeout=2.0, verify=False)  # noqa: S501 - no TLS
         self._children: list[subprocess.Popen[bytes]] = []
 
@@ -136,7 +136,7 @@ class CrashHarness:
             self._database.close()
 
     def run(self, point: Failpoint, kills: int) -> CrashResult:
-        """Kill at `point` that often while rows stream in, let it all end well, and count."""
+        """Kill `kills` times at `point` while rows stream in, let everything finish, and count the rows."""
         table = f"crash.public.{point.name}"
         self._execute_statements(f"CREATE TABLE {table} ({COLUMNS_DDL})")
         self._stop_file.unlink(missing_ok=True)
@@ -166,18 +166,18 @@ class CrashHarness:
         return self._finish_loader(loader)
 
     def _kill_migrations(self, point: Failpoint, table: str, kills: int) -> int:
-        # Migrators take their time: what streams in meanwhile shall not outgrow them.
+        # Stream slowly enough for the slow migrators to keep up.
         loader = self._start_loader(table, lag_ms=1000 if self._engine == "spark" else 300)
         for _ in range(kills):
             self._wait_until(lambda: self._has_backlog(table))
-            # The migrator waits until a dead one's lease has run out.
+            # The migrator first waits until the lease of the killed one has expired.
             said = self._log_file.stat().st_size
             migration = self._start_migration(table, self._engine, f"{point.value}=kill")
             migration.wait(_STEP_TIMEOUT_S)
             if self._engine != "spark" or point is not Failpoint.MIGRATION_TASK:
                 _check_killed(migration, point)
                 continue
-            # It strikes Spark's worker; the driver fails by itself.
+            # The failpoint kills Spark's worker, and then the driver fails.
             words = self._log_file.read_bytes()[said:].decode(errors="replace")
             if migration.returncode <= 0 or _WORKER_DIED_MESSAGE not in words:
                 raise InternalError(f"No worker was killed at {point}: {self._read_log_tail()}")
@@ -214,7 +214,7 @@ class CrashHarness:
         return CrashResult(point, kills, expected_rows, lost, doubled)
 
     def _format_kill_fault(self, point: Failpoint) -> str:
-        # Batches come faster than flushes: some of them shall be committed before the kill.
+        # Batches are more frequent than flushes. Let some commit before the kill.
         passages = 20 if point is Failpoint.ROWS_BUFFERED else 4
         return f"{point.value}=kill:{self._random.randint(1, passages)}"
 
@@ -248,7 +248,7 @@ class CrashHarness:
         return self._start_process(command, {"SNOWMELT_FAULT": fault}, stdout=subprocess.PIPE)
 
     def _start_migration(self, table: str, engine: str, fault: str = "") -> subprocess.Popen[bytes]:
-        # With --debug, Java says on standard error what became of its workers.
+        # With --debug, Java reports dead workers on standard error.
         command = [sys.executable, "-m", "snowmelt", "--debug", "migrate", table]
         return self._start_process(
             [*command, "--engine", engine],
@@ -259,7 +259,7 @@ class CrashHarness:
         self, command: list[str], environment: dict[str, str], stdout: int | None = None
     ) -> subprocess.Popen[bytes]:
         everywhere = copy_environment() | {"JDK_JAVA_OPTIONS": SHORT_LIVED_JAVA_OPTIONS}
-        # Hundreds of processes are started: without bytecode each would compile what it imports.
+        # Hundreds of processes are started. Without cached bytecode each would compile its imports.
         if everywhere.pop("PYTHONDONTWRITEBYTECODE", ""):
             everywhere.setdefault("PYTHONPYCACHEPREFIX", str(self._folder / "bytecode"))
         with self._log_file.open("ab") as log:

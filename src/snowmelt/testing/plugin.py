@@ -1,4 +1,4 @@
-"""Fixtures for pytest: `pytest_plugins = ["snowmelt.testing.plugin"]` in a conftest.py."""
+"""Pytest fixtures: `pytest_plugins = ["snowmelt.testing.plugin"]` in a conftest.py."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CLOCK_START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 @pytest.fixture(scope="session")
 def snowmelt_service() -> Iterator[LocalService]:
-    """A service that the run shares; give each test a table of its own."""
+    """Provide a service shared by the whole test run. Use a separate table for each test."""
     with LocalService() as service:
         yield service
 
 
 @pytest.fixture
 def snowmelt_client(snowmelt_service: LocalService) -> Iterator[Client]:
-    """A client of the test's own that flushes every 100 ms."""
+    """Provide a client for one test that flushes every 100 ms."""
     client = snowmelt_service.client(max_client_lag=_MAX_CLIENT_LAG)
     yield client
     client.close(timeout=dt.timedelta(seconds=30))
@@ -35,7 +35,10 @@ def snowmelt_client(snowmelt_service: LocalService) -> Iterator[Client]:
 def snowmelt_table(
     snowmelt_service: LocalService, request: pytest.FixtureRequest
 ) -> Callable[[str], str]:
-    """Make a table of the test's own: `snowmelt_table("id INT, name VARCHAR")` returns its name."""
+    """Provide a function that creates a table for one test and returns its name.
+
+    Example: `snowmelt_table("id INT, name VARCHAR")`.
+    """
     made = 0
 
     def make(columns: str) -> str:
@@ -50,12 +53,12 @@ def snowmelt_table(
 
 @pytest.fixture
 def snowmelt_faults() -> Iterator[Callable[..., None]]:
-    """`snowmelt.failpoints.arm`; what is armed and was not reached is forgotten after the test."""
+    """Provide `snowmelt.failpoints.arm`. Failpoints that were not reached are disarmed after the test."""
     yield failpoints.arm
     failpoints.disarm()
 
 
 @pytest.fixture
 def snowmelt_clock() -> ManualClock:
-    """A clock that stands at the beginning of 2026 until it is moved."""
+    """Provide a clock that stays at the beginning of 2026 until it is advanced."""
     return ManualClock(_CLOCK_START)

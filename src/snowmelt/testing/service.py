@@ -1,4 +1,4 @@
-"""A real service for tests, in this process, with a temporary folder."""
+"""Real service for tests, in this process, with a temporary folder."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from snowmelt.table.table_reader import read_table
 
 
 class LocalService:
-    """A real service on a free port, with a new catalog and an empty stage.
+    """Real service on a free port, with a new catalog and an empty stage.
 
-    As a context manager it is stopped, with the clients that it made, at the end. With a `clock`
-    service and clients go by that.
+    The context manager stops the service and its clients at the end. With a `clock`, service and clients
+    use that clock.
     """
 
     def __init__(self, *, clock: Clock | None = None, **settings: object) -> None:
-        """Start it.
+        """Start the service.
 
         Args:
-            clock: Such as a `ManualClock`; the machine's when None.
+            clock: Clock of service and clients, such as a `ManualClock`. None: the system clock.
             settings: As in `snowmelt.config.Settings`.
         """
         self.clock: Clock = clock or SystemClock()
@@ -46,31 +46,31 @@ class LocalService:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """The URL of the service."""
         return self._embedded.url
 
     @property
     def embedded(self) -> EmbeddedService:
-        """The service itself: its parts, settings and catalog."""
+        """The embedded service, with its components, settings and catalog."""
         return self._embedded
 
     def sql(self, *statements: str) -> StatementResult:
-        """Execute statements that are no queries, as ACCOUNTADMIN; return what the last one gave.
+        """Execute statements other than queries as ACCOUNTADMIN. Return the result of the last one.
 
         Raises:
-            StatementError: One cannot be understood.
-            UserError: Something it needs is missing, or is there already.
+            StatementError: If a statement cannot be parsed.
+            UserError: If a statement fails, for example because an object is missing or already exists.
         """
         results = [self._embedded.sql(statement) for statement in statements]
         return results[-1]
 
     def create_table(self, name: str, columns: str, more: str = "") -> str:
-        """Create a table, and its database and schema if need be; return its name.
+        """Create a table, with its database and schema if they are missing. Return its name.
 
         Args:
             name: `database.schema.table`.
             columns: As in CREATE TABLE, such as `id INT, name VARCHAR`.
-            more: Clauses behind them.
+            more: Clauses after the columns.
         """
         where = parse_table_name(name)
         self.sql(
@@ -81,17 +81,17 @@ class LocalService:
         return name
 
     def client(self, **options: Unpack[ClientOptions]) -> Client:
-        """Return a client that may do everything; options as for `snowmelt.Client`."""
+        """Create a client with all privileges. Options are those of `snowmelt.Client`."""
         options.setdefault("clock", self.clock)
         client = self._embedded.client(**options)
         self._clients.append(client)
         return client
 
     def rows(self, table: str) -> list[dict[str, object]]:
-        """Return the committed rows of a table, in the order of their commits, without Spark.
+        """Return the committed rows of a table in commit order, without Spark.
 
         Raises:
-            TableNotFound: There is no such table.
+            TableNotFound: If the table does not exist.
         """
         service = self._embedded.service
         settings = self._embedded.settings
@@ -105,7 +105,7 @@ class LocalService:
         return rows
 
     def close(self) -> None:
-        """Stop clients and service; what the clients have not committed is given up."""
+        """Stop clients and service. Uncommitted rows of the clients are discarded."""
         for client in self._clients:
             with contextlib.suppress(SnowmeltError):
                 client.close()

@@ -1,10 +1,10 @@
 """Soak test: COPY, migration, compaction, streaming and queries on one table under random kills.
 
-A loader streams numbered rows. Files of numbered rows appear and COPY loads them; each file is
-named in many COPY statements. Migrations convert the streamed chunks; compactions join the files
-that migrations and loads have written, and collect garbage. Each process is killed at a random
-time and restarted. Meanwhile queries check that their results are consistent. At the end, each job
-runs once more without kills, and the rows are counted.
+A loader streams numbered rows. COPY loads new files of numbered rows; each file is named in many COPY
+statements. Migrations convert the streamed chunks. Maintenance compacts the files of migrations and
+loads, and collects garbage. Each process is killed at a random time and restarted. Meanwhile queries
+check that their results are consistent. At the end, each job runs once more without kills, and the
+rows are counted.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class ConsistencyReader(threading.Thread):
                 self.check_once()
             except self._expected_errors:
                 continue
-            except Exception as error:  # noqa: BLE001 - a query must not fail beside writers
+            except Exception as error:  # noqa: BLE001 - concurrent writers must not fail a query
                 self._add_violation(f"{type(error).__name__}: {error}")
 
     def stop(self) -> None:
-        """End after the query under way."""
+        """Stop after the current query."""
         self._stopping.set()
         self.join()
 
@@ -102,10 +102,10 @@ ROWS_PER_FILE = 500
 
 @dataclass(frozen=True, slots=True)
 class SoakResult:
-    """What came of it: processes killed, loads committed, rows streamed and copied, lost, doubled.
+    """Counts of kills, loads, compactions, queries, and of streamed, copied, lost and duplicate rows.
 
-    `rejects` are those of committed loads, one in each file; `compactions` those that committed;
-    `violations` is what queries saw that was not right.
+    `rejects` counts the rejects of committed loads, one per file. `compactions` counts committed ones.
+    `violations` lists the inconsistencies that queries found.
     """
 
     kills: int
@@ -122,7 +122,7 @@ class SoakResult:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every row is there once, and was for each query."""
+        """True if every row is present exactly once, also in each query."""
         return (
             not (self.lost_rows or self.duplicate_rows or self.violations)
             and self.rejects * ROWS_PER_FILE == self.copied_rows
@@ -130,13 +130,13 @@ class SoakResult:
 
 
 class SoakHarness(CrashHarness):
-    """A crash site where loads, migrations and a stream meet."""
+    """Crash harness with concurrent loads, migrations, compactions and a stream."""
 
     def __init__(self, folder: Path, *, seed: int = 1, s3_port: int = 0) -> None:
         super().__init__(folder, seed=seed, s3_port=s3_port)
         self._input_folder = folder / "inputs"
         self._file_count = 0
-        self._kill_random = random.Random(seed)  # noqa: S311 - when to kill is no secret
+        self._kill_random = random.Random(seed)  # noqa: S311 - no cryptographic use
 
     def run_for(
         self,
@@ -146,10 +146,10 @@ class SoakHarness(CrashHarness):
         min_kills: int = 0,
         more_readers: Sequence[ConsistencyReader] = (),
     ) -> SoakResult:
-        """Let all work for so many seconds, and kill one of them every `kill_interval_s` on average.
+        """Run everything for `duration_s`, and kill a process every `kill_interval_s` on average.
 
-        A slow machine, on which starts take long, is given more until there were `min_kills`. Each of
-        `more_readers` must see all rows at the end.
+        The run lasts longer on a slow machine until there were `min_kills`. Each of `more_readers` reads
+        beside Snowmelt's own reader.
 
         Raises:
             InternalError: If a process fails without being killed.
@@ -188,7 +188,7 @@ class SoakHarness(CrashHarness):
             process.kill()
             process.wait()
         self._wait_for_success(self._start_copy(), self._start_migration(_TABLE_SQL, "local"))
-        # A maintainer whose lease another one had when it died goes home without a word.
+        # A maintainer exits silently while the lease of a killed one is valid, so wait until it expires.
         self._clock.sleep(self.settings.lease_s)
         self._wait_for_success(self._start_maintenance())
         streamed = self._finish_loader(loader)

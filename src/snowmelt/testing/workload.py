@@ -24,7 +24,7 @@ _BATCHES_PER_FLUSH = 5
 def stream_numbered_rows(
     client: Client, table: str, channel_name: str, *, stop_file: Path, batch_interval_s: float
 ) -> int:
-    """Insert numbered rows, every `batch_interval_s` seconds some, until `stop_file` exists.
+    """Insert a batch of numbered rows every `batch_interval_s` seconds until `stop_file` exists.
 
     Returns:
         The last number, which is committed.
@@ -48,7 +48,7 @@ def stream_numbered_rows(
 
 
 def main() -> int:
-    """Run from the command line; exit code 0 and a number only when all is committed."""
+    """Run from the command line. Return 0 and print the last number only if all rows are committed."""
     parser = argparse.ArgumentParser(prog="loader")
     for argument in ("url", "user", "key", "table", "channel"):
         parser.add_argument(argument)

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         path.write_text(_make_config_text(options), encoding="utf-8")
         print(f"{path} written.")
     options.config = path
-    # The file has them now; given again they would hide what an existing file says.
+    # The file contains the option's value. Passing it again would override an existing file.
     options.data_dir = None
     settings = load_settings(options)
     with opening_catalog(settings, create=True) as database:

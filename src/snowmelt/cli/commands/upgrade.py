@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the versions, and upgrade unless an option forbids it."""
+    """Print the versions, and upgrade the catalog unless --check is given."""
     from snowmelt.catalog.db.database import find_sqlite_path, read_catalog_version
 
     settings = load_settings(options)

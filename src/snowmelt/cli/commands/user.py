@@ -173,7 +173,7 @@ def _quote(name: str) -> str:
 
 
 def _create_access_key(options: argparse.Namespace) -> int:
-    """Create an access key and print it as shell variables."""
+    """Create an access key and print it as shell exports, or as a token with --token."""
     from snowmelt.catalog.security import encryption_keys
     from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
     from snowmelt.clock import SystemClock

@@ -38,7 +38,10 @@ def place(code: str) -> AirportLocation | None:
 
 @svc.function
 def miles(origin: str, dest: str) -> float | None:
-    """Return the great-circle distance between two airports in statute miles, or None if one is not listed."""
+    """Return the great-circle distance between two airports in statute miles.
+
+    Returns None if one of them is not listed.
+    """
     here, there = place(origin), place(dest)
     if here is None or there is None:
         return None
