@@ -187,7 +187,10 @@ def estimate_value_bytes(value: StoredValue, width_bytes: float | None) -> float
 
 
 def estimate_array_bytes(array: pa.Array | pa.ChunkedArray, width_bytes: float | None) -> float:
-    """Return the estimated size of a column's values; `width_bytes` is the column's `estimate_fixed_value_bytes`."""
+    """Return the estimated size of a column's values.
+
+    `width_bytes` is the column's `estimate_fixed_value_bytes`.
+    """
     values = len(array) - int(array.null_count)
     size = len(array) * _LEVEL_BYTES
     if width_bytes is not None:

@@ -132,7 +132,10 @@ def make_error_table_rows(
 def convert_error_table_rows(
     schema: TableSchema, rows: Iterable[dict[str, object]]
 ) -> RowConversion:
-    """Convert rows of `make_error_table_rows` for the current columns of a table; dropped columns are left out."""
+    """Convert rows of `make_error_table_rows` for the current columns of a table.
+
+    Values of dropped columns are omitted.
+    """
     names = {column.name for column in schema.columns}
     wanted = [{f'"{name}"': row[name] for name in row if name in names} for row in rows]
     return RowConverter(schema, zone=_UTC).convert(wanted)

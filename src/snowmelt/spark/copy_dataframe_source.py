@@ -124,7 +124,7 @@ class _LoadSourceReader(DataSourceReader):
         return [LoadSourcePartition(task) for task in plan.tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, LoadSourcePartition)  # noqa: S101  Spark hands back our own
+        assert isinstance(partition, LoadSourcePartition)  # noqa: S101  always our own partition
         task = partition.task
         wanted = to_arrow_schema(self._schema, timezone="UTC")
         sink = None if self._reject_folder is None else _RejectFile(self._reject_folder, task)

@@ -71,7 +71,7 @@ def using_java() -> Iterator[None]:
 
 def find_system_java() -> Path | None:
     """Return the Java home from JAVA_HOME or PATH if its version is 17 or later, else None."""
-    named = os.environ.get("JAVA_HOME")  # noqa: TID251  where every Java tool looks
+    named = os.environ.get("JAVA_HOME")  # noqa: TID251  standard variable of Java tools
     if named and _is_usable(Path(named)):
         return Path(named)
     found = shutil.which("java")

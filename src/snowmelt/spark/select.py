@@ -143,7 +143,7 @@ class SelectReader(DataSourceReader):
             SelectError: If the endpoint rejects the statement or fails while sending results.
             UserError: If a value does not fit its column.
         """
-        assert isinstance(partition, SelectPartition)  # noqa: S101  Spark hands back our own
+        assert isinstance(partition, SelectPartition)  # noqa: S101  always our own partition
         schema = to_arrow_schema(self._schema, timezone="UTC")
         payloads = self._options.stream_payloads(
             self._options.build_statement(schema.names), partition.scan_range

@@ -531,7 +531,7 @@ def _with_secrets_dir(options: CallerOptions, folder: Path) -> CallerOptions:
 
 
 def make_result_frame(spark: SparkSession, result: StatementResult) -> DataFrame:
-    """Return the result of a statement as a DataFrame. A message becomes the only column `status`."""
+    """Return the result of a statement as a DataFrame. A message becomes the only column, `status`."""
     columns = result.columns or ("status",)
     rows = result.rows if result.columns else ((result.message,),)
     arrays = [_to_arrow_array([row[index] for row in rows]) for index in range(len(columns))]

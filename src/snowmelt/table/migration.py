@@ -10,7 +10,7 @@ Rows that the publisher has written already (`snowmelt.table.fresh_files`) are n
 commit adopts the files that were joined at least once. If the publisher joins one of them again
 meanwhile, the run is lost and the next one starts anew.
 
-A chunk that exists but cannot be decoded, or whose MD5 is wrong, is quarantined, and the other
+A chunk that exists but cannot be decoded, or whose MD5 does not match, is quarantined, and the other
 chunks are migrated. It is in no native file, is not deleted, and stays visible in the catalog with
 the reason. Its rows are committed, so queries of the table fail with an error that names the blob
 until the blob is restored or an administrator discards the chunk

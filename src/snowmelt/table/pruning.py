@@ -6,7 +6,7 @@ text, floored microseconds), never narrower. So a file is skipped only if the pr
 null for every value between its bounds.
 
 The order is Spark's: text and binary by bytes, NaN above everything and equal to itself, -0.0
-equal to 0.0, timestamps by instant, whatever the offset.
+equal to 0.0, timestamps by UTC time, regardless of the offset.
 """
 
 from __future__ import annotations

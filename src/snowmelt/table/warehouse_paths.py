@@ -74,7 +74,7 @@ class Warehouse:
         return self.to_public_address(path).removeprefix(f"s3://{self.public_bucket}/")
 
     def table_folder(self, table: TableRecord) -> str:
-        """Return the folder of a table's native files, which never changes."""
+        """Return the folder of a table's native files. A table with files keeps it after a rename."""
         if table.pointer is None:
             names = (table.name.database, table.name.schema, table.name.table)
             return "/".join((*map(_to_folder_name, names), table.incarnation))
@@ -117,7 +117,7 @@ def get_copied_path(path: str) -> str | None:
 
 @lru_cache(maxsize=16)
 def open_cached_store(url: str) -> Store:
-    """Open a store once per process, with verified disk syncs. Tasks of one executor share it."""
+    """Open a store once per process and track failed writes. Tasks of one executor share it."""
     store = open_store(url)
     store.watch_writes()
     return store

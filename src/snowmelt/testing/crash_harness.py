@@ -166,7 +166,7 @@ class CrashHarness:
         return self._finish_loader(loader)
 
     def _kill_migrations(self, point: Failpoint, table: str, kills: int) -> int:
-        # Stream slowly enough for the slow migrators to keep up.
+        # Increase the lag, so that the loader does not outpace the migrators.
         loader = self._start_loader(table, lag_ms=1000 if self._engine == "spark" else 300)
         for _ in range(kills):
             self._wait_until(lambda: self._has_backlog(table))

@@ -62,7 +62,7 @@ def main() -> int:
         number = stream_numbered_rows(
             client, options.table, options.channel, stop_file=options.stop, batch_interval_s=pause_s
         )
-    print(number, flush=True)  # noqa: T201 - its answer
+    print(number, flush=True)  # noqa: T201 - the result
     return 0
 
 

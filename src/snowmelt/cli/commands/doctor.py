@@ -51,7 +51,7 @@ Exit code 1 if a check fails. A note is about an optional part, or about a probl
 write a small object to stage and warehouse and delete it. They change nothing else.
 """
 _HEALTH_TIMEOUT_S = 2.0
-_WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - asked, not bound
+_WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - compared, not bound
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,7 @@
 
     python -m snowmelt.cli.flights_demo.loader URL KEY_FILE JOURNAL ROWS_PER_S
 
-It keeps no state: it resumes from the committed offset tokens. For each batch it writes origin,
+It is stateless: it resumes from the committed offset tokens. For each batch it writes origin,
 offset token and the monotonic time before the call to a journal file, from which another process
 measures the latency.
 """

@@ -459,7 +459,7 @@ class AirportServiceProcess:
                 stderr=log,
                 text=True,
             )
-        assert self._process.stdout is not None  # noqa: S101 - asked for above
+        assert self._process.stdout is not None  # noqa: S101 - requested above
         said = self._process.stdout.readline().strip()
         if not said:
             self.__exit__()

@@ -191,7 +191,7 @@ class FastRowChecker:
         ]
         # Argument defaults are looked up faster than globals.
         head = f"def check(row, {', '.join(f'{name}={name}' for name in scope)}):"
-        exec("\n".join([head, *lines]), scope)  # noqa: S102 - the text is made of numbers only
+        exec("\n".join([head, *lines]), scope)  # noqa: S102 - contains only column numbers and limits
         written: Check = scope["check"]
         return written
 

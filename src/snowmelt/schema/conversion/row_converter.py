@@ -378,7 +378,8 @@ class RowConverter:
 class DeferredRows:
     """Packed rows of one or more calls; `size_bytes` is an estimate.
 
-    A flush makes a table of them, mostly without the interpreter lock, which pays the cost per call once.
+    A flush converts them into one table, mostly without the interpreter lock. So the fixed cost of a
+    conversion is paid once, not for each call.
     """
 
     __slots__ = ("columns", "form", "rows", "size_bytes")

@@ -42,8 +42,8 @@ _MAX_ENUM_DEPTH = 8
 def to_plain_value(value: object) -> object:
     """Return the plain value of an enumeration member, `numpy.datetime64` or missing value.
 
-    Other values are returned unchanged. `NaT` and `pandas.NA` give None; a `datetime64` gives a date, a
-    datetime, or ISO 8601 text if a datetime cannot hold it.
+    Other values are returned unchanged. `NaT` and `pandas.NA` become None. A `datetime64` becomes a date, a
+    datetime, or ISO 8601 text if a datetime cannot represent it.
     """
     for _ in range(_MAX_ENUM_DEPTH):
         if not isinstance(value, Enum):
@@ -192,7 +192,7 @@ class TimestampSyntaxError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ParsedTimestamp:
-    """A parsed text: seconds of the naive clock since 1970; no offset if none was given."""
+    """Parsed text: seconds of the local clock since 1970, and its offset, or None without one."""
 
     local_s: int
     nanos: int
@@ -322,7 +322,7 @@ def _parse_iso_match(match: re.Match[str]) -> ParsedTimestamp:
     offset_s = _parse_offset(match["offset"])
     if match["region"] is None:
         return ParsedTimestamp(local_s, nanos, offset_s)
-    # The instant is kept and shown in the region's own offset.
+    # The UTC time stays the same and is shown in the region's offset.
     own = region_offset_s(match["region"], local_s - offset_s)
     return ParsedTimestamp(local_s - offset_s + own, nanos, own)
 
@@ -621,7 +621,7 @@ def find_range_error(
 
 
 def instant_range_error(column: Column, row_index: int, shown: str) -> InvalidValue:
-    """Return the error for an instant that readers cannot represent."""
+    """Return the error for a timestamp that readers cannot represent."""
     what = "Date" if column.kind is LogicalType.DATE else "Timestamp"
     return wrong_value_error(
         column,

@@ -334,7 +334,7 @@ def _too_complex_error(column: Column, row_index: int) -> TooComplex:
     )
 
 
-# --- Rejection of text in rows of the official Python SDK that may stand for bytes.
+# --- Rejection of text in rows of the official Python SDK that may represent bytes.
 #
 # JSON has no bytes. The SDK writes `bytes` and `bytearray` as hexadecimal digits, and a `memoryview`
 # as base64, and the request does not contain the original type.
@@ -360,7 +360,7 @@ def _keep(convert: Convert) -> Convert:
 
 
 def _reject_ambiguous_text(pattern: re.Pattern[str], meanings: str, convert: Convert) -> Convert:
-    """Return a conversion that rejects text which may stand for bytes."""
+    """Return a conversion that rejects text which may represent bytes."""
 
     def checked(value: object, column: Column, row_index: int) -> StoredValue:
         if isinstance(value, str) and pattern.fullmatch(value.strip(TRIMMED_CHARACTERS)):

@@ -117,5 +117,5 @@ class SnapshotReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
-        assert isinstance(partition, ReadPartition)  # noqa: S101  Spark hands back our own
+        assert isinstance(partition, ReadPartition)  # noqa: S101  always our own partition
         return read_partition(partition, self._schema)

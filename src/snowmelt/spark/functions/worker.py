@@ -98,7 +98,7 @@ def _call_service(use: FunctionUse, columns: Iterator[Any]) -> Iterator[pa.Array
     if first is None:
         return
     context = TaskContext.get()
-    assert context is not None  # noqa: S101  PySpark calls this in tasks alone
+    assert context is not None  # noqa: S101  PySpark calls this only in tasks
     # A restarted streaming query keeps its ID but reuses task numbers; the session tells them apart.
     task = f"{use.session} {context.taskAttemptId()}"
     place = replace(

@@ -81,7 +81,7 @@ def _find_newest_snapshot(native: NativeTable | None, matches: object) -> Native
     """Return the newest retained snapshot that matches, as a native table, or None."""
     if native is None:
         return None
-    assert callable(matches)  # noqa: S101  given by the two functions above
+    assert callable(matches)  # noqa: S101  passed by the two functions above
     for made, facts in reversed(list_retained_snapshots(native)):
         if matches(made, facts):
             metadata = native.metadata.model_copy(update={"current_snapshot_id": made.snapshot_id})
