@@ -1,8 +1,8 @@
 """`spark.read.format("snowmelt-select")`: objects of an S3 endpoint, filtered by the endpoint.
 
-Columns and the option `where` become one SELECT; each Spark task requests a byte range of the
-object. Spark does not report to a Python source which columns a query needs, and does not report
-filters reliably, so the schema or the option `columns` selects the columns. Each option is text:
+Columns and the option `where` become one SELECT. Each Spark task requests a byte range of the
+object. Spark does not report the columns of a query to a Python source, and reports filters
+unreliably. So the schema or the option `columns` selects the columns. Each option is text:
 
 * `path`: `s3://bucket/key`; `endpoint` (default `http://127.0.0.1:9000`), `accessKey` and
   `secretKey` (default: boto3's credential lookup)

@@ -1,10 +1,10 @@
 """Compaction of small native files: select, rewrite, commit (`snowmelt.table.file_replacement_run`).
 
 Files below three quarters of the target size are small. They are compacted once there are enough
-of similar size, so that a row is rewritten only a few times until it is in a file of the target
-size. Each group becomes one file, so every run leaves fewer files. Rows pass through memory in
-batches; rows of a clustered table are sorted over the whole group. Nothing is committed unless the
-new files have as many rows, and as many NULLs in each column, as the old ones.
+of similar size. So a row is rewritten only a few times until it is in a file of the target size.
+Each group becomes one file, so every run leaves fewer files. Rows pass through memory in batches;
+rows of a clustered table are sorted over the whole group. Nothing is committed unless the new files
+have as many rows, and as many NULLs in each column, as the old ones.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """`snowmelt doctor`: checks of programs, settings, storage, catalog and service.
 
-The sections check the catalog (reachable, version, clock, quarantined chunks), the services that
-share it, folders, stores and the certificate, uploads with the stage role, versions, packages, Java
-and process limits, and the settings that the server validates before it starts.
+The sections check:
+
+* the catalog: reachable, version, clock, quarantined chunks
+* the services that share the catalog
+* folders, stores, the certificate, and uploads with the stage role
+* versions, packages, Java and process limits
+* the settings that the server validates before it starts
 """
 
 from __future__ import annotations
