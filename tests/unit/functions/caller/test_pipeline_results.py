@@ -374,7 +374,7 @@ def test_a_service_that_fails_again_and_again_is_left_alone(service):
         # The sixth was on its way before the fifth's answer was read.
         asked = len(proxy.requests)
         assert asked in {5, 6}
-        assert "is left alone" in found[asked]["error"]
+        assert "Circuit breaker open for echo" in found[asked]["error"]
         assert found[asked]["status"] is None
         with pytest.raises(CircuitOpen):
             function_calls.ask(plan, function_calls.rows(LETTERS))

@@ -41,7 +41,7 @@ def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(opened):
         opened.check_call_allowed("f")
     text = str(refusal.value)
     assert "since 2026-01-01 00:00:04" in text
-    assert "5 batches" in text
+    assert "5 consecutive batches" in text
     assert "status 503" in text
     assert not refusal.value.retryable
 

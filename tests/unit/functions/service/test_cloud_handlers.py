@@ -127,7 +127,7 @@ def test_lambda_refuses_functions_that_answer_later():
     @service.function
     def slow(n: int) -> int: ...
 
-    with pytest.raises(DeclarationInvalid, match="slow may answer 202"):
+    with pytest.raises(DeclarationInvalid, match="slow may respond with 202"):
         service.lambda_handler()
 
 
