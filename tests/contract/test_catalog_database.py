@@ -230,6 +230,20 @@ def test_a_commit_is_durable_whatever_the_database_has_as_default(empty_postgres
                 assert shown == "on"
 
 
+@pytest.mark.postgres
+def test_a_connection_that_has_read_writes_nothing_to_a_closed_database(empty_postgres_url):
+    with contextlib.closing(open_and_upgrade_database(empty_postgres_url)) as database:
+        closed = f"{database.url}?options=-c%20default_transaction_read_only%3Don"
+    with contextlib.closing(open_and_upgrade_database(closed)) as database:
+        with database.reading() as connection:
+            assert connection.execute(sa.text("SELECT 1")).scalar_one() == 1
+        with (
+            pytest.raises(CatalogUnavailable, match="takes no writes"),
+            database.writing() as connection,
+        ):
+            connection.execute(sa.text("CREATE TABLE counter (n INTEGER)"))
+
+
 def test_an_error_does_not_tell_the_values_of_its_statement(database):
     insert = sa.text("INSERT INTO nowhere VALUES (:value)")
     with database.writing() as connection, pytest.raises(sa.exc.DBAPIError) as raised:

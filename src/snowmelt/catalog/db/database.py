@@ -353,7 +353,10 @@ def _create_sqlite_engine(url: sa.URL, timeout_s: float, *, for_writing: bool) -
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys=ON")
         if for_writing:
-            cursor.execute("PRAGMA journal_mode=WAL")
+            # While others open the file, SQLite refuses this at once, without its own wait.
+            statement = "PRAGMA journal_mode=WAL"
+            if not _execute_when_free(cursor, statement, timeout_s):
+                cursor.execute(statement)
             cursor.execute("PRAGMA synchronous=FULL")
             # From here on only a begin waits, in a way of its own.
             cursor.execute("PRAGMA busy_timeout=0")
@@ -398,6 +401,13 @@ def _create_postgres_engine(url: sa.URL, timeout_s: float) -> sa.Engine:
         cursor.execute("SET plan_cache_mode = 'force_custom_plan'")
         cursor.close()
         connection.commit()
+
+    @event.listens_for(engine, "checkin")
+    def follow_the_default_again(connection: Any, _record: object) -> None:
+        # After a transaction that only read, SQLAlchemy leaves `False` here: "BEGIN READ WRITE"
+        # would write past an operator's `default_transaction_read_only`.
+        if connection is not None:
+            connection.read_only = None
 
     return engine
 
@@ -485,22 +495,29 @@ def begin_immediate(connection: sa.Connection, timeout_s: float) -> None:
         sqlalchemy.exc.OperationalError: If the lock was not free in time (SQLITE_BUSY), or the
             database cannot be written.
     """
-    until = _clock.monotonic() + timeout_s
     cursor = connection.connection.cursor()
     try:
-        while _clock.monotonic() < until:
-            try:
-                cursor.execute(_BEGIN_STATEMENT)
-            except sqlite3.OperationalError as error:
-                if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
-                    break
-                _clock.sleep(_POLL_INTERVAL_S)
-            else:
-                return
+        if _execute_when_free(cursor, _BEGIN_STATEMENT, timeout_s):
+            return
     finally:
         cursor.close()
     # Once more in SQLAlchemy's way, so that the error is one of its own.
     connection.exec_driver_sql(_BEGIN_STATEMENT)
+
+
+def _execute_when_free(cursor: Any, statement: str, timeout_s: float) -> bool:
+    """Return whether the statement was executed, False if SQLite stayed busy or has failed."""
+    until = _clock.monotonic() + timeout_s
+    while _clock.monotonic() < until:
+        try:
+            cursor.execute(statement)
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                return False
+            _clock.sleep(_POLL_INTERVAL_S)
+        else:
+            return True
+    return False
 
 
 # Versions of the catalog's tables, and the upgrade to those that `model` describes.
