@@ -197,6 +197,14 @@ class Settings:
     backlog_max_bytes: int = _setting(
         0, "Backlog of a table beyond which its clients must wait, bytes; 0: no limit"
     )
+    query_processes: int = _setting(
+        2, "Concurrent queries of the statement API, one per user; 0: no queries"
+    )
+    query_timeout_s: float = _setting(30.0, "Longest query of the statement API, s")
+    query_memory_bytes: int = _setting(
+        256 * 1024 * 1024, "Memory of one query of the statement API, bytes"
+    )
+    query_rows: int = _setting(100_000, "Largest result of the statement API, rows")
     metrics_token_file: str = _setting(
         "", "File with the bearer token of /metrics; empty: no token needed"
     )

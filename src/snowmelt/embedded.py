@@ -95,7 +95,12 @@ class EmbeddedService:
             StatementError: If the statement cannot be parsed.
             UserError: If an object is missing or already exists.
         """
-        return execute_statement(self.service.database, text, clock=self.service.clock)
+        return execute_statement(
+            self.service.database,
+            text,
+            clock=self.service.clock,
+            open_keyring=lambda: self.service.keyring,
+        )
 
     def client(self, **options: Unpack[ClientOptions]) -> Client:
         """Return a new client of user EMBEDDED; options as for `snowmelt.Client`."""

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import find_user
+from snowmelt.catalog.security.encryption_keys import find_access_key, open_or_create_keyring
 from snowmelt.catalog.statements.executor import StatementResult, execute_statement
 from snowmelt.catalog.streaming.channels import open_channel
 from snowmelt.clock import ManualClock
@@ -27,6 +28,7 @@ from snowmelt.errors import (
     SchemaNotFound,
     StatementError,
     TableNotFound,
+    Unsupported,
 )
 from snowmelt.schema.types import TableName
 
@@ -209,7 +211,19 @@ def test_users_get_keys_roles_and_may_lose_them(run, database, public_key):
         ann = find_user(connection, "ANN")
     assert ann.fingerprints[0] == ann.fingerprints[1]
     assert base64.b64decode(ann.public_keys[0])
-    run("ALTER USER ann UNSET RSA_PUBLIC_KEY, RSA_PUBLIC_KEY_2")
+    described = dict(run("DESCRIBE USER ann").rows)
+    assert described == {
+        "NAME": "ANN",
+        "DEFAULT_ROLE": "LOADER",
+        "RSA_PUBLIC_KEY": bare,
+        "RSA_PUBLIC_KEY_FP": ann.fingerprints[0],
+        "RSA_PUBLIC_KEY_2": bare,
+        "RSA_PUBLIC_KEY_2_FP": ann.fingerprints[0],
+    }
+    run("ALTER USER ann UNSET RSA_PUBLIC_KEY")
+    described = dict(run("DESCRIBE USER ann").rows)
+    assert (described["RSA_PUBLIC_KEY"], described["RSA_PUBLIC_KEY_2"]) == (None, bare)
+    run("ALTER USER ann UNSET RSA_PUBLIC_KEY_2")
     assert run("SHOW USERS").rows == ((NOW, "ANN", "LOADER", ""),)
     run("GRANT ROLE loader TO USER ann")
     assert ("USAGE", "ROLE", "LOADER", "USER", "ANN") in run("SHOW GRANTS TO USER ann").rows
@@ -231,6 +245,27 @@ def test_a_user_acts_in_granted_roles_only(demo):
     assert demo("SHOW TABLES", user="ANN").rows == ()
     assert names(demo("SHOW ROLES", user="ANN")) == ["LOADER", "PUBLIC"]
     assert names(demo("SHOW USERS", user="ANN")) == ["ANN"]
+
+
+def test_a_user_creates_own_access_keys_and_describes_the_own_user(demo, database, tmp_path):
+    keyring = open_or_create_keyring(database, tmp_path / "keys")
+    for user in ("ann", "eve"):
+        demo(f"CREATE USER {user}")
+    with pytest.raises(Unsupported, match="snowmelt user access-key"):
+        demo("ALTER USER ann ADD ACCESS KEY", user="ANN")
+    opened = {"user": "ANN", "open_keyring": lambda: keyring}
+    created = demo("ALTER USER ann ADD ACCESS KEY", **opened)
+    assert created.columns == ("access_key_id", "secret")
+    [(key_id, secret)] = created.rows
+    with database.reading() as connection:
+        found = find_access_key(connection, keyring, key_id)
+    assert (found.user, found.secret) == ("ANN", secret)
+    assert dict(demo("DESCRIBE USER ann", user="ANN").rows)["NAME"] == "ANN"
+    for text in ("ALTER USER eve ADD ACCESS KEY", "DESCRIBE USER eve"):
+        with pytest.raises(PrivilegeMissing):
+            demo(text, **opened)
+    with pytest.raises(NotFound):
+        demo("ALTER USER nobody ADD ACCESS KEY", open_keyring=lambda: keyring)
 
 
 def test_a_role_sees_only_what_it_may_use(demo):

@@ -105,7 +105,7 @@ def test_errors_name_the_position_and_the_cause(account):
         with pytest.raises(StatementError) as raised:
             client.execute("CREATE TABLES x")
         assert (raised.value.fields["line"], raised.value.fields["column"]) == (1, 8)
-        with pytest.raises(StatementFailed, match="A query over the statement API"):
+        with pytest.raises(StatementFailed, match="This query over the statement API"):
             client.execute("SELECT 1")
     for url, error in (
         (account.service.url, AuthenticationFailed),
@@ -238,6 +238,14 @@ def test_commands_work_on_a_service_elsewhere(account):
     assert added.returncode == 0, added.stderr
     users = json.loads(account.command("user", "list", "--format", "json").stdout)
     assert f"more_{account.user}".upper() in [row["name"] for row in users]
+    rotated = account.command("user", "rotate", f"more_{account.user}", "--key-out", "new.pem")
+    assert "Still valid: SHA256:" in rotated.stdout, rotated.stderr
+    for key in ("more.pem", "new.pem"):
+        account.keys[f"more_{account.user}"] = account.folder / key
+        with account.client(f"more_{account.user}") as more:
+            assert more.execute("SHOW ROLES").rows == [("PUBLIC",)]
+    given = account.command("user", "access-key", f"more_{account.user}", "--token")
+    assert given.stdout.startswith("SMAK"), given.stderr
     assert account.command("user", "drop", f"more_{account.user}").returncode == 0
     refused = account.command("sql", "SHOW ROLES", "--data-dir", "x")
     assert "--url and --profile exclude --catalog and --data-dir" in refused.stderr

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
@@ -249,9 +250,11 @@ def opening_statement_runner(
         with opening_statement_client(options) as client:
             yield lambda text: _execute_remotely(client, text)
         return
+    from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
     from snowmelt.catalog.statements.executor import execute_statement
 
-    with opening_catalog(load_settings(options), create=creates_catalog) as catalog:
+    settings = load_settings(options)
+    with opening_catalog(settings, create=creates_catalog) as catalog:
 
         def execute(text: str) -> StatementOutput:
             result = execute_statement(
@@ -260,6 +263,7 @@ def opening_statement_runner(
                 role=None if role is None else to_internal_name(role),
                 default_database=database,
                 default_schema=schema,
+                open_keyring=partial(open_or_create_keyring, catalog, settings.keys_dir),
             )
             return StatementOutput(result.columns, result.rows, result.message)
 

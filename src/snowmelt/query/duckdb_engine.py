@@ -18,6 +18,7 @@ from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import Clock
 from snowmelt.query.plain_query import PlainQuery, QueryNotPlain, parse_plain_query
 from snowmelt.schema.iceberg_table_form import native_schema
+from snowmelt.schema.types import LogicalType
 from snowmelt.table.chunk_reader import ChunkReadTask, project_schema, run_chunk_read_task
 from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import make_chunk_read_tasks, read_native_batches
@@ -36,6 +37,7 @@ class QueryResult:
     """The columns of a result, and its rows as they come; values as Spark returns them."""
 
     columns: Sequence[str]
+    types: Sequence[LogicalType]
     rows: Iterator[tuple[object, ...]]
 
 
@@ -51,14 +53,33 @@ class DuckDBEngine:
         role: str,
         clock: Clock,
         namespace: Sequence[str] = (),
+        memory_bytes: int | None = None,
     ) -> None:
-        """Prepare queries; `namespace` are database and schema of names without them."""
+        """Prepare queries.
+
+        Args:
+            database: The catalog.
+            keyring: Keys of the chunks.
+            stage_url: Location of the chunks.
+            role: The role whose privileges count.
+            clock: The clock of the catalog.
+            namespace: Database and schema of names without them.
+            memory_bytes: Memory of DuckDB, which then runs on one thread and writes no temporary
+                files. None: no limit.
+        """
         self._database = database
         self._keyring = keyring
         self._stage_url = stage_url
         self._role = role
         self._clock = clock
         self._namespace = namespace
+        self._limits: dict[str, str | bool | int | float | list[str]] = {}
+        if memory_bytes is not None:
+            self._limits = {
+                "memory_limit": f"{memory_bytes}B",
+                "max_temp_directory_size": "0B",
+                "threads": 1,
+            }
 
     @contextlib.contextmanager
     def running(self, text: str) -> Iterator[QueryResult]:
@@ -76,7 +97,7 @@ class DuckDBEngine:
         with (
             tempfile.TemporaryDirectory(prefix="snowmelt-query-") as folder,
             contextlib.closing(
-                duckdb.connect(config=_CONFIG | {"temp_directory": folder})
+                duckdb.connect(config=_CONFIG | {"temp_directory": folder} | self._limits)
             ) as connection,
         ):
             connection.execute("SET lock_configuration = true")
@@ -85,7 +106,8 @@ class DuckDBEngine:
             with source.raising_read_errors():
                 reader = connection.sql(query.sql).to_arrow_reader(_BATCH_ROWS)
                 first = next(reader, None)
-            yield QueryResult(query.output_names, _iterate_rows(first, reader, source))
+            rows = _iterate_rows(first, reader, source)
+            yield QueryResult(query.output_names, query.output_types, rows)
 
     def make_read_tasks(self, snapshot: TableSnapshot) -> list[ChunkReadTask]:
         """Return the tasks that read the chunks of a snapshot."""

@@ -68,12 +68,14 @@ class QueryNotPlain(UserError):
 class PlainQuery:
     """A plain query on `ROWS`, a relation with the columns `columns`, for DuckDB.
 
-    `output_names` are what Spark would call the columns of the result.
+    `output_names` are what Spark would call the columns of the result; `output_types` belong to
+    them.
     """
 
     sql: str
     columns: tuple[str, ...]
     output_names: tuple[str, ...]
+    output_types: tuple[LogicalType, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ class _Analysis:
         self._used: dict[str, None] = {}
         # Names of the outputs and of their aliases, both in lower case, with positions from 1.
         self._aliases: dict[str, int] = {}
-        self._outputs: list[tuple[str, str]] = []
+        self._outputs: list[tuple[str, str, LogicalType]] = []
         self._plain_outputs: dict[str, int] = {}
         self._has_aggregate = False
 
@@ -163,7 +165,7 @@ class _Analysis:
         where = select.args.get("where")
         parts = [
             "SELECT" if distinct is None else "SELECT DISTINCT",
-            ", ".join(sql for sql, _ in self._outputs),
+            ", ".join(sql for sql, _, _ in self._outputs),
             'FROM "ROWS"',
         ]
         if where is not None:
@@ -182,8 +184,9 @@ class _Analysis:
             parts.append(f"LIMIT {_read_integer(limit.expression)}")
         # Rows without any column would not be counted.
         columns = tuple(self._used) or (self._schema.columns[0].name,)
-        names = tuple(name for _, name in self._outputs)
-        return PlainQuery(" ".join(parts), columns, names)
+        names = tuple(name for _, name, _ in self._outputs)
+        types = tuple(output_type for _, _, output_type in self._outputs)
+        return PlainQuery(" ".join(parts), columns, names, types)
 
     def _add_output(self, node: exp.Expr) -> None:
         if isinstance(node, exp.Star):
@@ -198,8 +201,8 @@ class _Analysis:
         if isinstance(node, exp.Alias):
             _check_args(node, "this", "alias")
             alias, node = node.alias, node.this
-        sql, name = self._render_output(node)
-        self._outputs.append((sql, name if alias is None else alias))
+        sql, name, output_type = self._render_output(node)
+        self._outputs.append((sql, name if alias is None else alias, output_type))
         position = len(self._outputs)
         if isinstance(node, exp.Column):
             self._plain_outputs.setdefault(self._find_column(node).name.lower(), position)
@@ -212,12 +215,12 @@ class _Analysis:
 
     def _add_star(self) -> None:
         for column in self._schema.columns:
-            self._outputs.append((self._render_name(column), column.name))
+            self._outputs.append((self._render_name(column), column.name, column.kind))
             self._plain_outputs.setdefault(column.name.lower(), len(self._outputs))
 
-    def _render_output(self, node: exp.Expr) -> tuple[str, str]:
+    def _render_output(self, node: exp.Expr) -> tuple[str, str, LogicalType]:
         if isinstance(node, exp.Column):
-            return self._render_column(node), node.name
+            return self._render_column(node), node.name, self._find_column(node).kind
         function = _AGGREGATES.get(type(node))
         if function is None:
             raise QueryNotPlain(reason=f"it selects {_describe(node)}")
@@ -226,7 +229,7 @@ class _Analysis:
         argument, distinct = node.this, ""
         if isinstance(argument, exp.Star) and function == "count":
             _check_args(argument)
-            return "count(*)", "count(1)"
+            return "count(*)", "count(1)", LogicalType.FIXED
         if isinstance(argument, exp.Distinct) and function == "count":
             _check_args(argument, "expressions")
             if len(argument.expressions) != 1:
@@ -242,6 +245,7 @@ class _Analysis:
         return (
             f"{function}({distinct}{self._render_name(column)})",
             f"{function}({distinct}{argument.name})",
+            column.kind if function in {"min", "max"} else LogicalType.FIXED,
         )
 
     def _render_group(self, group: exp.Expr | None) -> str:

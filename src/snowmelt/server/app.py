@@ -43,6 +43,7 @@ from snowmelt.server.metrics import MetricSources
 from snowmelt.server.middleware import RequestChecks, ServiceMiddleware
 from snowmelt.server.monitoring_routes import MetricsEndpoint, make_health_route, read_metrics_token
 from snowmelt.server.publisher_process import PublisherSupervisor
+from snowmelt.server.query_process import QueryProcesses
 from snowmelt.server.rows.components import RowApiComponents, SharedComponents, build_row_api
 from snowmelt.server.rows.in_flight_appends import InFlightAppends
 from snowmelt.server.rows.routes import make_row_routes
@@ -86,6 +87,7 @@ class ServiceComponents:
     publisher: PublisherSupervisor
     iceberg: IcebergCatalog
     iceberg_threads: ThreadPoolExecutor
+    queries: QueryProcesses
 
     @property
     def s3_stage(self) -> Store | None:
@@ -102,6 +104,7 @@ class ServiceComponents:
         self.channel_service.write_batcher.close()
         self.registrar.close()
         self.decoder_pool.close()
+        self.queries.close()
         self.iceberg_threads.shutdown()
         self.threads.shutdown()
         self.database.close()
@@ -214,6 +217,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         publisher=publisher,
         iceberg=iceberg,
         iceberg_threads=iceberg_threads,
+        queries=QueryProcesses(settings, clock),
     )
 
 
@@ -259,7 +263,14 @@ def _make_upload_locator(settings: Settings, keyring: KeyRing, clock: Clock) -> 
 def create_app(service: ServiceComponents) -> ServiceMiddleware:
     """Return the ASGI application of a service."""
     streaming = StreamingRoutes(service.channel_service, service.registrar, service.threads)
-    statements = StatementRoutes(service.database, service.settings, service.clock, service.threads)
+    statements = StatementRoutes(
+        service.database,
+        service.settings,
+        service.clock,
+        service.threads,
+        service.queries,
+        service.keyring,
+    )
     checks = RequestChecks(
         authenticator=service.authenticator,
         threads=service.threads,

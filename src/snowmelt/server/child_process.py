@@ -6,6 +6,7 @@ child exits.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -27,12 +28,18 @@ _STOP_TIMEOUT_S = 10.0
 _LEASE_RELEASE_TIMEOUT_S = 5.0
 
 
-def start_child(settings: Settings, module: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """Start a Python module in a process of its own, with these settings."""
+def start_child(
+    settings: Settings, module: str, *arguments: str, reads_output: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start a Python module in a process of its own, with these settings.
+
+    With `reads_output` its standard output is a pipe too.
+    """
     environment = config.copy_environment() | settings.to_environment()
     return subprocess.Popen(  # noqa: S603 - modules of this package only
         [sys.executable, "-m", module, *arguments],
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE if reads_output else None,
         env=environment | {config.PARENT_PIPE_VARIABLE: "1"},
     )
 
@@ -40,7 +47,9 @@ def start_child(settings: Settings, module: str, *arguments: str) -> subprocess.
 def stop_child(child: subprocess.Popen[bytes]) -> None:
     """Close the pipe of a child; send SIGTERM after ten seconds, SIGKILL after ten more."""
     if child.stdin is not None:
-        child.stdin.close()
+        # What it has not read is lost with it.
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.close()
     for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
         if signal_number is not None:
             child.send_signal(signal_number)

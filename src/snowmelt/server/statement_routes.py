@@ -1,7 +1,8 @@
 """The statement API: `POST /api/v2/statements`, a subset of Snowflake's SQL API.
 
-A statement runs as the user of the token, with the role that the request names. COPY runs in a
-process of its own, with the rights of the service: only ACCOUNTADMIN may run it here.
+A statement runs as the user of the token, with the role that the request names. Queries run in
+processes with limits (`query_process`). COPY runs in a process of its own, with the rights of the
+service: only ACCOUNTADMIN may run it here.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import msgspec
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import resolve_effective_role
+from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.statements.executor import execute_statement, is_query
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.clock import Clock, to_epoch_ms
@@ -38,9 +40,10 @@ from snowmelt.errors import (
 )
 from snowmelt.load.copy_ast import StandardInput, is_copy_statement
 from snowmelt.load.copy_parser import parse_copy
-from snowmelt.schema.types import to_display_name
+from snowmelt.schema.types import to_display_name, to_internal_name
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
+from snowmelt.server.query_process import QueryProcesses
 from snowmelt.wire.statements import (
     STATEMENTS_PATH,
     StatementFailure,
@@ -60,9 +63,17 @@ class StatementRoutes:
     """The handler of the statement API; statements run in threads, COPY in processes."""
 
     def __init__(
-        self, database: Database, settings: Settings, clock: Clock, threads: Executor
+        self,
+        database: Database,
+        settings: Settings,
+        clock: Clock,
+        threads: Executor,
+        queries: QueryProcesses,
+        keyring: KeyRing,
     ) -> None:
         self._database = database
+        self._queries = queries
+        self._keyring = keyring
         self._settings = settings
         self._clock = clock
         self._threads = threads
@@ -80,6 +91,8 @@ class StatementRoutes:
         request = _decode_request(call.body)
         handle = str(uuid.uuid4())
         try:
+            if is_query(request.statement):
+                return ServerResponse(HTTPStatus.OK, await self._run_query(request, call, handle))
             result = await self._run(request, call)
         except Exception as error:  # noqa: BLE001 - any failure has the form of the SQL API
             return _make_failure(error, handle, user=call.user)
@@ -92,11 +105,6 @@ class StatementRoutes:
     async def _run(self, request: StatementRequest, call: AuthenticatedRequest) -> StatementResult:
         role = call.resolve_role(request.role)
         loop = asyncio.get_running_loop()
-        if is_query(request.statement):
-            raise Unsupported(
-                what="A query over the statement API",
-                instead="query tables with Spark or `snowmelt sql` where the catalog is reachable",
-            )
         if is_copy_statement(request.statement):
             script = await loop.run_in_executor(
                 self._threads, partial(self._write_copy_script, request.statement, call.user, role)
@@ -114,8 +122,29 @@ class StatementRoutes:
             default_database=request.database,
             default_schema=request.schema,
             clock=self._clock,
+            open_keyring=lambda: self._keyring,
         )
         return await loop.run_in_executor(self._threads, run)
+
+    async def _run_query(
+        self, request: StatementRequest, call: AuthenticatedRequest, handle: str
+    ) -> bytes:
+        loop = asyncio.get_running_loop()
+        role = await loop.run_in_executor(self._threads, self._resolve_role, request, call)
+        namespace = (
+            () if request.database is None else (request.database, request.schema or "public")
+        )
+        return await self._queries.run(
+            request.statement,
+            user=call.user,
+            role=role,
+            namespace=[to_internal_name(each) for each in namespace],
+            handle=handle,
+        )
+
+    def _resolve_role(self, request: StatementRequest, call: AuthenticatedRequest) -> str:
+        with self._database.reading() as connection:
+            return resolve_effective_role(connection, call.user, call.resolve_role(request.role))
 
     def _write_copy_script(self, statement: str, user: str, role: str | None) -> Path:
         """Check a COPY, and write it to a file: arguments of processes are public."""

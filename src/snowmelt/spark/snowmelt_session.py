@@ -282,6 +282,7 @@ class Snowmelt:
             default_database=database,
             default_schema=schema,
             clock=self._clock,
+            open_keyring=lambda: self._connection.keyring,
         )
 
     def _create_table_as(

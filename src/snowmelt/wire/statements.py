@@ -1,8 +1,8 @@
 """Messages of the statement API, a subset of Snowflake's SQL API (`POST /api/v2/statements`).
 
 Results are synchronous and in one partition. Values are sent as strings: numbers in decimal
-notation, booleans as `true` and `false`, `timestamp_ltz` as seconds since 1970 with nine decimals,
-`date` as days since 1970.
+notation, booleans as `true` and `false`, timestamps as seconds since 1970 with nine decimals,
+`date` as days since 1970, `binary` in hexadecimal notation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class StatementRequest(msgspec.Struct, omit_defaults=True):
 
 
 class ResultColumn(msgspec.Struct):
-    """One column of a result: `type` is fixed, real, boolean, date, timestamp_ltz or text."""
+    """One column of a result.
+
+    `type` is fixed, real, boolean, date, timestamp_ltz, timestamp_ntz, binary or text.
+    """
 
     name: str
     type: str
@@ -82,7 +85,9 @@ class StatementFailure(msgspec.Struct, rename="camel", omit_defaults=True):
     column: int | None = None
 
 
-def _format_instant(value: dt.datetime) -> str:
+def _format_timestamp(value: dt.datetime) -> str:
+    # Timestamps without a zone count from 1970-01-01 00:00:00 of their own.
+    value = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
     micros = (value - _EPOCH) // dt.timedelta(microseconds=1)
     sign, micros = ("-", -micros) if micros < 0 else ("", micros)
     return f"{sign}{micros // 1_000_000}.{micros % 1_000_000:06d}000"
@@ -90,6 +95,10 @@ def _format_instant(value: dt.datetime) -> str:
 
 def _parse_instant(text: str) -> dt.datetime:
     return _EPOCH + dt.timedelta(microseconds=int(Decimal(text).scaleb(6)))
+
+
+def _parse_naive_timestamp(text: str) -> dt.datetime:
+    return _parse_instant(text).replace(tzinfo=None)
 
 
 def _format_number(value: int | Decimal) -> str:
@@ -100,18 +109,21 @@ def _parse_number(text: str) -> int | Decimal:
     return Decimal(text) if "." in text else int(text)
 
 
-# Per type: Python types, value to text, text to value. A bool is also an int, so boolean is first.
+# Per type: Python types, value to text, text to value. The first that fits is inferred: a bool is
+# also an int, and the timestamps of statements are instants.
 _TYPES: tuple[tuple[str, tuple[type, ...], Callable[[Any], str], Callable[[str], object]], ...] = (
     ("boolean", (bool,), lambda value: str(value).lower(), "true".__eq__),
     ("fixed", (int, Decimal), _format_number, _parse_number),
     ("real", (float,), repr, float),
-    ("timestamp_ltz", (dt.datetime,), _format_instant, _parse_instant),
+    ("timestamp_ltz", (dt.datetime,), _format_timestamp, _parse_instant),
+    ("timestamp_ntz", (dt.datetime,), _format_timestamp, _parse_naive_timestamp),
     (
         "date",
         (dt.date,),
         lambda value: str(value.toordinal() - _EPOCH_DAY),
         lambda text: dt.date.fromordinal(int(text) + _EPOCH_DAY),
     ),
+    ("binary", (bytes,), lambda value: value.hex().upper(), bytes.fromhex),
     ("text", (str,), str, str),
 )
 _FORMATTERS = {name: to_text for name, _, to_text, _ in _TYPES}
@@ -119,13 +131,17 @@ _PARSERS = {name: from_text for name, _, _, from_text in _TYPES}
 
 
 def encode_rows(
-    columns: Sequence[str], rows: Sequence[Sequence[object]]
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    types: Sequence[str] | None = None,
 ) -> tuple[ResultMetadata, list[list[str | None]]]:
     """Return the metadata of a result and its values as strings.
 
-    The type of a column is inferred from its values; a column with several types of values is text.
+    Without `types`, the type of a column is inferred from its values; a column with several types
+    of values is text.
     """
-    types = [_find_type([row[index] for row in rows]) for index in range(len(columns))]
+    if types is None:
+        types = [_find_type([row[index] for row in rows]) for index in range(len(columns))]
     metadata = ResultMetadata(
         num_rows=len(rows),
         row_type=[ResultColumn(*each) for each in zip(columns, types, strict=True)],

@@ -167,6 +167,14 @@ def find_user(connection: sa.Connection, name: str) -> UserRecord:
     return found[0]
 
 
+def read_public_keys(connection: sa.Connection, user: UserRecord) -> dict[int, tuple[str, str]]:
+    """Return the public keys of a user by slot (1 or 2), each with its fingerprint."""
+    query = sa.select(
+        _PUBLIC_KEYS.c.slot, _PUBLIC_KEYS.c.public_key, _PUBLIC_KEYS.c.fingerprint
+    ).where(_PUBLIC_KEYS.c.user_id == user.user_id)
+    return {slot: (key, fingerprint) for slot, key, fingerprint in connection.execute(query)}
+
+
 def list_users(connection: sa.Connection) -> list[UserRecord]:
     """Return all users, ordered by name."""
     return _fetch_users(connection, sa.true())

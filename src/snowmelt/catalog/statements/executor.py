@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
+from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
 from snowmelt.catalog.sql.lexer import TokenKind, is_query
 from snowmelt.catalog.statements import (
@@ -53,13 +54,15 @@ def execute_statement(
     default_database: str | None = None,
     default_schema: str | None = None,
     clock: Clock | None = None,
+    open_keyring: Callable[[], KeyRing] | None = None,
 ) -> StatementResult:
     """Run one statement that is no query; a semicolon at its end is allowed.
 
     `user` and `role` are internal names; a user of None is whoever may open the catalog itself.
     Without a role a user has the default role (or PUBLIC), the opener of the catalog ACCOUNTADMIN.
     Names of one or two parts are in `default_database`, those of one part in `default_schema`
-    (PUBLIC if not given), which are written as in SQL. `clock` dates what is created.
+    (PUBLIC if not given), which are written as in SQL. `clock` dates what is created. Statements that
+    create a secret need `open_keyring`.
 
     Raises:
         StatementError: It cannot be understood, or asks for what is not supported.
@@ -69,6 +72,8 @@ def execute_statement(
     """
     statement = parse_statement(text)
     now = (clock or SystemClock()).now()
+    # Opening it may need a transaction of its own.
+    keyring = open_keyring() if open_keyring is not None and statement.needs_keyring else None
 
     def run(connection: sa.Connection) -> StatementResult:
         session = StatementSession(
@@ -78,6 +83,7 @@ def execute_statement(
             database=None if default_database is None else to_internal_name(default_database),
             schema=None if default_schema is None else to_internal_name(default_schema),
             now=now,
+            keyring=keyring,
         )
         try:
             return statement.execute(session)

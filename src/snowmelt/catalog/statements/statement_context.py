@@ -43,6 +43,7 @@ from snowmelt.catalog.security.access_control import (
     require_namespace_privilege,
     require_table_privilege,
 )
+from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.sql.cursor import (
     CreateMode,
     NameLevel,
@@ -80,6 +81,7 @@ class StatementSession:
     database: str | None
     schema: str | None
     now: dt.datetime
+    keyring: KeyRing | None = None
 
     def resolve_database_name(self, name: ObjectName) -> str:
         """Return the name of a database; it has one part always."""
@@ -289,6 +291,8 @@ class Statement(StatementPart, ABC):
 
     # Whether it runs in a reading transaction.
     reads_only: ClassVar[bool] = False
+    # Whether it needs `StatementSession.keyring`.
+    needs_keyring: ClassVar[bool] = False
 
     @abstractmethod
     def execute(self, session: StatementSession) -> StatementResult:

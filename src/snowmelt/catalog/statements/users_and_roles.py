@@ -22,6 +22,7 @@ from snowmelt.catalog.statements.statement_context import (
     skip_if_exists,
     skip_if_missing,
 )
+from snowmelt.errors import Unsupported
 from snowmelt.schema.types import to_display_name
 
 _PUBLIC_KEY_SLOTS: dict[str, Literal[1, 2]] = {"RSA_PUBLIC_KEY": 1, "RSA_PUBLIC_KEY_2": 2}
@@ -89,6 +90,26 @@ class AlterUser(Statement):
         return StatementResult(message=f"{label} altered.")
 
 
+class AddAccessKey(Statement):
+    """ALTER USER … ADD ACCESS KEY. Only the result has the secret."""
+
+    needs_keyring = True
+
+    user: str
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        if session.user != self.user:
+            session.require_administrator("ALTER USER")
+        if session.keyring is None:
+            raise Unsupported(
+                what="ADD ACCESS KEY here", instead="use snowmelt user access-key NAME"
+            )
+        key = encryption_keys.create_access_key(
+            session.connection, session.keyring, self.user, now=session.now
+        )
+        return StatementResult(("access_key_id", "secret"), ((key.access_key_id, key.secret),))
+
+
 class DropAccessKey(Statement):
     """ALTER USER … DROP ACCESS KEY."""
 
@@ -101,6 +122,25 @@ class DropAccessKey(Statement):
         encryption_keys.drop_access_key(session.connection, self.user, self.access_key_id)
         shown = to_display_name(self.user)
         return StatementResult(message=f"Access key {self.access_key_id} of user {shown} dropped.")
+
+
+class DescribeUser(Statement):
+    """DESCRIBE USER: the properties of a user, for administrators and the user."""
+
+    reads_only = True
+
+    name: str
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        if session.user != self.name:
+            session.require_administrator("DESCRIBE USER")
+        user = access_control.find_user(session.connection, self.name)
+        keys = access_control.read_public_keys(session.connection, user)
+        rows: list[tuple[str, object]] = [("NAME", user.name), ("DEFAULT_ROLE", user.default_role)]
+        for word, slot in _PUBLIC_KEY_SLOTS.items():
+            key, fingerprint = keys.get(slot, (None, None))
+            rows += [(word, key), (f"{word}_FP", fingerprint)]
+        return StatementResult(("property", "value"), tuple(rows))
 
 
 class DropPrincipal(Statement):
@@ -159,13 +199,11 @@ def _parse_create_role(cursor: TokenCursor, create_mode: CreateMode) -> CreateRo
     return CreateRole(name, create_mode)
 
 
-def _parse_alter_user(cursor: TokenCursor, if_exists: bool) -> AlterUser | DropAccessKey:
+def _parse_alter_user(cursor: TokenCursor, if_exists: bool) -> Statement:
     name = cursor.parse_identifier("a user")
-    if cursor.is_next("ADD", "ACCESS", "KEY"):
-        raise cursor.make_error(
-            "The secret of an access key is shown once and kept nowhere else, so it is not made by "
-            "a statement: snowmelt user access-key NAME"
-        )
+    if cursor.accept("ADD", "ACCESS", "KEY"):
+        cursor.expect_end("ADD ACCESS KEY")
+        return AddAccessKey(name)
     if cursor.accept("DROP", "ACCESS", "KEY"):
         label = "the id of an access key"
         is_word = cursor.current.kind is TokenKind.WORD
@@ -210,6 +248,12 @@ def _reject_password_properties(cursor: TokenCursor) -> None:
         )
 
 
+def _parse_describe_user(cursor: TokenCursor) -> DescribeUser:
+    name = cursor.parse_identifier("a user")
+    cursor.expect_end("the name of a user")
+    return DescribeUser(name)
+
+
 def _parse_drop(kind: str, cursor: TokenCursor, if_exists: bool) -> DropPrincipal:
     name = cursor.parse_identifier(f"a {kind.lower()}")
     cursor.expect_end(f"the name of a {kind.lower()}")
@@ -222,6 +266,7 @@ KINDS = (
         _parse_create_user,
         _parse_alter_user,
         partial(_parse_drop, "USER"),
+        _parse_describe_user,
         is_replaceable=False,
     ),
     StatementKind(

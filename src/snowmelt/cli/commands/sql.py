@@ -1,4 +1,4 @@
-"""`snowmelt sql`: run a script of SQL statements; queries run on Spark."""
+"""`snowmelt sql`: run a script of SQL statements; queries run on DuckDB or Spark."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.security.encryption_keys import KeyRing
     from snowmelt.query.duckdb_engine import DuckDBEngine
     from snowmelt.spark.snowmelt_session import Snowmelt
 
@@ -48,7 +49,8 @@ EXAMPLES = """examples:
 Statements are separated by semicolons and run in order, up to the first that fails.
 DuckDB answers plain queries of one table; the first other query starts Spark.
 CREATE DATABASE, CREATE ROLE and CREATE USER create a missing catalog.
-With --url or --profile a service runs the statements with the privileges of the user.
+With --url or --profile a service runs the statements with the privileges of the user;
+it answers plain queries of one table.
 """
 
 
@@ -65,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: %(default)s)",
     )
     add_statement_options(parser)
-    service = parser.add_argument_group("a service elsewhere, which runs all but queries")
+    service = parser.add_argument_group("a service elsewhere, which runs the statements")
     add_service_options(service, is_optional=True)
 
 
@@ -89,6 +91,8 @@ def run(options: argparse.Namespace) -> int:
 def _make_script_runner(
     options: argparse.Namespace, opened: contextlib.ExitStack
 ) -> Callable[[ScriptStatement], None]:
+    if is_remote(options) and options.engine == "spark":
+        raise UserError("A service answers queries with DuckDB: leave out --engine spark.")
     if not is_remote(options):
         return _ScriptRunner(options, load_settings(options), opened).run_statement
     execute = opened.enter_context(opening_statement_runner(options))
@@ -139,6 +143,7 @@ class _ScriptRunner:
             role=self._role,
             default_database=self._options.database,
             default_schema=self._options.schema,
+            open_keyring=self._open_keyring,
         )
         _print_result(
             StatementOutput(result.columns, result.rows, result.message), self._options.format
@@ -154,6 +159,11 @@ class _ScriptRunner:
             catalog = opening_catalog(self._settings, create=words in _CATALOG_CREATING_STATEMENTS)
             self._database = self._exit_stack.enter_context(catalog)
         return self._database
+
+    def _open_keyring(self) -> KeyRing:
+        from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
+
+        return open_or_create_keyring(self._open_catalog_database(), self._settings.keys_dir)
 
     def _run_query(self, text: str) -> None:
         # Report a missing catalog before Spark starts, which takes seconds.
@@ -176,14 +186,13 @@ class _ScriptRunner:
 
     def _make_duckdb_engine(self) -> DuckDBEngine:
         from snowmelt.catalog.db.database import open_catalog_clock
-        from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
         from snowmelt.query.duckdb_engine import DuckDBEngine
 
         database = self._open_catalog_database()
         names = self._options.database, self._options.schema or "PUBLIC"
         return DuckDBEngine(
             database,
-            open_or_create_keyring(database, self._settings.keys_dir),
+            self._open_keyring(),
             self._settings.stage_url,
             role=self._role,
             clock=open_catalog_clock(database),

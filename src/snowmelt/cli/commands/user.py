@@ -11,7 +11,6 @@ from snowmelt.cli.command_context import (
     add_action,
     add_service_options,
     load_settings,
-    opening_catalog,
     opening_statement_runner,
     run_action,
 )
@@ -97,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print a programmatic access token for the row API instead",
     )
-    for action in (adding, listing, dropping):
+    for action in (adding, listing, dropping, rotating, giving):
         service = action.add_argument_group("a service elsewhere")
         add_service_options(service, is_optional=True)
 
@@ -141,23 +140,24 @@ def _add_user(options: argparse.Namespace) -> None:
 
 def _rotate_key(options: argparse.Namespace) -> None:
     """Set a new public key in the first slot and move the former key to the second slot."""
-    from snowmelt.catalog.security import access_control
-
-    name = to_internal_name(options.name)
+    name = _quote(options.name)
     with (
         _creating_key_file(options, options.key_out) as public,
-        opening_catalog(load_settings(options)) as database,
-        database.writing() as connection,
+        opening_statement_runner(options) as execute,
     ):
-        former = access_control.find_user(connection, name).public_keys[:1]
-        kept = None if options.revoke else next(iter(former), None)
-        access_control.set_public_key(connection, name, kept, slot=2)
-        access_control.set_public_key(connection, name, public)
-        user = access_control.find_user(connection, name)
-    print(f"User {to_display_name(name)} has a new key.")
+        described = {str(word): value for word, value in execute(f"DESCRIBE USER {name}").rows}
+        former = described["RSA_PUBLIC_KEY"] or described["RSA_PUBLIC_KEY_2"]
+        fingerprint = described["RSA_PUBLIC_KEY_FP"] or described["RSA_PUBLIC_KEY_2_FP"]
+        is_kept = former is not None and not options.revoke
+        # One statement: at no time is there neither key.
+        second = f" RSA_PUBLIC_KEY_2 = '{former}'" if is_kept else ""
+        execute(f"ALTER USER {name} SET RSA_PUBLIC_KEY = '{public}'{second}")
+        if not is_kept:
+            execute(f"ALTER USER {name} UNSET RSA_PUBLIC_KEY_2")
+    print(f"User {name} has a new key.")
     _print_key(options.key_out)
-    if kept is not None:
-        print(f"Still valid: {user.fingerprints[1]} (until the next rotation)")
+    if is_kept:
+        print(f"Still valid: {fingerprint} (until the next rotation)")
 
 
 def _print_key(path: Path) -> None:
@@ -174,22 +174,13 @@ def _quote(name: str) -> str:
 
 def _create_access_key(options: argparse.Namespace) -> int:
     """Create an access key and print it as shell exports, or as a token with --token."""
-    from snowmelt.catalog.security import encryption_keys
-    from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
-    from snowmelt.clock import SystemClock
-
-    settings = load_settings(options)
-    with opening_catalog(settings) as database:
-        keyring = open_or_create_keyring(database, settings.keys_dir)
-        with database.writing() as connection:
-            key = encryption_keys.create_access_key(
-                connection, keyring, to_internal_name(options.name), now=SystemClock().now()
-            )
+    with opening_statement_runner(options) as execute:
+        [(key_id, secret)] = execute(f"ALTER USER {_quote(options.name)} ADD ACCESS KEY").rows
     if options.token:
-        print(f"{key.access_key_id}.{key.secret}")
+        print(f"{key_id}.{secret}")
         return 0
-    print(f"export AWS_ACCESS_KEY_ID={key.access_key_id}")
-    print(f"export AWS_SECRET_ACCESS_KEY={key.secret}")
+    print(f"export AWS_ACCESS_KEY_ID={key_id}")
+    print(f"export AWS_SECRET_ACCESS_KEY={secret}")
     return 0
 
 

@@ -30,9 +30,11 @@ from snowmelt.catalog.statements.namespaces import (
 from snowmelt.catalog.statements.statement_context import ShowObjects
 from snowmelt.catalog.statements.tables import CreateTable
 from snowmelt.catalog.statements.users_and_roles import (
+    AddAccessKey,
     AlterUser,
     CreateRole,
     CreateUser,
+    DescribeUser,
     DropAccessKey,
     DropPrincipal,
 )
@@ -201,6 +203,8 @@ MEANINGS = {
     'DROP BUCKET IF EXISTS "my-data"': DropBucket("my-data", True),
     "ALTER BUCKET raw SET SELECT_DIALECT = 'ceph'": AlterBucket("raw", "ceph", False),
     "ALTER BUCKET IF EXISTS raw UNSET SELECT_DIALECT": AlterBucket("raw", None, True),
+    "DESCRIBE USER u": DescribeUser("U"),
+    "ALTER USER u ADD ACCESS KEY": AddAccessKey("U"),
     "ALTER USER u DROP ACCESS KEY 'SMAK1'": DropAccessKey("U", "SMAK1"),
     # As SHOW ACCESS KEYS prints it.
     "ALTER USER u DROP ACCESS KEY SMAK2": DropAccessKey("U", "SMAK2"),
@@ -358,7 +362,8 @@ REFUSED = {
     "GRANT READ ON TABLE t TO ROLE r": ("READ cannot be granted on a table", 7),
     "GRANT INSERT ON BUCKET b TO ROLE r": ("INSERT cannot be granted on a bucket", 7),
     "GRANT OWNERSHIP ON BUCKET b PREFIX 'p' TO ROLE r": ("OWNERSHIP is of a whole bucket", 40),
-    "ALTER USER u ADD ACCESS KEY": ("The secret of an access key is shown once", 14),
+    "ALTER USER u ADD ACCESS KEY 'k'": ("Nothing may follow ADD ACCESS KEY, but 'k' does", 29),
+    "DESCRIBE USER": ("Expected the name of a user here", 14),
     "ALTER BUCKET b SET SELECT_DIALECT = 'oracle'": ("There are the dialects", 37),
     "DROP BUCKET b CASCADE": ("CASCADE is not supported", 15),
     "GRANT ROLE a TO ROLE b": ("Roles within roles are not supported", 17),

@@ -1,0 +1,348 @@
+"""Queries of the statement API: DuckDB in processes of their own, with limits.
+
+A process runs one query after another and stays for some minutes, because its start takes more than
+a second. Requests and responses are messages on its standard input and output, each after its
+length. A query that exceeds the time limit ends together with its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, TYPE_CHECKING, cast
+
+import msgspec
+
+from snowmelt.clock import Clock, to_epoch_ms
+from snowmelt.config import Settings
+from snowmelt.errors import (
+    InternalError,
+    ServiceBusy,
+    SnowmeltError,
+    StatementFailed,
+    Unsupported,
+)
+from snowmelt.server.child_process import start_child, stop_child
+from snowmelt.wire.statements import StatementResponse, encode_rows
+
+if TYPE_CHECKING:
+    from snowmelt.query.duckdb_engine import DuckDBEngine
+
+_log = logging.getLogger("snowmelt.server")
+
+_START_TIMEOUT_S = 120.0
+_IDLE_S = 300.0
+# Queries that run or wait; further ones wait before them.
+_THREAD_COUNT = 16
+_LENGTH_BYTES = 4
+_NICE = 5
+# Of the values of one result, before they are encoded.
+_MAX_RESULT_BYTES = 64 * 1024 * 1024
+_READY = b"ready"
+
+
+class QueryRequest(msgspec.Struct):
+    """A query, and what its response contains; `namespace` completes short names."""
+
+    text: str
+    role: str
+    namespace: list[str]
+    handle: str
+    created_on: int
+
+
+class _Failure(msgspec.Struct):
+    code: str
+    message: str
+    fields: dict[str, str]
+
+
+class _Response(msgspec.Struct, omit_defaults=True):
+    """Response of a process: the body of a response, or an error."""
+
+    body: msgspec.Raw = msgspec.Raw(b"null")
+    failure: _Failure | None = None
+
+
+class QueryProcesses:
+    """Runs queries in at most `query_processes` processes, one query per user. Thread-safe."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._idle: list[_QueryProcess] = []
+        self._running: dict[str, _QueryProcess | None] = {}
+        self._closed = False
+        # Queries wait for their turn here, not in threads that answer other requests.
+        self._threads = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="query")
+
+    async def run(
+        self, text: str, *, user: str, role: str, namespace: Sequence[str], handle: str
+    ) -> bytes:
+        """Run a query and return the body of the response.
+
+        Args:
+            text: The query.
+            user: The user of the request; a query of the same user is waited for.
+            role: The role whose privileges count.
+            namespace: Database and schema of names without them.
+            handle: The identifier of the statement in the response.
+
+        Raises:
+            ServiceBusy: If no process became free within the time limit of a query.
+            StatementFailed: If the query exceeds the limits of time or rows.
+            Unsupported: If the query needs Spark, or the service runs no queries.
+        """
+        if not self._settings.query_processes:
+            raise Unsupported(
+                what="A query over the statement API",
+                instead="this service runs none (setting query_processes)",
+            )
+        request = QueryRequest(text, role, list(namespace), handle, to_epoch_ms(self._clock.now()))
+        loop = asyncio.get_running_loop()
+        response = await loop.run_in_executor(
+            self._threads, self._request_in_turn, user, msgspec.json.encode(request)
+        )
+        if response.failure is not None:
+            raise _rebuild_error(response.failure)
+        return bytes(response.body)
+
+    def close(self) -> None:
+        """End the processes; queries that run fail."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            processes = [*self._idle, *filter(None, self._running.values())]
+            self._idle.clear()
+        for process in processes:
+            process.kill()
+        self._threads.shutdown()
+        for process in processes:
+            process.stop()
+
+    def _request_in_turn(self, user: str, request: bytes) -> _Response:
+        with self._turn(user):
+            return self._request(user, request)
+
+    @contextlib.contextmanager
+    def _turn(self, user: str) -> Iterator[None]:
+        def is_free() -> bool:
+            most = self._settings.query_processes
+            return self._closed or (user not in self._running and len(self._running) < most)
+
+        with self._changed:
+            if not self._changed.wait_for(is_free, self._settings.query_timeout_s):
+                raise ServiceBusy(reason="other queries are running. Retry later")
+            if self._closed:
+                raise ServiceBusy(reason="it is stopping")
+            self._running[user] = None
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._running[user]
+                self._changed.notify_all()
+
+    def _request(self, user: str, request: bytes) -> _Response:
+        # A process may have ended just now, being idle; a query can be repeated.
+        for _ in range(2):
+            process = self._take_idle() or _QueryProcess(self._settings)
+            with self._changed:
+                self._running[user] = process
+                closed = self._closed
+            if closed:
+                process.stop()
+                raise ServiceBusy(reason="it is stopping")
+            response = process.request(request, self._settings.query_timeout_s)
+            if response is not None:
+                with self._changed:
+                    if not self._closed:
+                        self._idle.append(process)
+                return response
+        raise StatementFailed(reason="the process of the query was ended. The log has the reason")
+
+    def _take_idle(self) -> _QueryProcess | None:
+        while True:
+            with self._changed:
+                if not self._idle:
+                    return None
+                process = self._idle.pop()
+            if process.is_running():
+                return process
+            process.stop()
+
+
+class _QueryProcess:
+    """The service's end of a process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._process = start_child(settings, "snowmelt.server.query_process", reads_output=True)
+        self._requests = cast("IO[bytes]", self._process.stdin)
+        self._responses = cast("IO[bytes]", self._process.stdout)
+        if self._receive(_START_TIMEOUT_S) != _READY:
+            self.stop()
+            raise InternalError("The process for queries does not start. The log has the reason.")
+
+    def request(self, request: bytes, timeout_s: float) -> _Response | None:
+        """Return the response; None if the process has ended.
+
+        Raises:
+            StatementFailed: If the query took too long.
+        """
+        with contextlib.suppress(BrokenPipeError):
+            _write_message(self._requests, request)
+        body = self._receive(timeout_s)
+        if body is not None:
+            return msgspec.json.decode(body, type=_Response)
+        self.stop()
+        if self._timed_out:
+            raise StatementFailed(
+                reason=f"the query was canceled after {timeout_s:g} s (setting query_timeout_s)."
+                " Read fewer rows, or run it with Spark"
+            )
+        _log.warning("a process for queries ended with status %d", self._process.returncode)
+        return None
+
+    def is_running(self) -> bool:
+        """Return whether the process has not ended."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+
+    def stop(self) -> None:
+        """Kill the process, and release its pipes."""
+        self._process.kill()
+        stop_child(self._process)
+        self._responses.close()
+
+    def _receive(self, timeout_s: float) -> bytes | None:
+        """Return the next message; None at the end of the process, which comes at the timeout."""
+        self._timed_out = False
+        timer = threading.Timer(timeout_s, self._kill_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            return _read_message(self._responses)
+        finally:
+            timer.cancel()
+
+    def _kill_late(self) -> None:
+        self._timed_out = True
+        self._process.kill()
+
+
+def _write_message(stream: IO[bytes], body: bytes) -> None:
+    stream.write(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
+    stream.flush()
+
+
+def _read_message(stream: IO[bytes]) -> bytes | None:
+    head = stream.read(_LENGTH_BYTES)
+    length = int.from_bytes(head, "big")
+    body = stream.read(length)
+    return body if len(head) == _LENGTH_BYTES and len(body) == length else None
+
+
+def _rebuild_error(failure: _Failure) -> SnowmeltError:
+    kinds = [SnowmeltError]
+    for kind in kinds:
+        kinds.extend(kind.__subclasses__())
+    found = next((kind for kind in kinds if kind.code == failure.code), InternalError)
+    return found(failure.message, **failure.fields)
+
+
+def run_queries(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
+    """Run the queries of `requests` until it ends, or none has come for five minutes."""
+    # Here, not above: the service itself does not load DuckDB.
+    from snowmelt.catalog.db.database import open_and_upgrade_database, open_catalog_clock
+    from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
+    from snowmelt.query.duckdb_engine import DuckDBEngine
+
+    os.nice(_NICE)
+    database = open_and_upgrade_database(settings.catalog_url)
+    keyring = open_or_create_keyring(database, settings.keys_dir)
+    clock = open_catalog_clock(database)
+    waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def receive() -> None:
+        while (message := _read_message(requests)) is not None:
+            waiting.put(message)
+        # The service has ended, or does not want the result.
+        os._exit(0)
+
+    threading.Thread(target=receive, name="requests", daemon=True).start()
+    _write_message(responses, _READY)
+    while True:
+        try:
+            request = msgspec.json.decode(waiting.get(timeout=_IDLE_S), type=QueryRequest)
+        except queue.Empty:
+            return
+        engine = DuckDBEngine(
+            database,
+            keyring,
+            settings.stage_url,
+            role=request.role,
+            clock=clock,
+            namespace=request.namespace,
+            memory_bytes=settings.query_memory_bytes,
+        )
+        _write_message(
+            responses, msgspec.json.encode(_respond(engine, request, settings.query_rows))
+        )
+
+
+def _respond(engine: DuckDBEngine, request: QueryRequest, max_rows: int) -> _Response:
+    from snowmelt.query.plain_query import QueryNotPlain
+
+    try:
+        return _Response(body=msgspec.Raw(_run_query(engine, request, max_rows)))
+    except QueryNotPlain as raised:
+        error: SnowmeltError = Unsupported(
+            what="This query over the statement API",
+            instead=f"{raised.fields['reason']}. Query with Spark, or write a plain query of one"
+            " table",
+        )
+    except SnowmeltError as raised:
+        error = raised
+    except Exception:  # noqa: BLE001 - the service goes on
+        _log.exception("query %s failed", request.handle)
+        error = InternalError("The service failed on this query. Its log has the reason.")
+    fields = {name: str(value) for name, value in error.fields.items()}
+    return _Response(failure=_Failure(error.code, str(error), fields))
+
+
+def _run_query(engine: DuckDBEngine, request: QueryRequest, max_rows: int) -> bytes:
+    rows: list[tuple[object, ...]] = []
+    size = 0
+    with engine.running(request.text) as result:
+        for row in result.rows:
+            rows.append(row)
+            size += sum(len(value) for value in row if isinstance(value, str | bytes))
+            if len(rows) > max_rows or size > _MAX_RESULT_BYTES:
+                limit = f"{max_rows:,} rows" if len(rows) > max_rows else "64 MiB"
+                raise StatementFailed(
+                    reason=f"the result has more than {limit}. Add LIMIT or a condition"
+                )
+        types = [each.value.lower() for each in result.types]
+    metadata, data = encode_rows(result.columns, rows, types)
+    response = StatementResponse(metadata, data, request.handle, request.created_on)
+    return msgspec.json.encode(response)
+
+
+if __name__ == "__main__":
+    import sys
+
+    from snowmelt.server.logs import configure_logging
+
+    _settings = Settings.load()
+    configure_logging(_settings)
+    run_queries(_settings, sys.stdin.buffer, sys.stdout.buffer)
