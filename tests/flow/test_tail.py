@@ -110,7 +110,7 @@ def test_once_goes_on_where_it_was_and_removes_what_is_done(tailing):
     tailing.write("messages_2.log", 5, end="")
     code, said = tailing.once()
     assert code == 0
-    assert said.startswith("24 rows of 2 files are committed; the last line has no end yet in /")
+    assert said.startswith("24 rows of 2 files are committed; the last line is incomplete in /")
     assert said.endswith("messages_2.log.\n")
     assert tailing.tokens() == ["messages_1.log:20", "messages_2.log:4"]
     tailing.write("messages_1.log", 2)
@@ -118,7 +118,7 @@ def test_once_goes_on_where_it_was_and_removes_what_is_done(tailing):
     tailing.append("messages_2.log", "\n")
     code, said = tailing.once("--errors", str(tailing.output), "--delete")
     assert code == 0
-    assert "3 rows of 2 files are committed, 2 lines were refused, 2 files were removed." in said
+    assert "3 rows of 2 files are committed, 2 lines were rejected, 2 files were removed." in said
     refused = [json.loads(line) for line in tailing.said().splitlines()]
     assert [each["place"] for each in refused] == ["messages_1.log:24", "messages_1.log:23"]
     assert tailing.ids() == list(range(27))

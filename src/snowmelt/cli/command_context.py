@@ -362,12 +362,12 @@ class RejectionWriter:
             output = CommandOutput("--errors", str(options.errors), appends=True)
             check_outputs([output], reserved=load_settings(options).list_reserved_paths())
             if is_followed(options.errors, followed):
-                raise output.make_error("the command follows it. Name a file elsewhere")
+                raise output.make_error("the command reads this file. Name another file")
             self._file = options.errors.open("a", encoding="utf-8")
 
     def write(self, position: object, reason: str, data: bytes, **place: object) -> None:
         """Report one line or message. `place` has additional fields for its position in the file."""
-        print(f"refused: {position}: {reason}", file=sys.stderr, flush=True)
+        print(f"rejected: {position}: {reason}", file=sys.stderr, flush=True)
         if self._file is not None:
             text = data.decode(errors="backslashreplace")
             print(

@@ -410,7 +410,7 @@ class RegistrationVerifier:
         if result.code:
             # The owner gets the error; its rows are not counted.
             _log.info(
-                "chunk refused: %s",
+                "chunk rejected: %s",
                 result.message,
                 extra={"user": blob.user, "table": offer.table, "path": offer.path},
             )

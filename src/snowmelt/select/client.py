@@ -55,7 +55,7 @@ class SelectEndpoint:
             from botocore.config import Config
         except ModuleNotFoundError as error:
             raise UserError(
-                "Asking an endpoint needs boto3; pip install 'snowmelt[select]'."
+                "A query of an S3 endpoint needs boto3. Run: pip install 'snowmelt[select]'."
             ) from error
 
         return boto3.client(
@@ -103,7 +103,10 @@ def select_object(
             if "Records" in event:
                 yield event["Records"]["Payload"]
         if not ended:
-            raise SelectError("TruncatedInput", "The endpoint broke off before the answer's end.")
+            raise SelectError(
+                "TruncatedInput",
+                "The endpoint closed the connection before the end of the result. Retry the query.",
+            )
     except (ClientError, EventStreamError) as error:
         said = error.response.get("Error", {})
         code = str(said.get("Code", "InternalError"))

@@ -55,10 +55,14 @@ class LocalFileSource(ConcurrentSource):
             return 0
         count = os.preadv(self._file, [view[:wanted]], offset)
         if count == 0:
-            raise SelectError("TruncatedInput", f"{self._name} has become shorter meanwhile.")
+            raise SelectError(
+                "TruncatedInput", f"{self._name} became shorter during the query. Retry the query."
+            )
         status = os.fstat(self._file)
         if status.st_mtime_ns != self._changed_ns and status.st_size <= self._size:
-            raise SelectError("InvalidDataSource", f"{self._name} was written into meanwhile.")
+            raise SelectError(
+                "InvalidDataSource", f"{self._name} was changed during the query. Retry the query."
+            )
         return count
 
     def close(self) -> None:

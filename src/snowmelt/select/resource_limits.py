@@ -70,8 +70,8 @@ class MemoryBudget:
         if self._reserved_bytes > self._limit_bytes:
             raise SelectError(
                 "OverMaxMemory",
-                f"{self._purpose} would hold more than {self._limit_bytes} bytes in memory; the setting "
-                f"{self._setting_name} allows no more.",
+                f"{self._purpose} would hold more than {self._limit_bytes} bytes in memory "
+                f"(setting {self._setting_name}).",
             )
 
     def release_all(self) -> None:

@@ -81,10 +81,10 @@ class KernelWarmer:
         try:
             warm_up_kernels(self._stopping)
         except Exception:  # noqa: BLE001 - the next query reports the error
-            _log.exception("making queries ready failed")
+            _log.exception("compiling the kernels failed")
             return
         if not self._stopping.is_set():
-            _log.info("queries are ready after %.1f s", clock.monotonic() - began)
+            _log.info("the kernels are compiled after %.1f s", clock.monotonic() - began)
 
 
 def _make_sample_object(request: SelectRequest) -> bytes:

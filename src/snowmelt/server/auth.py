@@ -100,7 +100,7 @@ class OAuthVerifier:
                 f"its issuer {str(issuer)[:200]!r} is that of no enabled security integration"
             )
         if not _has_valid_signature(token, known, self._get_signing_keys(known, key_id)):
-            _log.warning("a token of %r was refused: signature or audience", str(issuer)[:200])
+            _log.warning("a token of %r was rejected: signature or audience", str(issuer)[:200])
             _reject_token("its signature does not hold, or it is meant for another audience")
         user = self._find_user(known, claims)
         return Principal(user.name, _build_role_scope(known, claims, user)), claims["exp"]
@@ -402,7 +402,7 @@ def _find_public_key(user: UserRecord, fingerprint: str) -> RSAPublicKey:
 
 def _log_and_make_error(detail: str) -> AuthenticationFailed:
     """Log what is wrong; the text is the same for all, so that nobody learns who has an account."""
-    _log.warning("a token was refused: %s", detail)
+    _log.warning("a token was rejected: %s", detail)
     reason = "user, key and signature do not go together; the service's log says more"
     return AuthenticationFailed(reason=reason)
 

@@ -288,7 +288,7 @@ class Housekeeping:
             service.database, service.clock, idle_s=idle, on_step=self._raise_if_stopping
         )
         if expired:
-            _log.info("%d channels have expired: nobody wrote to them for %g s", expired, idle)
+            _log.info("%d idle channels have expired after %g s", expired, idle)
         self._prune_history()
         self._delete_orphaned_row_files()
         collected = cleanup.collect_garbage(

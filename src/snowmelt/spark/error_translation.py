@@ -78,7 +78,7 @@ def _make_syntax_error(error: ParseException) -> StatementError:
     reason = _ERROR_REASON.match(text)
     said = reason.group(1).strip().rstrip(".") if reason else text
     if "near '\"" in said:
-        said += "; in a query double quotes make a text, and names that need quotes have backticks"
+        said += ". Spark reads double quotes as a string: put a quoted name in backticks"
     return StatementError(reason=said, line=line, column=position + 1)
 
 
@@ -95,8 +95,7 @@ def _translate_analysis_error(
     if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
         table = parameters.get("relationName", "").replace("`", "")
         return TableNotFound(
-            f"Table {table} does not exist; tables of the lake are named in full: "
-            "database.schema.table.",
+            f"Table {table} does not exist. Write the full name: database.schema.table.",
             table=table,
         )
     return None
@@ -125,9 +124,9 @@ def _translate_call_error(
     ):
         return None
     return CallMalformed(
-        f"An external function cannot be called like that: {reason}."
+        f"The call of an external function is invalid: {reason}."
         if reason is not None
-        else f"An external function cannot be called like that: {readable}"
+        else f"The call of an external function is invalid: {readable}"
     )
 
 

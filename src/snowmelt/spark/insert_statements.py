@@ -191,7 +191,7 @@ def parse_insert(text: str, namespace: tuple[str, ...]) -> InsertStatement | Non
     if len(tokens) > 1 and tokens[1].text.upper() == "OVERWRITE":
         raise Unsupported(
             what="INSERT OVERWRITE",
-            instead="tables take rows and keep them; CREATE OR REPLACE TABLE makes one anew",
+            instead="rows are only added. CREATE OR REPLACE TABLE empties a table",
         )
     words = [token.text.upper() for token in tokens[1:3]]
     at = 1 + (words[:1] == ["INTO"])

@@ -559,8 +559,7 @@ def parse_full_table_name(text: str) -> TableName:
     parts = parse_dotted_name(text)
     if len(parts) != _FULL_NAME_PARTS:
         raise TableNotFound(
-            f"Table {text} does not exist; tables of the lake are named in full: "
-            "database.schema.table.",
+            f"Table {text} does not exist. Write the full name: database.schema.table.",
             table=text,
         )
     return TableName(*parts)

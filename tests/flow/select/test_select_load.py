@@ -31,7 +31,7 @@ def front(own_s3, tmp_path):
     folder.mkdir()
     own_s3.start(s3_backend=f"front={folder}")
     own_s3.add_user("admin", "accountadmin")
-    assert until(lambda: "queries are ready" in own_s3.service.log, 280)
+    assert until(lambda: "the kernels are compiled" in own_s3.service.log, 280)
     return own_s3, folder
 
 
@@ -43,7 +43,7 @@ def test_the_first_query_after_a_start_finds_everything_ready(own_s3):
     client.create_bucket(Bucket="data")
     client.put_object(Bucket="data", Key="object", Body=BLOCK)
     # Whatever the cache did not hold is compiled here.
-    assert until(lambda: "queries are ready" in own_s3.service.log, 280)
+    assert until(lambda: "the kernels are compiled" in own_s3.service.log, 280)
     own_s3.service.stop()
     began = time.perf_counter()
     own_s3.start()

@@ -53,7 +53,7 @@ def test_a_client_that_goes_away_stops_its_query_and_frees_what_it_held(lonely, 
     body = WIDE * (6 if sql == SLOW else 1)
     lonely.client().put_object(Bucket="data", Key="wide", Body=body)
     assert until(lambda: is_free(lonely))
-    assert until(lambda: "queries are ready" in lonely.service.log, 200)
+    assert until(lambda: "the kernels are compiled" in lonely.service.log, 200)
     threads, memory = threads_of(lonely.pid), memory_of(lonely.pid)
     for _ in range(2):
         connection, answer = begin(lonely, "data", "wide", request_body(sql))

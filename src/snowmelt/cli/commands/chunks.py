@@ -19,7 +19,7 @@ _LIST_COLUMNS = ("table", "chunk", "rows", "blob", "reason")
 
 
 class ChunkNotQuarantined(NotFound):
-    """Chunk {chunk} of {table} is not one that was set aside; `snowmelt chunks list` shows those."""
+    """Chunk {chunk} of {table} is not quarantined. List quarantined chunks with `snowmelt chunks list`."""
 
     code = "chunk_not_set_aside"
 

@@ -449,7 +449,7 @@ def check_stage_role(settings: Settings, clock: Clock) -> CheckResult:
         stage = open_store(settings.stage_url)
         refused = _find_upload_error(stage_grant, name, clock)
         if refused is not None:
-            return wrong(_STAGE_ROLE_CHECK, f"with {role} nothing can be uploaded: {refused}")
+            return wrong(_STAGE_ROLE_CHECK, f"{role} cannot upload: {refused}")
         stage.delete(f"{_STAGE_ROLE_PREFIX}/{name}")
         location = stage_grant.location
         beside = msgspec.structs.replace(

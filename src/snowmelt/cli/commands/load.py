@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         answered |= report.error is None
         print(f"{title}: {report.runs} runs, {report.output_bytes:,} bytes")
         if report.error is not None:
-            print(f"  refused: {report.error}")
+            print(f"  rejected: {report.error}")
         for difference in report.differences[:_MAX_SHOWN_DIFFERENCES]:
             print(f"  {difference}")
         if len(report.differences) > _MAX_SHOWN_DIFFERENCES:

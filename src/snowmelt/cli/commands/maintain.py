@@ -231,7 +231,7 @@ def _collect_garbage(database: Database, settings: Settings, clock: Clock) -> bo
         database, clock, idle_s=settings.channel_idle_s
     )
     if expired:
-        print(f"{expired} channels have expired: nobody wrote to them for long", flush=True)
+        print(f"{expired} idle channels have expired", flush=True)
     print(
         f"deleted {collected.blobs} blobs, {collected.unregistered} that were never registered, "
         f"and {collected.files} native files",

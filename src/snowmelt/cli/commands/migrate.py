@@ -157,7 +157,7 @@ class _MigrateCommand:
             flush=True,
         )
         for chunk in migrated.quarantined:
-            print(f"{name}: chunk {chunk.seq} set aside: {chunk.reason}", file=sys.stderr)
+            print(f"{name}: chunk {chunk.seq} quarantined: {chunk.reason}", file=sys.stderr)
         return True
 
     def _start_runner(self) -> MigrationRunner:

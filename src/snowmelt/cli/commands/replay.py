@@ -122,11 +122,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_result(result: ReplayResult, *, dry_run: bool) -> None:
-    verb = "would go in" if dry_run else "went in"
+    verb = "would be inserted" if dry_run else "inserted"
     said = f"{result.inserted:,} rows {verb}"
     if result.already_inserted:
-        said += f", {result.already_inserted:,} had gone in before"
-    print(said + (f", {result.rejected:,} are refused still:" if result.rejected else "."))
+        said += f", {result.already_inserted:,} were inserted before"
+    print(said + (f", {result.rejected:,} are rejected again:" if result.rejected else "."))
     for reason, count in result.reject_reasons.most_common(_MAX_SHOWN_REASONS):
         print(f"  {count:,} × {reason}")
     more = len(result.reject_reasons) - _MAX_SHOWN_REASONS
@@ -135,7 +135,7 @@ def _print_result(result: ReplayResult, *, dry_run: bool) -> None:
 
 
 def _print_progress(result: ReplayResult) -> None:
-    line = f"{result.inserted:,} rows went in, {result.rejected:,} are refused still"
+    line = f"{result.inserted:,} rows inserted, {result.rejected:,} rejected again"
     print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
 

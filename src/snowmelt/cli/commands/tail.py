@@ -131,11 +131,11 @@ def run(options: argparse.Namespace) -> int:
         done = tail.run(stop, _make_progress_printer(clock) if sys.stderr.isatty() else None)
     said = f"{done.rows:,} rows of {done.files:,} files are committed"
     if done.rejected:
-        said += f", {done.rejected:,} lines were refused"
+        said += f", {done.rejected:,} lines were rejected"
     if done.removed:
         said += f", {done.removed:,} files were removed"
     if done.unfinished_files:
-        said += f"; the last line has no end yet in {', '.join(done.unfinished_files)}"
+        said += f"; the last line is incomplete in {', '.join(done.unfinished_files)}"
     if done.unreadable_files:
         said += f"; not to be read: {', '.join(done.unreadable_files)}"
     print(said + ".")

@@ -165,7 +165,7 @@ class RowFailed(SnowmeltError):
 
 
 class RowRefused(PermanentError):
-    """Row {row} is refused: {reason}."""
+    """Row {row} is rejected: {reason}."""
 
     code = "row_refused"
 

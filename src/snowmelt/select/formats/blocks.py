@@ -193,7 +193,10 @@ def read_fully(source: ObjectSource, offset: int, memory: bytearray, size_bytes:
         while held < size_bytes:
             count = source.read_into(offset + held, view[held:size_bytes])
             if count == 0:
-                raise SelectError("TruncatedInput", f"{source.name} has become shorter meanwhile.")
+                raise SelectError(
+                    "TruncatedInput",
+                    f"{source.name} became shorter during the query. Retry the query.",
+                )
             held += count
 
 
@@ -428,8 +431,8 @@ def record_too_long_error(offset: int, limit_bytes: int) -> SelectError:
     """Return the error for a record that exceeds the limit."""
     return SelectError(
         "OverMaxRecordSize",
-        f"The record that begins at byte {offset} is longer than {limit_bytes} bytes; the setting "
-        "select_record_bytes allows no more. A quote that is never closed makes one record of the rest.",
+        f"The record that begins at byte {offset} is longer than {limit_bytes} bytes (setting "
+        "select_record_bytes). If a quote is not closed, the rest of the object is one record.",
     )
 
 

@@ -382,6 +382,6 @@ def _pair_bounds(bounds: Positions) -> Iterator[tuple[int, int]]:
 def _document_too_large_error(limit_bytes: int) -> SelectError:
     return SelectError(
         "OverMaxRecordSize",
-        f"A value of the JSON document is longer than {limit_bytes} bytes; the setting "
-        "select_document_bytes allows no more.",
+        f"A value of the JSON document is longer than {limit_bytes} bytes (setting "
+        "select_document_bytes).",
     )

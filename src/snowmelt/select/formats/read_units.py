@@ -266,7 +266,7 @@ class MultiObjectReader:
             name = self._open_objects[-1][1].name
             raise SelectError(
                 "InvalidDataSource",
-                f"{name} has other columns than the first object; all must have the same.",
+                f"The columns of {name} differ from those of the first object. Query objects with equal columns.",
             )
 
     def _close_finished(self) -> None:

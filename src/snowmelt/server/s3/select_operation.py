@@ -334,7 +334,7 @@ class _SelectResponse:
         if self._query.plain_type:
             # For a plain client, only a broken connection signals an incomplete result.
             raise failure
-        _log.error("a select broke off", exc_info=failure)
+        _log.error("a query failed", exc_info=failure)
         return SelectError("InternalError", str(S3Error("InternalError")))
 
 

@@ -309,7 +309,7 @@ def _find_rejection_reason(column: Column, value: Any, zone: tzinfo) -> str:
         make_value_rule(column, zone)(value, 0)
     except InvalidRow as error:
         return str(error.fields.get("reason", error)).rstrip(".")
-    return f"the value {str(value)[:_MAX_SHOWN_CHARACTERS]} is refused"
+    return f"the value {str(value)[:_MAX_SHOWN_CHARACTERS]} is invalid"
 
 
 def _make_column_error(column: Column, reason: str) -> LoadFailed:

@@ -45,7 +45,7 @@ _WORDS_AFTER_SELECT_LIST = frozenset({
 
 
 class CallMalformed(UserError):
-    """{function} cannot be called like that: {reason}."""
+    """The call of {function} is invalid: {reason}."""
 
     code = "call_malformed"
 

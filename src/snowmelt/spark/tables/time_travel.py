@@ -124,6 +124,6 @@ def _has_expired_snapshots(native: NativeTable) -> bool:
 def _make_not_retained_error(current: TableSnapshot, option_text: str) -> LoadRefused:
     return LoadRefused(
         what=option_text,
-        reason=f"{current.table.name} is no longer kept as it was then; what is replaced is kept for "
-        "the retention (SNOWMELT_RETENTION_S)",
+        reason=f"the snapshot of {current.table.name} at that time is deleted. Old snapshots are kept for "
+        "SNOWMELT_RETENTION_S seconds",
     )

@@ -52,7 +52,7 @@ def test_a_chunk_that_was_set_aside_is_listed_and_given_up(snowmelt, embedded):
 def test_only_what_was_set_aside_can_be_given_up(snowmelt, embedded):
     refused = snowmelt("chunks", "give-up", "2", "--table", "demo.public.t")
     assert refused.returncode == 1
-    assert "Chunk 2 of DEMO.PUBLIC.T is not one that was set aside" in refused.stderr
+    assert "Chunk 2 of DEMO.PUBLIC.T is not quarantined" in refused.stderr
 
 
 def test_help_says_what_is_lost_and_how_to_ask(snowmelt):

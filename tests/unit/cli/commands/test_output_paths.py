@@ -46,7 +46,7 @@ def test_a_statement_in_a_file_is_not_replaced_by_its_rejects(snowmelt, table, t
 def test_refused_lines_are_not_written_to_a_file_that_is_followed(snowmelt, table, tmp_path):
     told = snowmelt("tail", "*.log", "--table", "demo.public.t", "--errors", "refused.log")
     assert told.returncode == 1
-    assert "the command follows it" in told.stderr
+    assert "the command reads this file" in told.stderr
     assert not (tmp_path / "refused.log").exists()
 
 

@@ -254,7 +254,7 @@ def test_what_is_permanent_is_400_and_what_is_overload_is_429():
         raise Overloaded(retry_after=7)
 
     refused = kit.ask(svc, [1], path="/refuse")
-    assert (refused.status, kit.message(refused)) == (400, "Row 0 is refused: No such model.")
+    assert (refused.status, kit.message(refused)) == (400, "Row 0 is rejected: No such model.")
     overloaded = kit.ask(svc, [1], path="/busy")
     assert (overloaded.status, overloaded.headers["retry-after"]) == (429, "7")
 
