@@ -1,7 +1,7 @@
-"""Text of statements into tokens, names, types and clauses, without a database.
+"""Parsing of statements: tokens, names, types and clauses. No database is needed.
 
-`lexer`: SQL text and scripts into tokens, for DDL and for COPY; kinds of statements.
+`lexer`: tokens of SQL text and of COPY; split of scripts; kinds of statements.
 `cursor`: position in the tokens of one statement, its errors; names and `WORD = value` clauses.
-`column_types`: column types as DDL writes them.
-`pipe_copy`: syntax tree and parser of a pipe's COPY, and of the expressions in it.
+`column_types`: column types in DDL.
+`pipe_copy`: syntax tree and parser of the COPY statement of a pipe, and of its expressions.
 """

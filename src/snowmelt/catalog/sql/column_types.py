@@ -1,4 +1,4 @@
-"""Column types as DDL writes them, with Snowflake's names, synonyms and defaults."""
+"""Column types in DDL, with Snowflake's names, synonyms and defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTES_PER_CHARACTER = 4
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A column's type without the column: the fields of `schema.types.Column` that it settles."""
+    """Type of a column: the fields of `schema.types.Column` that the type determines."""
 
     kind: LogicalType
     precision: int | None = None
@@ -36,7 +36,7 @@ _TypeParser: TypeAlias = Callable[["TokenCursor"], ColumnType]
 
 
 def parse_column_type(cursor: TokenCursor) -> ColumnType:
-    """Go past a type and return it."""
+    """Parse a column type."""
     token = cursor.current
     if token.kind is not TokenKind.WORD:
         raise cursor.make_error(
@@ -82,7 +82,7 @@ def _text_parser(default_length: int) -> _TypeParser:
 
 
 def _parse_character(cursor: TokenCursor) -> ColumnType:
-    """CHAR is one character, CHAR VARYING as long as VARCHAR."""
+    """Parse CHAR, whose default length is 1; CHAR VARYING is VARCHAR."""
     return _text_parser(MAX_TEXT_BYTES if cursor.is_next("VARYING") else 1)(cursor)
 
 
@@ -107,7 +107,7 @@ def _fractional_time_parser(kind: LogicalType) -> _TypeParser:
 
 
 def _parse_timestamp(cursor: TokenCursor) -> ColumnType:
-    """TIMESTAMP alone is without time zone, as Snowflake's default."""
+    """Parse a timestamp type. TIMESTAMP is TIMESTAMP_NTZ, as in Snowflake's default."""
     bare = _fractional_time_parser(LogicalType.TIMESTAMP_NTZ)(cursor)
     kind = LogicalType.TIMESTAMP_NTZ
     if cursor.accept("WITH", "LOCAL", "TIME", "ZONE"):

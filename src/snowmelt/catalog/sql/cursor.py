@@ -1,6 +1,6 @@
-"""Cursor over the tokens of one statement; names and `WORD = value` clauses in it.
+"""Cursor over the tokens of one statement, and parsers of names and `WORD = value` clauses.
 
-Each error carries the position of its token.
+Each error has the position of its token.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from snowmelt.catalog.sql.lexer import SourcePosition, SqlToken, TokenKind, toke
 from snowmelt.errors import StatementError
 from snowmelt.schema.types import RESERVED_WORDS, TableName, to_display_name
 
-MAX_NAME_LENGTH = 255  # as Snowflake's
+MAX_NAME_LENGTH = 255  # as in Snowflake
 
 
 class NameLevel(StrEnum):
-    """What a name leads to, outermost first."""
+    """Level of a named object, outermost first."""
 
     ACCOUNT = "ACCOUNT"
     DATABASE = "DATABASE"
@@ -30,12 +30,12 @@ class NameLevel(StrEnum):
 
     @property
     def part_count(self) -> int:
-        """How many parts its full name has."""
+        """Number of parts of a full name."""
         return list(NameLevel).index(self)
 
     @property
     def object_kind(self) -> ObjectKind:
-        """The kind of object that privileges are granted on; the account is none."""
+        """Kind of object of grants. KeyError for the account."""
         return _OBJECT_KINDS[self]
 
 
@@ -47,7 +47,7 @@ _OBJECT_KINDS: dict[NameLevel, ObjectKind] = {
 
 
 class CreateMode(StrEnum):
-    """What CREATE does with something of that name that is there already."""
+    """Behavior of CREATE if an object with the name exists."""
 
     FAIL_IF_EXISTS = "refuse"
     IF_NOT_EXISTS = "if not exists"
@@ -57,14 +57,14 @@ class CreateMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectName:
-    """A name as far as it was written: one to three parts, the innermost last."""
+    """A name as written, with one to three parts, the innermost last."""
 
     parts: tuple[str, ...]
     position: SourcePosition
 
 
 def display_schema(database: str, schema: str) -> str:
-    """Return a schema's name as SQL writes it."""
+    """Return the name of a schema in SQL notation."""
     return f"{to_display_name(database)}.{to_display_name(schema)}"
 
 
@@ -72,66 +72,66 @@ class TokenCursor:
     """A position in the tokens of one statement."""
 
     def __init__(self, text: str, *, is_copy: bool = False) -> None:
-        """`is_copy` reads the text as a COPY statement."""
+        """Tokenize a statement; `is_copy` selects the rules of COPY."""
         self._text = text
         self._tokens = tokenize(text, is_copy=is_copy)
         self._index = 0
 
     @property
     def current(self) -> SqlToken:
-        """The next token; the one of kind END comes again and again."""
+        """Next token. At the end it is a token of kind END."""
         return self._tokens[self._index]
 
     @property
     def previous(self) -> SqlToken:
-        """The token that was gone past last; the first one before any was."""
+        """Last token that was consumed, or the first token if none was."""
         return self._tokens[max(self._index - 1, 0)]
 
     def is_next(self, *words: str) -> bool:
-        """Tell whether exactly these words come next."""
+        """Return True if exactly these words follow."""
         upcoming = self._tokens[self._index : self._index + len(words)]
         return tuple(_text_if_unquoted(token) for token in upcoming) == words
 
     def peek(self, count: int = 1) -> SqlToken:
-        """Return the token that many after the next one, or the last."""
+        """Return the token `count` positions after the next one, or the last token."""
         return self._tokens[min(self._index + count, len(self._tokens) - 1)]
 
     def fork(self) -> TokenCursor:
-        """Return another cursor at the same place."""
+        """Return another cursor at the same position."""
         return copy.copy(self)
 
     def advance(self) -> SqlToken:
-        """Return the next token and go past it; END stays."""
+        """Consume and return the next token. END is not consumed."""
         token = self.current
         if token.kind is not TokenKind.END:
             self._index += 1
         return token
 
     def accept(self, *words: str) -> bool:
-        """Go past these words if they come next."""
+        """Consume these words if they follow, and return True if so."""
         found = self.is_next(*words)
         if found:
             self._index += len(words)
         return found
 
     def accept_one_of(self, *words: str) -> SqlToken | None:
-        """Go past the next word if it is one of these, and return it."""
+        """Consume and return the next word if it is one of these; else return None."""
         return self.advance() if _text_if_unquoted(self.current) in words else None
 
     def expect(self, *words: str) -> None:
-        """Go past these words."""
+        """Consume these words. Raise StatementError if others follow."""
         if not self.accept(*words):
             raise self.make_error(f"Expected {' '.join(words)} here, not {self.current_label}")
 
     def expect_one_of(self, *words: str) -> str:
-        """Go past one of these words and return it."""
+        """Consume and return one of these words. Raise StatementError if another follows."""
         token = self.accept_one_of(*words)
         if token is None:
             raise self.make_alternatives_error(words)
         return token.text
 
     def parse_identifier(self, label: str) -> str:
-        """Go past a name and return its internal form; `label` says what it names."""
+        """Parse a name of one part and return its internal form. Errors call it `label`."""
         token = self.current
         if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
             raise self.make_error(f"Expected the name of {label} here, not {self.current_label}")
@@ -154,7 +154,7 @@ class TokenCursor:
         return name
 
     def parse_name(self, label: str, max_parts: int) -> ObjectName:
-        """Go past a name of one to `max_parts` parts with dots between them."""
+        """Parse a name of one to `max_parts` parts separated by dots."""
         place = self.current.position
         parts = [self.parse_identifier(label)]
         while self.current.text == "." and self.current.kind is TokenKind.SYMBOL:
@@ -167,13 +167,13 @@ class TokenCursor:
         return ObjectName(tuple(parts), place)
 
     def parse_last_name(self, label: str, max_parts: int, statement: str) -> ObjectName:
-        """Go past a name with which the statement ends; `statement` is what errors call it."""
+        """Parse a name at the end of a statement; `statement` is its name in errors."""
         name = self.parse_name(label, max_parts)
         self.expect_end(statement)
         return name
 
     def parse_string(self, label: str) -> str:
-        """Go past a string in single quotes and return its contents."""
+        """Parse a string in single quotes and return its contents."""
         if self.current.kind is not TokenKind.STRING:
             raise self.make_error(
                 f"Expected {label} in single quotes here, not {self.current_label}"
@@ -181,7 +181,7 @@ class TokenCursor:
         return self.advance().text
 
     def parse_integer(self, label: str, minimum: int, maximum: int) -> int:
-        """Go past a whole number within the bounds (both included) and return it."""
+        """Parse an integer from `minimum` to `maximum`, both included."""
         token = self.current
         if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
             raise self.make_error(
@@ -195,32 +195,32 @@ class TokenCursor:
         return int(token.text)
 
     def expect_end(self, after: str) -> None:
-        """Check that the statement ends here; a semicolon may follow."""
+        """Raise StatementError unless the statement ends here; a semicolon may follow."""
         self.accept(";")
         if self.current.kind is not TokenKind.END:
             raise self.make_error(f"Nothing may follow {after}, but {self.current_label} does")
 
     def make_error(self, reason: str, token: SqlToken | None = None) -> StatementError:
-        """Return the error that points at this token, or at the next one; the caller raises it."""
+        """Return an error with the position of a token, by default the next one."""
         place = (token or self.current).position
         return StatementError(reason=reason, line=place.line, column=place.column)
 
     def make_alternatives_error(
         self, words: tuple[str, ...], token: SqlToken | None = None
     ) -> StatementError:
-        """Return the error that one of some words is expected at this token, or at the next one."""
+        """Return the error that one of these words is expected at a token, by default the next one."""
         token = token or self.current
         return self.make_error(
             f"Expected {join_alternatives(words)} here, not {_label_token(token)}", token
         )
 
     def source_between(self, first: SqlToken, last: SqlToken) -> str:
-        """Return the text from one token to another, both with it."""
+        """Return the source text from one token to another, both included."""
         return self._text[first.start_offset : last.start_offset + len(last.source_text)]
 
     @property
     def current_label(self) -> str:
-        """How an error message calls the next token."""
+        """Name of the next token in error messages."""
         return _label_token(self.current)
 
 
@@ -233,15 +233,15 @@ def _text_if_unquoted(token: SqlToken) -> str | None:
 
 
 def join_alternatives(words: tuple[str, ...]) -> str:
-    """Return words as an error lists what may be written."""
+    """Return words as a list for error messages."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def parse_table_name(text: str) -> TableName:
-    """Return the table that a name of three parts, written as in SQL, means.
+    """Parse a full table name in SQL notation.
 
     Raises:
-        StatementError: If it is no such name.
+        StatementError: If the text is not a name of three parts.
     """
     cursor = TokenCursor(text)
     name = cursor.parse_name("a table", 3)
@@ -253,7 +253,7 @@ def parse_table_name(text: str) -> TableName:
     return TableName(*name.parts)
 
 
-# Parser for `WORD = value` clauses, in any order, each at most once; the sign is optional.
+# Parser of `WORD = value` clauses, in any order, each at most once; `=` is optional.
 
 ValueParser: TypeAlias = Callable[["TokenCursor"], Any]
 _Choice = TypeVar("_Choice", bound=str)
@@ -261,15 +261,15 @@ _Choice = TypeVar("_Choice", bound=str)
 _TEXT_TOKEN_KINDS = frozenset({TokenKind.WORD, TokenKind.QUOTED, TokenKind.STRING})
 
 
-MAX_RETENTION_DAYS = 90  # as Snowflake's
+MAX_RETENTION_DAYS = 90  # as in Snowflake
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One clause: how its value is read, what UNSET sets, and the field of a definition that is set.
+    """One clause: the parser of its value, the value that UNSET sets, and the field that it sets.
 
-    `is_required` means that it must be given, and cannot be UNSET. The field is named as the clause
-    where it has no name of its own.
+    A clause with `is_required` must be given and cannot be UNSET. Without `field` the field has the
+    name of the clause.
     """
 
     parse_value: ValueParser
@@ -279,17 +279,17 @@ class Clause:
 
 
 class ClauseReader:
-    """The clauses of one statement as they are read."""
+    """Reader of the clauses of one statement."""
 
     def __init__(self, clauses: Mapping[str, Clause], label: str) -> None:
-        """`label` is how errors call that which has the clauses."""
+        """Prepare reading; errors call the object of the clauses `label`."""
         self._clauses = clauses
         self._label = label
-        # What each clause said, and where, by its word.
+        # Value and position of each clause, by its word.
         self.values: dict[str, tuple[Any, SourcePosition]] = {}
 
     def parse_next(self, cursor: TokenCursor, *, unset: bool = False) -> bool:
-        """Go past the next clause, or with `unset` its name, if there is one, and report that."""
+        """Parse the next clause, or with `unset` its name. Return False if no clause follows."""
         token = cursor.current
         if token.kind is not TokenKind.WORD or token.text not in self._clauses:
             return False
@@ -308,7 +308,7 @@ class ClauseReader:
         return True
 
     def parse_all(self, cursor: TokenCursor) -> None:
-        """Go past the clauses of a CREATE, with commas between or without, to the end."""
+        """Parse the clauses of a CREATE to the end of the statement; commas are optional."""
         while self.parse_next(cursor):
             cursor.accept(",")
         if not is_at_end(cursor):
@@ -316,7 +316,7 @@ class ClauseReader:
         self.check_required(cursor)
 
     def parse_changes(self, cursor: TokenCursor, *, unset: bool) -> None:
-        """Go past the clauses of SET or UNSET, with commas between or without, to the end."""
+        """Parse the clauses of SET or UNSET to the end of the statement; commas are optional."""
         while self.parse_next(cursor, unset=unset):
             cursor.accept(",")
         if not self.values or not is_at_end(cursor):
@@ -324,7 +324,7 @@ class ClauseReader:
         cursor.expect_end("ALTER")
 
     def raise_unknown_clause(self, cursor: TokenCursor, other_words: Iterable[str] = ()) -> None:
-        """Raise the error that says which clauses there are."""
+        """Raise the error that lists the existing clauses."""
         there = ", ".join((*other_words, *self._clauses))
         raise cursor.make_error(
             f"{cursor.current_label} is no clause of {self._label}; there are {there}"
@@ -333,7 +333,7 @@ class ClauseReader:
         )
 
     def check_required(self, cursor: TokenCursor) -> None:
-        """Check that what must be given was."""
+        """Raise StatementError if a required clause is missing."""
         for word, clause in self._clauses.items():
             if clause.is_required and word not in self.values:
                 raise cursor.make_error(f"{word} is missing: {self._label} needs it")
@@ -346,17 +346,17 @@ class ClauseReader:
         }
 
     def positions(self) -> dict[str, SourcePosition]:
-        """Return where each clause stands."""
+        """Return the position of each clause."""
         return {word: position for word, (_, position) in self.values.items()}
 
 
 def text_parser(label: str) -> ValueParser:
-    """Return a reader of a string."""
+    """Return a parser of strings."""
     return lambda cursor: cursor.parse_string(label)
 
 
 def choice_parser(choices: Iterable[_Choice], label: str) -> Callable[[TokenCursor], _Choice]:
-    """Return a reader of one of some words, or enumeration's values: bare, or quoted either way."""
+    """Return a parser of one of several words or enumeration values, bare or in quotes."""
 
     def read(cursor: TokenCursor) -> _Choice:
         token = cursor.current
@@ -372,12 +372,12 @@ def choice_parser(choices: Iterable[_Choice], label: str) -> Callable[[TokenCurs
 
 
 def integer_parser(label: str, minimum: int, maximum: int) -> ValueParser:
-    """Return a reader of a whole number, both bounds included."""
+    """Return a parser of integers from `minimum` to `maximum`, both included."""
     return lambda cursor: cursor.parse_integer(label, minimum, maximum)
 
 
 def number_parser(label: str, maximum: float) -> ValueParser:
-    """Return a reader of a number above 0, fractions allowed."""
+    """Return a parser of numbers above 0, with or without a fraction."""
 
     def read(cursor: TokenCursor) -> float:
         token = cursor.current
@@ -393,24 +393,24 @@ def number_parser(label: str, maximum: float) -> ValueParser:
 
 
 def parse_boolean(cursor: TokenCursor) -> bool:
-    """Go past TRUE or FALSE."""
+    """Parse TRUE or FALSE."""
     return cursor.expect_one_of("TRUE", "FALSE") == "TRUE"
 
 
 def identifier_parser(label: str) -> ValueParser:
-    """Return a reader of a name of one part, by its internal form."""
+    """Return a parser of names of one part; values are internal names."""
     return lambda cursor: cursor.parse_name(label, 1).parts[0]
 
 
 def string_list_parser(label: str) -> Callable[[TokenCursor], tuple[str, ...]]:
-    """Return a reader of strings in parentheses."""
+    """Return a parser of strings in parentheses."""
     return lambda cursor: parse_list(cursor, lambda inner: inner.parse_string(label))
 
 
 def parse_list(
     cursor: TokenCursor, parse_item: Callable[[TokenCursor], Any], *, min_items: int = 1
 ) -> tuple[Any, ...]:
-    """Go past what `parse_item` reads, in parentheses and with commas between."""
+    """Parse items in parentheses, separated by commas."""
     cursor.expect("(")
     if min_items == 0 and cursor.accept(")"):
         return ()
@@ -422,10 +422,10 @@ def parse_list(
 
 
 def is_next_string(cursor: TokenCursor) -> bool:
-    """Tell whether a string comes next."""
+    """Return True if a string follows."""
     return cursor.current.kind is TokenKind.STRING
 
 
 def is_at_end(cursor: TokenCursor) -> bool:
-    """Tell whether the statement ends here, with a semicolon or without."""
+    """Return True if the statement ends here, with or without a semicolon."""
     return cursor.current.kind is TokenKind.END or cursor.is_next(";")

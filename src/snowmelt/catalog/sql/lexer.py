@@ -18,7 +18,7 @@ from snowmelt.errors import StatementError
 
 
 class TokenKind(StrEnum):
-    """What a token is; the value is how an error message calls it."""
+    """Kind of a token. The value is its name in error messages."""
 
     WORD = "word"
     QUOTED = "quoted name"
@@ -38,7 +38,7 @@ class SourcePosition:
 
 @dataclass(frozen=True, slots=True)
 class SqlToken:
-    """One word; `text` is upper-case for words, without quotes for names and strings."""
+    """One token. `text` is upper-case for words, and without quotes for names and strings."""
 
     kind: TokenKind
     text: str
@@ -48,7 +48,7 @@ class SqlToken:
 
 
 class PositionIndex:
-    """Offsets of a text to places."""
+    """Positions of the offsets of a text."""
 
     def __init__(self, text: str) -> None:
         self._line_starts = [0, *accumulate(len(line) for line in text.split("\n"))]
@@ -60,7 +60,7 @@ class PositionIndex:
         return SourcePosition(line, offset - self._line_starts[line - 1] + 1)
 
 
-# Signs that end a word; `$` does not, but begins none.
+# Characters that end a word. `$` does not end a word, but cannot begin one.
 _SIGNS = r"!\"#%&'()*+,\-./:;<=>?@\[\\\]^`{|}~"
 _TOKEN = re.compile(
     rf"""
@@ -77,7 +77,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# A backslash in `'…'` is a backslash, so that `ESCAPE AS '\'` is whole; in `E'…'` it escapes.
+# A backslash is literal in `'…'`, so that `ESCAPE AS '\'` is complete; in `E'…'` it escapes.
 _COPY_TOKEN = re.compile(
     r"""
     (?P<blank>\s+|--[^\n]*|/\*.*?\*/)
@@ -92,7 +92,7 @@ _COPY_TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# Halves of surrogate pairs alone, and what is beyond Unicode, are no escapes.
+# Lone surrogates and code points beyond Unicode are not valid escapes.
 _ESCAPE = re.compile(
     r"''|\\(?:(?P<octal>[0-3][0-7]{2}|[0-7]{1,2})|x(?P<hex>[0-9a-fA-F]{2})"
     r"|u(?P<utf16>[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
@@ -122,7 +122,7 @@ def _unescape(found: re.Match[str]) -> str:
     return chr(int(digits, 16))
 
 
-# What a token of each kind of text means.
+# Value of a token of each kind of quoted text.
 _TOKEN_MEANINGS: dict[str, tuple[TokenKind, Callable[[str], str]]] = {
     "raw": (TokenKind.STRING, lambda text: text[2:-2]),
     "string": (TokenKind.STRING, lambda text: _ESCAPE.sub(_unescape, text[1:-1])),
@@ -137,7 +137,7 @@ _TOKEN_MEANINGS: dict[str, tuple[TokenKind, Callable[[str], str]]] = {
 
 
 def tokenize(text: str, *, is_copy: bool = False) -> tuple[SqlToken, ...]:
-    """Cut one statement or a script into tokens, the last of them of kind END.
+    """Split one statement or a script into tokens, the last of them of kind END.
 
     `is_copy` reads the text as one COPY statement.
 
@@ -180,13 +180,13 @@ def _iterate_tokens(
 
 
 def is_copy_statement(text: str, start: int = 0) -> bool:
-    """Return whether a statement is a COPY; what follows the word is not looked at."""
+    """Return True if a statement begins with COPY; the rest is not examined."""
     first = next(_iterate_tokens(text, PositionIndex(text), start, is_copy=True), None)
     return first is not None and first.kind is TokenKind.WORD and first.text == "COPY"
 
 
 def find_copy_end(text: str, start: int) -> int:
-    """Return where the COPY that begins at `start` ends: at its semicolon, or with the text.
+    """Return the end of the COPY that begins at `start`: its semicolon, or the end of the text.
 
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
@@ -203,12 +203,12 @@ _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
 
 
 def is_query(text: str) -> bool:
-    """Tell whether a statement is Spark's: SELECT, WITH, VALUES, FROM, EXPLAIN, or parenthesised.
+    """Return True for SELECT, WITH, VALUES, FROM, EXPLAIN, or a statement in parentheses.
 
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
     """
-    # COPY's strings are not those of the other statements, so that it may be no whole text to them.
+    # Strings of COPY have other rules, so its text may be unclosed by the rules of other statements.
     if is_copy_statement(text):
         return False
     first = tokenize(text)[0]
@@ -222,14 +222,14 @@ _COPY_START = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ScriptStatement:
-    """One statement of a script, without its semicolon, and where it begins."""
+    """One statement of a script without its semicolon, and its position."""
 
     text: str
     position: SourcePosition
 
 
 def split_script(text: str) -> tuple[ScriptStatement, ...]:
-    """Cut a script at its semicolons; pieces without a single word are left out.
+    """Split a script at its semicolons; pieces without a token are omitted.
 
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
@@ -250,7 +250,7 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
 
 def _is_before_statement(text: str) -> bool:
-    """Tell whether a COPY after this text begins a statement, and is not inside a string."""
+    """Return True if a COPY after this text begins a statement and is not inside a string."""
     try:
         tokens = tokenize(text)
     except StatementError:

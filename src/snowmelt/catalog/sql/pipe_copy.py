@@ -1,6 +1,6 @@
-"""COPY of a pipe: syntax tree and parser of its target, its options and its expressions.
+"""COPY of a pipe: syntax tree and parser of its target, options and expressions.
 
-Rows come from a stream alone. Expressions are fields of the row, constants, casts, and a fixed
+Rows come from a stream only. Expressions are fields of the row, constants, casts, and a fixed
 list of functions.
 """
 
@@ -27,7 +27,7 @@ class PipeLiteral:
 
 @dataclass(frozen=True, slots=True)
 class PipeField:
-    """A part of the row: `$1:a.b[0]`; without steps the whole row. Names count as written."""
+    """A part of the row, such as `$1:a.b[0]`; without steps the whole row. Names are case-sensitive."""
 
     steps: tuple[str | int, ...]
 
@@ -42,7 +42,7 @@ class PipeCast:
 
 @dataclass(frozen=True, slots=True)
 class PipeCall:
-    """A function of the listed ones; operators are `+ - * / ||`."""
+    """A call of a listed function, or one of the operators `+ - * / ||`."""
 
     name: str
     arguments: tuple[PipeExpression, ...]
@@ -53,7 +53,7 @@ PipeExpression: TypeAlias = PipeLiteral | PipeField | PipeCast | PipeCall
 
 @dataclass(frozen=True, slots=True)
 class PipeItem:
-    """One expression of the SELECT, with the column that it goes to where that is named."""
+    """One expression of the SELECT, with its column if that is named."""
 
     expression: PipeExpression
     alias: str | None
@@ -62,11 +62,11 @@ class PipeItem:
 
 @dataclass(frozen=True, slots=True)
 class PipeCopy:
-    """The COPY of a pipe.
+    """The COPY statement of a pipe.
 
-    `items` None takes the row's own fields. With `by_name` an item's alias is its column, else
-    its position among `columns`, or among the table's. With `case_sensitive` the row's own fields
-    name columns letter by letter.
+    If `items` is None, the fields of the row are used. With `by_name` the alias of an item is its column;
+    else its position among `columns`, or among the columns of the table. With `case_sensitive` the fields
+    of the row match column names case-sensitively.
     """
 
     table: ObjectName
@@ -80,10 +80,10 @@ _STREAMING_SOURCE = "TABLE(DATA_SOURCE(TYPE => 'STREAMING'))"
 
 
 def parse_pipe_copy(text: str) -> PipeCopy:
-    """Return what the text after AS says, as `CreatePipe.definition` has it.
+    """Parse the text after AS, which is `CreatePipe.definition`.
 
     Raises:
-        StatementError: It cannot be understood.
+        StatementError: If the text cannot be parsed.
     """
     cursor = TokenCursor(text)
     copy = parse_copy_at_cursor(cursor)
@@ -92,7 +92,7 @@ def parse_pipe_copy(text: str) -> PipeCopy:
 
 
 def parse_copy_at_cursor(cursor: TokenCursor) -> PipeCopy:
-    """Go past COPY INTO … FROM streamed rows, with its options."""
+    """Parse COPY INTO … FROM streamed rows, with its options."""
     cursor.expect("COPY", "INTO")
     table = cursor.parse_name("a table", 3)
     columns = _parse_column_list(cursor) if cursor.accept("(") else None
@@ -203,7 +203,7 @@ def _infer_alias(cursor: TokenCursor, item: PipeItem) -> PipeItem:
     raise error
 
 
-# Least and most arguments; None is any number.
+# Minimum and maximum number of arguments; None means no maximum.
 PIPE_FUNCTION_ARITIES: dict[str, tuple[int, int | None]] = dict(
     sorted(
         {
@@ -222,7 +222,7 @@ PIPE_FUNCTION_ARITIES: dict[str, tuple[int, int | None]] = dict(
 _KEYWORD_CONSTANTS = {"NULL": None, "TRUE": True, "FALSE": False}
 _FUNCTIONS_WITHOUT_PARENTHESES = {"CURRENT_TIMESTAMP"}
 _MAX_NESTING_DEPTH = 50
-# Of operations within each other, those of a chain too: rows are computed by functions that call each other.
+# Limit of nested operations, including chains: they are evaluated by functions that call each other.
 _MAX_EXPRESSION_LEVELS = 100
 
 
@@ -337,7 +337,7 @@ def _parse_field(cursor: TokenCursor) -> PipeField:
             if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
                 raise cursor.make_error(f"Expected a field's name here, not {cursor.current_label}")
             cursor.advance()
-            # Names in documents count as they are written.
+            # Names in documents are case-sensitive.
             steps.append(token.source_text if token.kind is TokenKind.WORD else token.text)
         separator = "."
     return PipeField(tuple(steps))

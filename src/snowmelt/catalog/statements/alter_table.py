@@ -1,6 +1,6 @@
-"""ALTER TABLE: changes of a table whose stored rows stay as they are.
+"""ALTER TABLE: changes that do not rewrite stored rows.
 
-Columns that a stored row lacks read as NULL. Dropped columns are not read.
+A column that a stored row lacks reads as NULL. Dropped columns are not read.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ _MAX_LISTED_COLUMNS = 20
 
 
 class TableChange(StatementPart, ABC):
-    """What ALTER TABLE does; names are internal names, and each knows where it stands."""
+    """One change of ALTER TABLE. Names are internal names with their positions in the statement."""
 
     @property
     def is_evolution(self) -> bool:
-        """Whether evolution does this by itself, so that whoever may evolve the table may do it."""
+        """Whether the privilege EVOLVE SCHEMA allows the change."""
         return False
 
     @abstractmethod
     def apply(self, session: StatementSession, table: TableRecord) -> str:
-        """Carry out the change of a locked table, and say what was done.
+        """Apply the change to a locked table and return the message of the statement.
 
         Raises:
-            StatementError: It does not go with the table as it is; says where and what would.
-            AlreadyExists: The new name is taken.
+            StatementError: If the change does not fit the table.
+            AlreadyExists: If the new name exists.
         """
 
 
 class AlterTable(Statement):
-    """ALTER TABLE, one change."""
+    """ALTER TABLE with one change."""
 
     name: ObjectName
     change: TableChange
@@ -70,21 +70,21 @@ class AlterTable(Statement):
                 resolve_error_table_property(change.properties, session, table.name)
             )
         if not isinstance(change, RenameTable):
-            # A renaming locks the schema first.
+            # RENAME locks the schema before the table.
             table = renames_and_evolution.lock_table(session.connection, table)
         return StatementResult(message=change.apply(session, table))
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnName:
-    """A column's name where a statement writes it."""
+    """Name of a column, and its position in the statement."""
 
     name: str
     position: SourcePosition
 
 
 class AddColumns(TableChange):
-    """ADD COLUMN; the columns have no ordinals yet (0). `if_not_exists_names` are those IF NOT EXISTS."""
+    """ADD COLUMN. The columns have no ordinals yet (0). `if_not_exists_names` have IF NOT EXISTS."""
 
     columns: tuple[Column, ...]
     positions: tuple[SourcePosition, ...]
@@ -178,14 +178,14 @@ class RenameColumn(TableChange):
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """What becomes of one column: its new type (name and ordinal mean nothing), or no NOT NULL."""
+    """Change of one column: a new type (its name and ordinal are unused), or DROP NOT NULL."""
 
     column: ColumnName
     new_type: Column | None
 
 
 class AlterColumns(TableChange):
-    """ALTER COLUMN, one or several."""
+    """ALTER COLUMN of one or more columns."""
 
     changes: tuple[ColumnChange, ...]
 
@@ -216,7 +216,7 @@ class AlterColumns(TableChange):
 
 
 class RenameTable(TableChange):
-    """RENAME TO, with the parts that were written: one or two leave the table where it is."""
+    """RENAME TO, with one to three parts; missing parts are those of the table."""
 
     new_name_parts: tuple[str, ...]
 
@@ -230,7 +230,7 @@ class RenameTable(TableChange):
 
 
 class ClusterBy(TableChange):
-    """CLUSTER BY; DROP CLUSTERING KEY has no columns."""
+    """CLUSTER BY; without columns DROP CLUSTERING KEY."""
 
     columns: tuple[ColumnName, ...]
 
@@ -246,7 +246,7 @@ class ClusterBy(TableChange):
 
 
 class SetProperties(TableChange):
-    """SET or UNSET: properties and their new values."""
+    """SET or UNSET of properties, with their new values."""
 
     properties: Mapping[str, object]
 
@@ -283,7 +283,7 @@ _UNSUPPORTED_CHANGES = {
 
 
 def parse_alter_table(cursor: TokenCursor, if_exists: bool) -> AlterTable:
-    """Go past ALTER TABLE after these two words, and IF EXISTS."""
+    """Parse the rest of ALTER TABLE [IF EXISTS]."""
     name = cursor.parse_name("a table", 3)
     token = cursor.current
     if token.kind is TokenKind.WORD and token.text in _UNSUPPORTED_CHANGES:

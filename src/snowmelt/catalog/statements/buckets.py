@@ -1,4 +1,4 @@
-"""Buckets: CREATE, ALTER, DROP and SHOW. Their names are lower-case, and usually have hyphens."""
+"""Buckets: CREATE, ALTER, DROP and SHOW. Bucket names are lower-case and often contain hyphens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CreateBucket(Statement):
 
 
 class AlterBucket(Statement):
-    """ALTER BUCKET … SET or UNSET SELECT_DIALECT; None for UNSET."""
+    """ALTER BUCKET … SET or UNSET SELECT_DIALECT; the dialect is None for UNSET."""
 
     name: str
     select_dialect: str | None
@@ -53,7 +53,7 @@ class AlterBucket(Statement):
 
 
 class DropBucket(Statement):
-    """DROP BUCKET, which must be empty."""
+    """DROP BUCKET. The bucket must be empty."""
 
     name: str
     if_exists: bool
@@ -69,7 +69,7 @@ def find_owned_bucket(name: str, session: StatementSession) -> BucketRecord:
     """Return a bucket that the role owns.
 
     Raises:
-        NotFound: If there is none, or the role may not know of it.
+        NotFound: If the bucket does not exist, or the role has no privilege on it.
         PrivilegeMissing: If another role owns it.
     """
     bucket = session.find_bucket(name)
@@ -89,7 +89,7 @@ def _list_bucket_rows(_statement: ShowObjects, session: StatementSession) -> Ite
 
 
 def parse_bucket_name(cursor: TokenCursor) -> str:
-    """Go past the name of a bucket: a plain word in any case, or quoted either way."""
+    """Parse the name of a bucket: a plain word in any case, or a name in single or double quotes."""
     token = cursor.current
     if token.kind is TokenKind.STRING:
         return cursor.parse_string("a bucket")

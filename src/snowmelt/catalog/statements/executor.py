@@ -1,6 +1,6 @@
-"""Execution of one catalog statement; the tables of all kinds of objects, and of all verbs.
+"""Execution of one catalog statement, and the parsers of all verbs and kinds of objects.
 
-Does not run queries. `is_query` recognizes them, and Spark runs them.
+Queries do not run here: `is_query` recognizes them.
 """
 
 from __future__ import annotations
@@ -56,19 +56,24 @@ def execute_statement(
     clock: Clock | None = None,
     open_keyring: Callable[[], KeyRing] | None = None,
 ) -> StatementResult:
-    """Run one statement that is no query; a semicolon at its end is allowed.
+    """Execute one statement that is not a query; a semicolon at its end is allowed.
 
-    `user` and `role` are internal names; a user of None is whoever may open the catalog itself.
-    Without a role a user has the default role (or PUBLIC), the opener of the catalog ACCOUNTADMIN.
-    Names of one or two parts are in `default_database`, those of one part in `default_schema`
-    (PUBLIC if not given), which are written as in SQL. `clock` dates what is created. Statements that
-    create a secret need `open_keyring`.
+    Args:
+        database: The catalog.
+        text: The statement.
+        user: Internal name of the user. None if the catalog was opened directly.
+        role: Internal name of the role. None: the default role of the user, or PUBLIC; without a
+            user ACCOUNTADMIN.
+        default_database: Database of names of one or two parts, as written in SQL.
+        default_schema: Schema of names of one part, as written in SQL. None: PUBLIC.
+        clock: The clock that dates new objects.
+        open_keyring: Opens the keys, for statements that create a secret.
 
     Raises:
-        StatementError: It cannot be understood, or asks for what is not supported.
-        RoleNotGranted: The user does not have this role.
-        PrivilegeMissing: The role may not do this.
-        UserError: Something it needs is missing, or is there already.
+        StatementError: If the statement cannot be parsed or is not supported.
+        RoleNotGranted: If the role is not granted to the user.
+        PrivilegeMissing: If the role lacks a privilege.
+        UserError: If an object is missing, or exists already.
     """
     statement = parse_statement(text)
     now = (clock or SystemClock()).now()
@@ -93,7 +98,7 @@ def execute_statement(
     if statement.reads_only:
         with database.reading() as connection:
             return run(connection)
-    # Again when two met or both created the same name.
+    # Retry after a conflict with another transaction, which may have created the same name.
     attempt = 0
     while True:
         attempt += 1
@@ -113,7 +118,7 @@ def _resolve_role(connection: sa.Connection, user: str | None, role: str | None)
     return role or ACCOUNTADMIN
 
 
-# The grammar is a subset of Snowflake's. A new kind of object is a module of this folder and its line
+# The grammar is a subset of Snowflake's. A new kind of object is a module of this package, and a line
 # in `_KINDS` and `LISTINGS`.
 
 _KINDS = {
@@ -167,11 +172,10 @@ _UNSUPPORTED_STATEMENTS = {
 
 
 def parse_statement(text: str) -> Statement:
-    """Return what one statement says; a semicolon at its end is allowed.
+    """Parse one statement; a semicolon at its end is allowed.
 
     Raises:
-        StatementError: If it cannot be understood or is not supported; says where and what
-            would be right.
+        StatementError: If the statement cannot be parsed or is not supported.
     """
     cursor = TokenCursor(text)
     word = cursor.current.text
@@ -189,7 +193,7 @@ def parse_statement(text: str) -> Statement:
 
 
 def _accept_kind(cursor: TokenCursor) -> StatementKind | None:
-    """Go past the words of a kind of object, if they come next."""
+    """Skip the words of a kind of object and return the kind; None if no kind follows."""
     for words, kind in _KINDS.items():
         if cursor.accept(*words.split()):
             return kind
@@ -224,7 +228,7 @@ def _parse_create(cursor: TokenCursor) -> Statement:
 
 
 def _parse_create_mode(cursor: TokenCursor, *, replace: bool) -> CreateMode:
-    # IF alone is a name: it is no reserved word, and is shown without quotes.
+    # IF without NOT or EXISTS is a name, because it is not a reserved word.
     if not (cursor.is_next("IF", "NOT") or cursor.is_next("IF", "EXISTS")):
         return CreateMode.OR_REPLACE if replace else CreateMode.FAIL_IF_EXISTS
     if replace:
@@ -259,7 +263,7 @@ def _parse_describe(cursor: TokenCursor) -> Statement:
     before = cursor.fork()
     kind = _accept_kind(cursor)
     if kind is None or kind.describe is None:
-        # Without a word it is a table.
+        # Without a keyword the object is a table.
         return namespaces.parse_describe_object(NameLevel.TABLE, before)
     return kind.describe(cursor)
 
@@ -282,7 +286,7 @@ def _parse_show(cursor: TokenCursor) -> Statement:
     raise cursor.make_alternatives_error(listed if terse else (*listed, "GRANTS"))
 
 
-# What people expect of SHOW, and the system view that has it.
+# Histories that other systems list with SHOW, and the system view with the same rows.
 _HISTORY_VIEWS = {
     "LOADS": "LOAD_HISTORY",
     "COPIES": "COPY_HISTORY",
@@ -303,7 +307,7 @@ _STATEMENT_PARSERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "GRANT": partial(grants.parse_grant_or_revoke, False),
     "REVOKE": partial(grants.parse_grant_or_revoke, True),
 }
-# What errors name; an integration's kind may be left out where it already exists.
+# Kinds that error messages list. For an existing integration its kind may be omitted.
 _CREATABLE_WORDS = tuple(
     words
     for words, kind in _KINDS.items()

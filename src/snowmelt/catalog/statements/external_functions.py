@@ -1,8 +1,8 @@
 """External functions and their translators: CREATE, ALTER, DROP, DESCRIBE and SHOW.
 
-URL and headers of a SECURE function are visible to its owner only. A translator is CREATE FUNCTION
+URL and headers of a SECURE function are visible to its owner only. A translator is a CREATE FUNCTION
 from OBJECT to OBJECT; other functions in JavaScript or Python are not supported. DROP, DESCRIBE and
-SHOW FUNCTIONS are of both.
+SHOW FUNCTIONS cover both.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ from snowmelt.functions.urls import parse_url, resolve_allowed_url
 from snowmelt.schema.types import LogicalType
 
 REDACTED = "******"
-# What OR ALTER and ALTER leave alone: whoever calls the function counts on it.
+# OR ALTER and ALTER do not change these, because callers depend on them.
 _IMMUTABLE_FIELDS = ("signature", "url", "returns_null", "null_input", "volatility")
 
 
 class CreateExternalFunction(Statement):
     """CREATE EXTERNAL FUNCTION.
 
-    The translators of `function` are not set: their names may be short. `positions` tells where
-    clauses stand that only the catalog can check.
+    The translators of `function` are not set, because their names may be short. `positions` has the
+    positions of clauses that only the catalog can check.
     """
 
     name: ObjectName
@@ -136,7 +136,7 @@ class CreateExternalFunction(Statement):
 class AlterFunction(Statement):
     """ALTER FUNCTION … SET or UNSET: fields of the definition and their new values.
 
-    A translator's value is a name that may be short, or None.
+    The value of a translator is a name, which may be short, or None.
     """
 
     function: OverloadReference
@@ -160,7 +160,7 @@ class AlterFunction(Statement):
 
 
 class RenameFunction(Statement):
-    """ALTER FUNCTION … RENAME TO; `new_name_text` is the new name as it was written."""
+    """ALTER FUNCTION … RENAME TO. `new_name_text` is the new name as written."""
 
     function: OverloadReference
     new_name: ObjectName
@@ -183,7 +183,7 @@ class RenameFunction(Statement):
 
 
 class DropFunction(Statement):
-    """DROP [EXTERNAL] FUNCTION; with the word it drops no translator."""
+    """DROP [EXTERNAL] FUNCTION. With EXTERNAL it does not drop a translator."""
 
     function: OverloadReference
     external: bool
@@ -231,13 +231,13 @@ def _lock_owned_function(
             f"{record.display_signature} is a translator: CREATE OR REPLACE FUNCTION gives it another source."
         )
     session.require_ownership("FUNCTION", record.function_id, record.display_signature)
-    # Changes of functions wait for one another, so that none undoes what another has just done.
+    # Changes of a function run one after another, so that none overwrites another.
     find_namespace_ids(session.connection, record.name.database, record.name.schema, lock=True)
     return session.find_function(overload)
 
 
 def _qualify_name(base_name: FunctionName, partial_name: ObjectName) -> FunctionName:
-    """Complete a name of fewer parts: it is where the function is."""
+    """Complete a short name with the database and schema of the function."""
     return FunctionName(
         *(base_name.database, base_name.schema)[: 3 - len(partial_name.parts)], *partial_name.parts
     )
@@ -257,7 +257,7 @@ def _resolve_translator_name(
 def _check_integration(
     session: StatementSession, function: ExternalFunction, positions: Mapping[str, SourcePosition]
 ) -> None:
-    """Check that the role may use the integration, and that it lets calls go to the URL."""
+    """Verify that the role may use the integration, and that the integration allows the URL."""
     session.find_api_integration(function.integration)
     external_functions.lock_api_integration(session.connection, function.integration)
     integration = session.find_api_integration(function.integration).integration
@@ -300,7 +300,7 @@ def _list_function_and_translator_rows(
             described = (1, 1, f"{name.function}(OBJECT) RETURN OBJECT", each.comment, False, False)
             row = (each.created_at, name.function, name.database, name.schema, *described)
             found.append((*row, each.translator.language.value, None, None, each.owner))
-    # By database, schema and name.
+    # Ordered by database, schema and name.
     return sorted(found, key=lambda row: (str(row[2]), str(row[3]), str(row[1])))
 
 
@@ -365,7 +365,7 @@ def _can_see_definition(record: ExternalFunctionRecord, session: StatementSessio
 
 _FUNCTION_LABEL = "an external function"
 _TRANSLATOR_FIELDS = ("request_translator", "response_translator")
-# Words that set something by themselves: what they set, and to what.
+# Keywords without a value, with the field and the value that each sets.
 _KEYWORD_PHRASES: dict[str, tuple[str, object]] = {
     "RETURNS NULL ON NULL INPUT": ("null_input", NullInputAction.STRICT),
     "CALLED ON NULL INPUT": ("null_input", NullInputAction.CALLED),
@@ -381,7 +381,7 @@ _SECURE_CLAUSE = Clause(lambda _: True, default=False, field="secure")
 def parse_create_function(
     cursor: TokenCursor, create_mode: CreateMode, *, secure: bool = False
 ) -> CreateExternalFunction:
-    """Go past what follows CREATE … EXTERNAL FUNCTION [IF NOT EXISTS]."""
+    """Parse the rest of CREATE … EXTERNAL FUNCTION [IF NOT EXISTS]."""
     name, written = parse_function_name(cursor)
     arguments = parse_arguments(cursor)
     cursor.expect("RETURNS")
@@ -454,7 +454,7 @@ def _parse_phrase(cursor: TokenCursor, values: dict[str, Any]) -> bool:
 
 
 class CreateTranslator(Statement):
-    """CREATE FUNCTION from OBJECT to OBJECT; the full name is not known yet."""
+    """CREATE FUNCTION from OBJECT to OBJECT. The name may be short."""
 
     name: ObjectName
     translator: Translator
@@ -465,7 +465,7 @@ class CreateTranslator(Statement):
         name = session.resolve_function_name(self.name)
         session.require_in_schema(name, "CREATE FUNCTION")
         if self.translator.language is TranslatorLanguage.PYTHON:
-            # It runs unconfined on every executor, as libraries do.
+            # Its code runs without isolation on every executor, like that of libraries.
             session.require_administrator("CREATE FUNCTION … LANGUAGE PYTHON")
         there = external_functions.list_translators(
             session.connection, name.database, name.schema, name.function
@@ -534,7 +534,7 @@ def _parse_create_translator(
     settings = ClauseReader(_TRANSLATOR_CLAUSES, _TRANSLATOR_LABEL)
     while not cursor.is_next("AS"):
         if not (
-            # What is so anyway is read and not kept.
+            # These clauses are accepted, because they state the only supported behavior.
             any(cursor.accept(*words.split()) for words in _KEYWORD_PHRASES)
             or settings.parse_next(cursor)
         ):

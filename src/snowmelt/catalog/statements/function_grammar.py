@@ -1,6 +1,6 @@
 """Grammar of external functions: clauses, names, arguments with default values, and types.
 
-The clauses are Snowflake's own, and ours.
+The clauses are those of Snowflake and additional ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from snowmelt.functions.signature import FunctionArgument, SqlType, parse_sql_ty
 from snowmelt.functions.wire.headers import validate_custom_headers
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
-# Specification of the format, §1.1; the last is used in the wild.
+# Specification of the format, §1.1; existing statements use the last one.
 # fmt: off
 CONTEXT_FUNCTIONS = frozenset({
     "CURRENT_ACCOUNT", "CURRENT_CLIENT", "CURRENT_DATABASE", "CURRENT_DATE", "CURRENT_IP_ADDRESS",
@@ -140,14 +140,14 @@ FUNCTION_CLAUSES = {
 
 # Names, arguments and types of functions.
 
-_MAX_ARGUMENTS = 500  # as Snowflake's
+_MAX_ARGUMENTS = 500  # as in Snowflake
 _NUMERIC_TYPES = frozenset({LogicalType.FIXED, LogicalType.REAL})
 
 
 def parse_function_name(cursor: TokenCursor) -> tuple[ObjectName, str]:
-    """Go past a function's name; return it, and its last part as it was written.
+    """Parse the name of a function. Return it, and its last part as written.
 
-    Headers carry the name as it was written, so that `ext_func` stays in small letters.
+    Headers carry the name as written, so `ext_func` stays in lower case.
     """
     name = cursor.parse_name("a function", 3)
     last = cursor.previous
@@ -155,7 +155,7 @@ def parse_function_name(cursor: TokenCursor) -> tuple[ObjectName, str]:
 
 
 def parse_overload(cursor: TokenCursor) -> OverloadReference:
-    """Go past a function's name and the types of its arguments."""
+    """Parse the name of a function and its argument types."""
     name, written = parse_function_name(cursor)
     if not cursor.is_next("("):
         raise cursor.make_error(
@@ -166,14 +166,14 @@ def parse_overload(cursor: TokenCursor) -> OverloadReference:
 
 
 def parse_last_overload(cursor: TokenCursor, statement: str) -> OverloadReference:
-    """Go past a function with which the statement ends; `statement` is what errors call it."""
+    """Parse a function at the end of a statement; `statement` is its name in errors."""
     function = parse_overload(cursor)
     cursor.expect_end(statement)
     return function
 
 
 def parse_arguments(cursor: TokenCursor) -> tuple[FunctionArgument, ...]:
-    """Go past arguments in parentheses; those with defaults are the last ones."""
+    """Parse arguments in parentheses. Arguments with defaults must be the last ones."""
     if not cursor.is_next("("):
         raise cursor.make_error(
             f"Expected the arguments in parentheses here, or (), not {cursor.current_label}"
@@ -188,7 +188,7 @@ def parse_arguments(cursor: TokenCursor) -> tuple[FunctionArgument, ...]:
 
 
 def parse_sql_type(cursor: TokenCursor) -> SqlType:
-    """Go past a type that can be sent to a service."""
+    """Parse a type that can be sent to a service."""
     first = cursor.current
     if first.kind is not TokenKind.WORD:
         raise cursor.make_error(
@@ -215,7 +215,7 @@ def _parse_argument(
     cursor: TokenCursor, previous_arguments: list[FunctionArgument]
 ) -> FunctionArgument:
     at = cursor.current
-    # Headers carry arguments in capitals, and Spark tells none apart by case.
+    # Headers carry arguments in upper case, and Spark compares them case-insensitively.
     name = cursor.parse_identifier("an argument").upper()
     if name in {each.name for each in previous_arguments}:
         raise cursor.make_error(f"Argument {name} is there twice", at)
@@ -232,7 +232,7 @@ def _parse_argument(
 
 
 def _parse_default_value(cursor: TokenCursor, sql_type: SqlType) -> str:
-    """Go past a constant that fits a type, and return it as SQL text."""
+    """Parse a constant of a type, and return it as SQL text."""
     at = cursor.current
     if cursor.accept("NULL"):
         return "NULL"

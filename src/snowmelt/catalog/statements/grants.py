@@ -1,4 +1,4 @@
-"""GRANT, REVOKE, SHOW GRANTS and SHOW FUTURE GRANTS: on objects, on the account, and of roles."""
+"""GRANT, REVOKE, SHOW GRANTS and SHOW FUTURE GRANTS."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class GrantRole(Statement):
 
 @dataclass(frozen=True, slots=True)
 class PrivilegeGrant:
-    """Privileges that a role gets or, with `revoke`, loses; ALL is spelt out already."""
+    """Privileges that a role receives or, with `revoke`, loses; ALL is expanded."""
 
     privileges: tuple[str, ...]
     role: str
@@ -68,14 +68,14 @@ class PrivilegeGrant:
             )
 
     def report(self, label: str) -> StatementResult:
-        """Return the message; `label` says on what the privileges are."""
+        """Return the message of the statement; `label` names the objects."""
         done = "revoked from" if self.revoke else "granted to"
         privileges, role = ", ".join(self.privileges), to_display_name(self.role)
         return StatementResult(message=f"{privileges} {label}{done} role {role}.")
 
 
 class GrantPrivileges(Statement):
-    """GRANT … ON … TO ROLE …, or REVOKE … ON … FROM ROLE …, of a database, schema or table."""
+    """GRANT … ON a database, schema or table TO ROLE …, or REVOKE."""
 
     grant: PrivilegeGrant
     level: NameLevel
@@ -91,7 +91,7 @@ class GrantPrivileges(Statement):
 class GrantOnMany(Statement):
     """GRANT … ON ALL or FUTURE TABLES (or SCHEMAS) IN a schema or database, or REVOKE.
 
-    It is on all that is there, or promised on all that will be; the scope's owner may.
+    It requires ownership of the schema or database.
     """
 
     grant: PrivilegeGrant
@@ -124,7 +124,7 @@ class GrantOnMany(Statement):
 
 
 class GrantOnBucket(Statement):
-    """GRANT … ON BUCKET … [PREFIX …] TO ROLE …, or REVOKE; without a prefix the whole bucket."""
+    """GRANT … ON BUCKET … [PREFIX …] TO ROLE …, or REVOKE. Without a prefix it covers the whole bucket."""
 
     grant: PrivilegeGrant
     bucket: str
@@ -147,7 +147,7 @@ class GrantOnBucket(Statement):
 
 
 class GrantOnAccount(Statement):
-    """GRANT of one privilege ON ACCOUNT TO ROLE …, or REVOKE."""
+    """GRANT … ON ACCOUNT TO ROLE …, or REVOKE."""
 
     grant: PrivilegeGrant
 
@@ -192,9 +192,9 @@ _GRANT_COLUMNS = ("privilege", "granted_on", "name", "granted_to", "grantee_name
 
 
 class ShowGrants(Statement):
-    """SHOW GRANTS TO ROLE r, TO USER u, OF ROLE r, ON TABLE t; or of the current role.
+    """SHOW GRANTS TO ROLE, TO USER, OF ROLE or ON an object; without a clause TO the current role.
 
-    `types` are those of a function's arguments.
+    `types` are the argument types of a function.
     """
 
     reads_only = True
@@ -254,7 +254,7 @@ class ShowGrants(Statement):
 
 
 class ShowFutureGrants(Statement):
-    """SHOW FUTURE GRANTS IN a schema or database, or TO ROLE; exactly one is given."""
+    """SHOW FUTURE GRANTS IN a schema or database, or TO ROLE. Exactly one of them is given."""
 
     reads_only = True
 
@@ -325,7 +325,7 @@ _ACCOUNT_PRIVILEGES = ("CREATE BUCKET", "CREATE INTEGRATION")
 
 
 def parse_grant_or_revoke(revoke: bool, cursor: TokenCursor) -> Statement:
-    """Go past what follows GRANT or REVOKE."""
+    """Parse the rest of GRANT or REVOKE."""
     if revoke and cursor.is_next("GRANT", "OPTION"):
         raise _grant_option_error(cursor)
     if cursor.accept("ROLE"):
@@ -359,7 +359,7 @@ def parse_grant_or_revoke(revoke: bool, cursor: TokenCursor) -> Statement:
 def _parse_grant(
     cursor: TokenCursor, words: dict[str, SqlToken], kind: ObjectKind, revoke: bool
 ) -> PrivilegeGrant:
-    """Go past the role behind an object of a kind, and return what it gets of these words."""
+    """Parse the role after an object, and return the privileges of `words` that it receives."""
     return _parse_grantee(cursor, _expand_privileges(cursor, words, kind), revoke=revoke)
 
 
@@ -391,7 +391,7 @@ def _parse_bucket_grant(
 def _parse_grant_on_many(
     is_future: bool, cursor: TokenCursor, words: dict[str, SqlToken], revoke: bool
 ) -> GrantOnMany:
-    """Go past what follows ALL or FUTURE: TABLES or SCHEMAS of a schema or database."""
+    """Parse the rest after ALL or FUTURE."""
     level = NameLevel(cursor.expect_one_of("TABLES", "SCHEMAS").removesuffix("S"))
     cursor.expect("IN")
     scopes = ("DATABASE", "SCHEMA") if level is NameLevel.TABLE else ("DATABASE",)
@@ -440,7 +440,7 @@ def _grant_option_error(cursor: TokenCursor) -> StatementError:
 
 
 def parse_show_grants(cursor: TokenCursor) -> ShowGrants:
-    """Go past what follows SHOW GRANTS."""
+    """Parse the rest of SHOW GRANTS."""
     if cursor.accept("ON", "BUCKET"):
         place = cursor.current.position
         shown = ShowGrants("ON", "BUCKET", ObjectName((parse_bucket_name(cursor),), place))
@@ -465,7 +465,7 @@ def parse_show_grants(cursor: TokenCursor) -> ShowGrants:
 
 
 def parse_show_future_grants(cursor: TokenCursor) -> ShowFutureGrants:
-    """Go past what follows SHOW FUTURE GRANTS."""
+    """Parse the rest of SHOW FUTURE GRANTS."""
     if cursor.expect_one_of("IN", "TO") == "TO":
         cursor.expect("ROLE")
         shown = ShowFutureGrants(None, cursor.parse_name("a role", 1))
@@ -490,7 +490,7 @@ def _parse_privilege(cursor: TokenCursor) -> str:
 
 
 def _parse_grant_target(cursor: TokenCursor) -> tuple[NameLevel, ObjectName]:
-    """Go past `TABLE a.b.c` and the like; without a word it is a table."""
+    """Parse `TABLE a.b.c` and similar objects; without a keyword the object is a table."""
     if cursor.is_next("ACCOUNT"):
         raise cursor.make_error(
             f"Nothing can be granted on the account but {' and '.join(_ACCOUNT_PRIVILEGES)}, one at a time: "
@@ -506,7 +506,7 @@ def _expand_privileges(
 ) -> tuple[str, ...]:
     there = PRIVILEGES[kind]
     if list(words) == ["ALL"]:
-        # As Snowflake's, it leaves OWNERSHIP out.
+        # As in Snowflake, ALL excludes OWNERSHIP.
         return tuple(each for each in there if each != "OWNERSHIP")
     for word, at in words.items():
         if word == "ALL":

@@ -1,9 +1,9 @@
-"""API integrations, security integrations, and integrations whose kind is not said.
+"""API integrations, security integrations, and statements on integrations without a kind.
 
-The grammar is Snowflake's, with additional clauses. Keys and secrets of API integrations are visible
-to no role, nor are the references to them. Security integrations are reserved for ACCOUNTADMIN.
-ALTER, DROP and DESCRIBE INTEGRATION without a kind are parsed as both kinds; which of them is meant
-is known when they are executed.
+The grammar is Snowflake's, with additional clauses. No role can see the keys and secrets of API
+integrations, nor the references to them. Security integrations require ACCOUNTADMIN. ALTER, DROP and
+DESCRIBE INTEGRATION without a kind are parsed as both kinds; the existing integration determines the
+kind at execution.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class AlterIntegration(Statement):
 
 
 class DropIntegration(Statement):
-    """DROP INTEGRATION, through which no function may call any more."""
+    """DROP INTEGRATION. No function may use it."""
 
     name: str
     if_exists: bool
@@ -143,15 +143,15 @@ class DescribeIntegration(Statement):
 
 
 def lock_owned_integration(session: StatementSession, name: str) -> ApiIntegrationRecord:
-    """Return an integration that the role owns, locked.
+    """Lock and return an integration that the role owns.
 
     Raises:
-        NotFound: If there is none, or the role may not know of it.
+        NotFound: If the integration does not exist, or the role has no privilege on it.
         PrivilegeMissing: If another role owns it.
     """
     record = session.find_api_integration(name)
     session.require_ownership("INTEGRATION", record.integration_id, to_display_name(name))
-    # Changes wait for one another, so that none undoes what another has just done.
+    # Changes of an integration run one after another, so that none overwrites another.
     external_functions.lock_api_integration(session.connection, name)
     return session.find_api_integration(name)
 
@@ -242,7 +242,7 @@ class DescribeSecurityIntegration(Statement):
 
 
 class AlterOrDropAnyIntegration(Statement):
-    """ALTER or DROP INTEGRATION without its kind: what it says of either, if it can be said of it."""
+    """ALTER or DROP INTEGRATION without a kind: the statements of the kinds that it can be parsed as."""
 
     name: str
     api: AlterIntegration | DropIntegration | None
@@ -250,12 +250,12 @@ class AlterOrDropAnyIntegration(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         said = [each for each in (self.api, self.security) if each is not None]
-        # What is said of the other kind alone cannot be done: no such one exists, as its error says.
+        # If the statement fits the other kind only, its error says that no such integration exists.
         return said[-1 if _is_security_integration(session, self.name) else 0].execute(session)
 
 
 class DescribeAnyIntegration(Statement):
-    """DESCRIBE INTEGRATION without its kind."""
+    """DESCRIBE INTEGRATION without a kind."""
 
     reads_only = True
 
@@ -268,10 +268,10 @@ class DescribeAnyIntegration(Statement):
 
 
 def _is_security_integration(session: StatementSession, name: str) -> bool:
-    """Tell whether a security integration is meant, as far as the role may know of it.
+    """Return True if the name is that of a security integration that is visible to the role.
 
     Raises:
-        UserError: There are two of that name.
+        UserError: If integrations of both kinds have the name.
     """
     if not session.is_administrator:
         return False
@@ -312,7 +312,7 @@ _API_LABEL = "an API integration"
 _SECRET_REFERENCE = re.compile(r"(?:env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00-\x1f]+)\Z")
 
 
-# The gateways of Snowflake's DDL, or any HTTP service.
+# The gateways of Snowflake's grammar, and `http` for any HTTP service.
 _API_PROVIDERS = (
     *("AWS_API_GATEWAY", "AWS_PRIVATE_API_GATEWAY", "AWS_GOV_API_GATEWAY"),
     *("AWS_GOV_PRIVATE_API_GATEWAY", "AZURE_API_MANAGEMENT", "GOOGLE_API_GATEWAY", "HTTP"),
@@ -335,7 +335,7 @@ def _url_prefix_list_parser(clause_word: str) -> Callable[[TokenCursor], tuple[s
 def _secret_reference_parser(clause_word: str) -> Callable[[TokenCursor], str]:
     def read(cursor: TokenCursor) -> str:
         at = cursor.current
-        # The literal is never repeated: errors are logged and shown.
+        # The message must not contain the literal: errors are logged and shown.
         if not is_next_string(cursor) or not _SECRET_REFERENCE.match(at.text):
             raise cursor.make_error(
                 f"{clause_word} is a reference to where the secret is kept, 'env:NAME' or 'file:PATH', "
@@ -435,7 +435,7 @@ _SECURITY_INTEGRATION_CLAUSES = {
 
 
 def _add_oauth_clause(word: str, field: str, parser: ValueParser, default: object = None) -> None:
-    """Add a clause with a default; … says that there is none, and that it must be given."""
+    """Add a clause with its default. The default `…` means that the clause is required."""
     _SECURITY_INTEGRATION_CLAUSES[_OAUTH_PREFIX + word] = Clause(
         parser, None if default is ... else default, is_required=default is ..., field=field
     )
@@ -497,20 +497,20 @@ def _parse_alter_security(cursor: TokenCursor, if_exists: bool) -> AlterSecurity
 
 
 def _to_definition_fields(clause_reader: ClauseReader) -> dict[str, Any]:
-    """Return the values as the definition has them; public keys by the fields of `_PUBLIC_KEY_FIELDS`."""
+    """Return the values by fields of the definition; public keys by `_PUBLIC_KEY_FIELDS`."""
     fields = clause_reader.field_values()
     for each in ("type", "attribute"):
         fields.pop(each, None)
     if "any_role" in fields:
         fields["any_role"] = fields["any_role"] == "ENABLE"
     if "blocked_roles" in fields:
-        # As with Snowflake, no token ever speaks for the administrator.
+        # As in Snowflake, no external token may act as the administrator.
         blocked = map(to_internal_name, fields["blocked_roles"])
         fields["blocked_roles"] = tuple(dict.fromkeys((ACCOUNTADMIN, *blocked)))
     return fields
 
 
-# What the kinds have in common.
+# Shared by both kinds.
 
 
 def _parse_name_alone(label: str, statement: str, cursor: TokenCursor) -> str:

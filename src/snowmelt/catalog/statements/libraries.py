@@ -1,6 +1,6 @@
-"""Libraries of user code, and the filters, parsers and sources in them; the grammar is Vertica's.
+"""Libraries of user code, and their filters, parsers and sources; the grammar is Vertica's.
 
-CREATE FILTER, PARSER and SOURCE check that the library has the factory without running its code.
+CREATE FILTER, PARSER and SOURCE verify that the library has the factory without running its code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAX_LIBRARY_BYTES = 64 * 1024 * 1024
 
 
 class CreateLibrary(Statement):
-    """CREATE LIBRARY: a file of user code, and the path of files that it needs."""
+    """CREATE LIBRARY: a file of user code, and the path of its dependencies."""
 
     name: str
     path: str
@@ -64,7 +64,7 @@ class CreateLibrary(Statement):
 
 
 class CreateLoadFunction(Statement):
-    """CREATE FILTER, PARSER or SOURCE; `kind` is that word, lower-case."""
+    """CREATE FILTER, PARSER or SOURCE; `kind` is that word in lower case."""
 
     kind: str
     name: str
@@ -90,7 +90,7 @@ class CreateLoadFunction(Statement):
 
 
 class DropLoadObject(Statement):
-    """DROP LIBRARY, FILTER, PARSER or SOURCE; `kind` is that word, lower-case."""
+    """DROP LIBRARY, FILTER, PARSER or SOURCE; `kind` is that word in lower case."""
 
     kind: str
     name: str
@@ -114,9 +114,9 @@ class DropLoadObject(Statement):
 
 
 class SkippedFunction(Statement):
-    """CREATE FUNCTION of a library as Vertica has it, which is no part of a load.
+    """A CREATE FUNCTION of Vertica that loads do not use. It is accepted without effect.
 
-    `kind` is how it is written, such as "Transform function".
+    `kind` is the kind of function as written, such as "Transform function".
     """
 
     kind: str
@@ -131,11 +131,11 @@ class SkippedFunction(Statement):
 
 
 def _check_factory_exists(statement: CreateLoadFunction, session: StatementSession) -> None:
-    """Verify that a library has a factory, without running any of its code.
+    """Verify that a library has a factory, without running its code.
 
     Raises:
-        NotFound: If there is no such library.
-        UserError: If no file of it binds the name, or a file is no Python.
+        NotFound: If the library does not exist.
+        UserError: If no file of the library binds the name, or a file is not valid Python.
     """
     files = libraries.read_library_files(session.connection, [statement.library])[statement.library]
     shown = to_display_name(statement.library)
@@ -151,7 +151,7 @@ def _check_factory_exists(statement: CreateLoadFunction, session: StatementSessi
             raise UserError(f"Cannot use library {shown}: {path} is no Python: {error}.") from None
         found = _find_bound_names(tree.body)
         if found is None:
-            return  # a star import, or names that are made while it runs
+            return  # a star import, or names that are created at run time
         bound.update(dict.fromkeys(found))
     if statement.factory.lower() not in {name.lower() for name in bound}:
         offered = ", ".join(name for name in bound if not name.startswith("_")) or "nothing"
@@ -162,13 +162,13 @@ def _check_factory_exists(statement: CreateLoadFunction, session: StatementSessi
 
 
 def _find_bound_names(body: Sequence[ast.stmt]) -> list[str] | None:
-    """Return the names that a module binds; None if that is known only by running it."""
+    """Return the names that a module binds; None if only running it would tell."""
     names: list[str] = []
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop(0)
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            # What is within binds nothing outside.
+            # Names inside are not bound in the module.
             names.append(node.name)
             continue
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -182,7 +182,7 @@ def _find_bound_names(body: Sequence[ast.stmt]) -> list[str] | None:
 
 
 def _read_library_files(statement: CreateLibrary) -> dict[str, bytes]:
-    """Read a library's files, the named one first; others by their path beneath DEPENDS."""
+    """Read the files of a library, the named file first; the others by their path below DEPENDS."""
     folder, _, name = statement.path.rpartition("/")
     if "://" not in folder and not Path(statement.path).is_file():
         raise ObjectMissing(path=name, store=folder or ".")
@@ -200,7 +200,7 @@ def _read_library_files(statement: CreateLibrary) -> dict[str, bytes]:
 
 
 def _read_dependencies(depends: str | None) -> Iterator[tuple[str, bytes]]:
-    """Yield what DEPENDS names: files and folders, with `:` between them, `*` for a folder's all."""
+    """Yield the files of DEPENDS: files and folders separated by `:`; `*` means all of a folder."""
     for part in filter(None, (depends or "").split(":")):
         path = Path(part.removesuffix("/*"))
         if path.is_file():
@@ -241,7 +241,7 @@ def _parse_create(
         raise cursor.make_error("The name of a factory class is one word", at)
     cursor.expect("LIBRARY")
     library = _parse_load_object_name(cursor, "LIBRARY")
-    # Where user code runs is the same either way.
+    # User code runs in the same process with and without this clause.
     cursor.accept("NOT")
     cursor.accept("FENCED")
     cursor.expect_end(f"CREATE {kind}")
@@ -249,7 +249,7 @@ def _parse_create(
 
 
 def parse_skipped_function(cursor: TokenCursor, kind: str, name: str) -> SkippedFunction:
-    """Go past AS LANGUAGE … NAME … LIBRARY … behind CREATE FUNCTION with a name."""
+    """Parse AS LANGUAGE … NAME … LIBRARY … after CREATE FUNCTION and a name."""
     cursor.expect("AS")
     if cursor.accept("LANGUAGE"):
         cursor.parse_string("a language")
@@ -305,7 +305,7 @@ KINDS = tuple(
     StatementKind(kind, partial(_parse_create, kind), drop=partial(_parse_drop, kind))
     for kind in ("LIBRARY", "FILTER", "PARSER", "SOURCE")
 )
-# Vertica's functions that are no part of a load, so that its scripts can be run.
+# Functions of Vertica that loads do not use. They are accepted so that its scripts run.
 SKIPPED_KINDS = tuple(
     StatementKind(f"{kind.upper()} FUNCTION", partial(_parse_create_skipped, f"{kind} function"))
     for kind in ("Transform", "Analytic", "Aggregate")

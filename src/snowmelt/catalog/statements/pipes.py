@@ -1,4 +1,4 @@
-"""Pipes on streamed rows: CREATE, DROP, DESCRIBE and SHOW. Other kinds of pipes do not exist."""
+"""Pipes on streamed rows: CREATE, DROP, DESCRIBE and SHOW. There are no other kinds of pipes."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ class DescribePipe(Statement):
 
 
 def _check_pipe_copy(copy: PipeCopy, session: StatementSession, *, pipe_name: TableName) -> None:
-    """Let pass what goes with the table as it is.
+    """Verify that the COPY of a pipe fits its table.
 
     Raises:
-        StatementError: A column that is not there, or another number of expressions; says where.
-        TableNotFound: There is no such table.
-        PrivilegeMissing: The role may not insert into it.
+        StatementError: If a column does not exist, or the number of expressions differs.
+        TableNotFound: If the table does not exist.
+        PrivilegeMissing: If the role lacks INSERT on the table.
     """
     table = session.find_table(tables.resolve_pipe_table(copy, pipe_name))
     session.require_privilege("TABLE", table.table_id, table.name, "INSERT")

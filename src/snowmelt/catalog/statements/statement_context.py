@@ -1,4 +1,4 @@
-"""What every statement has: base class, surroundings and result; kinds of objects, and SHOW.
+"""Base class, session and result of statements; kinds of objects; and SHOW.
 
 Name lookups hide objects on which the role has no privilege: they raise the NotFound errors.
 """
@@ -67,12 +67,13 @@ from snowmelt.schema.types import TableName, to_display_name
 
 @dataclass(frozen=True, slots=True)
 class StatementSession:
-    """One statement's surroundings: its transaction, its role, and defaults for short names.
+    """Context of one statement: its transaction, user and role, and the namespace of short names.
 
-    `user` is None for whoever opened the catalog itself. `database` and `schema` are internal
-    names; with a database alone the schema is PUBLIC. `resolve_…` raise StatementError where
-    database or schema are neither written nor known; `find_…` raise DatabaseNotFound,
-    SchemaNotFound, TableNotFound or NotFound for what is missing or may not be known to the role.
+    `user` is None if the catalog was opened directly. `database` and `schema` are internal names; if
+    only the database is set, the schema is PUBLIC. `resolve_…` raise StatementError if a name has
+    no database or schema and the session has no default. `find_…` raise DatabaseNotFound,
+    SchemaNotFound, TableNotFound or NotFound if the object does not exist or the role has no
+    privilege on it.
     """
 
     connection: sa.Connection
@@ -84,11 +85,11 @@ class StatementSession:
     keyring: KeyRing | None = None
 
     def resolve_database_name(self, name: ObjectName) -> str:
-        """Return the name of a database; it has one part always."""
+        """Return the name of a database, which always has one part."""
         return name.parts[0]
 
     def resolve_schema_name(self, name: ObjectName) -> tuple[str, str]:
-        """Return database and schema."""
+        """Return the names of the database and the schema."""
         if len(name.parts) == 2:
             return name.parts[0], name.parts[1]
         if self.database is None:
@@ -115,7 +116,7 @@ class StatementSession:
         raise _incomplete_name_error(name, label, "three", missing)
 
     def find_database(self, name: str) -> DatabaseRecord:
-        """Return a database that the role may know of."""
+        """Return a database on which the role has a privilege."""
         record = find_database(self.connection, name)
         require_namespace_privilege(
             self.connection,
@@ -127,7 +128,7 @@ class StatementSession:
         return record
 
     def find_schema(self, database: str, name: str) -> SchemaRecord:
-        """Return a schema that the role may know of."""
+        """Return a schema on which the role has a privilege."""
         self.find_database(database)
         record = find_schema(self.connection, database, name)
         require_namespace_privilege(
@@ -141,14 +142,14 @@ class StatementSession:
         return record
 
     def find_table(self, name: TableName) -> TableRecord:
-        """Return a table that the role may know of."""
+        """Return a table on which the role has a privilege."""
         self.find_schema(name.database, name.schema)
         record = find_table(self.connection, name)
         require_table_privilege(self.connection, self.role, record, *PRIVILEGES["TABLE"])
         return record
 
     def find_function(self, overload: OverloadReference) -> ExternalFunctionRecord:
-        """Return an external function that the role may know of."""
+        """Return an external function on which the role has a privilege."""
         name = self.resolve_function_name(overload.name)
         self.find_schema(name.database, name.schema)
         record = find_overload(self.connection, name, overload.types)
@@ -165,7 +166,7 @@ class StatementSession:
     def find_function_or_translator(
         self, overload: OverloadReference
     ) -> ExternalFunctionRecord | TranslatorRecord:
-        """Return what a function's name and types mean, if the role may know of it."""
+        """Return the function with this name and argument types on which the role has a privilege."""
         if [each.kind for each in overload.types] == [ColumnKind.OBJECT]:
             with suppress(NotFound):
                 return self.find_translator(self.resolve_function_name(overload.name))
@@ -183,7 +184,7 @@ class StatementSession:
             raise NotFound(kind=label, name=shown)
 
     def find_object(self, level: NameLevel, name: ObjectName) -> tuple[int, str]:
-        """Return id and shown name of a database, schema or table that the role may know of."""
+        """Return the ID and display name of a database, schema or table on which the role has a privilege."""
         if level is NameLevel.DATABASE:
             database = self.find_database(self.resolve_database_name(name))
             return database.database_id, to_display_name(database.name)
@@ -194,7 +195,7 @@ class StatementSession:
         return table.table_id, str(table.name)
 
     def find_owned_object(self, level: NameLevel, name: ObjectName) -> tuple[int, str]:
-        """Return id and shown name of a database, schema or table that the role owns.
+        """Return the ID and display name of a database, schema or table that the role owns.
 
         Raises:
             PrivilegeMissing: If another role owns it.
@@ -204,7 +205,7 @@ class StatementSession:
         return object_id, shown
 
     def find_bucket(self, name: str) -> BucketRecord:
-        """Return a bucket in which the role may do anything at all."""
+        """Return a bucket on which the role has a privilege."""
         bucket = find_bucket(self.connection, name)
         if bucket_privileges(self.connection, {self.role, PUBLIC}, bucket).is_empty:
             raise NotFound(kind="Bucket", name=name)
@@ -212,27 +213,28 @@ class StatementSession:
 
     @property
     def is_administrator(self) -> bool:
-        """Whether the role may do everything."""
+        """Whether the role is ACCOUNTADMIN."""
         return self.role == ACCOUNTADMIN
 
     def require_administrator(self, privilege: str) -> None:
-        """Let pass ACCOUNTADMIN alone. PrivilegeMissing: the role is another."""
+        """Raise PrivilegeMissing unless the role is ACCOUNTADMIN."""
         if not self.is_administrator:
             raise PrivilegeMissing(role=self.role, privilege=privilege, object="the account")
 
     def require_account_privilege(self, privilege: str) -> None:
-        """Let pass a role that has a privilege on the account. PrivilegeMissing: it has not."""
+        """Raise PrivilegeMissing unless the role has a privilege on the account."""
         if not has_account_privilege(self.connection, {self.role, PUBLIC}, privilege):
             raise PrivilegeMissing(
                 role=to_display_name(self.role), privilege=privilege, object="the account"
             )
 
     def require_in_schema(self, name: TableName | FunctionName, privilege: str) -> SchemaRecord:
-        """Let pass a role that has a privilege on the schema of a name, and return the schema.
+        """Return the schema of a name, on which the role must have a privilege.
 
         Raises:
-            PrivilegeMissing: If it has not.
-            SchemaNotFound: If there is no such schema (DatabaseNotFound: alike).
+            PrivilegeMissing: If the role does not have the privilege.
+            DatabaseNotFound: If the database does not exist.
+            SchemaNotFound: If the schema does not exist.
         """
         schema = self.find_schema(name.database, name.schema)
         shown = display_schema(name.database, name.schema)
@@ -240,17 +242,13 @@ class StatementSession:
         return schema
 
     def require_ownership(self, kind: ObjectKind, object_id: int, object_name: object) -> None:
-        """Let pass a role that owns an object, as `require_privilege` does."""
+        """Raise PrivilegeMissing unless the role owns an object."""
         self.require_privilege(kind, object_id, object_name, "OWNERSHIP")
 
     def require_privilege(
         self, kind: ObjectKind, object_id: int, object_name: object, *privileges: str
     ) -> None:
-        """Let pass a role that owns an object or has one of the privileges on it.
-
-        Raises:
-            PrivilegeMissing: If it has none of them.
-        """
+        """Raise PrivilegeMissing unless the role owns an object or has one of the privileges on it."""
         if not has_privilege(self.connection, self.role, kind, object_id, *privileges):
             raise PrivilegeMissing(
                 role=to_display_name(self.role),
@@ -270,7 +268,7 @@ def _incomplete_name_error(
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """A table of rows (SHOW, DESCRIBE), or a message and no columns (everything else)."""
+    """Result of a statement: rows with columns (SHOW, DESCRIBE), or a message without columns."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[object, ...], ...] = ()
@@ -279,43 +277,43 @@ class StatementResult:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class StatementPart:
-    """Base of what a statement says: its subclasses are frozen dataclasses."""
+    """Base class of statements and their parts. Subclasses are frozen dataclasses."""
 
     def __init_subclass__(cls) -> None:
-        """Make a dataclass of a subclass."""
+        """Turn a subclass into a frozen dataclass."""
         dataclass(frozen=True)(cls)
 
 
 class Statement(StatementPart, ABC):
-    """One parsed statement: names are internal names, and nothing is resolved yet."""
+    """A parsed statement. Names are internal names; they are not resolved yet."""
 
-    # Whether it runs in a reading transaction.
+    # Whether the statement runs in a read-only transaction.
     reads_only: ClassVar[bool] = False
-    # Whether it needs `StatementSession.keyring`.
+    # Whether the statement needs `StatementSession.keyring`.
     needs_keyring: ClassVar[bool] = False
 
     @abstractmethod
     def execute(self, session: StatementSession) -> StatementResult:
-        """Carry the statement out in the session's transaction.
+        """Execute the statement in the transaction of the session.
 
         Raises:
-            StatementError: It does not go with the objects as they are.
-            PrivilegeMissing: The role may not do this.
-            UserError: Something it needs is missing, or is there already.
-            NothingDone: It is done already, or IF EXISTS names what does not exist.
+            StatementError: If the statement does not fit the existing objects.
+            PrivilegeMissing: If the role lacks a privilege.
+            UserError: If an object is missing, or exists already.
+            NothingDone: If IF EXISTS or IF NOT EXISTS applies.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class OverloadReference:
-    """A function by name and types of its arguments: what DROP and GRANT write."""
+    """A function identified by its name and argument types, as in DROP and GRANT."""
 
     name: ObjectName
     types: tuple[SqlType, ...]
 
 
 class NothingDone(Exception):
-    """A statement needs no change; the text of this becomes its message."""
+    """Raised to end a statement that needs no change. Its text is the message of the statement."""
 
 
 _MISSING_OBJECT_ERRORS = (NotFound, DatabaseNotFound, SchemaNotFound, TableNotFound)
@@ -323,10 +321,10 @@ _MISSING_OBJECT_ERRORS = (NotFound, DatabaseNotFound, SchemaNotFound, TableNotFo
 
 @contextmanager
 def skipping_missing(if_exists: bool) -> Iterator[None]:
-    """End the statement without an error where what is looked for within does not exist.
+    """Turn a NotFound error of the block into NothingDone if `if_exists` is true.
 
     Raises:
-        NothingDone: It does not exist, and `if_exists` was written.
+        NothingDone: If the object does not exist and IF EXISTS was written.
     """
     try:
         yield
@@ -337,13 +335,13 @@ def skipping_missing(if_exists: bool) -> Iterator[None]:
 
 
 def skip_if_exists(label: str, create_mode: CreateMode, *, exists: bool) -> None:
-    """End a CREATE … IF NOT EXISTS of what exists. NothingDone: it does."""
+    """Raise NothingDone if the object exists and CREATE has IF NOT EXISTS."""
     if exists and create_mode is CreateMode.IF_NOT_EXISTS:
         raise NothingDone(f"{label} already exists; nothing was done.")
 
 
 def skip_if_missing(label: str, if_exists: bool, *, exists: bool) -> None:
-    """End a DROP or ALTER … IF EXISTS of what does not exist. NothingDone: it does not."""
+    """Raise NothingDone if the object does not exist and DROP or ALTER has IF EXISTS."""
     if if_exists and not exists:
         raise NothingDone(f"{label} does not exist; nothing was done.")
 
@@ -354,15 +352,15 @@ def creation_result(label: str, *, replaced: bool) -> StatementResult:
 
 
 def make_statement_error(reason: str, position: SourcePosition) -> StatementError:
-    """Return the error that points at a position; the caller raises it."""
+    """Return an error with a position in the statement."""
     return StatementError(reason=reason, line=position.line, column=position.column)
 
 
 @dataclass(frozen=True, slots=True)
 class StatementKind:
-    """A kind of object by its words in statements, with what reads the rest of each verb.
+    """A kind of object: its words in statements, and the parser of each verb.
 
-    CREATE's parser gets what becomes of an object that exists, those of ALTER and DROP whether
+    The parser of CREATE receives the mode of the statement; those of ALTER and DROP receive whether
     IF EXISTS was written.
     """
 
@@ -374,21 +372,21 @@ class StatementKind:
     is_replaceable: bool = True
 
 
-# SHOW: which objects there are, for those who may know of them.
+# SHOW lists the objects on which the role has a privilege.
 
 ShowRow: TypeAlias = tuple[object, ...]
 
 _TERSE_COLUMNS = ("created_on", "name", "kind", "database_name", "schema_name")
-# As in Snowflake, where schemas have no kind. Others are of the kind that was asked for.
+# As in Snowflake, where schemas have no kind. Other kinds are the singular of the listing.
 _TERSE_KINDS = {"DATABASES": "STANDARD", "SCHEMAS": None, "LIBRARIES": "LIBRARY"}
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """SHOW of one kind: its words, the deepest level that IN narrows it to, columns and rows.
+    """SHOW of one kind: its words, the deepest level of its IN clause, its columns and rows.
 
-    `columns` are names with blanks between; each row has a value for each. With `has_history`
-    SHOW … HISTORY adds what is dropped and still retained.
+    `columns` are names separated by blanks; each row has a value for each. With `has_history`,
+    SHOW … HISTORY also lists dropped objects that are still retained.
     """
 
     words: str
@@ -399,11 +397,11 @@ class Listing:
 
 
 class ShowObjects(Statement):
-    """SHOW of a kind, narrowed by pattern and scope.
+    """SHOW of a kind, filtered by pattern and scope.
 
-    `like_pattern` is an SQL pattern without regard to case, `starts_with` a prefix with it.
-    `level` is None where a bare name follows IN: its parts say what it is. `with_history` adds
-    what is dropped and still kept; `terse` tells less about each.
+    `like_pattern` is a case-insensitive SQL pattern, `starts_with` a case-sensitive prefix. `level`
+    is None if IN has a name without a keyword: the number of its parts determines the level.
+    `with_history` adds dropped objects that are still retained; `terse` reduces the columns.
     """
 
     reads_only = True
@@ -429,7 +427,7 @@ class ShowObjects(Statement):
         )
         rows = tuple(islice(found, self.limit))
         if self.terse:
-            # What a kind lacks is NULL.
+            # Columns that a kind does not have are NULL.
             words = self.listing.words
             kind = {"kind": _TERSE_KINDS.get(words, words.removesuffix("S"))}
             shown = [dict(zip(columns, row, strict=True)) | kind for row in rows]
@@ -440,9 +438,9 @@ class ShowObjects(Statement):
     def resolve_scope(
         self, session: StatementSession, bare_level: NameLevel | None = None
     ) -> tuple[str | None, str | None, str | None]:
-        """Return database, schema and table to look in, as far as given; they exist.
+        """Return the database, schema and table of the IN clause. They exist; None if not given.
 
-        A name without a word before it is of `bare_level`, or of the level that its parts say.
+        A name without a keyword is of `bare_level`, or of the level of its number of parts.
         """
         name = self.scope
         if name is None:
@@ -458,7 +456,7 @@ class ShowObjects(Statement):
 
 
 def _compile_like_pattern(like_pattern: str | None) -> re.Pattern[str]:
-    r"""Translate `%`, `_` and `\` of LIKE; SHOW compares without regard to case."""
+    r"""Compile a LIKE pattern with `%`, `_` and `\`; SHOW compares case-insensitively."""
     parts: list[str] = []
     letters = iter("%" if like_pattern is None else like_pattern)
     for letter in letters:
@@ -470,7 +468,7 @@ def _compile_like_pattern(like_pattern: str | None) -> re.Pattern[str]:
 
 
 def parse_show_objects(cursor: TokenCursor, listing: Listing, *, terse: bool) -> ShowObjects:
-    """Go past what follows the words of a listing."""
+    """Parse the rest of a SHOW statement, after the words of its listing."""
     with_history = listing.has_history and cursor.accept("HISTORY")
     like = cursor.parse_string("a pattern") if cursor.accept("LIKE") else None
     level, scope = (

@@ -1,7 +1,7 @@
 """Tables: CREATE, TRUNCATE, UNDROP, DESCRIBE and SHOW, and SHOW CHANNELS.
 
-Each option that is not supported has an error of its own. TRUNCATE replaces a table with an empty
-one in one transaction, and retains the old one as dropped.
+Each unsupported option has an error of its own. TRUNCATE replaces a table with an empty one in one
+transaction, and retains the old table as dropped.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ _TABLE_CLAUSES = {
 
 
 def make_property_reader(level: NameLevel) -> ClauseReader:
-    """Return the properties of a kind of object, none of them read yet."""
+    """Return a reader for the properties of a kind of object."""
     return ClauseReader(
         _TABLE_CLAUSES if level is NameLevel.TABLE else _NAMESPACE_CLAUSES, f"a {level.lower()}"
     )
 
 
 def parse_properties(cursor: TokenCursor, level: NameLevel) -> dict[str, object]:
-    """Go past properties, if there are any, and return them."""
+    """Parse the properties that follow, if any."""
     found = make_property_reader(level)
     while found.parse_next(cursor):
         cursor.accept(",")
@@ -77,7 +77,7 @@ def parse_properties(cursor: TokenCursor, level: NameLevel) -> dict[str, object]
 
 
 def parse_set_or_unset(cursor: TokenCursor, level: NameLevel, word: str) -> dict[str, object]:
-    """Go past what follows SET or UNSET, which `word` is."""
+    """Parse the rest after SET or UNSET; `word` is that keyword."""
     found = make_property_reader(level)
     while found.parse_next(cursor, unset=word == "UNSET"):
         cursor.accept(",")
@@ -90,14 +90,16 @@ def parse_set_or_unset(cursor: TokenCursor, level: NameLevel, word: str) -> dict
 def resolve_error_table_property(
     properties: Mapping[str, object], session: StatementSession, table: TableName
 ) -> dict[str, object]:
-    """Return a table's properties with ERROR_TABLE as the id of a table, created if need be.
+    """Return the properties with ERROR_TABLE as the ID of a table, which is created if it is missing.
 
-    Before the table itself is locked: creating one locks its schema, which comes first.
+    The table with the properties must not be locked yet: creating a table locks its schema, and schemas
+    are locked before tables.
 
     Raises:
-        StatementError: It is the table itself, or one with other columns.
-        PrivilegeMissing: The role may not create it, or not insert into it.
-        SchemaNotFound: There is no such schema (DatabaseNotFound: alike).
+        StatementError: If it is the table itself, or a table with other columns.
+        PrivilegeMissing: If the role may not create the error table, or lacks INSERT on it.
+        DatabaseNotFound: If the database does not exist.
+        SchemaNotFound: If the schema does not exist.
     """
     found = dict(properties)
     if "error_table" in found:
@@ -139,9 +141,9 @@ def _find_or_create_error_table(
 
 
 class CreateTable(Statement):
-    """CREATE TABLE with its columns in ordinal order; `cluster_by` names some of them.
+    """CREATE TABLE with its columns in ordinal order; `cluster_by` has names of some of them.
 
-    With `copies_grants` the privileges on the table that it replaces go over to it.
+    With `copies_grants` the new table receives the grants of the table that it replaces.
     """
 
     name: ObjectName
@@ -182,7 +184,7 @@ class CreateTable(Statement):
 
 
 class CreateTableLike(Statement):
-    """CREATE TABLE … LIKE: the columns of another, without its rows."""
+    """CREATE TABLE … LIKE: the columns of another table, without its rows."""
 
     name: ObjectName
     source: ObjectName
@@ -208,17 +210,17 @@ class TruncateTable(Statement):
     if_exists: bool
 
     def execute(self, session: StatementSession) -> StatementResult:
-        """Put an empty table in the place of a full one, which is kept as if it were dropped.
+        """Replace the table with an empty one, and retain the old one as dropped.
 
-        So it is one transaction beside all that goes on: what was registered before is gone, what
-        comes later counts, and a migration, COPY or compaction that is at work finds its table gone.
+        All happens in one transaction: rows registered before are gone, later rows count, and a running
+        migration, COPY or compaction finds that its table does not exist.
         """
         connection, now = session.connection, session.now
         name = session.resolve_table_name(self.name)
         with skipping_missing(self.if_exists):
             table = session.find_table(name)
         session.require_ownership("TABLE", table.table_id, table.name)
-        # The schema before the table, as everywhere.
+        # Schemas are always locked before tables.
         tables.find_namespace_ids(connection, name.database, name.schema, lock=True)
         old = renames_and_evolution.lock_table(connection, table)
         new = tables.create_table(
@@ -240,7 +242,7 @@ class TruncateTable(Statement):
 def list_visible_tables(
     session: StatementSession, database: str | None, schema: str | None
 ) -> list[TableRecord]:
-    """Return the tables that the role may know of, of one database or schema when given."""
+    """Return the tables on which the role has a privilege, of one database or schema if given."""
     sight = VisibleObjects(session.connection, session.role)
     found = tables.list_tables(session.connection, database, schema)
     return [each for each in found if sight.includes_table(each)]
@@ -275,7 +277,7 @@ def _list_channel_rows(statement: ShowObjects, session: StatementSession) -> Ite
         for each in list_visible_tables(session, database, schema)
         if table in {None, each.name.table}
     }
-    # Without a scope all are fetched: a list of every table could be too long for a query.
+    # Without a scope fetch all tables: a list of all IDs could be too long for a query.
     found = list_channels(session.connection, None if statement.scope is None else list(seen))
     mine = [each for each in found if each.table_id in seen]
     for each in sorted(mine, key=lambda channel: (seen[channel.table_id], channel.name)):
@@ -335,7 +337,7 @@ _TABLE_OPTION_LABELS = {"AS": "CREATE TABLE … AS SELECT", "CLONE": "CREATE TAB
 
 
 def parse_truncate(cursor: TokenCursor) -> TruncateTable:
-    """Go past what follows TRUNCATE."""
+    """Parse the rest of TRUNCATE."""
     cursor.accept("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
     return TruncateTable(cursor.parse_last_name("a table", 3, "TRUNCATE TABLE"), if_exists)
@@ -344,7 +346,7 @@ def parse_truncate(cursor: TokenCursor) -> TruncateTable:
 def parse_create_table(
     cursor: TokenCursor, create_mode: CreateMode
 ) -> CreateTable | CreateTableLike:
-    """Go past what follows CREATE TABLE."""
+    """Parse the rest of CREATE TABLE."""
     name = cursor.parse_name("a table", 3)
     if cursor.accept("LIKE"):
         source = cursor.parse_last_name("a table", 3, "CREATE TABLE … LIKE")
@@ -381,12 +383,12 @@ def parse_create_table(
 def parse_column(
     cursor: TokenCursor, ordinal: int, seen_names: frozenset[str], *, in_parentheses: bool = True
 ) -> Column:
-    """Go past a column: name, type, and whether it may be NULL.
+    """Parse a column: name, type and nullability.
 
-    `seen_names` are of columns that the statement has written before. A comma ends the column, or
-    a `)` (`in_parentheses`), else the statement's end.
+    `seen_names` are the columns already parsed. The column ends at a comma, at a `)` if
+    `in_parentheses`, or at the end of the statement.
     """
-    # PRIMARY and FOREIGN are names elsewhere; the other words are reserved.
+    # PRIMARY and FOREIGN may be names; the other words are reserved.
     if (
         cursor.is_next("PRIMARY", "KEY")
         or cursor.is_next("FOREIGN", "KEY")
@@ -405,7 +407,7 @@ def parse_column(
 
 
 def _parse_nullability(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
-    """Go past what follows a column's type, and tell whether nulls are allowed."""
+    """Parse the rest of a column after its type, and return whether NULL is allowed."""
     allowed: bool | None = None
     while not (
         cursor.is_next(",") or (cursor.is_next(")") if in_parentheses else is_at_end(cursor))

@@ -1,4 +1,4 @@
-"""Users with their keys, and roles: CREATE, ALTER, DROP and SHOW."""
+"""Users with their keys, and roles: CREATE, ALTER, DROP, DESCRIBE and SHOW."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _USER_PROPERTIES = (*_PUBLIC_KEY_SLOTS, "DEFAULT_ROLE")
 
 
 class CreateUser(Statement):
-    """CREATE USER; keys are base64 texts of a public key, with or without PEM lines."""
+    """CREATE USER. Keys are public keys in base64, with or without PEM lines."""
 
     name: str
     create_mode: CreateMode
@@ -71,7 +71,7 @@ class CreateRole(Statement):
 
 
 class AlterUser(Statement):
-    """ALTER USER … SET or UNSET: properties and their new values, None for UNSET."""
+    """ALTER USER … SET or UNSET: properties with their new values, None for UNSET."""
 
     name: str
     properties: tuple[tuple[str, str | None], ...]
@@ -91,7 +91,7 @@ class AlterUser(Statement):
 
 
 class AddAccessKey(Statement):
-    """ALTER USER … ADD ACCESS KEY. Only the result has the secret."""
+    """ALTER USER … ADD ACCESS KEY. The secret is in the result and nowhere else."""
 
     needs_keyring = True
 
@@ -125,7 +125,7 @@ class DropAccessKey(Statement):
 
 
 class DescribeUser(Statement):
-    """DESCRIBE USER: the properties of a user, for administrators and the user."""
+    """DESCRIBE USER, for ACCOUNTADMIN and the user itself."""
 
     reads_only = True
 
@@ -144,7 +144,7 @@ class DescribeUser(Statement):
 
 
 class DropPrincipal(Statement):
-    """DROP USER or DROP ROLE; `kind` is that word."""
+    """DROP USER or DROP ROLE; `kind` is that keyword."""
 
     kind: str
     name: str
