@@ -38,12 +38,12 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 
-# SQLSTATEs of PostgreSQL: after a serialization failure or deadlock the same may be run again,
-# and after a unique violation too: another transaction inserted first what this one now finds.
-# A lock timeout is our own waiting limit.
+# SQLSTATEs of PostgreSQL after which the transaction may be retried: serialization failure, deadlock,
+# and unique violation, because the retry finds the row that another transaction inserted.
+# The session setting lock_timeout ended a wait.
 _CONFLICT_SQLSTATES = frozenset({"40001", "40P01", "23505"})
 _LOCK_TIMEOUT_SQLSTATE = "55P03"
-# A server that follows another, as one does after a failover, or one that an operator has closed.
+# The server is a standby, for example after a failover, or an operator set it to read-only.
 _READ_ONLY_SQLSTATE = "25006"
 # Operator intervention (57P01 …) and connection exceptions (08…): the server may have committed.
 _CONNECTION_LOST_SQLSTATES = ("08", "57P")
@@ -70,7 +70,7 @@ class Database:
 
     @property
     def url(self) -> str:
-        """The URL, password included: whoever has it is an administrator."""
+        """URL with the password. It gives administrator rights."""
         return self._url.render_as_string(hide_password=False)
 
     @property
@@ -80,11 +80,11 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """Read in one transaction: every statement sees the same state; nothing can be written.
+        """Open a read-only transaction, in which every statement sees the same state.
 
         Raises:
-            CatalogBusy: No connection became free in time.
-            CatalogUnavailable: The database cannot be reached.
+            CatalogBusy: If no connection becomes free in time.
+            CatalogUnavailable: If the database cannot be reached.
         """
         self._check_file_unchanged()
         with self._translating_errors(), self._reader.connect() as connection:
@@ -92,19 +92,19 @@ class Database:
 
     @contextlib.contextmanager
     def writing(self, *, urgent: bool = False) -> Iterator[sa.Connection]:
-        """Write in one transaction, committed at the end of the block, undone when it raises.
+        """Open a write transaction. It commits at the end of the block, and rolls back if the block raises.
 
-        On SQLite writers run one after the other, in order of arrival. On PostgreSQL they meet at
-        row locks.
+        On SQLite writers run one after another, in order of arrival. On PostgreSQL they wait for row locks
+        only.
 
-        With `urgent` (SQLite) it waits for one other thread's transaction at most. For the threads
-        that commit rows for many clients at once.
+        With `urgent` (SQLite) a writer waits for at most one other transaction of this process. Threads that
+        commit rows of many clients at once use it.
 
         Raises:
-            CatalogBusy: Another transaction held a lock for too long.
-            CatalogUnavailable: The database cannot be reached; nothing was written.
-            TransactionConflict: Undone by the database; the same block may be run again.
-            UnknownOutcome: The COMMIT failed without a clear answer.
+            CatalogBusy: If another transaction held a lock for too long.
+            CatalogUnavailable: If the database cannot be reached. Nothing was written.
+            TransactionConflict: If the database rolled back. The block may be retried.
+            UnknownOutcome: If the outcome of the COMMIT is unknown.
         """
         with (
             self._holding_writer_lock(urgent=urgent),
@@ -116,7 +116,7 @@ class Database:
                 yield connection
             except sa.exc.DBAPIError as error:
                 if _sqlstate(error) == _READ_ONLY_SQLSTATE:
-                    # The next connection may find the server that writes.
+                    # The next connection may reach the primary server.
                     connection.invalidate()
                 raise
             try:
@@ -125,9 +125,9 @@ class Database:
                 state = _sqlstate(error)
                 if state in _CONFLICT_SQLSTATES:
                     raise
-                # Whatever state the connection is in, nobody shall use it again.
+                # The state of the connection is unknown: do not use it again.
                 connection.invalidate()
-                # Where the server itself said so, certainly nothing was written.
+                # If the server reported the error, nothing was written.
                 if state and not state.startswith(_CONNECTION_LOST_SQLSTATES):
                     raise
                 raise UnknownOutcome(
@@ -136,7 +136,7 @@ class Database:
                 ) from error
 
     def create_file(self) -> None:
-        """Create a SQLite file that is missing; from now on it must stay the same file.
+        """Create the SQLite file if it is missing, and remember its identity.
 
         Raises:
             CatalogUnavailable: If the file cannot be created or opened.
@@ -194,20 +194,20 @@ class Database:
 
 
 class _SqliteCatalogFile:
-    """The file of a SQLite catalog: private to its owner, and the same one for a whole process.
+    """File of a SQLite catalog, readable by its owner only; it must stay the same file.
 
-    SQLite goes on writing to a file that was deleted or replaced: what it commits there is lost.
+    SQLite continues to write to a file that was deleted or replaced, and those commits are lost.
     """
 
     def __init__(self, path: Path) -> None:
-        # The process may change its folder; SQLite opened the file from the one it was in.
+        # The process may change its working directory later.
         self._path = path.absolute()
         self._identity: tuple[int, int] | None = None
 
     def create(self) -> None:
-        """Create the file if it is missing, and let no other account of the machine read it."""
+        """Create the file if it is missing, and deny access to other accounts."""
         try:
-            # SQLite gives its other files (-wal, -shm) the mode of this one.
+            # SQLite creates its other files (-wal, -shm) with the mode of this file.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             found = self._path.stat()
             if found.st_mode & stat.S_IRWXO and found.st_uid == os.geteuid():
@@ -220,7 +220,7 @@ class _SqliteCatalogFile:
         self._identity = (found.st_dev, found.st_ino)
 
     def check_unchanged(self) -> None:
-        """Raise CatalogUnavailable if the file is not the one that was opened."""
+        """Raise CatalogUnavailable if the file is not the opened one."""
         if self._identity is None:
             return
         try:
@@ -238,17 +238,19 @@ class _SqliteCatalogFile:
 def open_and_upgrade_database(
     url: str, *, clock: Clock | None = None, busy_timeout_s: float = 60.0, create: bool = True
 ) -> Database:
-    """Open the catalog and bring its schema up to date.
+    """Open the catalog and upgrade its schema.
 
-    `url` is `sqlite:///path`, `postgresql://…`, or a bare path of a SQLite file, which `create`
-    makes where it is missing. `clock` dates a new catalog. A transaction waits `busy_timeout_s`
-    seconds for others.
+    Args:
+        url: `sqlite:///path`, `postgresql://…`, or the path of a SQLite file.
+        clock: The clock that dates a new catalog.
+        busy_timeout_s: How long a transaction waits for others.
+        create: Whether to create a missing SQLite file.
 
     Raises:
         ConfigurationError: If the URL names no file or another kind of database, or the file is
             missing and `create` is false.
-        CatalogUnavailable: The database cannot be reached.
-        MissingExtra: PostgreSQL without its driver.
+        CatalogUnavailable: If the database cannot be reached.
+        MissingExtra: If the driver of PostgreSQL is not installed.
     """
     file = find_sqlite_path(url)
     if file is not None and not create and not file.exists():
@@ -273,7 +275,7 @@ def open_and_upgrade_database(
 
 @dataclass(frozen=True, slots=True)
 class CatalogVersion:
-    """Which version the tables of a catalog have (None: there are none), and the newest there is."""
+    """Version of a catalog's tables (None if there are none), and the newest known version."""
 
     current: str | None
     newest: str
@@ -281,11 +283,11 @@ class CatalogVersion:
 
 
 def read_catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVersion:
-    """Tell a catalog's version; unlike `open_and_upgrade_database`, change nothing.
+    """Return the version of a catalog without changing it.
 
     Raises:
-        ConfigurationError: The URL is of another kind.
-        CatalogUnavailable: The database cannot be reached.
+        ConfigurationError: If the URL is of another kind.
+        CatalogUnavailable: If the database cannot be reached.
     """
     database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
     try:
@@ -298,7 +300,7 @@ def read_catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVe
 
 
 def read_server_time(connection: sa.Connection) -> dt.datetime | None:
-    """Return the time of the database's machine, None where that is this one."""
+    """Return the time of the database server; None for SQLite."""
     if connection.dialect.name != "postgresql":
         return None
     found: dt.datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
@@ -306,11 +308,11 @@ def read_server_time(connection: sa.Connection) -> dt.datetime | None:
 
 
 def find_sqlite_path(url: str) -> Path | None:
-    """Return the file of a SQLite catalog, None for another.
+    """Return the file of a SQLite catalog, None for other databases.
 
     Raises:
-        ConfigurationError: It is the URL of no catalog.
-        MissingExtra: The URL needs a package that is not installed.
+        ConfigurationError: If the URL is not that of a catalog.
+        MissingExtra: If the URL needs a package that is not installed.
     """
     parsed = _parse_url(url)
     return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
@@ -330,7 +332,7 @@ def _parse_url(text: str) -> sa.URL:
         raise ConfigurationError(
             setting="catalog_url", reason="use sqlite:///path or postgresql://host/database"
         )
-    # Each connection to :memory: would be a database of its own.
+    # Each connection to :memory: would open another database.
     if not url.database or ":memory:" in url.database:
         raise ConfigurationError(setting="catalog_url", reason="SQLite needs a file")
     return url
@@ -353,12 +355,12 @@ def _create_sqlite_engine(url: sa.URL, timeout_s: float, *, for_writing: bool) -
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys=ON")
         if for_writing:
-            # While others open the file, SQLite refuses this at once, without its own wait.
+            # While other processes open the file, SQLite fails at once here, without its busy timeout.
             statement = "PRAGMA journal_mode=WAL"
             if not _execute_when_free(cursor, statement, timeout_s):
                 cursor.execute(statement)
             cursor.execute("PRAGMA synchronous=FULL")
-            # From here on only a begin waits, in a way of its own.
+            # From here on only `begin_immediate` waits, with its own polling.
             cursor.execute("PRAGMA busy_timeout=0")
         else:
             cursor.execute("PRAGMA query_only=ON")
@@ -392,12 +394,12 @@ def _create_postgres_engine(url: sa.URL, timeout_s: float) -> sa.Engine:
     def configure(connection: Any, _record: object) -> None:
         cursor = connection.cursor()
         cursor.execute(f"SET lock_timeout = {int(timeout_s * 1000)}")
-        # Names are compared by bytes in our own code; the session must speak UTF-8.
+        # Python code compares names by their UTF-8 bytes, so the session must use UTF-8.
         cursor.execute("SET client_encoding = 'UTF8'")
-        # An acknowledged row is on disk, whatever the role's or the database's default says.
+        # An acknowledged row must be on disk, also if the role or the database has another default.
         cursor.execute("SET synchronous_commit = 'on'")
-        # A plan kept from when a table was empty would read it whole for as long as nobody
-        # analyses it; chunks come by thousands a second.
+        # A plan cached while a table was empty would scan the whole table until the next ANALYZE;
+        # thousands of chunks arrive per second.
         cursor.execute("SET plan_cache_mode = 'force_custom_plan'")
         cursor.close()
         connection.commit()
@@ -420,21 +422,21 @@ def _sqlstate(error: sa.exc.DBAPIError) -> str:
 
 _clock = SystemClock()
 
-# How often a process asks for SQLite's lock. SQLite's own wait asks ever more seldom, up to once in
-# 100 ms, so that whoever has waited long loses against whoever has just come.
+# Polling interval for SQLite's lock. SQLite's own busy handler polls less and less often, down to once
+# in 100 ms, so a process that has waited long loses against a new one.
 _POLL_INTERVAL_S = 0.001
-# How long a process leaves the lock alone after a transaction, so that others find it free.
+# Pause of a process after a transaction, so that other processes can take the lock.
 _RELEASE_PAUSE_S = 0.002
 _BEGIN_STATEMENT = "BEGIN IMMEDIATE"
 
 
 class FairWriterLock:
-    """A lock that is granted first come, first served, in two queues that take turns.
+    """A lock granted in order of arrival, with two queues that take turns.
 
-    Urgent threads commit rows for many clients in one transaction. After each ordinary turn the
-    next one is theirs, so that they wait for one other transaction at most, however many threads
-    queue up. After each urgent turn an ordinary thread is next, so that neither queue starves.
-    Thread-safe; not reentrant.
+    Urgent threads commit rows of many clients in one transaction. After each ordinary thread an urgent
+    one follows, so urgent threads wait for at most one other transaction, however many threads wait.
+    After each urgent thread an ordinary one follows, so neither queue starves. Thread-safe; not
+    reentrant.
     """
 
     def __init__(self) -> None:
@@ -446,7 +448,7 @@ class FairWriterLock:
         self._pause_until = 0.0
 
     def acquire(self, timeout_s: float, *, urgent: bool) -> bool:
-        """Wait for a turn; return False if none came within `timeout_s` seconds."""
+        """Wait for the lock. Return False if it was not granted within `timeout_s` seconds."""
         if not self._wait_in_queue(timeout_s, urgent=urgent):
             return False
         if not urgent:
@@ -465,14 +467,14 @@ class FairWriterLock:
         if granted.wait(timeout_s):
             return True
         with self._mutex:
-            # The turn may have come between the end of the wait and here.
+            # The lock may have been granted since the wait ended.
             if granted.is_set():
                 return True
             queue.remove(granted)
             return False
 
     def release(self) -> None:
-        """End a turn and hand the lock to the next thread."""
+        """Release the lock and grant it to the next thread."""
         self._pause_until = _clock.monotonic() + _RELEASE_PAUSE_S
         with self._mutex:
             first, second = self._urgent_waiters, self._ordinary_waiters
@@ -487,7 +489,7 @@ class FairWriterLock:
 
 
 def begin_immediate(connection: sa.Connection, timeout_s: float) -> None:
-    """Begin a writing transaction, polling at a constant rate while another process writes.
+    """Begin a write transaction, polling at a constant rate while another process writes.
 
     The connection is to SQLite, and its busy timeout is 0.
 
@@ -501,12 +503,12 @@ def begin_immediate(connection: sa.Connection, timeout_s: float) -> None:
             return
     finally:
         cursor.close()
-    # Once more in SQLAlchemy's way, so that the error is one of its own.
+    # Repeat through SQLAlchemy, which wraps the error.
     connection.exec_driver_sql(_BEGIN_STATEMENT)
 
 
 def _execute_when_free(cursor: Any, statement: str, timeout_s: float) -> bool:
-    """Return whether the statement was executed, False if SQLite stayed busy or has failed."""
+    """Execute a statement, polling while SQLite is busy. Return False if it was not executed."""
     until = _clock.monotonic() + timeout_s
     while _clock.monotonic() < until:
         try:
@@ -520,32 +522,32 @@ def _execute_when_free(cursor: Any, statement: str, timeout_s: float) -> bool:
     return False
 
 
-# Versions of the catalog's tables, and the upgrade to those that `model` describes.
+# Versions of the catalog's tables, and the upgrade to the tables of `model`.
 
 _log = logging.getLogger(__name__)
 
-# What this program works with; versions have four digits.
+# The version that this program needs; versions have four digits.
 SCHEMA_VERSION = "0014"
-# Any fixed number; it names the lock under which one process at a time changes the schema.
+# An arbitrary number: the advisory lock of the process that changes the schema.
 _UPGRADE_LOCK_ID = 0x534E4F574D454C54 >> 1
-# Alembic's own name of the table.
+# The name that Alembic gives the table.
 _VERSION_TABLE = sa.Table(
     "alembic_version", sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True)
 )
 
 
 def read_schema_version(connection: sa.Connection) -> str | None:
-    """Return which version the catalog's tables have, None when there are none."""
+    """Return the version of the catalog's tables, None if there are none."""
     if not sa.inspect(connection).has_table(_VERSION_TABLE.name):
         return None
     return connection.execute(sa.select(_VERSION_TABLE.c.version_num)).scalar()
 
 
 def upgrade_schema(connection: sa.Connection, now: dt.datetime) -> None:
-    """Bring the tables to `SCHEMA_VERSION` in the caller's transaction, one process at a time.
+    """Upgrade the tables to `SCHEMA_VERSION` in the caller's transaction, one process at a time.
 
     Raises:
-        ConfigurationError: The catalog is newer than this program.
+        ConfigurationError: If the catalog is newer than this program.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK_ID)))
@@ -570,7 +572,7 @@ def upgrade_schema(connection: sa.Connection, now: dt.datetime) -> None:
             reason=f"the catalog was written by a newer Snowmelt (its version is {current})",
         )
     else:
-        # Here, not above: Alembic is not needed where there is nothing to upgrade.
+        # Imported here, because most starts upgrade nothing.
         from alembic.autogenerate import produce_migrations
         from alembic.migration import MigrationContext
         from alembic.operations import Operations
@@ -591,17 +593,17 @@ def upgrade_schema(connection: sa.Connection, now: dt.datetime) -> None:
 
 # Clock that follows the database server's time, so that services on several machines agree.
 
-# Below that a machine's own clock is as good: a measurement has the network in it.
+# A smaller difference is not corrected: the measurement includes the network latency.
 MAX_CLOCK_SKEW_S = 5.0
-# An answer that took longer says little about the time.
+# A slower response does not measure the time accurately.
 _MAX_ROUND_TRIP_S = 2.0
 
 
 def open_catalog_clock(database: Database, local_clock: Clock | None = None) -> DatabaseServerClock:
-    """Return a clock that agrees with the catalog's as of now.
+    """Return a clock that is synchronized with the catalog now.
 
     Raises:
-        CatalogUnavailable: The catalog cannot be reached.
+        CatalogUnavailable: If the catalog cannot be reached.
     """
     clock = DatabaseServerClock(local_clock or SystemClock())
     with database.reading() as connection:
@@ -610,7 +612,7 @@ def open_catalog_clock(database: Database, local_clock: Clock | None = None) -> 
 
 
 class DatabaseServerClock:
-    """The machine's time, corrected once that is far from the catalog's."""
+    """The local clock, corrected if it differs too much from the catalog's clock."""
 
     def __init__(self, local_clock: Clock) -> None:
         self._local_clock = local_clock
@@ -618,7 +620,7 @@ class DatabaseServerClock:
         self.skew_s = 0.0
 
     def synchronize(self, connection: Connection) -> dt.datetime:
-        """Look at the catalog's clock and return its time; on SQLite it is the machine's."""
+        """Measure the catalog's clock and return its time; on SQLite it is the local clock."""
         began, began_at = self._local_clock.monotonic(), self._local_clock.now()
         theirs = read_server_time(connection)
         if theirs is None:

@@ -1,8 +1,8 @@
 """SQL that differs between SQLite and PostgreSQL, and statements with array parameters.
 
-A statement takes any number of values as one JSON parameter, so it is not rendered, prepared and
-planned anew for each size of a group, but built once. SQLite inserts and updates fastest row by row, through its driver's
-`executemany`.
+A statement takes any number of values as one JSON parameter. So it is built once, and not rendered,
+prepared and planned again for each size of a group. SQLite inserts and updates fastest row by row,
+through `executemany` of its driver.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _RecordT = TypeVar("_RecordT")
 
 
 def make_record(record_type: type[_RecordT], row: sa.Row[Any], **values: object) -> _RecordT:
-    """Return the dataclass with the columns of its fields' names, or with `values` in their place."""
+    """Return a dataclass from the columns with the names of its fields; `values` replace columns."""
     found = {**row._mapping, **values}  # noqa: SLF001 - public, in spite of its name
     names: Any = record_type
     return record_type(**{name: found[name] for name in names.__dataclass_fields__})
 
 
 def replace_nul(text: str | None) -> str | None:
-    """Return a text that is only told as every database keeps it: PostgreSQL takes no NUL."""
+    """Replace NUL characters in a text for display only: PostgreSQL does not store them."""
     return None if text is None else text.replace("\0", "\N{SYMBOL FOR NULL}")
 
 
 def make_insert(
     database: sa.Connection | str, table: sa.Table
 ) -> sqlite.Insert | postgresql.Insert:
-    """Return an INSERT that knows ON CONFLICT, for a connection's database, or a dialect."""
+    """Return an INSERT that supports ON CONFLICT, for the database of a connection or a dialect."""
     dialect = database if isinstance(database, str) else database.dialect.name
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
@@ -49,7 +49,7 @@ _ROWS_PARAMETER = "the_rows"
 def add_or_delete_row(
     connection: sa.Connection, table: sa.Table, row: dict[str, Any], *, delete: bool
 ) -> None:
-    """Insert a row that is all key, or delete it; either is harmless the second time."""
+    """Insert or delete a row whose columns are all part of the key. Idempotent."""
     connection.execute(
         sa.delete(table).filter_by(**row)
         if delete
@@ -58,13 +58,13 @@ def add_or_delete_row(
 
 
 class in_array(FunctionElement[bool]):  # noqa: N801 - reads as SQL where it is used
-    """`in_array(column, parameter)`: the column is one of the texts in a `encode_array` parameter."""
+    """`in_array(column, parameter)`: the column equals one of the texts of an `encode_array` parameter."""
 
     inherit_cache = True
     type = sa.Boolean()
 
     def self_group(self, against: Any = None) -> Self:
-        """Stay as it is: SQLAlchemy would add `= 1` for SQLite, which then uses no index."""
+        """Return the element unchanged: SQLAlchemy would add `= 1` for SQLite, which then uses no index."""
         del against
         return self
 
@@ -78,7 +78,7 @@ def _compile_in_array_sqlite(element: in_array, compiler: SQLCompiler, **options
 @compiles(in_array, "postgresql")
 def _compile_in_array_postgresql(element: in_array, compiler: SQLCompiler, **options: Any) -> str:
     column, texts = (compiler.process(each, **options) for each in element.clauses)
-    # An array, not a subquery: that would be joined, by reading the whole table.
+    # An array, not a subquery, which PostgreSQL would join with a scan of the whole table.
     return f"{column} = ANY (ARRAY(SELECT json_array_elements_text(({texts})::json)))"
 
 
@@ -88,7 +88,7 @@ def encode_array(values: Collection[object]) -> str:
 
 
 def make_rows_source(dialect: str, *columns: sa.ColumnClause[Any]) -> sa.FromClause:
-    """Return a source of rows with these columns; its parameter comes from `encode_rows`."""
+    """Return a row source with these columns; its parameter comes from `encode_rows`."""
     parameter = sa.bindparam(_ROWS_PARAMETER, type_=sa.Text)
     if dialect == "postgresql":
         function = sa.func.json_to_recordset(sa.cast(parameter, sa.JSON))
@@ -116,7 +116,7 @@ def insert_rows(
     column_names: tuple[str, ...],
     rows: list[tuple[Any, ...]],
 ) -> None:
-    """Insert rows of stored values: instants as microseconds, bytes as they are."""
+    """Insert rows of stored values: instants in microseconds, bytes unchanged."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(_render_sqlite_insert(table, column_names), rows)
     else:
@@ -138,7 +138,7 @@ def update_rows(
     column_names: tuple[str, ...],
     rows: list[tuple[Any, ...]],
 ) -> None:
-    """Set columns of rows that exist; the first of `column_names` is the key that finds them."""
+    """Update columns of existing rows; the first of `column_names` is the key."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(
             _render_sqlite_update(table, column_names), [(*row[1:], row[0]) for row in rows]
@@ -151,7 +151,7 @@ def update_rows(
 
 @lru_cache
 def _render_sqlite_insert(table: sa.Table, column_names: tuple[str, ...]) -> str:
-    # `sa.insert` would name the columns in the table's order, which need not be that of the rows.
+    # `sa.insert` would list the columns in the order of the table, not in that of the rows.
     quoting = sqlite.dialect().identifier_preparer
     columns = ", ".join(quoting.format_column(table.c[name]) for name in column_names)
     parameters = ", ".join("?" * len(column_names))

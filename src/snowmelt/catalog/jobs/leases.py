@@ -1,8 +1,8 @@
 """Leases that let one process at a time run a job, fenced by epoch; the running services.
 
-Each acquisition raises the lease's epoch. A process that commits checks in the same transaction
-that its epoch is current. The expiry only determines when other processes may try, so a wrong clock
-costs time but never correctness. `renewing_lease` renews a lease in the background.
+Each acquisition increments the lease's epoch. A committing process checks in the same transaction
+that its epoch is current. The expiry only determines when other processes may try, so an inaccurate
+clock costs time but never correctness. `renewing_lease` renews a lease in the background.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEASES = model.leases
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease as it was acquired; `epoch` grows with every acquisition by anybody."""
+    """A lease as acquired; every acquisition increments `epoch`."""
 
     name: str
     owner: str
@@ -40,10 +40,10 @@ class Lease:
 def acquire_lease(
     connection: Connection, name: str, owner: str, *, ttl_s: float, now: dt.datetime
 ) -> Lease | None:
-    """Take a lease that is free, expired, or this owner's; None while somebody else has it.
+    """Acquire a lease that is free, expired, or held by this owner; None if another owner holds it.
 
-    An expiry further away than twice the lease's own time means that the clock has gone back;
-    the lease is then taken as expired.
+    An expiry further in the future than twice the lifetime means that the clock was set back; such a
+    lease counts as expired.
     """
     connection.execute(
         make_insert(connection, _LEASES)
@@ -67,7 +67,7 @@ def acquire_lease(
 
 
 def renew_lease(connection: Connection, lease: Lease, *, ttl_s: float, now: dt.datetime) -> bool:
-    """Prolong a lease, expired or not; False when it was released or somebody has taken it over."""
+    """Extend a lease, expired or not. Return False if it was released or acquired by another owner."""
     renewed = connection.execute(
         sa.update(_LEASES).where(*_lease_conditions(lease)).values(_expiry_values(ttl_s, now))
     )
@@ -75,21 +75,21 @@ def renew_lease(connection: Connection, lease: Lease, *, ttl_s: float, now: dt.d
 
 
 def holds_lease(connection: Connection, lease: Lease) -> bool:
-    """Tell whether the lease was neither released nor taken over, and keep it so in here.
+    """Return True if the lease was neither released nor acquired by another owner, and lock it.
 
-    Needs a writing transaction.
+    Needs a write transaction.
     """
     query = sa.select(_LEASES.c.name).where(*_lease_conditions(lease)).with_for_update()
     return connection.execute(query).first() is not None
 
 
 def release_lease(connection: Connection, lease: Lease) -> None:
-    """Let others have the lease at once; harmless when somebody has taken it over."""
+    """Release a lease; no effect if another owner has acquired it."""
     connection.execute(sa.update(_LEASES).where(*_lease_conditions(lease)).values(expires_at=None))
 
 
 def release_all_leases(connection: Connection, owner_prefix: str) -> None:
-    """Let others have all leases of owners whose names begin so."""
+    """Release all leases of owners whose names have this prefix."""
     connection.execute(
         sa.update(_LEASES)
         .where(
@@ -105,7 +105,7 @@ def _expiry_values(ttl_s: float, now: dt.datetime) -> dict[str, Any]:
 
 
 def _lease_conditions(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:
-    # A renewal in the background may come after the release, and must not undo it.
+    # A renewal in the background may follow the release, and must not undo it.
     return (
         _LEASES.c.name == lease.name,
         _LEASES.c.owner == lease.owner,
@@ -118,12 +118,12 @@ def _lease_conditions(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def lease_owner_prefix() -> str:
-    """Return what the names of all owners of leases in this process begin with, before a colon."""
+    """Return the prefix, before a colon, of all lease owners in this process."""
     return f"{platform.node()}:{os.getpid()}"
 
 
 def new_lease_owner() -> str:
-    """Return a name under which to hold leases; no other has it."""
+    """Return a unique owner name for leases."""
     return f"{lease_owner_prefix()}:{uuid.uuid4().hex[:8]}"
 
 
@@ -131,9 +131,9 @@ def new_lease_owner() -> str:
 def renewing_lease(
     database: Database, lease: Lease, *, ttl_s: float, clock: Clock
 ) -> Iterator[None]:
-    """Renew a lease in the background while the block runs; it lives for `ttl_s` seconds.
+    """Renew a lease in the background while the block runs; each renewal lasts `ttl_s` seconds.
 
-    A renewal that fails is not an error here: a commit checks the lease itself.
+    A failed renewal raises nothing here, because each commit checks the lease.
     """
     done = threading.Event()
 
@@ -151,12 +151,12 @@ def renewing_lease(
         thread.join()
 
 
-# Registry of running services: for operators, and for each service's clock skew to the catalog.
-# Correctness never depends on it.
+# Registry of running services, with the clock difference of each to the catalog.
+# It informs operators; correctness does not depend on it.
 
 _SERVICES = model.services
 
-# A service says that it runs every so many seconds; one that has missed six of these is gone.
+# Interval of heartbeats in seconds; a service that misses six of them counts as stopped.
 HEARTBEAT_INTERVAL_S = 10.0
 HEARTBEAT_TIMEOUT = dt.timedelta(seconds=60)
 _SERVICE_RETENTION = dt.timedelta(days=1)
@@ -164,7 +164,7 @@ _SERVICE_RETENTION = dt.timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecord:
-    """A service; instants are by the catalog's clock, `ahead_ms` is how far its own is ahead of it."""
+    """A service. Instants are times of the catalog's clock; `ahead_ms` is the difference of its own clock."""
 
     service_id: str
     host: str
@@ -176,12 +176,12 @@ class ServiceRecord:
     ahead_ms: int
 
     def is_running(self, now: dt.datetime) -> bool:
-        """Tell whether it has said so lately."""
+        """Return True if its last heartbeat is recent."""
         return now - self.seen_at < HEARTBEAT_TIMEOUT
 
 
 def record_heartbeat(connection: Connection, service: ServiceRecord) -> None:
-    """Write a service down, or that it still runs; forget those that have been gone for a day."""
+    """Insert a service or update its heartbeat; delete services that stopped a day ago."""
     values = {name: getattr(service, name) for name in ServiceRecord.__slots__}
     insert = make_insert(connection, _SERVICES).values(values)
     connection.execute(
@@ -196,19 +196,19 @@ def record_heartbeat(connection: Connection, service: ServiceRecord) -> None:
 
 
 def deregister_service(connection: Connection, service_id: str) -> None:
-    """Forget a service that stops in order."""
+    """Delete a service that stops gracefully."""
     connection.execute(sa.delete(_SERVICES).where(_SERVICES.c.service_id == service_id))
 
 
 def list_services(connection: Connection) -> list[ServiceRecord]:
-    """Return all services that run, or were gone without a word in the last day, oldest first."""
+    """Return the running services and those that crashed in the last day, oldest first."""
     query = sa.select(_SERVICES).order_by(_SERVICES.c.started_at, _SERVICES.c.service_id)
     return [ServiceRecord(*row) for row in connection.execute(query)]
 
 
-# The number of this deployment, drawn when its catalog was created.
+# The number of the deployment is drawn at random when the catalog is created.
 
 
 def read_deployment_id(connection: Connection) -> int:
-    """Return the deployment's number; it is part of every client prefix."""
+    """Return the number of the deployment, which is part of every client prefix."""
     return int(connection.execute(sa.select(model.deployment.c.deployment_id)).scalar_one())

@@ -25,7 +25,7 @@ _STREAM_OFFSETS = model.stream_offsets
 
 
 class LoadFileState(StrEnum):
-    """What a load did with a file; the value is the word of the history."""
+    """Outcome of a file in a load. The value is the word in the history."""
 
     LOADED = "LOADED"
     PARTIALLY_LOADED = "PARTIALLY_LOADED"
@@ -34,7 +34,7 @@ class LoadFileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadRecord:
-    """One load of a table; counts are set when it has ended and they are known."""
+    """One load of a table. Counts are set at its end, if they are known."""
 
     load_id: str
     table_id: int
@@ -56,7 +56,7 @@ class LoadRecord:
 
 @dataclass(frozen=True, slots=True)
 class LoadTotals:
-    """What a load read and wrote in all; bytes as they came from the source."""
+    """Total amounts read and written by a load; bytes are as read from the source."""
 
     files: int
     rows: int
@@ -68,7 +68,7 @@ class LoadTotals:
 
 @dataclass(frozen=True, slots=True)
 class LoadFileRecord:
-    """One file of a load; `tag` is its change mark, None where it has none."""
+    """One file of a load. `tag` changes with the contents of the file; None if the source has no tags."""
 
     number: int
     path: str
@@ -83,7 +83,7 @@ class LoadFileRecord:
 
 @dataclass(frozen=True, slots=True)
 class LoadFileHistoryEntry:
-    """One file of a load with the load."""
+    """One file of a load, with the load."""
 
     load: LoadRecord
     file: LoadFileRecord
@@ -91,7 +91,7 @@ class LoadFileHistoryEntry:
 
 @dataclass(frozen=True, slots=True, order=True)
 class LoadedFileKey:
-    """What tells a file from another of its name, or from itself after a change."""
+    """Identity of a file: its path, and what changes with its contents."""
 
     path: str
     size: int
@@ -100,9 +100,9 @@ class LoadedFileKey:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAdvance:
-    """A stream's partition moves on; `expected` is the offset it was at when it was read.
+    """New offset of a partition of a stream; `expected` is the stored offset at the time of reading.
 
-    None means that nothing was stored.
+    None means that no offset was stored.
     """
 
     stream: str
@@ -122,7 +122,7 @@ list_running_loads = _RUNS.list_running
 
 
 def find_load(connection: Connection, load_id: str) -> LoadRecord:
-    """Return one load. NotFound: it never started."""
+    """Return a load. Raise NotFound if it does not exist."""
     found = _RUNS.find(connection, load_id)
     if found is None:
         raise NotFound(kind="Load", name=load_id)
@@ -130,12 +130,12 @@ def find_load(connection: Connection, load_id: str) -> LoadRecord:
 
 
 def find_load_commit_times(connection: Connection, table_id: int) -> dict[str, dt.datetime]:
-    """Return when each load committed rows or rejects to a table, by load id."""
+    """Return when each load committed rows or rejects to a table, by load ID."""
     query = sa.select(_LOADS.c.load_id, _LOADS.c.ended_at).where(
         _LOADS.c.ended_at.is_not(None),
         sa.or_(
             sa.and_(_LOADS.c.table_id == table_id, _LOADS.c.state == RunState.COMMITTED),
-            # Rejects are published whether or not the rows are.
+            # Rejects are published also if the rows are not.
             _LOADS.c.reject_table_id == table_id,
         ),
     )
@@ -145,7 +145,7 @@ def find_load_commit_times(connection: Connection, table_id: int) -> dict[str, d
 def save_load_files(
     connection: Connection, load_id: str, table_id: int, files: Sequence[LoadFileRecord]
 ) -> None:
-    """Note what a load did with its files."""
+    """Save the outcome of each file of a load."""
     if files:
         connection.execute(
             sa.insert(_LOADED_FILES),
@@ -164,7 +164,7 @@ def save_load_files(
 def find_loaded_files(
     connection: Connection, table_id: int, paths: Collection[str]
 ) -> dict[LoadedFileKey, str]:
-    """Return which files of these paths a table has, and by which load."""
+    """Return the files of these paths that a table contains, with the ID of the load."""
     query = sa.select(
         _LOADED_FILES.c.path, _LOADED_FILES.c.size, _LOADED_FILES.c.tag, _LOADED_FILES.c.load_id
     ).where(
@@ -180,7 +180,7 @@ def find_loaded_files(
 def list_file_history(
     connection: Connection, *, limit: int = 100_000
 ) -> list[LoadFileHistoryEntry]:
-    """Return what was done with each file, the newest loads first."""
+    """Return the outcome of each file, the newest loads first."""
     newest = sa.select(_LOADS).order_by(_LOADS.c.started_at.desc(), _LOADS.c.load_id).subquery()
     query = (
         sa.select(_LOADED_FILES)
@@ -213,10 +213,10 @@ def read_stream_offsets(connection: Connection, stream: str) -> dict[tuple[str, 
 def advance_stream_offsets(
     connection: Connection, load_id: str, advances: Sequence[OffsetAdvance], now: dt.datetime
 ) -> None:
-    """Move streams on, each from exactly where it was read.
+    """Set new offsets of streams if the stored offsets are the expected ones.
 
     Raises:
-        CommitLost: Another load has moved one of them meanwhile.
+        CommitLost: If another load has changed an offset since it was read.
     """
     for each in advances:
         values = {"next_offset": each.next_offset, "load_id": load_id, "updated_at": now}
@@ -247,14 +247,14 @@ def advance_stream_offsets(
 
 POSITION_TTL = dt.timedelta(days=1)
 
-# Rows of loads have a table's topic here, and a load.
+# Positions are stored with the offsets of streams, under this topic, which loads do not use.
 _POSITION_TOPIC = "commit sequence"
 
 
 def save_position(
     connection: Connection, incarnation: str, stream: str, seq: int, now: dt.datetime
 ) -> None:
-    """Note that a stream has read a table's chunks up to a commit number."""
+    """Record that a stream has read the chunks of a table up to a commit number."""
     values = {"next_offset": seq, "updated_at": now}
     connection.execute(
         make_insert(connection, _STREAM_OFFSETS)
@@ -270,7 +270,7 @@ def save_position(
 
 
 def find_lowest_position(connection: Connection, incarnation: str, now: dt.datetime) -> int | None:
-    """Return the commit number after which chunks of a table are still wanted, None for none."""
+    """Return the lowest commit number that active streams of a table have read; None without streams."""
     query = sa.select(sa.func.min(_STREAM_OFFSETS.c.next_offset)).where(
         _STREAM_OFFSETS.c.stream.startswith(_stream_key(incarnation, ""), autoescape=True),
         _STREAM_OFFSETS.c.topic == _POSITION_TOPIC,
@@ -280,13 +280,13 @@ def find_lowest_position(connection: Connection, incarnation: str, now: dt.datet
 
 
 def has_expired_positions(connection: Connection, incarnation: str, now: dt.datetime) -> bool:
-    """Tell whether a table has marks that count no more."""
+    """Return True if a table has positions of inactive streams."""
     query = sa.select(sa.literal(1)).where(*_expired_conditions(incarnation, now)).limit(1)
     return connection.execute(query).first() is not None
 
 
 def delete_expired_positions(connection: Connection, incarnation: str, now: dt.datetime) -> int:
-    """Remove the marks of a table that count no more; return how many."""
+    """Delete the positions of inactive streams of a table; return how many."""
     return connection.execute(
         sa.delete(_STREAM_OFFSETS).where(*_expired_conditions(incarnation, now))
     ).rowcount

@@ -1,4 +1,4 @@
-"""History of maintenance and of migrations, and the backlog: rows are only inserted and closed.
+"""History of maintenance and migrations, and the backlog. Rows are inserted and closed once.
 
 Methods take a connection and do not commit. A committed run is closed in the transaction that swaps
 the table's metadata pointer.
@@ -28,7 +28,7 @@ _RecordT = TypeVar("_RecordT")
 
 
 class RunState(StrEnum):
-    """How far a run got; `running` after a crash until somebody closes it."""
+    """State of a run. After a crash it remains `running` until another process closes it."""
 
     RUNNING = "running"
     COMMITTED = "committed"
@@ -37,7 +37,7 @@ class RunState(StrEnum):
 
 
 class RunHistory(Generic[_RecordT]):
-    """The runs in one table, as records whose fields are its columns."""
+    """The runs in one table of the catalog, as records with a field for each column."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RunHistory(Generic[_RecordT]):
         enums: Mapping[str, type[StrEnum]],
         *table_id_columns: sa.Column[Any],
     ) -> None:
-        """`enums` are the types of columns that are words, `table_id_columns` those of its tables."""
+        """Describe the table: `enums` are types of text columns, `table_id_columns` refer to tables."""
         self._table = table
         self._record_type: Any = record_type
         self._enums = enums
@@ -54,7 +54,7 @@ class RunHistory(Generic[_RecordT]):
         self._table_id_columns = table_id_columns or (table.c.table_id,)
 
     def start(self, connection: sa.Connection, record: _RecordT) -> None:
-        """Write down a run that begins; its id must be new."""
+        """Insert a run with state `running`; its ID must be new."""
         values = {name: getattr(record, name) for name in self._record_type.__dataclass_fields__}
         connection.execute(sa.insert(self._table).values(values))
 
@@ -68,7 +68,7 @@ class RunHistory(Generic[_RecordT]):
         totals: DataclassInstance | None = None,
         message: str | None = None,
     ) -> bool:
-        """Close a running run; False, and nothing is changed, when another client has closed it."""
+        """Close a running run. Return False, and change nothing, if it is already closed."""
         values = {} if totals is None else dataclasses.asdict(totals)
         values |= {"state": state, "ended_at": now, "message": message}
         closed = connection.execute(
@@ -84,14 +84,14 @@ class RunHistory(Generic[_RecordT]):
         return closed.rowcount == 1
 
     def find(self, connection: sa.Connection, run_id: str) -> _RecordT | None:
-        """Return one run, None when it never started."""
+        """Return a run, None if it does not exist."""
         found = self._fetch(connection, sa.select(self._table).where(self._key == run_id))
         return found[0] if found else None
 
     def list_runs(
         self, connection: sa.Connection, table_id: int | None = None, *, limit: int = 10_000
     ) -> list[_RecordT]:
-        """Return the runs of a table, or of all, the newest first."""
+        """Return the runs of a table or of all tables, newest first."""
         newest_first = (
             self._table.c.started_at.desc(),
             self._table.c.get("to_seq", self._key).desc(),
@@ -102,7 +102,7 @@ class RunHistory(Generic[_RecordT]):
         return self._fetch(connection, query)
 
     def list_running(self, connection: sa.Connection, table_id: int) -> list[_RecordT]:
-        """Return the runs on a table that no client has closed, the oldest first."""
+        """Return the runs on a table that are not closed, oldest first."""
         query = sa.select(self._table).where(
             self._table.c.state == "running",
             sa.or_(*(column == table_id for column in self._table_id_columns)),
@@ -124,7 +124,7 @@ _MAINTENANCE_RUNS = model.maintenance_runs
 
 
 class MaintenanceKind(StrEnum):
-    """What a run does: rewrite small files, or only let go of old snapshots."""
+    """Kind of a run: compaction, or only expiry of old snapshots."""
 
     COMPACTION = "compaction"
     EXPIRY = "expiry"
@@ -132,7 +132,7 @@ class MaintenanceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceRecord:
-    """One run on a table; counts are set when it committed."""
+    """One run on a table. Counts are set when it commits."""
 
     run_id: str
     table_id: int
@@ -152,7 +152,7 @@ class MaintenanceRecord:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceTotals:
-    """What a committed run did: files it replaced, files it wrote in their place, their rows."""
+    """Amounts of a committed run: replaced files, written files, and rows."""
 
     rows: int = 0
     files_before: int = 0
@@ -175,14 +175,14 @@ list_running_maintenance = _RUNS.list_running
 def start_maintenance_run(
     connection: sa.Connection, run_id: str, table_id: int, kind: MaintenanceKind, now: dt.datetime
 ) -> None:
-    """Write down a run that begins; its id must be new."""
+    """Insert a run with state `running`; its ID must be new."""
     _RUNS.start(connection, MaintenanceRecord(run_id, table_id, kind, RunState.RUNNING, now))
 
 
 def find_maintenance_commit_times(
     connection: sa.Connection, table_id: int
 ) -> dict[str, dt.datetime]:
-    """Return when each run on a table committed, by run id."""
+    """Return when each run on a table committed, by run ID."""
     query = sa.select(_MAINTENANCE_RUNS.c.run_id, _MAINTENANCE_RUNS.c.ended_at).where(
         _MAINTENANCE_RUNS.c.table_id == table_id,
         _MAINTENANCE_RUNS.c.state == RunState.COMMITTED,
@@ -197,7 +197,7 @@ _MIGRATIONS = model.migrations
 
 @dataclass(frozen=True, slots=True)
 class MigrationRecord:
-    """One run: the chunks in (from_seq, to_seq] of a table; counts are set when it committed."""
+    """One run over the chunks in (from_seq, to_seq] of a table. Counts are set when it commits."""
 
     run_id: str
     table_id: int
@@ -216,7 +216,7 @@ class MigrationRecord:
 
 @dataclass(frozen=True, slots=True)
 class MigrationTotals:
-    """What a committed migration wrote."""
+    """Amounts that a committed migration wrote."""
 
     rows: int
     files: int
@@ -232,7 +232,7 @@ list_running_migrations = _MIGRATION_RUNS.list_running
 
 
 def finish_migration(connection: Connection, run_id: str, state: RunState, **details: Any) -> None:
-    """Close a run as `RunHistory.finish` does. NotFound: there is no such run."""
+    """Close a run like `RunHistory.finish`. Raise NotFound if it does not exist."""
     if not _MIGRATION_RUNS.finish(connection, run_id, state, **details) and not find_migration(
         connection, run_id
     ):
@@ -240,7 +240,7 @@ def finish_migration(connection: Connection, run_id: str, state: RunState, **det
 
 
 def find_migrated_seq(connection: Connection, table_id: int, before: dt.datetime) -> int:
-    """Return the sequence up to which chunks were in native files at an instant, 0 for none."""
+    """Return the sequence up to which chunks were in native files at an instant, 0 if none were."""
     query = sa.select(sa.func.max(_MIGRATIONS.c.to_seq)).where(
         _MIGRATIONS.c.table_id == table_id,
         _MIGRATIONS.c.state == RunState.COMMITTED,
@@ -249,7 +249,7 @@ def find_migrated_seq(connection: Connection, table_id: int, before: dt.datetime
     return connection.execute(query).scalar() or 0
 
 
-# What waits for migration, over all tables, and what migrations have done: for those who watch.
+# Backlog and totals of all tables, for monitoring.
 
 _CHUNKS = model.chunks
 _TABLES = model.tables
@@ -257,7 +257,7 @@ _TABLES = model.tables
 
 @dataclass(frozen=True, slots=True)
 class TableBacklog:
-    """What of one table is not yet in native files; `oldest_registered_at` is a registration time."""
+    """Chunks of a table that are not in native files; `oldest_registered_at` is a registration time."""
 
     table_id: int
     name: TableName
@@ -268,7 +268,7 @@ class TableBacklog:
 
 @dataclass(frozen=True, slots=True)
 class MigrationStateTotals:
-    """What the migrations that ended in one state did; those that run have no seconds yet."""
+    """Totals of the migrations in one state; running ones have no duration."""
 
     state: RunState
     runs: int
@@ -277,9 +277,9 @@ class MigrationStateTotals:
 
 
 def list_table_backlogs(connection: Connection) -> list[TableBacklog]:
-    """Return the live tables of which chunks wait, those with the most chunks first.
+    """Return the tables with waiting chunks that are not dropped, largest backlog first.
 
-    Reads every waiting chunk's row: about a second for a million of them.
+    Reads the row of every waiting chunk: about a second for a million chunks.
     """
     waiting = (
         sa.select(
@@ -315,10 +315,10 @@ def list_table_backlogs(connection: Connection) -> list[TableBacklog]:
 def find_table_ids_over_backlog(
     connection: Connection, *, max_chunks: int | None, max_bytes: int | None
 ) -> frozenset[int]:
-    """Return the ids of the live tables of which more waits than so many chunks, or bytes.
+    """Return the IDs of tables, not dropped, whose backlog exceeds a number of chunks or bytes.
 
-    None is no limit. Chunks are known from the tables' numbers; for bytes, every waiting chunk's row
-    is read.
+    None means no limit. Chunks are counted from the sequences of the table; for bytes, the row of every
+    waiting chunk is read.
     """
     waiting = _TABLES.c.last_seq - _TABLES.c.migrated_seq
     found: set[int] = set()
@@ -342,7 +342,7 @@ def find_table_ids_over_backlog(
 
 
 def sum_migrations_by_state(connection: Connection) -> list[MigrationStateTotals]:
-    """Return what migrations did by state, every state once, from the history that is kept."""
+    """Return the totals of retained migrations for every state."""
     micros = sa.type_coerce(_MIGRATIONS.c.ended_at, sa.BigInteger) - sa.type_coerce(
         _MIGRATIONS.c.started_at, sa.BigInteger
     )

@@ -1,15 +1,15 @@
-"""SQLAlchemy tables of the catalog, record types and constants; imports nothing above.
+"""SQLAlchemy tables of the catalog, record types and constants. Imports no other catalog package.
 
 `records`: kinds of objects, their privileges, and record types of several packages.
 
 `db.database` creates these tables. Timestamps are whole microseconds since 1970, UTC: the same
 integer on every database. Names of databases, schemas, tables and channels are internal names.
-Objects that can be dropped and created again keep their dropped rows; a partial unique index guards
-the live ones.
+Objects that can be dropped and created again keep their dropped rows; a partial unique index covers
+the live rows.
 
 Columns are written as `name type`. Types are `id` (the primary key, numbered by the database), `text`,
-`int`, `bigint`, `bytes`, `time`, `flag` (false at first), or the column that is referred to. `!` is
-part of the primary key, `?` may be NULL.
+`int`, `bigint`, `bytes`, `time`, `flag` (false by default), or the referenced column. `!` means part
+of the primary key, `?` nullable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 def to_microseconds(timestamp: dt.datetime) -> int:
-    """Return an aware instant as it is stored; a naive one raises TypeError."""
+    """Return an aware instant in its stored form. Raise TypeError for a naive one."""
     return (timestamp - _EPOCH) // _MICROSECOND
 
 
@@ -35,7 +35,7 @@ class UtcTimestamp(sa.TypeDecorator[dt.datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: dt.datetime | None, dialect: sa.Dialect) -> int | None:
-        """Return microseconds; a naive value raises TypeError rather than shift by a zone."""
+        """Return microseconds. Raise TypeError for a naive value."""
         del dialect
         return None if value is None else to_microseconds(value)
 
@@ -54,8 +54,8 @@ metadata = sa.MetaData(
     }
 )
 _COLUMN_TYPES: dict[str, Any] = {
-    # SQLite numbers rows by itself only where the type says INTEGER, and never gives a number again
-    # only with AUTOINCREMENT; key ids and table ids must never be used twice.
+    # SQLite numbers rows only if the type is INTEGER, and never reuses a number only with
+    # AUTOINCREMENT. IDs of keys and tables must never be reused.
     "id": sa.BigInteger().with_variant(sa.Integer, "sqlite"),
     "text": sa.Text,
     "int": sa.Integer,
@@ -64,9 +64,9 @@ _COLUMN_TYPES: dict[str, Any] = {
     "time": UtcTimestamp,
     "flag": sa.Boolean,
 }
-# What dropping and restoring needs: days that hold for it alone, and until when it is kept.
+# Columns for DROP and UNDROP: retention of the object in days, and the end of its retention.
 _RETENTION = "retention_days int?, kept_until time?, comment text?"
-# Whether it was dropped with what it lies in, and is restored with that.
+# Whether it was dropped together with its container, and is restored with it.
 _WITH_PARENT = "dropped_with_parent flag"
 
 
@@ -91,7 +91,7 @@ def _define_table(name: str, columns: str, *constraints: sa.schema.SchemaItem) -
 
 
 def _partial_index(name: str, *columns: str, where: str, unique: bool = False) -> sa.Index:
-    """Index only the rows for which a condition of SQL holds."""
+    """Create an index of the rows that satisfy an SQL condition."""
     condition = sa.text(where)
     return sa.Index(
         name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition
@@ -99,15 +99,15 @@ def _partial_index(name: str, *columns: str, where: str, unique: bool = False) -
 
 
 def _unique_live_index(name: str, *columns: str) -> sa.Index:
-    """Forbid two rows of the same columns among those that are not dropped."""
+    """Create a unique index of the rows that are not dropped."""
     return _partial_index(name, *columns, where="dropped_at IS NULL", unique=True)
 
 
-# The deployment. `master_key_check` tells the master key without being of use for anything else.
+# The deployment. `master_key_check` identifies the master key and reveals nothing about it.
 deployment = _define_table(
     "deployment", "deployment_id bigint!, created_at time, master_key_check text?"
 )
-# Running services, and those that ended without a word. Both instants are by the catalog's clock.
+# Running and crashed services. Both instants are times of the catalog's clock.
 services = _define_table(
     "services",
     "service_id text!, host text, process bigint, url text, version text, started_at time,"
@@ -126,13 +126,13 @@ users = _define_table(
 public_keys = _define_table(
     "public_keys", "user_id users.user_id!, slot int!, public_key text, fingerprint text"
 )
-# Secrets are sealed with the master key: the signature of a request is made from them.
+# Secrets are encrypted with the master key; verifying a signature needs them in clear.
 access_keys = _define_table(
     "access_keys",
     "access_key_id text!, user_id users.user_id, sealed_secret bytes, created_at time",
     sa.Index("ix_access_keys_user_id", "user_id"),
 )
-# Definitions are JSON as `catalog.security.oauth_integrations` writes it.
+# Definitions are JSON, written by `catalog.security.oauth_integrations`.
 security_integrations = _define_table(
     "security_integrations",
     "name text!, issuer text, definition text, owner text, created_at time",
@@ -141,12 +141,12 @@ security_integrations = _define_table(
 roles = _define_table("roles", "name text!, created_at time")
 role_members = _define_table("role_members", "user_id users.user_id!, role roles.name!")
 grants = _define_table("grants", "role roles.name!, kind text!, object_id bigint!, privilege text!")
-# Privileges on objects of a kind that are yet to be created in a schema or database.
+# Privileges on future objects of a kind in a schema or database.
 future_grants = _define_table(
     "future_grants",
     "role roles.name!, scope_kind text!, scope_id bigint!, kind text!, privilege text!",
 )
-# Privileges on the objects whose keys begin with a prefix; those on whole buckets are in `grants`.
+# Privileges on objects by prefix of their keys; those on whole buckets are in `grants`.
 prefix_grants = _define_table(
     "prefix_grants",
     "role roles.name!, bucket_id buckets.bucket_id!, prefix bytes!, privilege text!",
@@ -164,10 +164,10 @@ schemas = _define_table(
     f"dropped_at time?, {_RETENTION}, {_WITH_PARENT}",
     _unique_live_index("uq_schemas_live", "database_id", "name"),
 )
-# `last_seq` is the per-table commit sequence: it moves only under this row's lock, in the transaction
-# that writes the chunks, so that a later number is never visible first. From `purged_at` on clean-up
-# deletes the table, and nothing brings it back. The table `error_table_id` takes its refused rows,
-# and may be gone.
+# `last_seq` is the commit sequence of the table. It changes only under the lock of this row, in the
+# transaction that inserts the chunks, so a higher number is never visible first. After `purged_at`
+# garbage collection deletes the table, and UNDROP cannot restore it. `error_table_id` is the table of
+# its rejected rows, which may not exist any longer.
 tables = _define_table(
     "tables",
     "table_id id, schema_id schemas.schema_id, incarnation text, name text, owner text,"
@@ -182,8 +182,8 @@ schema_versions = _define_table(
     "table_id tables.table_id!, version int!, columns text, since_seq bigint, created_at time",
 )
 
-# Channels of a dropped table stay until it is purged: UNDROP brings them back with their tokens.
-# `last_…` are of the last committed chunk: enough to know a repeated registration after clean-up.
+# Channels of a dropped table are kept until it is purged: UNDROP restores them with their tokens.
+# `last_…` describe the last committed chunk: they identify a repeated registration after clean-up.
 channels = _define_table(
     "channels",
     "channel_id id, table_id tables.table_id, name text, client_sequencer bigint,"
@@ -192,14 +192,14 @@ channels = _define_table(
     "last_key_id bigint?, last_commit_at time?, rows bigint?, bytes bigint?",
     sa.Index("uq_channels_table_id_name", "table_id", "name", unique=True),
 )
-# The last client sequencer of channels that are gone, by names: a table of the same name that is
-# created later goes on counting, so no old writer can ever match again.
+# The last client sequencer of deleted channels, by names. A new table with the same name continues
+# the count, so an old writer can never match.
 channel_tombstones = _define_table(
     "channel_tombstones",
     "database_name text!, schema_name text!, table_name text!, channel text!,"
     "client_sequencer bigint, dropped_at time",
 )
-# Append-only. An `opened` row is also the stored answer to that open request.
+# Append-only. An `opened` row is also the stored response to that open request.
 channel_history = _define_table(
     "channel_history",
     "history_id id, table_id bigint, channel text, event text, at time, client_sequencer bigint,"
@@ -220,8 +220,8 @@ data_keys = _define_table(
     sa.Index("uq_data_keys_table_id_user", "table_id", "user", unique=True),
 )
 # `channels` is JSON: [[name, client sequencer, row sequencer, start token, end token], …]. It is
-# read only to recognise a repeated registration and by history, never searched, and a row of its
-# own for each channel would multiply what a registration writes.
+# read only to detect a repeated registration and by the history, and never searched. A row for each
+# channel would multiply the rows that a registration inserts.
 chunks = _define_table(
     "chunks",
     "table_id tables.table_id!, seq bigint!, prefix text, path text, offset bigint, length bigint,"
@@ -234,8 +234,8 @@ chunks = _define_table(
         "ix_chunks_quarantined", "table_id", "seq", where="quarantine_reason IS NOT NULL"
     ),
 )
-# Blobs the service has seen without accepting them, or whose rows are forgotten. A tombstone comes
-# before the deletion of an unregistered object, and keeps its path from being registered.
+# Blobs that were never accepted, or whose registration was deleted. A tombstone is written
+# before an unregistered object is deleted, and prevents the registration of its path.
 sightings = _define_table(
     "sightings",
     "path text!, prefix text, first_seen time, tombstoned_at time?",
@@ -245,32 +245,31 @@ sightings = _define_table(
     ),
 )
 
-# The row API. A pipe's definition is the statement as it was given, from which a service builds what
-# it computes.
+# The row API. The definition of a pipe is its statement, which services parse.
 pipes = _define_table(
     "pipes",
     "pipe_id id, schema_id schemas.schema_id, name text, owner text, definition text, comment text?,"
     "created_at time, dropped_at time?",
     _unique_live_index("uq_pipes_live", "schema_id", "name"),
 )
-# Of channels that rows came to: the last request, by which its repetition is known, and counts.
-# No foreign key: a channel's number is never given again, and what stays of one is a small row.
+# Channels of the row API: their last request, which identifies a repeated one, and counts.
+# No foreign key: numbers of channels are never reused, and a leftover row is small.
 row_channels = _define_table(
     "row_channels",
     "channel_id bigint!, request_id text?, rows_parsed bigint, rows_inserted bigint,"
     "rows_error bigint, last_error text?, last_error_at time?, last_error_offset text?",
 )
-# Requests that name no channel: each is taken once.
+# Requests without a channel, each of which is accepted once.
 row_requests = _define_table(
     "row_requests",
     "table_id bigint!, request_id text!, at time",
     sa.Index("ix_row_requests_at", "at"),
 )
-# How clients write bytes, by the path of the pipe that they asked about. Token "": somebody was
-# told base64, last at that time. Others: tokens whose clients write digits, from that time on.
+# How clients write BINARY values, by pipe. Token "": a client was asked to write base64, the last time
+# at that instant. Other tokens belong to clients that write hexadecimal digits since that instant.
 row_clients = _define_table("row_clients", "path text!, token text!, at time")
 
-# Loads. Rows are only added and closed; a committed load is closed in the transaction that swaps the
+# Loads. Rows are inserted and closed once. A committed load is closed in the transaction that swaps the
 # pointer of its table.
 loads = _define_table(
     "loads",
@@ -280,7 +279,7 @@ loads = _define_table(
     sa.Index("ix_loads_table_id_started_at", "table_id", "started_at"),
     _partial_index("ix_loads_running", "table_id", where="state = 'running'"),
 )
-# What each load did with each of its files; those that were loaded are not loaded again.
+# The outcome of each file of a load; loaded files are not loaded again.
 loaded_files = _define_table(
     "loaded_files",
     "load_id loads.load_id!, number int!, table_id bigint, path text, size bigint?, tag text?,"
@@ -292,8 +291,8 @@ stream_offsets = _define_table(
     "stream text!, topic text!, partition int!, next_offset bigint, load_id text, updated_at time",
 )
 
-# What was done to native files, and when; written as loads are. Counts of maintenance are of the
-# files that a run replaced and of those it wrote.
+# Runs on native files, written like loads. Counts of maintenance are those of the replaced and the
+# written files.
 migrations = _define_table(
     "migrations",
     "run_id text!, table_id bigint, epoch bigint, from_seq bigint, to_seq bigint, state text,"
@@ -310,8 +309,8 @@ maintenance_runs = _define_table(
     _partial_index("ix_maintenance_runs_running", "table_id", where="state = 'running'"),
 )
 
-# Snapshots that the Iceberg REST catalog publishes, and files of rows that no migration has taken yet.
-# A fresh file has the rows of the chunks in (from_seq, to_seq]; `entry` is what a manifest says of it.
+# Snapshots published by the Iceberg REST catalog, and files of rows that are not migrated yet.
+# A fresh file has the rows of the chunks in (from_seq, to_seq]; `entry` is its manifest entry.
 fresh_files = _define_table(
     "fresh_files",
     "file_id id, table_id tables.table_id, from_seq bigint, to_seq bigint, level int, path text,"
@@ -326,13 +325,13 @@ published_snapshots = _define_table(
     "created_at time",
     sa.Index("ix_published_snapshots_table_id", "table_id", "native_only", "publication_id"),
 )
-# Tables that engines have loaded lately. `stalled_reason` says why their newest chunks are not published.
+# Tables that engines loaded recently. `stalled_reason` is why their newest chunks are not published.
 snapshot_demand = _define_table(
     "snapshot_demand",
     "table_id tables.table_id!, native_only flag!, requested_at time, stalled_reason text?",
 )
 
-# Code of users. `files` is JSON: {name: base64}. A library is whole: replacing it replaces all its files.
+# Code of users. `files` is JSON: {name: base64}. Replacing a library replaces all its files.
 libraries = _define_table(
     "libraries", "name text!, language text, origin text, files text, owner text, created_at time"
 )
@@ -341,15 +340,15 @@ load_functions = _define_table(
     "kind text!, name text!, factory text, library libraries.name, owner text, created_at time",
 )
 
-# External functions. Definitions are JSON as `functions.definition` writes it; fields that are searched
-# have columns as well.
+# External functions. Definitions are JSON, written by `functions.definition`; fields used in searches
+# also have columns.
 api_integrations = _define_table(
     "api_integrations",
     "integration_id id, name text, definition text, owner text, created_at time, dropped_at time?",
     _unique_live_index("uq_api_integrations_live", "name"),
 )
-# Overloads of a name never share a number of arguments; the index guards part of that rule only,
-# so whoever creates one holds the lock of the schema.
+# No two overloads may accept the same number of arguments. The index enforces a part of this rule,
+# so CREATE also locks the schema.
 external_functions = _define_table(
     "external_functions",
     "function_id id, schema_id schemas.schema_id, name text, least_arguments int,"
@@ -364,14 +363,14 @@ translators = _define_table(
     _unique_live_index("uq_translators_live", "schema_id", "name"),
 )
 
-# The S3 endpoint. A bucket with a backend is a place elsewhere, whose own listing is the truth.
+# The S3 endpoint. The objects of a bucket with a backend are those that the backend lists.
 buckets = _define_table(
     "buckets",
     "bucket_id id, name text, owner text, backend text?, select_dialect text?, created_at time,"
     "dropped_at time?",
     _unique_live_index("uq_buckets_live", "name"),
 )
-# Keys are bytes: every database then compares them as S3 lists them.
+# Keys are bytes, so that every database sorts them like S3.
 objects = _define_table(
     "objects",
     "bucket_id buckets.bucket_id!, key bytes!, size bigint, etag text, modified_at time,"
@@ -390,5 +389,5 @@ upload_parts = _define_table(
     "checksum text?, file text",
     sa.UniqueConstraint("file"),
 )
-# Files that no object needs any more; a row goes when its file is gone.
+# Files to delete, which no object needs; the row is deleted after the file.
 dropped_files = _define_table("dropped_files", "file text!, dropped_at time")

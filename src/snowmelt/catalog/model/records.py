@@ -36,10 +36,10 @@ _MIN_KEY_BITS = 2048
 
 
 def public_key_to_der(text: str) -> bytes:
-    """Return the DER of an RSA key that is PEM or base64 of DER.
+    """Return the DER form of an RSA public key given as PEM, or as base64 of DER.
 
     Raises:
-        InvalidPublicKey: It cannot be read, is not RSA or too short.
+        InvalidPublicKey: If it cannot be read, is not RSA, or is too short.
     """
     try:
         if "-----BEGIN" in text:
@@ -58,11 +58,11 @@ def public_key_to_der(text: str) -> bytes:
 
 
 class SecurityIntegration(msgspec.Struct, frozen=True, kw_only=True):
-    """An authorisation server whose tokens are taken; `issuer` is what their claim `iss` must be.
+    """An authorization server whose tokens are accepted; `issuer` is the required value of claim `iss`.
 
-    `public_keys` are base64 of DER by their place, the first or the second, None where one is free;
-    where there are none, `keys_url` has them as JWKS. `any_role` says whether the scope
-    `session:role-any` is taken, `server` what kind of server it is, which nothing depends on.
+    `public_keys` are base64 of DER by slot, the first and the second, None if a slot is free. Without
+    keys, `keys_url` has them as JWKS. `any_role` allows the scope `session:role-any`. `server` is the
+    kind of server; it has no effect.
     """
 
     issuer: str
@@ -79,11 +79,11 @@ class SecurityIntegration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def configured_keys(self) -> tuple[str, ...]:
-        """The public keys that there are."""
+        """The configured public keys."""
         return tuple(each for each in self.public_keys if each is not None)
 
 
-# Of what is dropped, where nobody has said how long; as Snowflake's.
+# Default retention of dropped objects, in days; as in Snowflake.
 DEFAULT_RETENTION_DAYS = 1
 
 
@@ -91,12 +91,12 @@ DEFAULT_RETENTION_DAYS = 1
 class TableRecord:
     """One incarnation of a table.
 
-    `incarnation` is new each time a table is created, also under an old name. `last_seq` is the
-    commit sequence of the last registered chunk, `migrated_seq` the one up to which chunks are
-    in native files as far as the catalog knows, `pointer` the metadata file of the native table,
-    `schema_evolution` whether its columns may follow its rows. Once it is dropped it is kept until
-    `kept_until`, which is `retention_days` later: its own, or those of schema, database, or 1.
-    `error_table_id` is the table that its refused rows go to, which may be gone.
+    `incarnation` is new for each created table, also if it reuses a name. `last_seq` is the commit
+    sequence of the last registered chunk; `migrated_seq` is the sequence up to which chunks are in
+    native files according to the catalog. `pointer` is the metadata file of the native table.
+    `schema_evolution` allows rows to change the columns. A dropped table is kept until `kept_until`,
+    which is `retention_days` after the drop: its own setting, or that of schema or database, or 1.
+    `error_table_id` is the table of its rejected rows, which may not exist any longer.
     """
 
     table_id: int
@@ -121,7 +121,7 @@ class TableRecord:
 
 @dataclass(frozen=True, slots=True)
 class MetadataPointer:
-    """What one native commit replaces: the metadata file and the sequence contained in it."""
+    """State that a native commit replaces: the metadata file and the sequence that it contains."""
 
     location: str | None
     migrated_seq: int
@@ -129,7 +129,7 @@ class MetadataPointer:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseRecord:
-    """A database; `owner` is a role. Once dropped it is kept for `retention_days`."""
+    """A database; `owner` is a role. After DROP it is kept for `retention_days`."""
 
     database_id: int
     name: str
@@ -142,7 +142,7 @@ class DatabaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class SchemaRecord:
-    """A schema; `owner` is a role. Once dropped it is kept for `retention_days`."""
+    """A schema; `owner` is a role. After DROP it is kept for `retention_days`."""
 
     schema_id: int
     database_id: int
