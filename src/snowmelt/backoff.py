@@ -11,10 +11,10 @@ from snowmelt.clock import Clock
 def growing_delays_s(
     initial_s: float, max_s: float, *, factor: float = 2.0, jitter: float = 0.25
 ) -> Iterator[float]:
-    """Yield seconds to wait, without end: each delay is `factor` times the one before, up to `max_s`.
+    """Yield delays in seconds without end; each is `factor` times the previous one, up to `max_s`.
 
-    `jitter` is the part of a delay, 0 to 1, of which it is shortened at random, so that many clients
-    of a service that comes back do not arrive together.
+    Each delay is shortened at random by up to `jitter` (0 to 1) of its length, so that many clients of
+    a recovered service do not arrive at the same time.
     """
     delay_s = initial_s
     while True:
@@ -23,7 +23,7 @@ def growing_delays_s(
 
 
 class Backoff:
-    """One deadline with `growing_delays_s` before it; not for several threads at once."""
+    """`growing_delays_s` up to a deadline. Not thread-safe."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class Backoff:
         self.reset()
 
     def reset(self) -> None:
-        """Start over: full time, shortest pause."""
+        """Restart with the full time and the shortest delay."""
         self._deadline = self._clock.monotonic() + self.timeout_s
         self._delays_s = growing_delays_s(self._initial_delay_s, self._max_delay_s)
 
     def restart_deadline(self) -> None:
-        """Have the full time again, but no shorter pauses: whoever is asked lives and is busy."""
+        """Restart the deadline but keep the delays: the service responded, but is busy."""
         self._deadline = self._clock.monotonic() + self.timeout_s
 
     @property
@@ -54,6 +54,6 @@ class Backoff:
         return self._clock.monotonic() >= self._deadline
 
     def next_delay_s(self) -> float | None:
-        """Return the seconds to wait before trying again, None when the time is over."""
+        """Return the seconds to wait before the next attempt, None after the deadline."""
         left_s = self._deadline - self._clock.monotonic()
         return None if left_s <= 0 else min(next(self._delays_s), left_s)

@@ -2,7 +2,7 @@
 
 The compiled code is in NUMBA_CACHE_DIR if that is set, else beside the package, else in the user's
 cache folder (for a service, in its data folder). Several processes may write it at the same time.
-Kernels are compiled again when a file with kernels, the processor type or numba's version changes.
+Kernels are recompiled when a file with kernels, the processor type or the version of numba changes.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from numba import njit
 
 _KernelT = TypeVar("_KernelT", bound="Callable[..., object]")
 
-# What Python or C would call a kernel's helper by is not made: for a short function it costs as much
-# to compile as the function. numba's stubs do not know these options.
+# Skip the wrappers that let Python or C call a helper: for a short function they take as long
+# to compile as the function. The type stubs of numba lack these options.
 _jit: Any = njit
 _HELPER_OPTIONS = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _KERNELS: list[Any] = []
 
 
 def helper_jit(function: _KernelT) -> _KernelT:
-    """Compile a function that kernels alone call, when the first of them is compiled."""
+    """Compile a function that only kernels call, together with the first of them."""
     return cast("_KernelT", _jit(function, **_HELPER_OPTIONS))
 
 
 def inline_jit(function: _KernelT) -> _KernelT:
-    """Compile a function into each place of a kernel that calls it."""
+    """Inline a function into the kernels that call it."""
     return cast("_KernelT", _jit(function, forceinline=True, **_HELPER_OPTIONS))
 
 
 def jit_kernel(function: _KernelT) -> _KernelT:
-    """Compile a function when it is first called; where no folder can be written, each time."""
+    """Compile a function at its first call, and cache it if a folder is writable."""
     try:
         compiled: Any = _jit(function, nogil=True, cache=True, no_cfunc_wrapper=True)
     except RuntimeError:
         compiled = _jit(function, nogil=True, no_cfunc_wrapper=True)
     else:
-        # numba looks at the function's own file; what the function calls may stand in others. The
-        # version is compared before the rest is unpickled, which names modules that may be gone.
+        # numba checks only the file of the function, but its callees may be in other files. The
+        # version is compared before the rest is unpickled, because that may need modules that were removed.
         kept = compiled._cache._cache_file  # noqa: SLF001 - there is no other way to say it
         shared = Path(__file__).parent / "kernels"
         sources = map(_digest_kernel_sources, (_find_package_folder(function), shared))
@@ -52,7 +52,7 @@ def jit_kernel(function: _KernelT) -> _KernelT:
 
 
 def list_kernels() -> tuple[list[str], list[str]]:
-    """Return the kernels that this process compiled, and those that it loaded, by their names."""
+    """Return the names of the kernels that this process compiled, and of those that it loaded."""
     names = {_get_name(each): each.stats for each in _KERNELS}
     compiled = sorted(name for name, stats in names.items() if stats.cache_misses)
     loaded = sorted(name for name, stats in names.items() if stats.cache_hits)
@@ -60,7 +60,7 @@ def list_kernels() -> tuple[list[str], list[str]]:
 
 
 def is_kernel_cached(name: str) -> bool:
-    """Tell whether calling a kernel would compile nothing: it is in memory, or on disk."""
+    """Return True if a kernel is in memory or on disk, so that calling it compiles nothing."""
     kernel = next(each for each in _KERNELS if _get_name(each) == name)
     if kernel.overloads or kernel._cache.cache_path is None:  # noqa: SLF001
         return bool(kernel.overloads)
@@ -69,7 +69,7 @@ def is_kernel_cached(name: str) -> bool:
 
 
 def find_cache_folder() -> Path | None:
-    """Return where kernels are kept, None where no folder can be written."""
+    """Return the cache folder of kernels, None if no folder is writable."""
     kept = (each._cache for each in _KERNELS)  # noqa: SLF001
     return next((Path(each.cache_path) for each in kept if each.cache_path), None)
 
@@ -79,14 +79,14 @@ def _get_name(kernel: Any) -> str:
 
 
 def _find_package_folder(function: Callable[..., object]) -> Path:
-    """Return the top-level package of a kernel: a kernel may call others of any folder of it."""
+    """Return the top-level package of a kernel, because kernels may call others of the package."""
     file, root = Path(function.__code__.co_filename), Path(__file__).parent
     return root / file.relative_to(root).parts[0] if file.is_relative_to(root) else file.parent
 
 
 @functools.cache
 def _digest_kernel_sources(folder: Path) -> str:
-    """Return a digest of all files of a folder, and of folders in it, that hold kernels."""
+    """Return a digest of all files with kernels in a folder and its subfolders."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         text = path.read_bytes()

@@ -1,9 +1,9 @@
 """OpenTelemetry spans of a row's path through client, service and migrator.
 
-Spans are made only if the application or `opentelemetry-instrument` has loaded OpenTelemetry in
-the process. This module does not load it; without it a span costs one dictionary lookup.
+Spans are created only if the application or `opentelemetry-instrument` has loaded OpenTelemetry.
+This module does not load it; without it a span costs one dictionary lookup.
 
-All processes derive the trace id from the blob's path, so they share a trace without passing it on.
+All processes derive the trace ID from the blob's path, so they share a trace without exchanging it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ TRACEPARENT_HEADER = "traceparent"
 
 
 def is_enabled() -> bool:
-    """Tell whether somebody has loaded OpenTelemetry in this process."""
+    """Return True if OpenTelemetry is loaded in this process."""
     return _OTEL_TRACE_MODULE in sys.modules
 
 
 @contextlib.contextmanager
 def span(name: str, blob_path: str | None = None, **attributes: str | int) -> Iterator[None]:
-    """Make a span of what the block does: in the trace of a blob, or of the span under way."""
+    """Open a span around the block: in the trace of a blob, or below the current span."""
     if not is_enabled():
         yield
         return
@@ -40,7 +40,7 @@ def span(name: str, blob_path: str | None = None, **attributes: str | int) -> It
 def record_blob_spans(
     name: str, blob_paths: Iterable[str], started_at_ns: int | None = None, **attributes: str | int
 ) -> None:
-    """Add a span to the trace of each of these blobs that ends now and began at an instant, or now."""
+    """Add a span, which ends now, to the trace of each of these blobs; it begins at an instant, or now."""
     if not is_enabled():
         return
     for path in sorted(set(blob_paths)):
@@ -51,7 +51,7 @@ def record_blob_spans(
 
 
 def make_traceparent_header() -> dict[str, str]:
-    """Return the W3C header that a request carries on the span under way, if there is one."""
+    """Return the W3C header of the current span; empty without a span."""
     if not is_enabled():
         return {}
     context = sys.modules[_OTEL_TRACE_MODULE].get_current_span().get_span_context()
@@ -62,10 +62,10 @@ def make_traceparent_header() -> dict[str, str]:
 
 
 class DeferredSpan:
-    """The span of a request that is answered later, from another thread; nothing where it is off."""
+    """Span of a request that is answered later by another thread. Without tracing it does nothing."""
 
     def __init__(self, name: str, headers: Mapping[bytes, bytes]) -> None:
-        """Begin, as part of what the request's header names; without one nothing is begun."""
+        """Begin the span below the span of the request's header; without a header there is no span."""
         parent = headers.get(TRACEPARENT_HEADER.encode()) if is_enabled() else None
         context = None if parent is None else _parse_traceparent(parent)
         self._span: Any = None
@@ -74,7 +74,7 @@ class DeferredSpan:
             self._span = _get_tracer().start_span(name, context, kind=server)
 
     def end(self, *, is_visible: bool, **attributes: str | int) -> None:
-        """End; `is_visible` says that queries see the rows from now on."""
+        """End the span; `is_visible` records that queries now see the rows."""
         if self._span is not None:
             self._span.set_attributes(attributes)
             if is_visible:

@@ -1,7 +1,7 @@
-"""Checksums of objects by S3's algorithms, and their combination over the parts of an upload.
+"""Checksums of objects with S3's algorithms, and their combination over the parts of an upload.
 
-`awscrt` computes the cyclic redundancy checks with the processor's own instructions (8 to 14 GB/s a
-core for CRC32C and CRC64NVME) and combines those of parts.
+`awscrt` computes cyclic redundancy checks with instructions of the processor (8 to 14 GB/s a core
+for CRC32C and CRC64NVME), and combines those of parts.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ COMPOSITE = "COMPOSITE"
 
 
 class Hasher(Protocol):
-    """A checksum in progress."""
+    """An incremental checksum."""
 
     def update(self, data: BytesLike, /) -> None:
-        """Take in more bytes."""
+        """Add bytes."""
 
     def digest(self) -> bytes:
         """Return the checksum of the bytes so far."""
@@ -52,7 +52,7 @@ _HASHERS: dict[str, tuple[int, Callable[[], Hasher]]] = {
     "SHA1": (20, lambda: hashlib.sha1(usedforsecurity=False)),
     "SHA256": (32, hashlib.sha256),
 }
-# Two checks and the size of what the second is of, in bytes: the check of both together.
+# Combine two checksums; the third argument is the size in bytes of the second part.
 _COMBINERS: dict[str, Callable[[int, int, int], int]] = {
     "CRC32": crt.combine_crc32,
     "CRC32C": crt.combine_crc32c,
@@ -60,13 +60,13 @@ _COMBINERS: dict[str, Callable[[int, int, int], int]] = {
 }
 
 CHECKSUM_ALGORITHMS = tuple(_HASHERS)
-# S3 has these, too.
+# S3 supports these as well.
 _UNSUPPORTED_S3_ALGORITHMS = frozenset({"MD5", "SHA512", "XXHASH64", "XXHASH3", "XXHASH128"})
 
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """A checksum as S3 shows it: base64, and of the whole object or of its parts' checksums."""
+    """A checksum in S3's form: base64, of the whole object or of the checksums of its parts."""
 
     algorithm: str
     value: str
@@ -74,7 +74,7 @@ class Checksum:
 
     @property
     def header_name(self) -> str:
-        """The name of its HTTP header."""
+        """Name of the HTTP header."""
         return f"x-amz-checksum-{self.algorithm.lower()}"
 
     def __str__(self) -> str:
@@ -82,21 +82,21 @@ class Checksum:
 
     @classmethod
     def parse(cls, text: str) -> Checksum:
-        """Return what `str` of a checksum was made of."""
+        """Parse the result of `str` of a checksum."""
         algorithm, kind, value = text.split(":")
         return cls(algorithm, value, kind)
 
 
 def new_hasher(algorithm: str) -> Hasher:
-    """Return a new checksum of one of `CHECKSUM_ALGORITHMS`."""
+    """Return a new hasher for one of `CHECKSUM_ALGORITHMS`."""
     return _HASHERS[algorithm][1]()
 
 
 def parse_client_checksum(algorithm: str, value: str) -> Checksum:
-    """Return a checksum that a client sent.
+    """Parse a checksum sent by a client.
 
     Raises:
-        S3Error: It is not one.
+        S3Error: If the value is not a checksum of the algorithm.
     """
     try:
         digest = base64.b64decode(value, validate=True)
@@ -110,10 +110,10 @@ def parse_client_checksum(algorithm: str, value: str) -> Checksum:
 
 
 def parse_checksum_algorithm(name: str | None) -> str | None:
-    """Return the algorithm that a header names, None where it names none.
+    """Return the algorithm of a header, None if the header is missing.
 
     Raises:
-        S3Error: It is none of those offered.
+        S3Error: If the algorithm is not supported.
     """
     if not name:
         return None
@@ -130,15 +130,15 @@ def parse_checksum_algorithm(name: str | None) -> str | None:
 
 
 def default_checksum_kind(algorithm: str) -> str:
-    """Return the kind that S3 gives an upload in parts that names none."""
+    """Return the kind of checksum that S3 uses for a multipart upload without one."""
     return FULL_OBJECT if algorithm == "CRC64NVME" else COMPOSITE
 
 
 def check_checksum_kind(algorithm: str, kind: str) -> None:
-    """Let pass a kind that this algorithm can have.
+    """Verify that an algorithm supports a kind of checksum.
 
     Raises:
-        S3Error: It cannot.
+        S3Error: If it does not.
     """
     possible = {FULL_OBJECT} if algorithm == "CRC64NVME" else {COMPOSITE}
     if algorithm in _COMBINERS:
@@ -153,7 +153,7 @@ def check_checksum_kind(algorithm: str, kind: str) -> None:
 def combine_part_checksums(
     algorithm: str, kind: str, parts: Iterable[tuple[Checksum, int]]
 ) -> Checksum:
-    """Return the checksum of an object from those of its parts, with the parts' sizes."""
+    """Return the checksum of an object from the checksums and sizes of its parts."""
     digests = [(base64.b64decode(part.value), size) for part, size in parts]
     if kind == COMPOSITE:
         whole = new_hasher(algorithm)
@@ -166,7 +166,7 @@ def combine_part_checksums(
 
 
 def to_checksum(algorithm: str, hasher: Hasher) -> Checksum:
-    """Return the checksum of what a hash has taken in."""
+    """Return the checksum of all bytes added to a hasher."""
     return Checksum(algorithm, _encode_base64(hasher.digest()))
 
 

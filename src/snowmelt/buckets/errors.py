@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snowmelt.errors import UserError
 
-# Code → HTTP status and the sentence that S3 says, for want of a better one.
+# Code → HTTP status and default message of S3.
 _STATUS_AND_MESSAGES: dict[str, tuple[int, str]] = {
     "AccessDenied": (403, "Access Denied."),
     "AuthorizationHeaderMalformed": (400, "The authorization header is malformed."),
@@ -64,15 +64,15 @@ _STATUS_AND_MESSAGES: dict[str, tuple[int, str]] = {
 
 
 class S3Error(UserError, code="s3_refusal"):
-    """S3 refuses."""
+    """The S3 request is rejected."""
 
     def __init__(self, s3_code: str, message: str | None = None, **details: object) -> None:
-        """Refuse with one of S3's codes.
+        """Create an error with one of S3's codes.
 
         Args:
-            s3_code: The code; it settles the status.
-            message: What to tell instead of S3's own sentence.
-            details: Further elements of the answer, such as `BucketName`.
+            s3_code: The code, which determines the status.
+            message: Message to send instead of S3's default.
+            details: Additional elements of the response, such as `BucketName`.
         """
         status, sentence = _STATUS_AND_MESSAGES[s3_code]
         super().__init__(message or sentence)

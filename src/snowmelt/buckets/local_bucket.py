@@ -33,9 +33,9 @@ from snowmelt.errors import NotFound, ObjectChanged, ObjectMissing
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject, find_common_prefix
 
-# Replaced between the look into the index and the opening: look again, this often.
+# Attempts to open an object that is replaced between the index lookup and the opening.
 _MAX_OPEN_ATTEMPTS = 10
-# Beside the headers of an object made of parts: their sizes. No header has such a name.
+# Key of the sizes of parts among the headers of an object. No header can have this name.
 _PART_SIZES_HEADER = ":parts"
 
 
@@ -45,15 +45,15 @@ def _make_process_suffix(_process_id: int) -> str:
 
 
 def process_file_suffix() -> str:
-    """Return how the name of each file ends that this process writes.
+    """Return the suffix of the names of all files that this process writes.
 
-    Only files of earlier ones can be left over; a fork does not share its parent's.
+    It distinguishes them from leftover files of earlier processes; a fork gets a new suffix.
     """
     return _make_process_suffix(os.getpid())
 
 
 class LocalBucket:
-    """Objects of one bucket in the catalog; any key is possible."""
+    """Objects of one bucket in the catalog. Any key is valid."""
 
     def __init__(
         self, record: BucketRecord, database: Database, files: LocalStore, clock: Clock
@@ -64,11 +64,11 @@ class LocalBucket:
         self._clock = clock
 
     def head(self, key: str) -> ObjectMetadata:
-        """Return what is known of an object."""
+        """Return the metadata of an object."""
         return _to_metadata(self._find_row(key))
 
     def open(self, key: str) -> tuple[ObjectMetadata, OpenObject]:
-        """Open an object: from here on nobody can change or remove what is read."""
+        """Open an object. Later writes and deletions do not affect the open object."""
         for _ in range(_MAX_OPEN_ATTEMPTS):
             row = self._find_row(key)
             try:
@@ -78,7 +78,7 @@ class LocalBucket:
         raise S3Error("SlowDown", "The object is replaced again and again.")
 
     def start_upload(self, key: str, headers: Mapping[str, str]) -> LocalObjectUpload:
-        """Begin to write an object, in a file of its own."""
+        """Begin to write an object, in a new file."""
         file = new_file_path(self.record.bucket_id)
         return LocalObjectUpload(self, key, headers, file, self._files.open_writer(file))
 
@@ -101,7 +101,7 @@ class LocalBucket:
             self._files.delete(file)
 
     def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
-        """Return one page, going past the keys of a group with one look into the index."""
+        """Return one page. Keys of a group are skipped with one index lookup."""
         with self._database.reading() as connection:
             found = _IndexListing(connection, self.record.bucket_id, prefix, delimiter, after)
             return found.read_page(limit)
@@ -114,10 +114,10 @@ class LocalBucket:
         size: int,
         completion: UploadCompletion,
     ) -> ObjectMetadata:
-        """Let the index point to a finished file, and the old one go.
+        """Point the index to a finished file, and mark the replaced file for deletion.
 
         Raises:
-            S3Error: The condition does not hold, or the bucket is gone.
+            S3Error: If the condition does not hold, or the bucket was dropped.
         """
         row = s3_objects.ObjectRecord(
             key=key.encode(),
@@ -149,7 +149,7 @@ class LocalBucket:
         return _to_metadata(row)
 
     def delete_file(self, file: str) -> None:
-        """Remove a file that no index points to."""
+        """Delete a file that is not in the index."""
         self._files.delete(file)
 
     def _find_row(self, key: str) -> ObjectRecord:
@@ -161,7 +161,7 @@ class LocalBucket:
 
 
 class LocalObjectUpload:
-    """A file that grows, and the row that will name it."""
+    """A file being written, and its future row in the index."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class LocalObjectUpload:
         self._writer.append(source, start, end)
 
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
-        """Make the file durable, then point to it."""
+        """Make the file durable, then add it to the index."""
         info = self._writer.finish()
         failpoints.hit_failpoint(failpoints.Failpoint.OBJECT_WRITTEN)
         try:
@@ -195,19 +195,19 @@ class LocalObjectUpload:
                 self._key, self._headers, self._file, info.size, completion
             )
         except S3Error:
-            # Any other error may hide a commit: then the file must stay.
+            # After any other error the transaction may have been committed, so keep the file.
             self._bucket.delete_file(self._file)
             raise
         failpoints.hit_failpoint(failpoints.Failpoint.OBJECT_INDEXED)
         return facts
 
     def abort(self) -> None:
-        """Remove the unfinished file."""
+        """Delete the unfinished file."""
         self._writer.abort()
 
 
 class _IndexListing:
-    """One walk along the index in one transaction."""
+    """A traversal of the index in one transaction."""
 
     def __init__(
         self, connection: sa.Connection, bucket_id: int, prefix: str, delimiter: str, after: str
@@ -263,12 +263,12 @@ class _IndexListing:
         )
 
     def _skip_group(self, group: str) -> None:
-        # UTF-8 has no byte 0xFF: every group has an end.
+        # UTF-8 has no byte 0xFF, so the group and this byte sort after all keys of the group.
         self._position, self._inclusive = prefix_end(group.encode()) or b"\xff", True
 
 
 def new_file_path(bucket_id: int) -> str:
-    """Return the path of a file that never was: buckets apart, spread over 256 folders."""
+    """Return the path of a new file, in one of 256 folders of the bucket."""
     name = f"{secrets.token_hex(16)}-{process_file_suffix()}"
     return f"{bucket_id}/{name[:2]}/{name}"
 
@@ -287,7 +287,7 @@ def _to_metadata(row: ObjectRecord) -> ObjectMetadata:
 
 
 def _encode_part_sizes(sizes: Sequence[int]) -> str:
-    """Return sizes of parts as text, equal ones in a row together: `8388608x2 17`."""
+    """Return sizes of parts as text, with runs of equal sizes: `8388608x2 17`."""
     runs = [(size, len(list(run))) for size, run in itertools.groupby(sizes)]
     return " ".join(f"{size}x{count}" if count > 1 else str(size) for size, count in runs)
 
@@ -301,7 +301,7 @@ _FILES_PER_BATCH = 1000
 
 
 def delete_dropped_files(database: Database, files: LocalStore) -> int:
-    """Delete files whose objects were replaced or deleted; return how many were on the list."""
+    """Delete files whose objects were replaced or deleted; return how many were marked."""
     done = 0
     while True:
         with database.reading() as connection:
@@ -317,9 +317,9 @@ def delete_dropped_files(database: Database, files: LocalStore) -> int:
 
 
 def delete_orphaned_files(database: Database, files: LocalStore, before: dt.datetime) -> int:
-    """Delete what earlier processes left behind: files that the catalog never knew.
+    """Delete files of earlier processes that are not in the catalog.
 
-    What is younger than `before` is left alone, such as when this process began.
+    Files younger than `before`, such as the start of this process, are kept.
     """
     removed = files.delete_partial_writes(before)
     batch: list[str] = []

@@ -1,6 +1,6 @@
-"""Buckets in front of a store: keys are the store's paths, and the store is authoritative.
+"""Buckets in front of a store. Keys are paths in the store, and the store is authoritative.
 
-What the store cannot hold is not supported: keys that are not valid paths (`a//b`, `a/`, `..`), and
+Unsupported is what the store cannot hold: keys that are not valid paths (`a//b`, `a/`, `..`), and
 headers and user metadata on folders of files.
 """
 
@@ -36,7 +36,7 @@ _STORED_HEADERS = {
 
 
 class MountedBucket:
-    """Objects of a store, under their own names."""
+    """Objects of a store, under their paths."""
 
     def __init__(self, record: BucketRecord, database: Database, store: Store) -> None:
         self.record = record
@@ -44,7 +44,7 @@ class MountedBucket:
         self._database = database
 
     def head(self, key: str) -> ObjectMetadata:
-        """Return what is known of an object."""
+        """Return the metadata of an object."""
         facts, opened = self.open(key)
         opened.close()
         return facts
@@ -69,7 +69,7 @@ class MountedBucket:
             self.store.delete(key)
 
     def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
-        """Return one page, as the store lists it."""
+        """Return one page of the listing of the store."""
         found: Iterator[ListingEntry] = (
             _to_metadata(each, {}) if isinstance(each, ObjectInfo) else each
             for each in self.store.list_ordered(prefix, after=after, delimiter=delimiter)
@@ -78,14 +78,14 @@ class MountedBucket:
         return ListingPage(entries[:limit], truncated=len(entries) > limit)
 
     def run_completion_transaction(self, completion: UploadCompletion) -> None:
-        """Do what belongs to a publication in the catalog."""
+        """Run the catalog part of a publication."""
         if completion.in_transaction is not None:
             with self._database.writing() as connection:
                 completion.in_transaction(connection)
 
 
 class MountedObjectUpload:
-    """An object that the store gets when it is whole."""
+    """An object that is sent to the store when it is complete."""
 
     def __init__(
         self, bucket: MountedBucket, key: str, headers: Mapping[str, str], writer: ObjectWriter
@@ -104,7 +104,7 @@ class MountedObjectUpload:
         self._writer.append(source, start, end)
 
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
-        """Publish the object; its ETag is the store's."""
+        """Publish the object. Its ETag is that of the store."""
         if completion.condition not in {NO_PRECONDITION, WritePrecondition(must_not_exist=True)}:
             _raise_unsupported_condition()
         attributes = _to_store_attributes(self._headers)
@@ -116,7 +116,7 @@ class MountedObjectUpload:
         return _to_metadata(info, attributes)
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Delete the unfinished upload."""
         self._writer.abort()
 
 

@@ -1,4 +1,4 @@
-"""Multipart uploads: parts are local files until completion, whatever bucket the object is for."""
+"""Multipart uploads. Parts are local files until completion, for buckets of any kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIN_PART_BYTES = 5 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CompletedPart:
-    """A part as a client names it to complete an upload; the ETag has no quotes."""
+    """A part in the request that completes an upload; the ETag has no quotes."""
 
     number: int
     etag: str
@@ -39,7 +39,7 @@ class CompletedPart:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedObject:
-    """What a client says of the object that its parts make; None where it says nothing."""
+    """Properties of the complete object that a client states; None if it does not."""
 
     checksum: Checksum | None = None
     kind: str | None = None
@@ -47,7 +47,7 @@ class ExpectedObject:
 
 
 class MultipartUploads:
-    """Uploads in parts of all buckets of a directory."""
+    """Multipart uploads of all buckets of a registry."""
 
     def __init__(self, registry: BucketRegistry) -> None:
         self._registry = registry
@@ -57,10 +57,10 @@ class MultipartUploads:
     def begin(
         self, access: BucketAccess, key: str, headers: Mapping[str, str], checksum: Checksum | None
     ) -> UploadRecord:
-        """Begin an upload; `checksum` has algorithm and kind, and no value yet.
+        """Begin an upload; `checksum` has an algorithm and a kind, but no value yet.
 
         Raises:
-            S3Error: The bucket is gone, or cannot hold such a key.
+            S3Error: If the bucket was dropped, or does not support the key.
         """
         access.bucket.start_upload(key, headers).abort()
         now = self._registry.clock.now()
@@ -78,10 +78,10 @@ class MultipartUploads:
         return upload
 
     def find(self, access: BucketAccess, key: str, upload_id: str) -> UploadRecord:
-        """Return an upload under way.
+        """Return an upload in progress.
 
         Raises:
-            S3Error: There is none of that id for this key.
+            S3Error: If the key has no upload with this ID.
         """
         with _translating_catalog_errors(), self._database.reading() as connection:
             return s3_objects.find_upload(
@@ -89,14 +89,14 @@ class MultipartUploads:
             )
 
     def list_parts(self, upload: UploadRecord) -> list[PartRecord]:
-        """Return the parts that have arrived, by number."""
+        """Return the received parts, by number."""
         with self._database.reading() as connection:
             return s3_objects.list_parts(connection, upload)
 
     def list_uploads(
         self, access: BucketAccess, prefix: str, after: tuple[str, str | None], limit: int
     ) -> list[UploadRecord]:
-        """Return uploads under way by key and age, beyond a key and an upload of that key."""
+        """Return uploads in progress by key and age, after a key and an upload of that key."""
         with self._database.reading() as connection:
             return s3_objects.list_uploads(
                 connection,
@@ -112,10 +112,10 @@ class MultipartUploads:
         return PartUpload(self, upload, number, file, self._files.open_writer(file))
 
     def record_part(self, upload: UploadRecord, part: PartRecord) -> None:
-        """Note a part whose file is durable.
+        """Record a part whose file is durable.
 
         Raises:
-            S3Error: The upload has ended meanwhile.
+            S3Error: If the upload has ended.
         """
         try:
             with _translating_catalog_errors(), self._database.writing() as connection:
@@ -127,15 +127,15 @@ class MultipartUploads:
     def make_part_record(
         self, number: int, size: int, etag: str, checksum: Checksum | None, file: str
     ) -> PartRecord:
-        """Return the row of a part that is written now."""
+        """Return the record of a part that was just written."""
         text = None if checksum is None else str(checksum)
         return PartRecord(number, size, etag, self._registry.clock.now(), text, file)
 
     def abort(self, upload: UploadRecord) -> None:
-        """Forget an upload and its parts.
+        """Delete an upload and its parts.
 
         Raises:
-            S3Error: It has ended already.
+            S3Error: If the upload has ended.
         """
         with _translating_catalog_errors(), self._database.writing() as connection:
             files = s3_objects.delete_upload(connection, upload, self._registry.clock.now())
@@ -150,11 +150,11 @@ class MultipartUploads:
         expected: ExpectedObject,
         condition: WritePrecondition = NO_PRECONDITION,
     ) -> ObjectMetadata:
-        """Make the object of the parts that are named; the others go.
+        """Create the object from the given parts and delete the other parts.
 
         Raises:
-            S3Error: A part is missing, another or too small, or what was promised of the whole
-                does not hold.
+            S3Error: If a part is missing, differs or is too small, or the object does not have the
+                expected properties.
         """
         parts = _select_parts(completed_parts, self.list_parts(upload), upload.upload_id)
         whole = _combine_part_checksums(upload, parts)
@@ -192,7 +192,7 @@ class MultipartUploads:
 
 
 class PartUpload:
-    """A part on its way in."""
+    """A part being written."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class PartUpload:
         self._writer.append(source, start, end)
 
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
-        """Note the part; its facts have no headers."""
+        """Record the part. The completion has no headers."""
         info = self._writer.finish()
         part = self._uploads.make_part_record(
             self._number, info.size, completion.etag or "", completion.checksum, self._file
@@ -232,12 +232,12 @@ class PartUpload:
         )
 
     def abort(self) -> None:
-        """Leave nothing behind."""
+        """Delete the unfinished part."""
         self._writer.abort()
 
 
 def compute_multipart_etag(etags: Sequence[str]) -> str:
-    """Return the ETag of an object made of parts with these ETags: the MD5 of their MD5s."""
+    """Return the ETag of an object from the ETags of its parts: the MD5 of their MD5s."""
     digests = b"".join(bytes.fromhex(etag) for etag in etags)
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
 

@@ -55,12 +55,12 @@ class ExternalFunctionRecord:
 
     @property
     def securable(self) -> tuple[ObjectKind, int]:
-        """What privileges on it are granted on: kind and id."""
+        """Kind and ID of the object for grants."""
         return "FUNCTION", self.function_id
 
     @property
     def display_signature(self) -> str:
-        """Name and types, as SQL tells overloads apart."""
+        """Name and argument types in SQL notation."""
         return display_overload(self.name, [each.type for each in self.signature.arguments])
 
     @property
@@ -69,7 +69,7 @@ class ExternalFunctionRecord:
         return self.function.signature
 
     def has_argument_types(self, types: Sequence[SqlType]) -> bool:
-        """Tell whether these are the types of the arguments; parameters of types do not count."""
+        """Return True if these are the argument types, ignoring type parameters."""
         mine = [each.type.base_name for each in self.signature.arguments]
         return mine == [each.base_name for each in types]
 
@@ -89,17 +89,17 @@ class TranslatorRecord:
 
     @property
     def securable(self) -> tuple[ObjectKind, int]:
-        """What privileges on it are granted on: kind and id."""
+        """Kind and ID of the object for grants."""
         return "TRANSLATOR", self.translator_id
 
     @property
     def display_signature(self) -> str:
-        """Name and types, as SQL tells overloads apart."""
+        """Name and argument types in SQL notation."""
         return f"{self.name}(OBJECT)"
 
 
 def display_overload(name: FunctionName, types: Sequence[SqlType]) -> str:
-    """Return a function as SQL tells overloads apart, such as `DEMO.PUBLIC.F(NUMBER, DATE)`."""
+    """Return a function in SQL notation, such as `DEMO.PUBLIC.F(NUMBER, DATE)`."""
     return f"{name}({', '.join(each.base_name for each in types)})"
 
 
@@ -109,9 +109,9 @@ def list_external_functions(
     schema: str | None = None,
     name: str | None = None,
 ) -> list[ExternalFunctionRecord]:
-    """Return the live functions, of one database, schema and name when given.
+    """Return the live functions, optionally of one database, schema and name.
 
-    They are ordered by name, those of a name by their number of arguments.
+    They are ordered by name, then by number of arguments.
     """
     query = select_in_schemas(_FUNCTIONS, database, schema, name)
     return [
@@ -136,10 +136,10 @@ def list_overloads(connection: sa.Connection, name: FunctionName) -> list[Extern
 def find_overload(
     connection: sa.Connection, name: FunctionName, types: Sequence[SqlType]
 ) -> ExternalFunctionRecord:
-    """Return the live function of this name and these types.
+    """Return the live function with this name and these argument types.
 
     Raises:
-        NotFound: There is none; says which of that name there are.
+        NotFound: If it does not exist. The message lists the functions with this name.
     """
     found = list_overloads(connection, name)
     for each in found:
@@ -160,7 +160,7 @@ def list_usable_functions(
 
 
 def can_use_function(connection: sa.Connection, role: str, record: ExternalFunctionRecord) -> bool:
-    """Tell whether a role may call a function: USAGE on it, its schema and its database."""
+    """Return True if a role has USAGE on a function, its schema and its database."""
     return (
         has_privilege(connection, role, "FUNCTION", record.function_id, "USAGE")
         and has_privilege(connection, role, "SCHEMA", record.schema_id, "USAGE")
@@ -177,11 +177,12 @@ def create_external_function(
     now: dt.datetime,
     replaced: ExternalFunctionRecord | None,
 ) -> None:
-    """Create a function, in the place of one with the same types when given.
+    """Create a function; `replaced` is the function with the same types that it replaces.
 
     Raises:
-        AlreadyExists: There is one that can be called with the same number of arguments.
-        DatabaseNotFound, SchemaNotFound: There is no such one.
+        AlreadyExists: If another function could be called with the same number of arguments.
+        DatabaseNotFound: If the database does not exist.
+        SchemaNotFound: If the schema does not exist.
     """
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     if replaced is not None:
@@ -198,7 +199,7 @@ def create_external_function(
 def update_external_function(
     connection: sa.Connection, record: ExternalFunctionRecord, function: ExternalFunction
 ) -> None:
-    """Set what a function is; its signature stays."""
+    """Update the definition of a function. The signature stays."""
     _update(connection, _FUNCTIONS, record.function_id, **_to_column_values(function))
 
 
@@ -208,11 +209,12 @@ def rename_external_function(
     name: FunctionName,
     function: ExternalFunction,
 ) -> None:
-    """Give a function another name, perhaps in another schema; `function` carries it, too.
+    """Rename a function, possibly into another schema; `function` has the new name.
 
     Raises:
-        AlreadyExists: There is one there that can be called with the same number of arguments.
-        DatabaseNotFound, SchemaNotFound: There is no such one.
+        AlreadyExists: If another function could be called with the same number of arguments.
+        DatabaseNotFound: If the database does not exist.
+        SchemaNotFound: If the schema does not exist.
     """
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     _check_overload_conflict(connection, name, function, excluded_id=record.function_id)
@@ -230,14 +232,14 @@ def rename_external_function(
 def drop_external_function(
     connection: sa.Connection, record: ExternalFunctionRecord, now: dt.datetime
 ) -> None:
-    """Drop a function; its name and types are free again."""
+    """Drop a function. Its name and types can be used again."""
     _update(connection, _FUNCTIONS, record.function_id, dropped_at=now)
 
 
 def drop_functions_and_translators(
     connection: sa.Connection, schema_ids: Collection[int], now: dt.datetime
 ) -> None:
-    """Drop all functions and translators of schemas that are going."""
+    """Drop all functions and translators of schemas that are being dropped."""
     for table in (_FUNCTIONS, _TRANSLATORS):
         connection.execute(
             sa.update(table)
@@ -249,7 +251,7 @@ def drop_functions_and_translators(
 def restore_functions_and_translators(
     connection: sa.Connection, schema_ids: Collection[int]
 ) -> None:
-    """Bring back what `drop_functions_and_translators` has dropped, in schemas that come back themselves."""
+    """Restore the functions and translators that were dropped with these schemas."""
     for table in (_FUNCTIONS, _TRANSLATORS):
         connection.execute(
             sa.update(table)
@@ -306,7 +308,7 @@ def _update(connection: sa.Connection, table: sa.Table, record_id: int, **values
     connection.execute(sa.update(table).where(key == record_id).values(values))
 
 
-# Translators: their source, and who may use it.
+# Translators.
 
 
 def list_translators(
@@ -315,7 +317,7 @@ def list_translators(
     schema: str | None = None,
     name: str | None = None,
 ) -> list[TranslatorRecord]:
-    """Return the live translators, ordered by name, of one database, schema and name when given."""
+    """Return the live translators, ordered by name, optionally of one database, schema and name."""
     return [
         TranslatorRecord(
             row.translator_id,
@@ -332,17 +334,17 @@ def list_translators(
 
 
 def find_translator(connection: sa.Connection, name: FunctionName) -> TranslatorRecord:
-    """Return the live translator of this name. NotFound: there is none."""
+    """Return the live translator with this name. Raise NotFound if it does not exist."""
     for found in list_translators(connection, name.database, name.schema, name.function):
         return found
     raise NotFound(kind="Translator", name=str(name))
 
 
 def lock_translator(connection: sa.Connection, record: TranslatorRecord) -> None:
-    """Keep a translator from being dropped or replaced until the transaction ends.
+    """Lock a translator against DROP and replacement until the transaction ends.
 
     Raises:
-        NotFound: It is gone already.
+        NotFound: If it was dropped.
     """
     query = sa.select(_TRANSLATORS.c.translator_id).where(
         _TRANSLATORS.c.translator_id == record.translator_id, _TRANSLATORS.c.dropped_at.is_(None)
@@ -361,11 +363,12 @@ def create_translator(
     now: dt.datetime,
     replaced: TranslatorRecord | None,
 ) -> None:
-    """Create a translator, in the place of another when given.
+    """Create a translator; `replaced` is the translator that it replaces.
 
     Raises:
-        AlreadyExists: There is one, or a function that can be called with one argument.
-        DatabaseNotFound, SchemaNotFound: There is no such one.
+        AlreadyExists: If it exists, or a function with the name accepts one argument.
+        DatabaseNotFound: If the database does not exist.
+        SchemaNotFound: If the schema does not exist.
     """
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     if replaced is not None:
@@ -388,7 +391,7 @@ def create_translator(
 
 
 def drop_translator(connection: sa.Connection, record: TranslatorRecord, now: dt.datetime) -> None:
-    """Drop a translator. UserError: functions still use it."""
+    """Drop a translator. Raise UserError if functions use it."""
     lock_translator(connection, record)
     name = str(record.name)
     users = [
@@ -422,7 +425,7 @@ class ApiIntegrationRecord:
 def list_api_integrations(
     connection: sa.Connection, name: str | None = None
 ) -> list[ApiIntegrationRecord]:
-    """Return the live integrations, ordered by name, or the one of an internal name when given."""
+    """Return the live integrations, ordered by name, optionally the one with an internal name."""
     query = sa.select(_INTEGRATIONS).where(_INTEGRATIONS.c.dropped_at.is_(None))
     if name is not None:
         query = query.where(_INTEGRATIONS.c.name == name)
@@ -435,7 +438,7 @@ def list_api_integrations(
 
 
 def find_api_integration(connection: sa.Connection, name: str) -> ApiIntegrationRecord:
-    """Return the live integration of this internal name. NotFound: there is none."""
+    """Return the live integration with this internal name. Raise NotFound if it does not exist."""
     for found in list_api_integrations(connection, name):
         return found
     raise NotFound(kind="API integration", name=to_display_name(name))
@@ -449,10 +452,10 @@ def create_api_integration(
     now: dt.datetime,
     replace: bool,
 ) -> None:
-    """Create an integration; functions that name a replaced one call through the new one.
+    """Create an integration. Functions of a replaced integration use the new one.
 
     Raises:
-        AlreadyExists: There is one of that name, and it is not to be replaced.
+        AlreadyExists: If it exists and `replace` is false.
     """
     for there in list_api_integrations(connection, integration.name):
         if not replace:
@@ -469,7 +472,7 @@ def create_api_integration(
 def update_api_integration(
     connection: sa.Connection, record: ApiIntegrationRecord, integration: ApiIntegration
 ) -> None:
-    """Set what an integration is."""
+    """Update the definition of an integration."""
     definition = integration.to_json().decode()
     _update(connection, _INTEGRATIONS, record.integration_id, definition=definition)
 
@@ -477,9 +480,9 @@ def update_api_integration(
 def drop_api_integration(
     connection: sa.Connection, record: ApiIntegrationRecord, now: dt.datetime
 ) -> None:
-    """Drop an integration. UserError: functions still call through it."""
+    """Drop an integration. Raise UserError if functions use it."""
     name = record.integration.name
-    # The lock keeps a function from being created meanwhile.
+    # The lock prevents the creation of a function that uses it.
     lock_api_integration(connection, name)
     query = sa.select(_FUNCTIONS.c.name).where(
         _FUNCTIONS.c.integration == name, _FUNCTIONS.c.dropped_at.is_(None)
@@ -495,10 +498,10 @@ def drop_api_integration(
 
 
 def lock_api_integration(connection: sa.Connection, name: str) -> None:
-    """Keep an integration from being dropped until the transaction ends.
+    """Lock an integration against DROP until the transaction ends.
 
     Raises:
-        NotFound: There is none.
+        NotFound: If it does not exist.
     """
     query = sa.select(_INTEGRATIONS.c.integration_id).where(
         _INTEGRATIONS.c.name == name, _INTEGRATIONS.c.dropped_at.is_(None)
@@ -507,12 +510,12 @@ def lock_api_integration(connection: sa.Connection, name: str) -> None:
         raise NotFound(kind="API integration", name=to_display_name(name))
 
 
-# Functions as a query needs them to make calls.
+# Functions with everything that a query needs for calls.
 
 
 @dataclass(frozen=True, slots=True)
 class CallableFunction:
-    """A function with its integration, which is enabled, and its translators."""
+    """A function with its enabled integration and its translators."""
 
     name: FunctionName
     function: ExternalFunction
@@ -524,11 +527,11 @@ class CallableFunction:
 def list_callable_functions(
     connection: sa.Connection, role: str, name: FunctionName
 ) -> list[CallableFunction]:
-    """Return the overloads of a name as a role may call them, by number of arguments.
+    """Return the overloads of a name that a role may call, by number of arguments.
 
     Raises:
-        NotFound: There is none that the role may use, or something that it needs is gone.
-        IntegrationDisabled: Its integration lets no calls through.
+        NotFound: If the role may use none, or an object that a function needs was dropped.
+        IntegrationDisabled: If the integration is disabled.
     """
 
     def find_used_translator(used_name: str | None) -> Translator | None:
