@@ -17,7 +17,7 @@ from enum import StrEnum
 
 
 class Failpoint(StrEnum):
-    """Every fault point; the value is what `SNOWMELT_FAULT` names."""
+    """All failpoints. The value is the name in `SNOWMELT_FAULT`."""
 
     ROWS_BUFFERED = "client.rows_buffered"
     BLOB_BUILT = "client.blob_built"
@@ -66,7 +66,7 @@ class Failpoint(StrEnum):
 
 
 _lock = threading.Lock()
-# Empty unless something is armed: for where even a call would be too much.
+# Empty unless a failpoint is armed. Hot paths check it without a call.
 armed_failpoints: dict[str, tuple[int, Callable[[], None]]] = {}
 
 
@@ -83,22 +83,22 @@ _ACTIONS: dict[str, Callable[[], None]] = {
 
 
 def arm(point: Failpoint, action: Callable[[], None], *, passage: int = 1) -> None:
-    """Run `action` at the `passage`-th time (from 1) that `hit_failpoint` is reached, once."""
+    """Run `action` once, when `hit_failpoint` is reached for the `passage`-th time (from 1)."""
     with _lock:
         armed_failpoints[point.value] = (passage, action)
 
 
 def disarm() -> None:
-    """Forget every armed point."""
+    """Disarm all failpoints."""
     with _lock:
         armed_failpoints.clear()
 
 
 def arm_from_environment(environment: str | None = None) -> None:
-    """Arm what `SNOWMELT_FAULT` asks for: comma-separated `point=action[:passage]`.
+    """Arm the failpoints of `SNOWMELT_FAULT`: comma-separated `point=action[:passage]`.
 
     Raises:
-        ValueError: A point or action that does not exist.
+        ValueError: If a point or an action does not exist.
     """
     text = os.environ.get("SNOWMELT_FAULT", "") if environment is None else environment
     for item in filter(None, text.split(",")):
@@ -110,7 +110,7 @@ def arm_from_environment(environment: str | None = None) -> None:
 
 
 def hit_failpoint(failpoint: Failpoint) -> None:
-    """Mark a place where a test may interrupt; costs one dictionary look-up when not armed."""
+    """Mark a point at which a test may interrupt; costs one dictionary lookup if it is not armed."""
     if not armed_failpoints:
         return
     with _lock:

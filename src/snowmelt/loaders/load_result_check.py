@@ -27,10 +27,10 @@ _MAX_REPORTED_REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class CopyReconciliation:
-    """A load before its commit. `failure_reason` is why it must not commit, None when it may.
+    """A load before its commit. `failure_reason` is why it must not commit, None if it may.
 
-    `files` are the native files to commit, `compute_first_record_numbers` the number in its file of the first
-    record of each portion, as far as it is known.
+    `files` are the native files to commit. `compute_first_record_numbers` has the number in its file of
+    the first record of each portion, as far as known.
     """
 
     files: tuple[WrittenFile, ...]
@@ -50,18 +50,18 @@ def reconcile_load(
     missing_inputs: Sequence[tuple[str, str]] = (),
     display_path: str | None = None,
 ) -> CopyReconciliation:
-    """Add up what became of all portions of a load.
+    """Combine the results of all portions of a load.
 
     Args:
         tasks: All portions.
-        results: What became of each, in any order.
-        reject_limit: How many rejects make the load fail, None for no limit.
-        error_tolerance: Whether a file that fails leaves the others as they are.
-        missing_inputs: Inputs that were not even found, each with the reason.
-        display_path: How the input is called where its path says nothing; it is never skipped later.
+        results: The result of each portion, in any order.
+        reject_limit: Number of rejects that makes the load fail, None for no limit.
+        error_tolerance: Whether the other files are loaded if a file fails.
+        missing_inputs: Inputs that were not found, each with the reason.
+        display_path: Name of an input without a path, such as standard input. It is loaded every time.
 
     Raises:
-        InternalError: It does not add up: a portion is missing, came twice or was never asked.
+        InternalError: If a portion is missing, occurs twice or was not planned.
     """
     by_number: dict[int, PortionResult] = {}
     for each in results:
@@ -116,7 +116,7 @@ def reconcile_load(
 def to_failed_file_records(
     file_records: Iterable[LoadFileRecord], reason: str
 ) -> tuple[LoadFileRecord, ...]:
-    """Return what is told of the files of a load that is given up: none of them was loaded."""
+    """Return the records of the files of a failed load: none of them was loaded."""
     return tuple(
         replace(each, state=LoadFileState.FAILED, rows=0, first_error=each.first_error or reason)
         for each in file_records
@@ -126,7 +126,7 @@ def to_failed_file_records(
 def _collect_failed_files(
     tasks: Sequence[LoadTask], results_by_number: Mapping[int, PortionResult]
 ) -> dict[str, str | None]:
-    """Return why files failed, by path; None for those that were left when others had failed."""
+    """Return why files failed, by path; None for files that were abandoned after another failed."""
     failed: dict[str, str | None] = {}
     for task in tasks:
         portion = results_by_number[task.number]
@@ -197,8 +197,8 @@ def compute_first_record_numbers(
 ) -> dict[int, int]:
     """Return the number, from 1 in its file, of the first record of each task, by task number.
 
-    Records that SKIP leaves out are not counted. `counts_by_task` holds those of each task by number;
-    a task that is not there, because it did not come to its end, leaves out what follows it.
+    Records skipped by SKIP are not counted. `counts_by_task` has the counts of each task by number. Tasks
+    after a task that did not finish are omitted.
     """
     numbers: dict[int, int] = {}
     for portions in _group_tasks_by_file(tasks):
@@ -214,11 +214,11 @@ def compute_first_record_numbers(
 def verify_portion_counts(
     tasks: Sequence[LoadTask], counts_by_task: Mapping[int, PortionCounts]
 ) -> None:
-    """Check that what became of all tasks adds up.
+    """Verify that the counts of all tasks are consistent.
 
     Raises:
-        InternalError: A portion is missing, was loaded twice or was never planned, the portions
-            of a file leave bytes out or have some twice, or records are not rows and rejects.
+        InternalError: If a portion is missing, was loaded twice or was not planned; the portions of a
+            file do not cover its bytes exactly once; or the records are not the rows and rejects.
     """
     missing = sorted({task.number for task in tasks} ^ set(counts_by_task))
     if missing:

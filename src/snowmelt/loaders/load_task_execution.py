@@ -1,12 +1,12 @@
-"""The work of a load that needs no catalog: one portion in, native files out.
+"""Execution of the portions of a load, without the catalog: one portion in, native files out.
 
 A task may run anywhere and more than once. Each attempt writes its own files, and only files whose
 result reaches the commit count. An error in the input is part of the result, because a retry would
 not help. A transient error, such as an unavailable store, is raised.
 
 `LocalTaskRunner` runs the portions of a load in this process, two at a time if all steps are built
-in. Arrow, decompression and Parquet encoding work without the interpreter's lock: on two cores, two
-files take 0.53 (gzip: 0.6) of the time that they take one after the other.
+in. Arrow, decompression and Parquet encoding release the GIL: on two cores, two files take 0.53
+(gzip: 0.6) of the time that they take one after the other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from snowmelt.table.rejects import RejectOrigin
 from snowmelt.table.warehouse_paths import open_cached_store
 
 _STOP_MARKER_NAME = "stopped"
-# Row groups between two looks at whether the load has failed elsewhere; some 100 MB.
+# Number of row groups, about 100 MB, between two checks whether another portion has failed.
 _ROW_GROUPS_PER_STOP_CHECK = 20
 _MAX_REASONS = 20
 _MAX_REASON_CHARS = 200
@@ -51,11 +51,10 @@ _MAX_REASON_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class LoadTaskPlan:
-    """What all portions of a load share; picklable.
+    """Parameters shared by all portions of a load; picklable.
 
     Rows go to files of `folder` in the warehouse, rejects to `reject_folder`. With `error_tolerance` a
-    file that fails does not stop the others. `display_path` is how the input is called where its path
-    would say nothing (standard input).
+    failed file does not stop the others. `display_path` names an input without a path (standard input).
     """
 
     load_id: str
@@ -72,11 +71,11 @@ class LoadTaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class PortionResult:
-    """What became of one portion, by its number in the load; picklable.
+    """Result of one portion, by its number in the load; picklable.
 
-    `error` says why its file failed; `was_stopped` that it was left because another portion had
-    failed. `reject_reasons` counts the rejects by reason, the most frequent ones; `partition_ends` says how far
-    streams were read.
+    `error` says why its file failed; `was_stopped` means that it was abandoned after another portion
+    failed. `reject_reasons` counts the most frequent reasons of rejects; `partition_ends` are the
+    offsets up to which streams were read.
     """
 
     number: int
@@ -96,17 +95,17 @@ def run_load_task(
     *,
     on_begin: Callable[[Callable[[], None]], None] | None = None,
 ) -> PortionResult:
-    """Load one portion into native files; one with code of users in a process of its own.
+    """Load one portion into native files; user code runs in another process.
 
     Args:
-        plan: What all portions share.
+        plan: Parameters of all portions.
         task: The portion.
-        on_begin: Is given what cancels it, from any thread.
+        on_begin: Receives a function that cancels the portion from any thread.
 
     Raises:
-        LoadCancelled: It was cancelled.
-        StageUnavailable: The warehouse cannot be written.
-        RemoteError: The source does not answer.
+        LoadCancelled: If it was canceled.
+        StageUnavailable: If the warehouse cannot be written.
+        RemoteError: If the source does not respond.
     """
     if is_isolated() or not has_user_code(plan, task):
         return _run_in_this_process(plan, task, on_begin=on_begin)
@@ -130,7 +129,7 @@ def run_load_task(
 
 
 def has_user_code(plan: LoadTaskPlan, task: LoadTask) -> bool:
-    """Return True if a step of a portion is code of a user."""
+    """Return True if a step of a portion is user code."""
     steps = (task.plan.source, *task.filters, task.plan.parser)
     return any(map(plan.functions.is_user_function, steps))
 
@@ -165,7 +164,7 @@ def _run_in_this_process(
 
 
 def write_stop_marker(plan: LoadTaskPlan) -> None:
-    """Tell the portions that are not done yet that the load has failed."""
+    """Signal to unfinished portions that the load has failed."""
     with suppress(SnowmeltError):
         open_cached_store(plan.warehouse_url).put(f"{plan.folder}/{_STOP_MARKER_NAME}", b"")
 
@@ -175,7 +174,7 @@ def _has_stop_marker(store: Store, plan: LoadTaskPlan) -> bool:
 
 
 class _TaskAttempt:
-    """One portion on its way: rows and rejects to their files, and what is to be told of it."""
+    """One attempt of a portion, with the files of its rows and rejects."""
 
     def __init__(self, plan: LoadTaskPlan, task: LoadTask, store: Store) -> None:
         self._plan = plan
@@ -215,17 +214,17 @@ class _TaskAttempt:
         return self._make_result(self._rows.finish(), None)
 
     def make_failed_result(self, reason: str) -> PortionResult:
-        """Return what is told of a portion that failed: no rows, but its rejects."""
+        """Return the result of a failed portion: no rows, but its rejects."""
         return self._make_result((), reason)
 
     def cancel(self) -> None:
-        """Tell the steps that the load is cancelled; from any thread, again is harmless."""
+        """Cancel the steps. Idempotent, from any thread."""
         self._cancelled = True
         if self._run is not None:
             self._run.cancel()
 
     def close(self) -> None:
-        """Leave nothing unfinished."""
+        """Abort unfinished steps and files."""
         self._files.abort_current_file()
         if self._reject_file_spool is not None:
             self._reject_file_spool.abort_current_file()
@@ -258,7 +257,7 @@ class _TaskAttempt:
             self._rejects.add(rejects, self._locate_message)
 
     def _locate_message(self, record: int) -> str | None:
-        """Return the place of a message: topic, partition and offset, as a stream is written."""
+        """Return the position of a message: topic, partition and offset."""
         locate = None if self._run is None else getattr(self._run.source, "locate", None)
         found = None if locate is None else locate(record)
         return None if found is None else f"{found.topic}|{found.partition}|{found.offset}"
@@ -268,26 +267,26 @@ class _TaskAttempt:
         return RejectOrigin(self._plan.load_id, platform.node(), file, self._task.number)
 
 
-# --- Runs the portions of a load in this process, two at a time where all steps are built in.
+# Runner of portions in this process, two at a time if all steps are built in.
 #
-# Arrow, inflating and writing Parquet work without the interpreter's lock: with two threads two files
-# take 0.53 (gz: 0.6) of the time that they take one after the other, on two cores.
+# Arrow, decompression and Parquet encoding release the GIL: with two threads on two cores, two files
+# take 0.53 (gzip: 0.6) of the time that they take one after the other.
 
 _MAX_PARALLEL_TASKS = 2
-# Who waits for a source that does not hear of the cancel does not wait longer.
+# Maximum wait for a source that does not react to cancellation.
 _CANCEL_TIMEOUT_S = 3.0
 
 
 class LocalTaskRunner:
-    """Runs portions here, and hands on each as it is done."""
+    """Runs portions in this process, and yields each result when it is available."""
 
     parallelism = _MAX_PARALLEL_TASKS
 
     def __call__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> Iterator[PortionResult]:
-        """Run portions; those with code of users one after the other, in one process.
+        """Run portions. Those with user code run one after another, in one process.
 
         Raises:
-            RemoteError: A store does not answer.
+            RemoteError: If a store does not respond.
         """
         if len(tasks) < _MAX_PARALLEL_TASKS or has_user_code(plan, tasks[0]):
             for task in tasks:
@@ -301,7 +300,7 @@ class LocalTaskRunner:
 
 
 class _TaskThreads:
-    """Threads that take one portion after the other."""
+    """Threads that run portions from a queue."""
 
     def __init__(self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]) -> None:
         self._plan = plan
@@ -320,7 +319,7 @@ class _TaskThreads:
             thread.start()
 
     def iter_results(self) -> Iterator[PortionResult]:
-        """Yield what became of each portion; what one raises is raised here."""
+        """Yield the results of portions; raise the first error of a portion."""
         for _ in range(self._count):
             done = self._results.get()
             if isinstance(done, BaseException):
@@ -328,7 +327,7 @@ class _TaskThreads:
             yield done
 
     def shut_down(self) -> None:
-        """Cancel what still runs, and wait for it for some seconds."""
+        """Cancel running portions, and wait some seconds for them."""
         self._ended.set()
         if any(thread.is_alive() for thread in self._threads):
             write_stop_marker(self._plan)

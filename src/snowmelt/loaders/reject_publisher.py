@@ -54,12 +54,12 @@ def renumber_reject_files(
     warehouse_url: str,
     folder: str,
 ) -> list[WrittenFile]:
-    """Return files of rejects whose row numbers count in their files, not in their portions.
+    """Return reject files whose record numbers count from the start of their input files.
 
-    Those of a file's first portion are right already; the others are written anew.
+    Files of first portions are unchanged; the others are rewritten.
 
     Raises:
-        StageUnavailable: The warehouse cannot be read or written.
+        StageUnavailable: If the warehouse cannot be read or written.
     """
     files: list[WrittenFile] = []
     for portion in results:
@@ -82,11 +82,11 @@ def write_reject_files(
     warehouse_url: str,
     options: RejectOptions,
 ) -> None:
-    """Write rejected records as they came to one file, and the reasons to another.
+    """Write the raw rejected records to one file, and the reasons to another.
 
     Raises:
-        OutputRefused: A file appeared since the load began.
-        StageUnavailable: A file cannot be written.
+        OutputRefused: If a file was created since the load began.
+        StageUnavailable: If a file cannot be written.
     """
     with contextlib.ExitStack() as opened:
         writers = {
@@ -118,10 +118,10 @@ def _iter_reason_lines(rows: pa.Table) -> Iterator[str]:
 
 
 def read_reject_rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterator[pa.Table]:
-    """Read files of rejects, so many rows at a time.
+    """Read reject files in tables of limited size.
 
     Raises:
-        StageUnavailable: The warehouse cannot be read.
+        StageUnavailable: If the warehouse cannot be read.
     """
     warehouse, schema = open_warehouse(warehouse_url), native_schema(REJECT_SCHEMA)
     for file in files:
@@ -134,12 +134,12 @@ def read_reject_rows(warehouse_url: str, files: Iterable[WrittenFile]) -> Iterat
 def check_reject_files(
     options: RejectOptions, plan: LoadPlan, *, reserved_paths: Sequence[str]
 ) -> None:
-    """Verify before a load that its files of rejects replace nothing that is in use.
+    """Verify before a load that its reject files replace no file in use.
 
     Raises:
         OutputRefused: If one is an input, the other one, a file of the deployment, or an existing
             file without OVERWRITE.
-        StageUnavailable: If the store of a file does not answer.
+        StageUnavailable: If the store of a file does not respond.
     """
     outputs = _list_outputs(options)
     inputs = {task.portion.file.path for task in plan.tasks}
@@ -153,7 +153,7 @@ def check_reject_files(
 
 
 def truncate_reject_files(options: RejectOptions) -> None:
-    """Empty the files of rejects that a load without rejects may overwrite.
+    """Truncate the reject files of a load without rejects, if OVERWRITE allows it.
 
     Raises:
         StageUnavailable: If a file cannot be written.
@@ -196,7 +196,7 @@ def _writing_output(output: CommandOutput) -> Iterator[ObjectWriter]:
         writer.abort()
 
 
-# --- Rejects of a COPY as refused rows of the error table of its table.
+# Rejects of a COPY as rows of the error table.
 
 _REJECT_ERROR_CODE = "rejected"
 
@@ -204,10 +204,10 @@ _REJECT_ERROR_CODE = "rejected"
 def write_error_table_files(
     load: OpenLoad, files: Sequence[WrittenFile], rejected_at: dt.datetime
 ) -> tuple[WrittenFile, ...]:
-    """Write rejects, given as files of rejects, as files of the load's error table.
+    """Write reject files as files of the error table of a load.
 
     Raises:
-        StageUnavailable: The warehouse cannot be read or written.
+        StageUnavailable: If the warehouse cannot be read or written.
     """
     if load.errors is None or load.error_folder is None or not files:
         return ()

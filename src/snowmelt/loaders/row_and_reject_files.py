@@ -16,19 +16,19 @@ from snowmelt.table.native_file_writer import NativeWriter, WrittenFile
 from snowmelt.table.rejects import REJECT_SCHEMA, RejectedRow, RejectOrigin, to_reject_table
 from snowmelt.table.warehouse_paths import open_cached_store
 
-# Of what is held before it is encoded; a row group of few MiB is still found fast.
+# Size of a row group before encoding. A row group of a few MiB is still pruned well.
 _GROUP_BYTES = 5 * 1024 * 1024
 _GROUP_ROWS = 256 * 1024
-# A file is ended when it has become this large.
+# Size at which a new file begins.
 _FILE_BYTES = 128 * 1024 * 1024
 _REJECT_BYTES = 1024 * 1024
 _REJECT_ROWS = 4096
-# Loads are bound by the processor; level 3 saves 6 % of the bytes and costs twice the time.
+# Loads are CPU-bound; level 3 saves 6 % of the bytes and takes twice the time.
 _COMPRESSION_LEVEL = 1
 
 
 class FileSpool:
-    """Writes tables of one schema into files of one folder; holds one row group at most."""
+    """Writes tables of one schema into files of one folder; buffers at most one row group."""
 
     def __init__(self, warehouse_url: str, folder: str, prefix: str, schema: pa.Schema) -> None:
         self.files: list[WrittenFile] = []
@@ -42,12 +42,12 @@ class FileSpool:
         """Append a row group.
 
         Raises:
-            StageUnavailable: The warehouse cannot be written.
+            StageUnavailable: If the warehouse cannot be written.
         """
         if not row_group.num_rows:
             return
         if self._writer is None:
-            # The number is the file's order; the rest of the name is this attempt's own.
+            # The number orders the files; the rest of the name is unique to this attempt.
             name = f"{self._prefix}-{len(self.files):03d}-{uuid.uuid4().hex[:12]}.parquet"
             path = f"{self._folder}/{name}"
             self._writer = NativeWriter(self._store, path, self._schema, level=_COMPRESSION_LEVEL)
@@ -56,16 +56,16 @@ class FileSpool:
             self._finish_file()
 
     def finish(self) -> tuple[WrittenFile, ...]:
-        """End the last file and return all.
+        """Close the last file and return all files.
 
         Raises:
-            StageUnavailable: The warehouse cannot be written.
+            StageUnavailable: If the warehouse cannot be written.
         """
         self._finish_file()
         return tuple(self.files)
 
     def abort_current_file(self) -> None:
-        """Leave no unfinished file behind; finished ones are swept with their load."""
+        """Delete the unfinished file. Finished ones are garbage collected with their load."""
         if self._writer is not None:
             self._writer.abort()
             self._writer = None
@@ -77,7 +77,7 @@ class FileSpool:
 
 
 class RowSpool:
-    """Rows of a table, in native form, as they come from a parser."""
+    """Rows of a table in native form, as a parser returns them."""
 
     def __init__(
         self, spool: FileSpool, schema: TableSchema, cluster_by: Sequence[str] = ()
@@ -89,7 +89,7 @@ class RowSpool:
         self._bytes = 0
 
     def add(self, rows: pa.Table) -> bool:
-        """Take rows; tell whether a row group was written."""
+        """Add rows. Return True if a row group was written."""
         self._pending.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
@@ -99,7 +99,7 @@ class RowSpool:
         return True
 
     def finish(self) -> tuple[WrittenFile, ...]:
-        """Write what waits, and return the files."""
+        """Write the buffered rows, and return the files."""
         self._write_row_group()
         return self._spool.finish()
 
@@ -113,7 +113,7 @@ class RowSpool:
 
 
 class RejectSpool:
-    """Rejected records of one portion as rows of the table of rejects."""
+    """Rejected records of one portion as rows of the reject table."""
 
     def __init__(self, spool: FileSpool, origin: RejectOrigin) -> None:
         self._spool = spool
@@ -122,7 +122,7 @@ class RejectSpool:
         self._bytes = 0
 
     def add(self, rejects: Sequence[ParseReject], locate: Callable[[int], str | None]) -> None:
-        """Take rejected records; `locate` tells by its number where one lies, if it is known."""
+        """Add rejected records; `locate` returns the position of a record by its number, None if unknown."""
         for each in rejects:
             self._pending.append(
                 RejectedRow(
@@ -139,7 +139,7 @@ class RejectSpool:
                 self._write_row_group()
 
     def finish(self) -> tuple[WrittenFile, ...]:
-        """Write what waits, and return the files."""
+        """Write the buffered rows, and return the files."""
         self._write_row_group()
         return self._spool.finish()
 
@@ -150,5 +150,5 @@ class RejectSpool:
 
 
 def open_reject_spool(warehouse_url: str, folder: str, prefix: str) -> FileSpool:
-    """Return a spool of rows of the table of rejects."""
+    """Return a spool for rows of the reject table."""
     return FileSpool(warehouse_url, folder, prefix, native_schema(REJECT_SCHEMA))

@@ -1,8 +1,8 @@
 """Authentication by key-pair JWT (specification of v1, §1.3), OAuth token or access key.
 
 JWTs and OAuth tokens use RS256 only. OAuth tokens come from external authorization servers whose
-issuers are known security integrations. An access key, its ID and secret joined by a point, is what
-clients of the row API send as a programmatic access token.
+issuers are security integrations. Clients of the row API send an access key, its ID and secret
+joined by a point, as a programmatic access token.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 _UNVERIFIED_OPTIONS: Options = {"verify_signature": False, "verify_exp": False, "verify_iat": False}
-# Times are looked at by the service's own clock.
+# Times are compared with the clock of the service.
 _OAUTH_SIGNATURE_OPTIONS: Options = {"verify_exp": False, "verify_iat": False, "verify_nbf": False}
 _ROLE_SCOPE_PATTERN = re.compile(r"session:role:(.+)\Z", re.IGNORECASE)
 _ANY_ROLE_SCOPE = "session:role-any"
 _JWKS_CACHE_TTL_S = 3600.0
-# A key that is not among those fetched is looked for again, not for every invented one.
+# Minimum time between two fetches because of an unknown key ID, which any client can invent.
 _JWKS_REFETCH_INTERVAL_S = 30.0
 _JWKS_TIMEOUT_S = 5.0
 _MAX_JWKS_BYTES = 1 << 20
@@ -49,15 +49,15 @@ _MAX_JWKS_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RoleScope:
-    """The roles a token lets its bearer act as, the preferred one first; empty: any of the user's."""
+    """Roles that a token allows, the preferred one first; if empty, all roles of the user."""
 
     roles: tuple[str, ...]
 
     def resolve_role(self, requested: str | None, user: str) -> str | None:
-        """Return the role for a request that asks for one, or for none.
+        """Return the role of a request, which may request none.
 
         Raises:
-            RoleNotGranted: It is not among the token's.
+            RoleNotGranted: If the token does not allow the requested role.
         """
         if not self.roles:
             return requested
@@ -72,18 +72,18 @@ class RoleScope:
 
 
 class OAuthVerifier:
-    """Checks tokens against the security integrations of the catalog; thread-safe."""
+    """Verifies tokens against the security integrations of the catalog. Thread-safe."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._jwks_cache = _JwksCache(clock)
 
     def verify(self, token: str) -> tuple[Principal, float]:
-        """Return whom a token speaks for, and until when; its times are left to the caller.
+        """Return the principal of a token and its expiry. The caller checks the times.
 
         Raises:
-            AuthenticationFailed: It does not hold.
-            ServiceBusy: The issuer's keys cannot be fetched.
+            AuthenticationFailed: If the token is invalid.
+            ServiceBusy: If the keys of the issuer cannot be fetched.
         """
         try:
             claims = jwt.decode(token, options=_UNVERIFIED_OPTIONS)
@@ -132,14 +132,14 @@ class OAuthVerifier:
 
 @dataclass(eq=False, slots=True)
 class _JwksCache:
-    """Keys of issuers by the address of their JWKS."""
+    """Keys of issuers by URL of their JWKS."""
 
     _clock: Clock
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _fetched: dict[str, tuple[float, dict[object, RSAPublicKey]]] = field(default_factory=dict)
 
     def get_keys(self, url: str, key_id: object) -> list[RSAPublicKey]:
-        """Return the key of that id, or all where a token names none."""
+        """Return the key with an ID, or all keys if the token has no key ID."""
         with self._lock:
             now = self._clock.monotonic()
             asked_at, keys = self._fetched.get(url, (None, {}))
@@ -149,7 +149,7 @@ class _JwksCache:
                 try:
                     keys = _fetch_jwks(url)
                 except ServiceBusy as error:
-                    # What is known goes on to count; and nobody waits again for half a minute.
+                    # Keep the known keys, and do not fetch again for half a minute.
                     _log.warning("%s: %r", error, error.__cause__)
                 self._fetched[url] = (now, keys)
         if not keys:
@@ -160,7 +160,7 @@ class _JwksCache:
 
 
 def _fetch_jwks(url: str) -> dict[object, RSAPublicKey]:
-    # Here, not above: few services need it.
+    # Imported here, because few services need it.
     import httpx
 
     try:
@@ -214,7 +214,7 @@ def _build_role_scope(
         _reject_token(
             f"its claim {integration.scope_claim} has no scope session:role:<role> that may be used"
         )
-    # What the user acts as without asking, if the token allows it.
+    # The default role of the user, if the token allows it.
     return RoleScope(tuple(sorted(roles, key=lambda role: role != user.default_role)))
 
 
@@ -222,11 +222,11 @@ _log = logging.getLogger("snowmelt.server")
 
 MAX_TOKEN_LIFETIME_S = 3600
 MAX_CLOCK_SKEW_S = 30
-# A key that is withdrawn stops to count at most this much later.
+# A removed key is accepted for at most this time.
 RECHECK_INTERVAL_S = 5.0
 _MAX_TOKEN_CHARACTERS = 8192
 _MAX_CACHED_TOKENS = 10_000
-# No token of this millennium was given so many seconds, or so few milliseconds.
+# Instants of this millennium are below it in seconds, and above it in milliseconds.
 _MIN_MILLISECOND_TIMESTAMP = 1e11
 _SIGNATURE_ONLY_OPTIONS: Options = {
     "verify_exp": False,
@@ -237,7 +237,7 @@ _SIGNATURE_ONLY_OPTIONS: Options = {
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks; what is no key-pair token bears a scope, and that of OAuth narrows the roles."""
+    """User of a request. Tokens other than key-pair JWTs have a scope; that of OAuth restricts the roles."""
 
     user: str
     scope: RoleScope | None = None
@@ -251,9 +251,9 @@ class _VerifiedToken:
 
 
 class Authenticator:
-    """Verifies tokens against the registered keys and remembers them for a few seconds.
+    """Verifies tokens against the registered keys, and caches the result for a few seconds.
 
-    With `anonymous_user` a request without a token is that user's.
+    With `anonymous_user`, a request without a token is authenticated as that user.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class Authenticator:
         self._lock = threading.Lock()
 
     def get_cached_principal(self, headers: Mapping[bytes, bytes]) -> Principal | None:
-        """Return whose token was verified a moment ago, else None; reads nothing."""
+        """Return the principal of a recently verified token, else None. Does no I/O."""
         token = headers.get(b"authorization")
         if token is None:
             return self._anonymous
@@ -285,11 +285,11 @@ class Authenticator:
         return known.principal
 
     def authenticate_any(self, headers: Mapping[bytes, bytes]) -> Principal:
-        """Return who a token of any kind speaks for; may read the catalog and ask its issuer.
+        """Return the principal of a token of any kind. May read the catalog and contact the issuer.
 
         Raises:
-            AuthenticationFailed: No token, or one that does not hold.
-            ServiceBusy: The issuer's keys cannot be fetched.
+            AuthenticationFailed: If there is no token, or it is invalid.
+            ServiceBusy: If the keys of the issuer cannot be fetched.
         """
         caller = self.get_cached_principal(headers)
         if caller is not None:
@@ -340,7 +340,7 @@ class Authenticator:
         issuer, subject = claims.get("iss"), claims.get("sub")
         if not isinstance(issuer, str) or not isinstance(subject, str):
             _reject_token("claims iss and sub are needed")
-        # The account is the first label of whatever host name the client was given.
+        # The account is the first label of the host name that the client uses.
         if not issuer.startswith(subject + "."):
             _reject_token("iss must be sub and the key's fingerprint")
         name = subject.partition(".")[2]
@@ -385,13 +385,13 @@ class Authenticator:
 
 
 def _jwt_time_to_seconds(timestamp_s_or_ms: object) -> float:
-    """Return an instant of a token in seconds; the SDK of the row API writes milliseconds."""
+    """Return an instant of a token in seconds. The SDK of the row API sends milliseconds."""
     number = float(str(timestamp_s_or_ms))
     return number / 1000 if number > _MIN_MILLISECOND_TIMESTAMP else number
 
 
 def _find_public_key(user: UserRecord, fingerprint: str) -> RSAPublicKey:
-    """Return the public key of `user` that has this fingerprint."""
+    """Return the public key of a user with this fingerprint."""
     for known, der in zip(user.fingerprints, user.public_keys, strict=True):
         if known == fingerprint:
             return load_der_public_key(base64.b64decode(der))  # type: ignore[return-value]
@@ -401,7 +401,7 @@ def _find_public_key(user: UserRecord, fingerprint: str) -> RSAPublicKey:
 
 
 def _log_and_make_error(detail: str) -> AuthenticationFailed:
-    """Log what is wrong; the text is the same for all, so that nobody learns who has an account."""
+    """Log the reason. The message is the same for all failures, so that it does not reveal users."""
     _log.warning("a token was rejected: %s", detail)
     reason = "user, key and signature do not go together; the service's log says more"
     return AuthenticationFailed(reason=reason)

@@ -30,11 +30,11 @@ _LOCK_FILE_NAME = "serve.lock"
 
 
 class RunningService:
-    """A service that answers on `url`; `run` blocks until `stop`."""
+    """A service that listens on `url`; `run` blocks until `stop`."""
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
         with contextlib.ExitStack() as undo:
-            # Ports come first: a service that cannot have them leaves no folder behind.
+            # Open the ports first, so that a service without ports creates no folder.
             listening = open_listening_socket(settings.host, settings.port, setting="port")
             undo.callback(listening.close)
             s3_listening = None
@@ -76,22 +76,22 @@ class RunningService:
 
     @property
     def url(self) -> str:
-        """Where the streaming API answers."""
+        """URL of the streaming API."""
         return self._listener.url
 
     def run(self) -> None:
-        """Answer requests until `stop`; then finish the open ones and close everything."""
+        """Handle requests until `stop`, then finish the open ones and close everything."""
         with self._undo:
             if self.s3 is not None:
                 self.s3.start()
             self._listener.run()
 
     def stop(self) -> None:
-        """Ask `run` to end; from any thread or signal handler."""
+        """Make `run` return; from any thread or signal handler."""
         self._listener.stop()
 
     def reload_certificate(self) -> None:
-        """Show what the certificate's files hold now to those who connect from here on."""
+        """Reload the certificate for new connections."""
         if self._certificate is None:
             return
         try:
@@ -102,15 +102,14 @@ class RunningService:
 
 
 def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; must be called in the main thread.
+    """Serve until SIGTERM or SIGINT. Must be called in the main thread.
 
-    SIGHUP makes it read its certificate again.
-
-    `announce` gets the lines that tell an operator what runs; standard output by default.
+    SIGHUP reloads the certificate. `announce` receives the lines that tell an operator what runs; by
+    default they go to standard output.
 
     Raises:
-        DataFolderBusy: Another process serves this data folder.
-        ConfigurationError: Settings that do not go together, or an address that is taken.
+        DataFolderBusy: If another process serves this data folder.
+        ConfigurationError: If settings are invalid together, or an address is in use.
     """
     configure_logging(settings)
     use_system_memory_pool()
@@ -143,10 +142,10 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the system lets go when the process dies.
+    """Hold the lock of a folder, which the system releases when the process ends.
 
     Raises:
-        DataFolderBusy: Another process holds it.
+        DataFolderBusy: If another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -163,10 +162,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _tune_garbage_collection() -> None:
-    """Keep the collector from walking the whole heap again and again.
+    """Reduce full passes of the garbage collector.
 
-    Thousands of small messages a second trigger it constantly, and what was loaded at the start
-    never dies: decoding a registration of 1 KB took 50 µs with the defaults, 4 µs so.
+    Thousands of small messages per second trigger it constantly, but objects loaded at startup never
+    die: decoding a registration of 1 KB took 50 µs with the defaults, and takes 4 µs with this.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""HTTP listener: a listening socket, the uvicorn server behind it, and its TLS certificate."""
+"""HTTP listener: a listening socket, its uvicorn server, and its TLS certificate."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 BACKLOG = 2048
-# Longer than the minute that the official client keeps an idle connection.
+# Longer than the minute for which the official client keeps an idle connection.
 _KEEP_ALIVE_TIMEOUT_S = 75
 
 
 class _SignalFreeServer(uvicorn.Server):
-    """uvicorn without its own signal handling, which would end the process before we tidy up."""
+    """uvicorn without its signal handlers, which would end the process before the service closes."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to whoever runs this."""
+        """Install no signal handlers."""
         yield
 
 
 class HttpListener:
-    """One port with one application; connections are taken from the beginning, answered by `run`."""
+    """One port with one application. It accepts connections at once, and `run` responds to them."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class HttpListener:
         protocol: type[asyncio.Protocol] | Any = "httptools",
         certificate: TlsCertificate | None = None,
     ) -> None:
-        """Prepare to answer on a socket that listens, and is closed with `close`.
+        """Prepare a server on a listening socket, which `close` closes.
 
-        A stopping server waits `drain_s` for open requests. `protocol` is uvicorn's, or a class of
-        its kind; without `certificate` there is no TLS.
+        A stopping server waits `drain_s` seconds for open requests. `protocol` is that of uvicorn, or a
+        compatible class. Without `certificate` there is no TLS.
         """
         self._socket = listening_socket
         self._thread: threading.Thread | None = None
@@ -72,25 +72,25 @@ class HttpListener:
         )
         config.load()
         if certificate is not None:
-            # Ours instead of one made from files: it can be given another certificate later.
+            # This context instead of one that uvicorn creates from files: its certificate can be replaced later.
             config.ssl = certificate.context
         self._server = _SignalFreeServer(config)
 
     def run(self) -> None:
-        """Answer requests until `stop`; then finish the open ones."""
+        """Handle requests until `stop`, then finish the open ones."""
         self._server.run(sockets=[self._socket])
 
     def start(self, name: str) -> None:
-        """Answer requests in a thread of its own."""
+        """Handle requests in a new thread."""
         self._thread = threading.Thread(target=self.run, name=name, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask `run` to end; from any thread or signal handler."""
+        """Make `run` return; from any thread or signal handler."""
         self._server.should_exit = True
 
     def close(self) -> None:
-        """Stop, wait for the thread, and let go of the port."""
+        """Stop, wait for the thread, and close the port."""
         self.stop()
         if self._thread is not None:
             self._thread.join()
@@ -98,10 +98,11 @@ class HttpListener:
 
 
 def open_listening_socket(host: str, port: int, *, setting: str) -> socket.socket:
-    """Return a socket that listens; port 0 is any free one.
+    """Return a listening socket; port 0 means any free port.
 
     Raises:
-        ConfigurationError: The address is taken, or none of this machine's; names `setting`.
+        ConfigurationError: If the address is in use or not an address of this machine. The message
+            names `setting`.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -125,27 +126,27 @@ def open_listening_socket(host: str, port: int, *, setting: str) -> socket.socke
 
 
 class TlsCertificate:
-    """A chain and its key; `reload` reads the files anew, for connections that come later.
+    """A certificate chain and its key; `reload` reads the files again for new connections.
 
-    A listener is given `context` once. Each handshake goes on with the context of the moment: a
-    certificate put into the one that connections come from would have those in between fail.
+    A listener receives `context` once. Each handshake then switches to the current context, because
+    replacing the certificate inside a shared context would fail handshakes in progress.
     """
 
     def __init__(self, certificate_path: Path, key_path: Path) -> None:
-        """Read both.
+        """Read both files.
 
         Raises:
-            ConfigurationError: One cannot be read, or they do not belong together.
+            ConfigurationError: If a file cannot be read, or the files do not match.
         """
         self._files = (certificate_path, key_path)
         self._current_context = self.context = self._load_context()
         self.context.sni_callback = self._use_current_context
 
     def reload(self) -> None:
-        """Read the files again; the old certificate stays where that fails.
+        """Read the files again; keep the old certificate if that fails.
 
         Raises:
-            ConfigurationError: They cannot be used.
+            ConfigurationError: If the files cannot be used.
         """
         self._current_context = self._load_context()
 
@@ -172,10 +173,10 @@ class TlsCertificate:
 
 
 def load_certificate(settings: Settings) -> TlsCertificate | None:
-    """Return the certificate that the settings name, None where they name none.
+    """Return the certificate of the settings, None without one.
 
     Raises:
-        ConfigurationError: Only one of certificate and key is named, or they cannot be used.
+        ConfigurationError: If only one of certificate and key is set, or they cannot be used.
     """
     if not settings.tls_cert and not settings.tls_key:
         return None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 HEALTH_PATH = "/healthz"
-# Any path will do: the check is whether the stage answers.
+# An arbitrary path, because only the availability of the stage is checked.
 _PROBE_PATH = "healthz/probe"
 
 
@@ -143,10 +143,10 @@ class MetricsEndpoint:
 
 
 def read_metrics_token(path: str) -> str | None:
-    """Return the token in a file, None when no file is named.
+    """Return the token in a file, None if no file is set.
 
     Raises:
-        ConfigurationError: The file cannot be read, or is empty.
+        ConfigurationError: If the file cannot be read, or is empty.
     """
     if not path:
         return None

@@ -11,10 +11,10 @@ from snowmelt.table.snapshot import check_retention_outlasts_queries
 
 
 def check_settings(settings: Settings) -> None:
-    """Check what a service needs of its settings.
+    """Verify the settings of a service.
 
     Raises:
-        ConfigurationError: Settings that do not go together.
+        ConfigurationError: If settings are invalid together.
     """
     if settings.dev and not settings.listens_on_loopback:
         raise ConfigurationError(
@@ -53,7 +53,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def has_remote_clients(settings: Settings) -> bool:
-    """Tell whether clients may come that cannot write into a folder of this machine."""
+    """Return True if clients on other machines, which cannot write to local folders, may connect."""
     has_proxy = bool(settings.public_host_names)
     return not settings.listens_on_loopback or has_proxy or bool(settings.stage_endpoint)
 

@@ -1,6 +1,6 @@
 """Routes of the streaming v1 API (specification of v1, §2) and of schema evolution.
 
-Schema evolution, columns that a client's rows have and the table lacks, is an extension of
+Schema evolution adds columns that a client's rows have and the table lacks. It is an extension of
 Snowmelt.
 """
 
@@ -38,13 +38,13 @@ from snowmelt.wire.streaming import (
 _Message = TypeVar("_Message")
 _Requester = TypeVar("_Requester")
 _Result = TypeVar("_Result", bound=msgspec.Struct)
-# Says only how a client renews its stage credentials: with the header they are good for one prefix
-# instead of all of the user's. Nothing that a client says about itself makes it trusted.
+# Header of clients that renew their stage credentials by prefix: their credentials are limited to one
+# prefix. It gives a client no other privilege.
 SNOWMELT_CLIENT_HEADER = b"x-snowmelt-client"
 
 
 class StreamingRoutes:
-    """The handlers of v1; each is called in the event loop and blocks in threads only."""
+    """Handlers of v1. Each is called in the event loop, and blocks only in threads."""
 
     def __init__(
         self, channel_service: ChannelService, registrar: Registrar, threads: Executor
@@ -74,7 +74,7 @@ class StreamingRoutes:
         }
 
     async def configure_client(self, call: AuthenticatedRequest) -> ServerResponse:
-        """Begin a client."""
+        """Return the prefix and stage credentials of a client."""
         request = decode_message(call.body, ConfigureClientRequest)
         request.role = call.resolve_role(request.role)
         asker = StageRequester(
@@ -89,7 +89,7 @@ class StreamingRoutes:
     def open_channel_immediately(
         self, call: AuthenticatedRequest, on_result: Callable[[object], None]
     ) -> None:
-        """Open a channel; `on_result` gets the answer, or what went wrong, in the event loop."""
+        """Open a channel; `on_result` receives the response or an exception in the event loop."""
         request = decode_message(call.body, OpenChannelRequest)
         request.role = call.resolve_role(request.role)
 
@@ -101,7 +101,7 @@ class StreamingRoutes:
         self._report_when_done(future, count_and_report)
 
     async def get_channel_status(self, call: AuthenticatedRequest) -> ServerResponse:
-        """Tell what is committed."""
+        """Return the committed offset tokens of channels."""
         request = decode_message(call.body, ChannelStatusRequest)
         request.role = call.resolve_role(request.role)
         return await self._run_in_thread(
@@ -129,7 +129,7 @@ class StreamingRoutes:
     def register_blobs_immediately(
         self, call: AuthenticatedRequest, on_result: Callable[[object], None]
     ) -> None:
-        """Register blobs; `on_result` gets the answer, or what went wrong, in the event loop."""
+        """Register blobs; `on_result` receives the response or an exception in the event loop."""
         request = decode_message(call.body, RegisterBlobsRequest)
         self._submit_registration(request, call, on_result)
 
@@ -150,13 +150,13 @@ class StreamingRoutes:
         self._registrar.submit(request, sender, self._response_queue.make_callback(loop, on_result))
 
     async def discard_telemetry(self, call: AuthenticatedRequest) -> ServerResponse:
-        """Take the official client's telemetry and forget it."""
+        """Accept and discard the telemetry of the official client."""
         del call
-        # What the SDK of the row API reads; that of v1 reads nothing.
+        # The SDK of the row API reads this response; that of v1 ignores it.
         return json_response({"success": True, "data": ""})
 
     async def evolve_table(self, call: AuthenticatedRequest) -> ServerResponse:
-        """Add columns to a table, or take NOT NULL off."""
+        """Add columns to a table, or drop NOT NULL."""
         request = decode_message(call.body, EvolveTableRequest)
         request.role = call.resolve_role(request.role)
         service = self._channel_service
@@ -175,7 +175,7 @@ class StreamingRoutes:
     def _report_when_done(
         self, future: Future[_Result], on_result: Callable[[object], None]
     ) -> None:
-        """Pass what a write ends with to `on_result`, in the event loop; no thread waits for it."""
+        """Pass the result of a write to `on_result` in the event loop, without a waiting thread."""
         report = self._response_queue.make_callback(asyncio.get_running_loop(), on_result)
         future.add_done_callback(lambda done: report(done.exception() or done.result()))
 
@@ -183,10 +183,10 @@ class StreamingRoutes:
 async def _await_result(
     submit: Callable[[Callable[[object], None]], None],
 ) -> ServerResponse:
-    """Return the answer to what `submit` begins, which reports its end in the event loop.
+    """Return the response of an operation that `submit` starts and that reports in the event loop.
 
     Raises:
-        Exception: What it ended with.
+        Exception: If the operation failed, its error.
     """
     ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
@@ -204,7 +204,7 @@ async def _await_result(
 def _end_span_on_result(
     on_result: Callable[[object], None], span: tracing.DeferredSpan
 ) -> Callable[[object], None]:
-    """Return what settles a registration and ends its span."""
+    """Return a callback that passes on the result of a registration and ends its span."""
 
     def report_and_end(response: object) -> None:
         codes: set[int] = set()
@@ -218,7 +218,7 @@ def _end_span_on_result(
 
 
 def parse_host(headers: Mapping[bytes, bytes]) -> str:
-    """Return the host of a request's Host header, without port; empty when it has none."""
+    """Return the host of the Host header without port; empty if there is none."""
     host = headers.get(b"host", b"").decode("latin-1")
     end = host.find("]") if host.startswith("[") else -1
     colon = host.find(":", end + 1)
@@ -226,10 +226,10 @@ def parse_host(headers: Mapping[bytes, bytes]) -> str:
 
 
 def decode_message(body: bytes, message_type: type[_Message]) -> _Message:
-    """Read a message.
+    """Decode a message.
 
     Raises:
-        RequestMalformed: No JSON, or a field of another type.
+        RequestMalformed: If the body is not JSON, or a field has another type.
     """
     try:
         return msgspec.json.decode(body, type=message_type)

@@ -18,19 +18,19 @@ _log = logging.getLogger("snowmelt.server")
 
 _SETTING_NAME = "stage_role"
 _ROLE_ARN_PATTERN = re.compile(r"arn:(aws[a-z-]*):iam::.*role/.+")
-# The bounds of AssumeRole; a service that has a role itself gets an hour at most.
+# Limits of AssumeRole. A service whose own credentials are a role's gets at most an hour.
 _MIN_LIFETIME_S, _MAX_LIFETIME_S = 900.0, 43_200.0
 _STS_TIMEOUT_S = 5.0
-# What a policy reads as a wildcard or a variable.
+# Characters of wildcards and variables in policies.
 _POLICY_METACHARACTERS = re.compile(r"[*?$]")
 
 
 @dataclass(frozen=True, slots=True)
 class StsStageLocator:
-    """Hands out `role_arn` to clients that say their prefix when they renew; the others get `fallback_locator`.
+    """Issues credentials of `role_arn` to clients that renew by prefix; others use `fallback_locator`.
 
-    The official client names its blobs by a prefix for which it has no credentials any more once
-    it has renewed, so it cannot do with those for one prefix.
+    The official client continues to use its prefix after renewing its credentials without it, so
+    credentials for one prefix would not work.
     """
 
     sts_client: Any
@@ -43,10 +43,10 @@ class StsStageLocator:
     fallback_locator: StageLocator
 
     def issue_grant(self, requester: StageRequester, prefix: str) -> StageGrant:
-        """Return the bucket's part for the prefix, with new credentials.
+        """Return the location of the prefix in the bucket, with new credentials.
 
         Raises:
-            ServiceBusy: STS does not answer, or refuses; the log says why.
+            ServiceBusy: If STS does not respond, or rejects the request; the log has the reason.
         """
         if not requester.renews_by_prefix:
             return self.fallback_locator.issue_grant(requester, prefix)
@@ -72,7 +72,7 @@ class StsStageLocator:
         try:
             answer = self.sts_client.assume_role(
                 RoleArn=self.role_arn,
-                # What the bucket's own log calls whoever uploads.
+                # Session name in the access log of the bucket.
                 RoleSessionName=re.sub(r"[^A-Za-z0-9_+=,.@-]", "-", f"snowmelt-{user}")[:64],
                 Policy=_make_upload_policy(self.role_arn, upload_path),
                 DurationSeconds=int(self.lifetime_s),
@@ -86,10 +86,10 @@ class StsStageLocator:
 
 
 def make_sts_stage_locator(settings: Settings, fallback_locator: StageLocator) -> StsStageLocator:
-    """Return how clients are let into the bucket of `stage_url`.
+    """Return the locator for direct uploads to the bucket of `stage_url`.
 
     Raises:
-        ConfigurationError: The stage is no bucket of S3, or a setting does not fit.
+        ConfigurationError: If the stage is not a bucket of S3, or a setting does not fit.
     """
     parts = urlsplit(settings.stage_url)
     folder = unquote(parts.path).strip("/")
@@ -123,9 +123,9 @@ def make_sts_stage_locator(settings: Settings, fallback_locator: StageLocator) -
 
 
 def choose_tls_upload_locator(locator: StageLocator) -> tuple[StageLocator, str]:
-    """Return how clients that upload by TLS alone are let in, and to which bucket and folder.
+    """Return the locator for clients that upload over TLS only, and their bucket and folder.
 
-    Without TLS before the bucket they go through the service, and that is empty.
+    Without TLS in front of the bucket they upload through the service, and the text is empty.
     """
     if not isinstance(locator, StsStageLocator):
         return locator, ""
@@ -146,12 +146,12 @@ def _make_sts_client(region: str, endpoint: str | None) -> Any:
         read_timeout=_STS_TIMEOUT_S,
         retries={"total_max_attempts": 2},
     )
-    # With whatever credentials AWS's own tools find for the service, renewed by them.
+    # boto3 finds the credentials of the service, and renews them.
     return boto3.client("sts", region_name=region, endpoint_url=endpoint, config=waiting)
 
 
 def _make_upload_policy(role_arn: str, upload_path: str) -> str:
-    """Return what is left of the role: uploading beneath a place, a bucket and a path."""
+    """Return a session policy that allows only uploads below a bucket and path."""
     partition = role_arn.split(":", 2)[1]
     statement = {
         "Effect": "Allow",
