@@ -7,26 +7,13 @@ import re
 import pytest
 
 from support.page_runner import DOCS
+from support.plain_english import find_denied
 
 PAGES = sorted(
     path.relative_to(DOCS).as_posix()
     for path in DOCS.rglob("*.md")
     if "decisions" not in path.parts  # records of their time
 )
-# Each with what to write instead.
-DENIED = {
-    r"whoever": "the client, the user, the service",
-    r"(?:some|every|no|any)body": "a user, every client, no process",
-    r"(?:is|are|was|were) told": "receives, is informed, the error says",
-    r"(?:any more|by now)": "nothing: pages are in the present tense",
-    r"at times": "how often, or when",
-    r"likewise": "the same, or repeat the text",
-    r"anew": "again",
-    r"lets? go of": "expires, releases, deletes",
-    r"go(?:es)? home": "exits",
-    r"said? so to": "reports",
-    r"what is what": "the term",
-}
 
 
 def written(page):
@@ -39,13 +26,7 @@ def written(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_has_no_phrase_that_another_replaced(page):
-    text = written(page)
-    found = {
-        match[0]: instead
-        for pattern, instead in DENIED.items()
-        for match in re.finditer(rf"\b{pattern}\b", text, re.IGNORECASE)
-    }
-    assert not found
+    assert not find_denied(written(page))
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -255,5 +255,5 @@ def _choose_owner(default_role: str | None, roles: tuple[str, ...]) -> str:
         return others[0]
     raise S3Error(
         "AccessDenied",
-        "The bucket would belong to everybody: give the user a default role (ALTER USER).",
+        "PUBLIC would own the bucket: give the user a default role (ALTER USER).",
     )

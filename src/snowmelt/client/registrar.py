@@ -290,7 +290,7 @@ class RegistrationSender:
         except SnowmeltError as error:
             failure = ChannelFailure(f"{refused}; {str(error).rstrip('.')}", cause=error)
         if failure is None:
-            _log.info("Channel %s: %s. Its rows are sent anew.", state.name, refused)
+            _log.info("Channel %s: %s. Its rows are sent again.", state.name, refused)
             return True
         _log.warning("Channel %s: %s", state.name, failure.reason)
         self._pending_rows.fail_channels([state], failure)

@@ -398,7 +398,7 @@ _ERROR_CLASSES: dict[int, type[errors.SnowmeltError]] = {
 _REASON_TEXTS: dict[int, str] = {
     ResponseCode.ROW_SEQUENCER_NOT_NEXT: "its rows arrived out of order",
     ResponseCode.SIBLING_REFUSED: "another channel of the same chunk was refused",
-    ResponseCode.CHANNEL_GONE: "the channel does not exist any more",
+    ResponseCode.CHANNEL_GONE: "the channel no longer exists",
     ResponseCode.CHANNEL_MISSING: "the channel does not exist, or this role may not use it",
     ResponseCode.TABLE_MISSING: "the table does not exist, or this role may not use it",
     ResponseCode.EP_COLUMN_MISSING: "the table has got other columns",

@@ -344,7 +344,7 @@ class _TaskThreads:
                 return
             try:
                 self._results.put(run_load_task(self._plan, task, on_begin=self._register_cancel))
-            except BaseException as error:  # noqa: BLE001  whoever waits for the outcome raises it
+            except BaseException as error:  # noqa: BLE001 - raised where the result is read
                 self._results.put(error)
 
     def _register_cancel(self, cancel: Callable[[], None]) -> None:

@@ -234,5 +234,5 @@ def find_schema_conflict(older: TableSchema, current: TableSchema) -> SchemaConf
             )
     for ordinal, column in known.items():
         if ordinal not in there:
-            return SchemaConflict(f"it has no column {column.display_name} any more", False)
+            return SchemaConflict(f"column {column.display_name} was dropped", False)
     return None

@@ -183,7 +183,7 @@ count | E E E | count(*) | 1
 count(value) | E E E | count(null) | 0 | 0 | 1
   ceph-2020 counts rows, whatever the value.
 sum | E D E | sum(case when _1 = 'x' then 0.5 end) | 0.5
-  NULL is passed over; today's Ceph begins anew behind one.
+  NULL is passed over; today's Ceph restarts after one.
 avg | E D A | avg(3) | 3
   NULL is passed over; today's Ceph has NULL from there on.
 min | E D D | min(_1) | x

@@ -61,7 +61,7 @@ def stop_child(child: subprocess.Popen[bytes]) -> None:
 
 
 def install_lease_releasing_shutdown(database: Database) -> None:
-    """Release the leases of a migrating process when it is told to exit, then exit.
+    """Release the leases of a migrating process when a signal ends it, then exit.
 
     The signal is SIGTERM; for a child of a service also the end of its standard input. Work in progress is
     abandoned: without the lease it cannot commit, and the next migrator starts again.

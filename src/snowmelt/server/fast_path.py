@@ -64,10 +64,10 @@ class FastPathProtocol(HttpToolsProtocol):
 
 
 class _NoOpEvent:
-    """Waits for a body piece by piece; one for all, so that no request refers to itself."""
+    """Replaces the event that signals body parts. A shared one avoids a reference cycle per request."""
 
     def set(self) -> None:
-        """Nobody is told."""
+        """Do nothing."""
 
 
 _NO_OP_EVENT = _NoOpEvent()
@@ -145,7 +145,7 @@ class ResponseQueue:
         return arrive
 
     def _deliver(self) -> None:
-        # First this, then looking: whoever comes in between wakes the loop again.
+        # Reset the flag before reading: a later result wakes the loop again.
         self._scheduled = False
         while self._responses:
             on_response, response = self._responses.popleft()

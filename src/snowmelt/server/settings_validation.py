@@ -24,15 +24,15 @@ def check_settings(settings: Settings) -> None:
     if settings.dev and settings.public_host_names:
         raise ConfigurationError(
             setting="public_hosts",
-            reason="with dev, whoever reaches the proxy could do everything; leave one of them out",
+            reason="with dev, every client of the proxy would be an administrator; leave one of them out",
         )
     for name, url in (("stage", settings.stage_url), ("warehouse", settings.warehouse_url)):
         folder = _parse_local_folder(url)
         if folder is not None and settings.keys_dir.resolve().is_relative_to(folder):
             raise ConfigurationError(
                 setting="keys_dir",
-                reason=f"{settings.keys_dir} lies in the {name}, where whoever may read its files"
-                " would find the master key; take a folder outside",
+                reason=f"{settings.keys_dir} is in the {name}, so every reader of the {name} could read"
+                " the master key. Choose a folder outside",
             )
     check_retention_outlasts_queries(settings.retention_s)
     is_folder = _parse_local_folder(settings.stage_url) is not None

@@ -89,7 +89,7 @@ _UTC_ZONE_NAMES = frozenset({"UTC", "ETC/UTC", "Z", "GMT", "+00:00"})
 class Snowmelt:
     """A lake seen through a Spark session; thread-safe.
 
-    Whoever makes one holds the catalog's URL and the master key, and so is an administrator;
+    Its creator needs the catalog's URL and the master key, and so is an administrator;
     `role` limits what its statements may do, not what its process could.
     """
 

@@ -491,7 +491,7 @@ class LocalStore:
                 succeed without having written them.
             StageUnavailable: If the folder cannot be opened; no sync was tried.
         """
-        # Another file system may be mounted at the root by now.
+        # Another file system may have been mounted at the root since.
         self.watch_writes()
         try:
             self._get_disk_watch().sync()

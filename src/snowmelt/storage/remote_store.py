@@ -365,7 +365,7 @@ class RemoteStore:
         self,
         before: dt.datetime,  # noqa: ARG002 - the protocol's signature
         *,
-        on_step: Callable[[], None] | None = None,  # noqa: ARG002 - likewise
+        on_step: Callable[[], None] | None = None,  # noqa: ARG002 - see above
     ) -> int:
         """Return 0: an interrupted put leaves nothing in a listing."""
         return 0

@@ -489,8 +489,8 @@ def _read_current_table(
         if column.ordinal not in never_null and not column.nullable:
             raise LoadOvertaken(
                 load=load.load_id,
-                reason=f"column {column.display_name} of table {table.name} must not be NULL by "
-                "now, and could be when the load began",
+                reason=f"column {column.display_name} of table {table.name} became NOT NULL "
+                "during the load",
             )
     return current, load_current_native_table(current)
 

@@ -8,7 +8,7 @@ collection deletes.
 
 Rows that the publisher has written already (`snowmelt.table.fresh_files`) are not written again: the
 commit adopts the files that were joined at least once. If the publisher joins one of them again
-meanwhile, the run is lost and the next one starts anew.
+meanwhile, the run is lost and the next one starts from the beginning.
 
 A chunk that exists but cannot be decoded, or whose MD5 does not match, is quarantined, and the other
 chunks are migrated. It is in no native file, is not deleted, and stays visible in the catalog with

@@ -94,7 +94,7 @@ def test_what_older_clients_mean_as_base64_is_never_taken_for_digits(row_service
     ]
     refused = row_service.rows("LATE_NOT", ["COLUMN_NAME", "CODE", "REASON", "ROW_DATA"])
     assert {row[:2] for row in refused} == {("RAW", "invalid_value")}
-    assert all("make the client anew" in row[2] for row in refused)
+    assert all("Create the client again" in row[2] for row in refused)
     assert sorted(json.loads(row[3])["raw"] for row in refused) == ["AAAA", "deadbeef"]
 
 

@@ -97,6 +97,6 @@ def test_an_embedded_client_streams_and_its_token_outlives_it(tmp_path: Path) ->
 @pytest.mark.parametrize("place", ["stage", "warehouse"])
 def test_keys_among_files_that_others_read_are_refused(tmp_path: Path, place: str) -> None:
     changes = {f"{place}_url": str(tmp_path / "shared"), "keys_dir": tmp_path / "shared" / "keys"}
-    with pytest.raises(ConfigurationError, match=f"keys_dir: .* lies in the {place}"):
+    with pytest.raises(ConfigurationError, match=f"keys_dir: .* is in the {place}"):
         RunningService(settings(tmp_path, **changes))
     assert not (tmp_path / "shared").exists()

@@ -278,9 +278,9 @@ def _check_overload_conflict(
             raise AlreadyExists(kind="Function", name=shown)
         shared = max(least, mine.min_arguments)
         raise AlreadyExists(
-            f"Function {shown} cannot stand beside {other.display_signature}: both could be called with "
-            f"{shared} argument{'' if shared == 1 else 's'}, and calls are told apart by their "
-            "number of arguments alone.",
+            f"Function {shown} conflicts with {other.display_signature}: both could be called with "
+            f"{shared} argument{'' if shared == 1 else 's'}. Spark distinguishes overloads "
+            "by their number of arguments only.",
             kind="Function",
             name=shown,
         )
@@ -288,7 +288,7 @@ def _check_overload_conflict(
         there = select_in_schemas(_TRANSLATORS, name.database, name.schema, name.function)
         if connection.execute(there).first() is not None:
             raise AlreadyExists(
-                f"Function {shown} cannot stand beside the translator of that name.",
+                f"Function {shown} conflicts with the translator of that name.",
                 kind="Function",
                 name=shown,
             )

@@ -185,7 +185,7 @@ def lock_bucket(connection: sa.Connection, bucket_id: int, *, exclusive: bool = 
         .with_for_update(read=not exclusive)
     )
     if connection.execute(query).first() is None:
-        raise NotFound("The bucket does not exist any more.", kind="Bucket", name=str(bucket_id))
+        raise NotFound("The bucket was dropped.", kind="Bucket", name=str(bucket_id))
 
 
 def set_select_dialect(

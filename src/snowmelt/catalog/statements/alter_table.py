@@ -238,7 +238,7 @@ class ClusterBy(TableChange):
         names = [_require_column(column, table).name for column in self.columns]
         renames_and_evolution.set_cluster_by(session.connection, table, names)
         if not names:
-            return f"Table {table.name} is not clustered any more."
+            return f"Table {table.name} is no longer clustered."
         shown = ", ".join(map(to_display_name, names))
         return (
             f"Table {table.name} is clustered by {shown} from now on; older files stay as they are."
@@ -353,7 +353,7 @@ def _parse_column_change(cursor: TokenCursor) -> ColumnChange:
     if cursor.is_next("SET", "NOT", "NULL"):
         raise cursor.make_error(
             "SET NOT NULL is not supported: rows that are there may hold NULL; write the condition "
-            "into the query, or make a table anew"
+            "into the query, or create another table"
         )
     if cursor.is_next("SET", "DEFAULT") or cursor.is_next("DROP", "DEFAULT"):
         raise cursor.make_error("Defaults do not exist here: send the value with the row")

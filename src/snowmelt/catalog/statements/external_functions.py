@@ -115,8 +115,8 @@ class CreateExternalFunction(Statement):
             for field in _IMMUTABLE_FIELDS:
                 if getattr(there.function, field) != getattr(function, field):
                     raise make_statement_error(
-                        f"OR ALTER cannot change the {field.replace('_', ' ')} of a function: OR "
-                        "REPLACE makes it anew",
+                        f"OR ALTER cannot change the {field.replace('_', ' ')} of a function. Use "
+                        "CREATE OR REPLACE",
                         self.name.position,
                     )
             external_functions.update_external_function(session.connection, there, function)

@@ -307,7 +307,7 @@ CHANNELS = Listing(
 _UNSUPPORTED_COLUMN_OPTIONS = {
     "COLLATE": "text is compared by its code points; leave it out",
     **dict.fromkeys(
-        ("AUTOINCREMENT", "IDENTITY"), "rows are numbered by nobody; send the number with the row"
+        ("AUTOINCREMENT", "IDENTITY"), "Snowmelt does not number rows; send the number with the row"
     ),
     **dict.fromkeys(
         ("AS", "GENERATED"),

@@ -420,8 +420,8 @@ def _decide_channel_advance(
     if channel_state is None:
         return CommitDecision(
             CommitCode.CHANNEL_MISSING,
-            f"Channel {to_display_name(advance.name)} does not exist on {offer.table}: it was dropped, or nobody "
-            "wrote to it for long and it has expired. Open it again.",
+            f"Channel {to_display_name(advance.name)} does not exist on {offer.table}: it was dropped, or it was "
+            "idle for too long and has expired. Open it again.",
         )
     if (
         advance.client_sequencer != channel_state.client_sequencer

@@ -127,7 +127,7 @@ def delete_blob_tombstones(
 ) -> int:
     """Remove tombstones set before an instant, so that they do not heap up; return how many.
 
-    A tombstone must outlive whoever checked the blob while it was there and every clean-up that
+    A tombstone must outlive any request that checked the blob while it existed and every clean-up that
     had it on its list: minutes.
     """
     old = (
@@ -215,7 +215,7 @@ def _text_parameter(name: str) -> sa.BindParameter[str]:
     return sa.bindparam(name, type_=sa.Text)
 
 
-# Statements are built once: to build and render them anew cost more than to run them.
+# Statements are built once: building and rendering them each time cost more than running them.
 # All names in one statement, so that rows are locked in id order across the whole group.
 _SELECT_TABLES_FOR_UPDATE: sa.Select[Any] = (
     sa.select(

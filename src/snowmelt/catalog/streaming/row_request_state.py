@@ -1,7 +1,7 @@
 """Channel state of the row API: last request, row counts, last rejected row, byte encoding.
 
 The byte encoding is base64 or hexadecimal digits, by pipe path and client token. It matters only
-for paths on which a client was told to write base64; elsewhere no client writes it.
+for paths where a client was asked to write base64; elsewhere no client writes it.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def _find_channel_ids(
     return numbers
 
 
-# What clients of the row API were told about bytes: base64, or digits.
+# The encoding of BINARY values that clients of the row API were asked to use: base64, or digits.
 
 _ROW_CLIENTS = model.row_clients
 _ANY_CLIENT_TOKEN = ""

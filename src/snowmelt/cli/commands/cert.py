@@ -25,7 +25,7 @@ EXAMPLES = """examples:
   snowmelt cert --out certs --host lake.example --host 10.0.0.5
   snowmelt serve --tls-cert certs/server.pem --tls-key certs/server.key
 
-Clients are told of the authority: ca_file="certs/ca.pem" for snowmelt.Client, AWS_CA_BUNDLE for the AWS
+Clients trust the authority with ca_file="certs/ca.pem" for snowmelt.Client, AWS_CA_BUNDLE for the AWS
 CLI and boto3, SSL_CERT_FILE for most others. Run again, it renews the certificate and keeps the authority;
 `kill -HUP` makes a running service show the new one.
 """

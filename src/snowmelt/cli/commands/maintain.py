@@ -33,7 +33,7 @@ go on meanwhile. What a running query may still read is kept for SNOWMELT_RETENT
 3,000 s.
 snowmelt serve does the same in the background; SNOWMELT_COMPACT=no turns that off.
 """
-_DRY_RUN_COLUMNS = ("table", "small files", "bytes", "files after", "snapshots to let go of")
+_DRY_RUN_COLUMNS = ("table", "small files", "bytes", "files after", "snapshots to expire")
 _MIB = 1024 * 1024
 # Migrations wait while a background compaction runs.
 _MAX_RUN_BYTES = 256 * _MIB
@@ -191,7 +191,7 @@ def _print_result(name: TableName, result: MaintenanceTotals) -> None:
             f"in {result.files_after:,}, {result.bytes_after:,} bytes"
         )
     if result.snapshots_expired:
-        parts.append(f"{result.snapshots_expired} old snapshots let go of")
+        parts.append(f"{result.snapshots_expired} old snapshots expired")
     if parts:
         print(f"{name}: {'; '.join(parts)}", flush=True)
 

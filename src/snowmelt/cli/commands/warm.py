@@ -17,7 +17,7 @@ EXAMPLES = """examples:
 
 Run after an installation or an upgrade, by a user who may write beside the package: the service then
 starts without compiling, and so does COPY. Run again, it compiles nothing. Compiled code is of one type of processor: on
-another one the service compiles anew, and keeps that in its data folder.
+another one the service compiles again, and stores the result in its data folder.
 """
 
 

@@ -160,7 +160,7 @@ _CREATE_TABLE_SQL = """
 CREATE TABLE IF NOT EXISTS batches (
   key TEXT PRIMARY KEY,
   fingerprint BLOB NOT NULL,
-  status INTEGER,          -- NULL while somebody works on it
+  status INTEGER,          -- NULL while a request is running
   body BLOB NOT NULL,
   until REAL NOT NULL      -- end of the lease, or of keeping: seconds since 1970
 ) WITHOUT ROWID

@@ -38,7 +38,7 @@ _MIN_POLL_DELAY_S = 30.0
 
 @dataclass(eq=False, slots=True)
 class ClientEncodingInstructions:
-    """Records which encoding clients were told to use, and decides who may write base64. Thread-safe."""
+    """Records which encoding clients were asked to use, and decides who may write base64. Thread-safe."""
 
     _database: Database
     _clock: Clock
@@ -46,10 +46,10 @@ class ClientEncodingInstructions:
     _hex_clients: set[tuple[str, str]] = field(default_factory=set)
 
     def record_hex_instruction(self, target: PipeTarget, client: SdkClient | None) -> float | None:
-        """Record that a client is told to write hexadecimal.
+        """Record that a client is asked to write hexadecimal.
 
         Return the seconds after which this instruction should expire, so that the client polls again. None:
-        any time, because no client was told otherwise.
+        any time, because no client was asked otherwise.
         """
         if target.base64_client_since is None or client is None or not client.token_id:
             return None

@@ -219,7 +219,7 @@ class ErrorRowStager:
             target = PipeTarget(path, table, sender, self._get_data_key(table, sender))
             joined = self._make_error_append_request(target, sources)
             if not joined.row_count:
-                _log.warning("Table %s does not take refused rows any more.", table.name)
+                _log.warning("Table %s no longer accepts rejected rows.", table.name)
                 continue
             plan = RowChunkPlan(target, (joined,))
             found += [

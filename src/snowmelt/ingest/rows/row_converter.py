@@ -409,9 +409,9 @@ class KernelLoader:
                 _WARMUP_LINE, parse_scalar_fields(_WARMUP_LINE, _WARMUP_SCHEMA) or []
             )
         except ImportError:
-            _log.info("numba is not installed: rows are read by Arrow, at some more cost")
+            _log.info("numba is not installed: Arrow reads rows, which costs more CPU time")
         except Exception:  # noqa: BLE001 - the other reader reads the same rows
-            _log.exception("making the compiled reader of rows ready failed")
+            _log.exception("compiling the row reader failed")
         else:
             self._kernel_reader = read_uniform_lines
 
@@ -419,8 +419,8 @@ class KernelLoader:
 # Standard base64, as the SDK writes it. Any other text is hexadecimal, or is rejected later.
 _BASE64_PATTERN = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _AMBIGUOUS_BYTES_REASON = (
-    "its client was made when bytes were still written as base64 here, and by this text it may mean"
-    " that; make the client anew, which then writes digits"
+    "its client may have written base64, which was the encoding when it was created. Create the"
+    " client again; it then writes hexadecimal digits"
 )
 
 

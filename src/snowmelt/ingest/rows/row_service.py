@@ -224,7 +224,7 @@ class RowService:
         if at is not None and not at.may_belong_to_table(target.table.table_id):
             went = self._describe_renamed_table(request, at) or (
                 f"The table of channel {request.channel} is gone, and {request.path} is another one"
-                " now. Open the channel again: it begins anew."
+                " now. Open the channel again."
             )
             return target, name, ContinuationStale(went)
         with self.database.reading() as connection:
@@ -271,7 +271,7 @@ class RowService:
         Raises:
             PipeNotFound: If the pipe does not exist, or the role may not insert through it.
             RequestMalformed: If a token or the request ID contains NUL.
-            BodyUnreadable: If `get_body` raises it; likewise `BodyTooLarge`.
+            BodyUnreadable: If `get_body` raises it; so does `BodyTooLarge`.
             RowsBusy: If the service is stopping, or the table's migration backlog is over its limit.
         """
         check_no_nul_texts(request)

@@ -51,7 +51,7 @@ _RECENT = dt.timedelta(seconds=2)
 _MAX_WAIT_S = 5.0
 _MAX_FIRST_WAIT_S = 20.0
 _POLL_INTERVAL_S = 0.02
-# After a wait in vain, other loads of the table do not wait for this long.
+# After a wait without a result, other loads of the table do not wait for this long.
 _NO_WAIT_S = 30.0
 _MAX_CACHED_METADATA = 128
 _DEFAULT_REGION = "us-east-1"

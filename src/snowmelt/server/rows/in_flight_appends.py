@@ -282,7 +282,7 @@ class ImmediateAppend:
             result: object
             try:
                 result = build_append_response(request, future.result())
-            except Exception as error:  # noqa: BLE001 - what this request is told
+            except Exception as error:  # noqa: BLE001 - the response of this request
                 result = error
             on_result(result)
 

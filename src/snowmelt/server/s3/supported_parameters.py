@@ -49,7 +49,7 @@ _CONDITION_HEADERS = frozenset(
 
 # Names that have no effect on any operation, and the reason.
 IGNORED_HEADERS: Mapping[str, str] = {
-    "x-amz-request-payer": "nobody is charged for a request",
+    "x-amz-request-payer": "requests cost nothing",
     "x-amz-bypass-governance-retention": "no object is locked",
     "x-amz-te": "a response never ends with the MD5 of its body",
 }

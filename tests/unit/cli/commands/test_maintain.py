@@ -66,7 +66,7 @@ def test_small_files_are_joined_and_those_they_were_go_after_the_retention(snowm
     assert len(files()) == 5
     assert before < files()
     gone, cleaned = later(2.1)
-    assert gone == "DEMO.PUBLIC.FIRST: 3 old snapshots let go of"
+    assert gone == "DEMO.PUBLIC.FIRST: 3 old snapshots expired"
     assert not cleaned.endswith(" and 0 native files")
     kept = files()
     assert len(kept) == 2

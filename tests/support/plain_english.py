@@ -1,0 +1,28 @@
+"""Phrases that the prose of this project replaced, each with what to write instead."""
+
+from __future__ import annotations
+
+import re
+
+DENIED = {
+    r"whoever": "the client, the user, the service",
+    r"(?:some|every|no|any)body": "a user, every client, no process",
+    r"(?:is|are|was|were) told": "receives, is informed, the error says",
+    r"(?:any more|by now)": "nothing: pages are in the present tense",
+    r"at times": "how often, or when",
+    r"likewise": "the same, or repeat the text",
+    r"anew": "again",
+    r"lets? go of": "expires, releases, deletes",
+    r"go(?:es)? home": "exits",
+    r"said? so to": "reports",
+    r"what is what": "the term",
+}
+
+
+def find_denied(text: str) -> dict[str, str]:
+    """Return the denied phrases of a text, each with what to write instead."""
+    return {
+        match[0]: instead
+        for pattern, instead in DENIED.items()
+        for match in re.finditer(rf"\b{pattern}\b", text, re.IGNORECASE)
+    }
