@@ -133,7 +133,7 @@ def test_certificate_and_key_that_do_not_fit_are_refused_in_a_sentence(tmp_path)
     for more, reason in (
         ([], "Setting tls_key: certificate and key go together."),
         (["--tls-key", str(tmp_path / "none")], f"there is no file {tmp_path / 'none'}"),
-        (["--tls-key", str(tmp_path / "two/server.key")], "are no certificate and its key"),
+        (["--tls-key", str(tmp_path / "two/server.key")], "are not a certificate and its key"),
     ):
         done = subprocess.run(
             [*command, *more], check=False, capture_output=True, text=True, timeout=200

@@ -171,9 +171,9 @@ class FlushScheduler:
     def insert_fast_row(
         self, state: ChannelState, checker: FastRowChecker, values: Values, token: str | None
     ) -> bool:
-        """Append a row that was only checked; otherwise as `insert`.
+        """Append a row that was checked but not converted; otherwise like `insert`.
 
-        Returns whether it was looked at, as the first of a flush is.
+        Returns True if the limits of the flush were checked, as they are at its first row.
         """
         size_bytes = values[-1]
         with self._lock:

@@ -176,8 +176,8 @@ def run_copy(
     if statement.no_commit:
         raise LoadRefused(
             what="NO COMMIT",
-            reason="each COPY is a transaction of its own here, and commits when it succeeds; "
-            "leave the words out",
+            reason="each COPY is one transaction, which commits when it succeeds. "
+            "Leave out NO COMMIT",
         )
     prepared = _prepare_copy(context, statement, runner.parallelism)
     if not prepared.plan.tasks:

@@ -142,7 +142,7 @@ class _XmlTreeBuilder:
 
     def reject_doctype(self, *declaration: object) -> None:
         del declaration
-        raise malformed_xml_error("it declares a document type, which no request needs")
+        raise malformed_xml_error("it has a document type declaration, which is not allowed")
 
 
 def _find_unused_private_range(body: bytes) -> int:

@@ -167,7 +167,7 @@ class TlsCertificate:
         except (ssl.SSLError, OSError) as error:
             raise ConfigurationError(
                 setting="tls_cert",
-                reason=f"{certificate} and {key} are no certificate and its key ({error})",
+                reason=f"{certificate} and {key} are not a certificate and its key ({error})",
             ) from None
         return context
 

@@ -225,8 +225,8 @@ def evolve_table(
     if not table.schema_evolution:
         raise EvolutionRefused(
             table=name,
-            reason=f"its columns do not follow its rows: ALTER TABLE {name} SET "
-            "ENABLE_SCHEMA_EVOLUTION = TRUE, or ADD COLUMN by hand",
+            reason=f"schema evolution is off. Run ALTER TABLE {name} SET "
+            "ENABLE_SCHEMA_EVOLUTION = TRUE, or ADD COLUMN",
         )
     there = {column.name for column in table.schema.columns}
     missing = {each.name: each for each in new_columns if each.name not in there}

@@ -543,7 +543,7 @@ def seal_catalog_token(keyring: KeyRing, token: CatalogToken) -> str:
 
 
 def parse_catalog_token(keyring: KeyRing, text: str) -> CatalogToken | None:
-    """Return an access token, possibly expired; None if the text is none."""
+    """Return an access token, possibly expired; None if the text is invalid."""
     return _unseal_token(keyring, text, CatalogToken, _CATALOG_PURPOSE)
 
 

@@ -493,8 +493,8 @@ def _parse_grant_target(cursor: TokenCursor) -> tuple[NameLevel, ObjectName]:
     """Parse `TABLE a.b.c` and similar objects; without a keyword the object is a table."""
     if cursor.is_next("ACCOUNT"):
         raise cursor.make_error(
-            f"Nothing can be granted on the account but {' and '.join(_ACCOUNT_PRIVILEGES)}, one at a time: "
-            "databases, users and roles are created by ACCOUNTADMIN alone"
+            f"The privileges on the account are {' and '.join(_ACCOUNT_PRIVILEGES)}. Grant one of them; "
+            "only ACCOUNTADMIN creates databases, users and roles"
         )
     word = cursor.accept_one_of("DATABASE", "SCHEMA", "TABLE")
     level = NameLevel(word.text) if word is not None else NameLevel.TABLE

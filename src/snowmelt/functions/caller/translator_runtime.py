@@ -247,7 +247,7 @@ class JavaScriptFunction:
         except msgspec.ValidationError as error:
             raise TranslatorError(f"it returned no object as it must be: {error}") from None
         except (msgspec.DecodeError, RecursionError):
-            raise TranslatorError("what it returned nests too deeply") from None
+            raise TranslatorError("its result nests too deeply") from None
         return TranslatorOutput(
             self._decode_field(found.body, unquote_text=True),
             found.url_suffix or "",
@@ -284,7 +284,7 @@ class JavaScriptFunction:
         try:
             marked, large = self._mark_value(value)
         except RecursionError:
-            raise TranslatorError("what it is given nests too deeply") from None
+            raise TranslatorError("its argument nests too deeply") from None
         return (exact.serialize_json(marked).decode(), True) if large else (plain, False)
 
     def _mark_value(self, value: Any) -> tuple[Any, bool]:

@@ -357,7 +357,7 @@ REFUSED = {
     "GRANT INSERT ON ALL SCHEMAS IN SCHEMA s TO ROLE r": ("Expected DATABASE here", 32),
     "GRANT OWNERSHIP ON FUTURE TABLES IN SCHEMA s TO ROLE r": ("OWNERSHIP is granted on one", 46),
     "GRANT INSERT ON t TO r WITH GRANT OPTION": ("GRANT OPTION is not supported", 24),
-    "GRANT USAGE ON ACCOUNT TO ROLE r": ("Nothing can be granted on the account", 16),
+    "GRANT USAGE ON ACCOUNT TO ROLE r": ("The privileges on the account are", 16),
     "GRANT READ ON BUCKET my-data TO ROLE r": ("The name of a bucket with other signs", 24),
     "GRANT READ ON TABLE t TO ROLE r": ("READ cannot be granted on a table", 7),
     "GRANT INSERT ON BUCKET b TO ROLE r": ("INSERT cannot be granted on a bucket", 7),
