@@ -216,7 +216,7 @@ def test_a_column_that_came_meanwhile_must_be_nullable(house):
             load = begin(house)
             files = [written(house, load, 10, 10)]
             assert load.table.schema.version == 2
-    with pytest.raises(LoadOvertaken, match="must not be NULL"):
+    with pytest.raises(LoadOvertaken, match="became NOT NULL"):
         commit_load(house.database, load, result(files), clock=house.clock)
 
 

@@ -299,7 +299,7 @@ def test_a_plan_that_is_too_old_fails_with_a_sentence(tmp_path, lakehouse, spark
 def test_what_does_not_exist_is_said_in_a_sentence(numbers_table, lake):
     with pytest.raises(TableNotFound, match=r"Table DEMO\.PUBLIC\.FLIGHTS does not exist"):
         lake.sql("SELECT * FROM demo.public.flights")
-    with pytest.raises(TableNotFound, match="named in full"):
+    with pytest.raises(TableNotFound, match="Write the full name"):
         lake.sql("SELECT * FROM numbers")
     with pytest.raises(ColumnNotFound, match=r"Column wrd does not exist\. Columns: WORD, N"):
         lake.sql("SELECT wrd FROM demo.public.numbers")
