@@ -87,13 +87,13 @@ _UTC_ZONE_NAMES = frozenset({"UTC", "ETC/UTC", "Z", "GMT", "+00:00"})
 
 
 class Snowmelt:
-    """A lake seen through a Spark session; thread-safe.
+    """A Spark session connected to a Snowmelt catalog. Thread-safe.
 
-    Its creator needs the catalog's URL and the master key, and so is an administrator;
-    `role` limits what its statements may do, not what its process could.
+    Its process holds the catalog's URL and the master key, and so has administrator access. `role` limits
+    what the statements may do, but not what other code of the process can do.
     """
 
-    def __init__(  # noqa: PLR0913  the parts of a lake, and who asks
+    def __init__(  # noqa: PLR0913  one argument for each setting of the lake
         self,
         spark: SparkSession,
         *,
@@ -106,7 +106,7 @@ class Snowmelt:
         calling: CallerOptions | None = None,
         create: bool = False,
     ) -> None:
-        """Join a catalog to a Spark session.
+        """Connect a Spark session to a catalog.
 
         Args:
             spark: Any session. Settings that correct results depend on are set on it.
@@ -115,14 +115,14 @@ class Snowmelt:
             warehouse: URL or path of native files. None: SNOWMELT_WAREHOUSE_URL.
             keys: Folder of the master key, or an open key ring. None: SNOWMELT_KEYS_DIR.
             role: Internal name of the role whose privileges apply.
-            clock: None: the system clock, corrected by the clock of PostgreSQL if they differ.
-            calling: Options for all calls of external functions.
-            create: Create a SQLite catalog that is missing.
+            clock: None: the system clock, adjusted to the clock of PostgreSQL if they differ.
+            calling: Options for all calls of external functions. None: the defaults.
+            create: Create the SQLite catalog if it is missing.
 
         Raises:
             CatalogUnavailable: If the database cannot be reached.
-            ConfigurationError: If there is no catalog, or the folder of keys is readable by others or
-                has another key than the catalog's.
+            ConfigurationError: If there is no catalog, if other users can read the key folder, or if
+                its key is not the catalog's.
         """
         settings = Settings.load()
         apply_required_settings(spark)
@@ -195,9 +195,9 @@ class Snowmelt:
 
         Args:
             data_dir: Data folder of `snowmelt serve`.
-            spark: Any session.
+            spark: Any session. None: a local one.
             role: Internal name of the role whose privileges apply.
-            create: Create folder and catalog if they are missing.
+            create: Create the folder and the catalog if they are missing.
 
         Raises:
             ConfigurationError: If there is no catalog in the folder.
@@ -232,17 +232,18 @@ class Snowmelt:
     def sql(
         self, text: str, *, database: str | None = None, schema: str | None = None
     ) -> DataFrame:
-        """Run one statement. A query returns a DataFrame over one snapshot; other statements run at once.
+        """Run one statement. Queries are lazy; all other statements run immediately.
 
-        COPY returns one row with its counts, INSERT the number of rows.
+        A query returns a DataFrame over one snapshot. It always has the same rows, and is valid for
+        50 minutes. COPY returns one row with its counts; INSERT returns the number of rows.
 
-        Tables are named `database.schema.table`, or in short if `database` is given. Other names are
-        those of the session. A DataFrame always has the same rows, and is valid for 50 minutes.
+        Tables are named `database.schema.table`; the name may be shorter if `database` is given. Other
+        names are resolved by the Spark session.
 
         Args:
             text: The statement.
-            database: Database of tables without one, as in SQL.
-            schema: Schema of tables without one. None: PUBLIC.
+            database: Database of table names without one, written as in SQL.
+            schema: Schema of table names without one. None: PUBLIC.
 
         Raises:
             StatementError: If the statement cannot be parsed.
@@ -288,7 +289,7 @@ class Snowmelt:
     def _create_table_as(
         self, creation: CreateTableAs, database: str | None, schema: str | None
     ) -> DataFrame:
-        """Create a table from a query and fill it; drop it again if that fails."""
+        """Create a table from a query and fill it. Drop the table if filling it fails."""
         rows = self.sql(creation.query, database=database, schema=schema)
         done = self._execute_statement(creation.build_create_table(rows.schema), database, schema)
         text = f"INSERT INTO {creation.table} {creation.query}"
@@ -330,12 +331,12 @@ class Snowmelt:
     def copy(
         self, text: str, *, database: str | None = None, schema: str | None = None
     ) -> CopyResult:
-        """Run a COPY on Spark: one task for each portion of its files, and one commit.
+        """Run COPY on Spark, with one task per segment of the files and a single commit.
 
         Args:
             text: The statement.
-            database: Database of tables without one, as in SQL.
-            schema: Schema of tables without one. None: PUBLIC.
+            database: Database of table names without one, written as in SQL.
+            schema: Schema of table names without one. None: PUBLIC.
 
         Raises:
             StatementError: If the statement cannot be parsed.
@@ -360,6 +361,9 @@ class Snowmelt:
     def table(self, name: str) -> DataFrame:
         """Return a table as a DataFrame with all columns, in one snapshot.
 
+        Args:
+            name: `database.schema.table`.
+
         Raises:
             TableNotFound: If it does not exist or the role lacks privileges on it.
         """
@@ -370,12 +374,12 @@ class Snowmelt:
     def function(self, name: str, *, trying: bool = False) -> Callable[..., SparkColumn]:
         """Return an external function for the DataFrame API: a function from columns to a column.
 
-        Arguments may be columns, names of columns, or constants other than strings, by position or by
-        name. Convert a struct with `to_variant_object` for a VARIANT.
+        Arguments are passed by position or by name. Each may be a column, a column name, or a constant
+        that is not a string. To pass a struct as a VARIANT, convert it with `to_variant_object`.
 
         Args:
             name: `database.schema.function`.
-            trying: Return value and error of each row, as `try_f` does.
+            trying: Return the value and the error of each row, as `try_f` does.
 
         Raises:
             NotFound: If it does not exist or the role lacks privileges on it.
@@ -383,12 +387,16 @@ class Snowmelt:
         return self._functions.make_column_function(parse_full_function_name(name), trying=trying)
 
     def attach_functions(self, schema: str) -> list[str]:
-        """Register the functions of a schema in the Spark session by their short names.
+        """Register the functions of a schema in the Spark session under their short names.
 
-        Each function comes with its `try_` variant. Call it again after a change in the catalog.
+        Each function is registered together with its `try_` variant. Call this method again after the
+        functions have changed in the catalog.
 
         Args:
             schema: `database.schema`.
+
+        Returns:
+            The names that were registered.
 
         Raises:
             SchemaNotFound: If it does not exist.
@@ -406,13 +414,13 @@ class Snowmelt:
         schema: str | None = None,
         dry_run: bool = False,
     ) -> list[FunctionCallEstimate]:
-        """Estimate how often a query calls external functions, and find calls that repeat.
+        """Estimate how often a query calls external functions, and find repeated calls.
 
         Args:
             text: The query.
             database: As for `sql`.
             schema: As for `sql`.
-            dry_run: Run the query without calls, with NULL for every value, and count the calls.
+            dry_run: Run the query without calling any service and count the calls. Every value is NULL.
 
         Raises:
             SnowmeltError: As for `sql`.
@@ -439,25 +447,35 @@ class Snowmelt:
     def calls(self, days: int = _DEFAULT_CALL_LOG_DAYS) -> DataFrame:
         """Return the call log: each batch that was sent to a service, newest first.
 
-        It leaves out functions on which the role lacks privileges. In SQL it is the view
+        Excludes functions on which the role lacks privileges. In SQL, the call log is the view
         EXTERNAL_FUNCTION_CALLS.
 
         Args:
-            days: Number of days, including today.
+            days: Number of days to return, including today.
         """
         return create_call_log_frame(
             self.spark, self._database, self.role, self._call_log_store, self._find_first_day(days)
         )
 
     def forget_calls(self, days: int) -> int:
-        """Delete the call log except for the last `days`, including today; return the number of objects."""
+        """Delete the call log except for the last `days`.
+
+        Args:
+            days: Number of days to keep, including today.
+
+        Returns:
+            The number of deleted objects.
+        """
         return delete_call_records(self._call_log_store, self._find_first_day(days))
 
     def _find_first_day(self, days: int) -> dt.date:
         return self._clock.now().date() - dt.timedelta(days=days - 1)
 
     def explain_files(self, text: str) -> list[TableFileCounts]:
-        """Return which files and chunks a query would open, without running it.
+        """Return which files and chunks a query would read, without running it.
+
+        Args:
+            text: The query.
 
         Raises:
             TableNotFound: If a table does not exist or the role lacks privileges on it.
@@ -467,10 +485,13 @@ class Snowmelt:
     def migrate(self, name: str | None = None) -> list[MigrationResult]:
         """Migrate all chunks of a table, or of every table, into native files.
 
-        Tables that another migrator holds are skipped, and so are tables that are dropped meanwhile.
+        Without a name, tables that another migrator has locked or that are dropped meanwhile are skipped.
+
+        Args:
+            name: `database.schema.table`. None: every table that has chunks to migrate.
 
         Raises:
-            TableNotFound: If there is no table of this name.
+            TableNotFound: If the table does not exist.
         """
         if name is not None:
             return self._migrate_table(parse_full_table_name(name))
@@ -483,7 +504,7 @@ class Snowmelt:
         return done
 
     def _migrate_table(self, name: TableName) -> list[MigrationResult]:
-        """Migrate the current chunks, in as many runs as needed."""
+        """Migrate the chunks registered so far, in as many runs as needed."""
         with self._database.reading() as connection:
             last = find_table(connection, name).last_seq
         done: list[MigrationResult] = []

@@ -1,6 +1,6 @@
 """Leases, histories of background jobs, and running services.
 
-`leases`: mutual exclusion between processes, with fencing by epoch; running services.
-`run_history`: the runs of any kind of job; compaction, snapshot expiry, migrations, backlog.
-`load_history`: history of loads, their files, stream offsets, and readers' positions.
+`leases`: mutual exclusion between processes, fenced by epoch; running services.
+`run_history`: runs of compaction, snapshot expiry and migration; the migration backlog.
+`load_history`: loads, their files, stream offsets, and read positions.
 """

@@ -1,7 +1,7 @@
 """Catalog objects: databases, schemas, tables, functions, pipes and buckets.
 
-`namespaces`: databases and schemas; properties, UNDROP and the end of retention.
-`tables`: tables, versions of their columns, error tables, pipes, the metadata pointer.
+`namespaces`: databases and schemas; properties, UNDROP and retention.
+`tables`: tables, schema versions, error tables, pipes, the metadata pointer.
 `renames_and_evolution`: renames, clustering and schema evolution.
 `channel_tombstones`: last client sequencers of removed channels.
 `libraries`: libraries of user code with their filters, parsers and sources.

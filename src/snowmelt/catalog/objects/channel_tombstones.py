@@ -1,4 +1,4 @@
-"""Tombstones of removed channels, which keep the last client sequencer so that it never falls.
+"""Tombstones of removed channels. They keep the last client sequencer, which must never decrease.
 
 Tombstones are keyed by name, not by table ID. A table that is created again continues the count, so
 a writer of the old table can never match a channel of the new one.

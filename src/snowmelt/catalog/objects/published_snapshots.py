@@ -18,8 +18,8 @@ from snowmelt.catalog.db.dialect import make_insert
 
 # A table is in demand for this long after a load.
 DEMAND_TTL = dt.timedelta(minutes=10)
-# Files of a publication whose native table was replaced stay for the retention time, of which queries
-# may use all but ten minutes.
+# Files of a publication whose native table was replaced are retained for the retention time. Queries may
+# use them for all of that time except ten minutes.
 MAX_REPLACED_AGE = dt.timedelta(minutes=10)
 _FILES = model.fresh_files
 _PUBLISHED = model.published_snapshots
@@ -32,7 +32,7 @@ _path_list = msgspec.json.Decoder(tuple[str, ...])
 class FreshFile:
     """A native file of the chunks in (`from_seq`, `to_seq`], which no migration has committed.
 
-    `entry` describes the file for manifests. `level` counts how often its rows were joined into
+    `entry` describes the file for manifests. `level` counts how often its rows were compacted into
     larger files. Paths are within the warehouse; `size` is in bytes.
     """
 
@@ -49,8 +49,8 @@ class FreshFile:
 class PublishedSnapshot:
     """A state of a table for engines: native table `pointer` plus fresh files up to `up_to_seq`.
 
-    `files` are the paths that exist for it alone. `snapshot` is its entry in the metadata file, None
-    if the current snapshot is a native one. `publication_id` is 0 before it is stored.
+    `files` are the paths that only this publication uses. `snapshot` is its entry in the metadata file, or
+    None if the current snapshot is a native one. `publication_id` is 0 before it is stored.
     """
 
     publication_id: int
@@ -66,7 +66,7 @@ class PublishedSnapshot:
     created_at: dt.datetime
 
     def is_readable(self, pointer: str | None, now: dt.datetime) -> bool:
-        """Return True if its files stay for as long as a query may take.
+        """Return True if its files are retained for the maximum duration of a query.
 
         `pointer` is the current metadata file of the native table.
         """
@@ -122,10 +122,10 @@ def list_demand(connection: sa.Connection, *, since: dt.datetime) -> list[TableD
 
 @dataclass(frozen=True, slots=True)
 class PublicationLag:
-    """How far publications are behind: tables in demand, those that are stalled, and the oldest chunk.
+    """Lag of publications: tables in demand, stalled tables, and the oldest unpublished chunk.
 
-    `oldest_unpublished_at` is the registration time of the oldest chunk that no publication has, None if
-    there is none.
+    `oldest_unpublished_at` is the registration time of the oldest chunk that no publication contains, or
+    None if there is none.
     """
 
     tables: int
@@ -134,7 +134,7 @@ class PublicationLag:
 
 
 def measure_publication_lag(connection: sa.Connection, *, since: dt.datetime) -> PublicationLag:
-    """Return how far the publications of tables that engines have loaded since `since` are behind."""
+    """Return the publication lag of tables that engines have loaded since `since`."""
     demands = [each for each in list_demand(connection, since=since) if not each.native_only]
     chunks = model.chunks
     oldest: list[dt.datetime] = []
@@ -152,7 +152,7 @@ def measure_publication_lag(connection: sa.Connection, *, since: dt.datetime) ->
 def find_stalled_reason(
     connection: sa.Connection, table_id: int, *, native_only: bool
 ) -> str | None:
-    """Return why the newest chunks of a table are not published, None if they are or will be."""
+    """Return why the newest chunks of a table cannot be published, or None if they can."""
     query = sa.select(_DEMAND.c.stalled_reason).filter_by(
         table_id=table_id, native_only=native_only
     )
@@ -162,7 +162,7 @@ def find_stalled_reason(
 def set_stalled_reason(
     connection: sa.Connection, table_id: int, reason: str | None, *, native_only: bool
 ) -> None:
-    """Record why the newest chunks of a table cannot be published; None: they can."""
+    """Set the reason why the newest chunks of a table cannot be published. None: they can."""
     connection.execute(
         sa.update(_DEMAND)
         .where(_DEMAND.c.table_id == table_id, _DEMAND.c.native_only == native_only)
@@ -212,7 +212,7 @@ def retire_fresh_files(
 
 
 def adopt_fresh_files(connection: sa.Connection, file_ids: Collection[int]) -> bool:
-    """Hand fresh files over to the native table; False if one of them was retired meanwhile."""
+    """Transfer fresh files to the native table. Return False if one of them was retired meanwhile."""
     if not file_ids:
         return True
     adopted = connection.execute(
@@ -224,7 +224,7 @@ def adopt_fresh_files(connection: sa.Connection, file_ids: Collection[int]) -> b
 
 
 def add_publication(connection: sa.Connection, publication: PublishedSnapshot) -> None:
-    """Store a publication; from then on engines load it."""
+    """Store a publication, which engines load from then on."""
     values = {name: getattr(publication, name) for name in PublishedSnapshot.__slots__[1:]}
     values["files"] = msgspec.json.encode(publication.files).decode()
     connection.execute(sa.insert(_PUBLISHED).values(values))
@@ -256,7 +256,10 @@ class ExpiredPublications:
 def list_expired_publications(
     connection: sa.Connection, table_id: int, before: dt.datetime
 ) -> ExpiredPublications:
-    """Return what was replaced before an instant. The newest publication of each kind never expires."""
+    """Return publications and fresh files that were replaced before a time.
+
+    The newest publication of each kind never expires.
+    """
     successor_created_at = (
         sa.func.lead(_PUBLISHED.c.created_at, type_=model.UtcTimestamp)
         .over(partition_by=_PUBLISHED.c.native_only, order_by=_PUBLISHED.c.publication_id)

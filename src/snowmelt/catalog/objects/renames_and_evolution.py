@@ -1,8 +1,8 @@
 """Changes to existing tables: renames, clustering columns and schema evolution.
 
-Columns change through `tables.add_schema_version`. Functions take a connection and do not commit.
-Schema evolution makes only changes that leave every stored row as it is: nullable new columns, and
-removal of NOT NULL. The caller infers the types; a later caller gets the columns of the first.
+Columns change through `tables.add_schema_version`. Functions accept a connection and do not commit.
+Schema evolution makes only changes that leave every stored row unchanged: nullable new columns, and
+removal of NOT NULL. The caller infers the types. If the column was added meanwhile, its type stays.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def rename_table(
         SchemaNotFound: If the schema of the new name does not exist.
         TableNotFound: If the table was dropped meanwhile.
     """
-    # Lock the schema before the table, as everywhere.
+    # Lock order: the schema before the table.
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     table = lock_table(connection, table)
     try:
@@ -145,7 +145,7 @@ def rename_database(
 def _write_schema_rename_tombstones(
     connection: sa.Connection, schema_ids: Sequence[int], now: dt.datetime
 ) -> None:
-    """Keep the sequencers of channels under their former names, before schemas are renamed."""
+    """Write tombstones for channels under their old names, before schemas are renamed."""
     lock_rows(connection, _SCHEMAS, schema_ids)
     inside = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.schema_id.in_(schema_ids), _TABLES.c.dropped_at.is_(None)
@@ -160,7 +160,7 @@ def _update_table_row(connection: sa.Connection, table: TableRecord, **values: o
     )
 
 
-# Schema evolution: columns that loads and clients add without an ALTER.
+# Schema evolution: columns that loads and clients add without ALTER TABLE.
 
 # The limit of one COPY in Snowflake.
 MAX_NEW_COLUMNS = 100
@@ -169,9 +169,10 @@ _EVOLVE_PRIVILEGE = "EVOLVE SCHEMA"
 
 @dataclass(frozen=True, slots=True)
 class EvolutionResult:
-    """A table after schema evolution, and the changes of this call: none if another call was first.
+    """A table after schema evolution, with the changes of this call.
 
-    `added_columns` and `relaxed_columns` (NOT NULL dropped) are internal names in table order.
+    There are no changes if another call has already made them. `added_columns` and `relaxed_columns` (NOT
+    NULL dropped) are internal names in table order.
     """
 
     table: TableRecord
@@ -200,20 +201,24 @@ def evolve_table(
     role: str,
     now: dt.datetime,
 ) -> EvolutionResult:
-    """Add columns and drop NOT NULL where that is still needed.
+    """Add missing columns and drop NOT NULL constraints.
 
-    A column that exists stays unchanged, whatever its type: the caller adapts its values to
-    `EvolutionResult.table`. New columns have no ordinals and are nullable. At most one version of the
-    columns is written.
+    An existing column stays unchanged, whatever its type: the caller adapts its values to
+    `EvolutionResult.table`. At most one schema version is written.
 
-    `new_columns` are columns of the rows that the table may lack; `no_longer_required` are internal
-    names of columns that are NULL or missing in rows. `role` must be the owner or have EVOLVE SCHEMA.
+    Args:
+        connection: Connection in a write transaction.
+        name: The table.
+        new_columns: Columns of the rows that the table may lack. They have no ordinals and become nullable.
+        no_longer_required: Internal names of columns that are NULL or missing in rows.
+        role: Role that owns the table or has EVOLVE SCHEMA.
+        now: Creation time of the schema version.
 
     Raises:
         TableNotFound: If the table does not exist or the role lacks privileges on it.
-        PrivilegeMissing: If the role must not evolve it.
-        EvolutionRefused: If the table is not set to evolve, or too many columns are new.
-        NotFound: If a column for NOT NULL does not exist.
+        PrivilegeMissing: If the role may not evolve the table.
+        EvolutionRefused: If schema evolution is disabled, or too many columns are new.
+        NotFound: If a column of `no_longer_required` does not exist.
     """
     table = find_table(connection, name)
     require_table_privilege(connection, role, table, "INSERT", "SELECT", _EVOLVE_PRIVILEGE)

@@ -28,7 +28,7 @@ _PREFIX_GRANTS = model.prefix_grants
 CREATE_BUCKET_PRIVILEGE = "CREATE BUCKET"
 PREFIX_PRIVILEGES = tuple(each for each in PRIVILEGES["BUCKET"] if each != "OWNERSHIP")
 
-# Every request of the S3 endpoint runs these. A statement that is built once costs half as much.
+# Every request of the S3 endpoint runs these. Building them once halves the cost.
 _SELECT_LIVE_BUCKETS = sa.select(*(each for each in _BUCKETS.c if each.name != "dropped_at")).where(
     _BUCKETS.c.dropped_at.is_(None)
 )
@@ -50,8 +50,8 @@ _NOT_EMPTY_MESSAGES = {
     model.uploads: "Bucket {} is not empty: it holds multipart uploads that are not completed. Complete or"
     " abort them first (ListMultipartUploads names them).",
 }
-# S3's rules for new buckets, and the underscore, which other stores and old buckets of S3 have. Those
-# that were made before under other names stay in use.
+# S3's rules for new buckets, plus the underscore, which other stores and old S3 buckets have. Buckets
+# that already exist under other names stay usable.
 _BUCKET_NAME_PATTERN = re.compile(
     r"[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?)*"
 )

@@ -1,8 +1,8 @@
 """Index of S3 objects and multipart uploads in local files: key to metadata and file.
 
-A file is written and durable before its row. A row that is replaced leaves its file in
-`dropped_files` in the same transaction. A crash at any point leaves each key whole, old or new, and
-each file either referenced here or known to be garbage.
+A file is durable before its row is written. A transaction that replaces a row records the old file in
+`dropped_files`. After a crash at any point, each key has its complete old or new object. Each file is
+either referenced here or identifiable as garbage.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SELECT_OBJECT_FOR_UPDATE = _SELECT_OBJECT.with_for_update()
 
 @dataclass(frozen=True, slots=True)
 class ObjectRecord:
-    """An object. `headers` are those that a GET repeats; `checksum` is opaque."""
+    """An object. `headers` are returned by GET; `checksum` is opaque."""
 
     key: bytes
     size: int
@@ -256,7 +256,7 @@ class PartRecord:
 
 
 def new_upload_id(now: dt.datetime) -> str:
-    """Return an unused ID; the IDs of one key sort by age, as in listings."""
+    """Return an unused ID. The IDs of one key sort by age, as in listings."""
     return f"{int(now.timestamp() * 1e6):014x}{secrets.token_hex(16)}"
 
 
@@ -337,9 +337,9 @@ def list_uploads(
     after: tuple[bytes, str | None],
     limit: int,
 ) -> list[UploadRecord]:
-    """Return open uploads by key and age; `after` is a key, and an upload ID of that key.
+    """Return open uploads by key and age. `after` is a key, and an upload ID of that key or None.
 
-    Without an upload ID, all uploads of that key are left out.
+    Without an upload ID, all uploads of that key are skipped.
     """
     key, upload_id = after
     later = _UPLOADS.c.key > key
@@ -355,7 +355,7 @@ def list_uploads(
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """Return the least key after all keys that begin with `prefix`, None if there is none."""
+    """Return the smallest key after all keys that start with `prefix`, or None if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 

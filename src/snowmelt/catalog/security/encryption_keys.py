@@ -61,13 +61,14 @@ class DataKey:
 
 
 def load_master_key(location: Path, *, create: bool = True) -> bytes:
-    """Return the master key; create a missing one, safe against concurrent creation.
+    """Return the master key. Create it if it is missing; safe against concurrent creation.
 
-    `location` is a folder, or a file with the bytes or their base64, which is never created. `create` allows
-    the creation.
+    Args:
+        location: A folder, or a file with the bytes or their base64. A missing file is never created.
+        create: Create a missing key.
 
     Raises:
-        ConfigurationError: If others may read folder or key, the key is invalid, or it is missing.
+        ConfigurationError: If other users can read the folder or key, or the key is invalid or missing.
     """
     if location.is_file():
         return _read_master_key(location, forbidden_mode=0o037)
@@ -81,7 +82,7 @@ def load_master_key(location: Path, *, create: bool = True) -> bytes:
             )
         make_durable_folder(location, mode=0o700)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        # Open it before it is written, so that fsync reports every failed write.
+        # Open the folder before the write, so that fsync reports every failed write.
         with open_folder(path.parent) as folder:
             try:
                 create_durable_file(draft, secrets.token_bytes(KEY_BYTES))
@@ -89,7 +90,7 @@ def load_master_key(location: Path, *, create: bool = True) -> bytes:
                     path.hardlink_to(draft)
             finally:
                 draft.unlink(missing_ok=True)
-                # Also for the key of another process, which is used from now on.
+                # Required also if another process has created the key, which is used from here on.
                 os.fsync(folder)
     _check_master_key_permissions(location, 0o077)
     return _read_master_key(path, forbidden_mode=0o077)
@@ -236,12 +237,15 @@ _MASTER_KEY_CHECK = model.deployment.c.master_key_check
 
 
 def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
-    """Return the keys of a catalog; create the master key of a new catalog.
+    """Return the keys of a catalog. Create the master key of a new catalog.
 
-    `location` is the folder of the master key, or its file.
+    Args:
+        database: The catalog.
+        location: Folder or file of the master key.
 
     Raises:
-        ConfigurationError: If the catalog has another master key, or it is missing, or readable by others.
+        ConfigurationError: If the catalog has another master key, or the key is missing or readable by
+            other users.
     """
     with database.reading() as connection:
         check = connection.execute(sa.select(_MASTER_KEY_CHECK)).scalar_one()
@@ -250,7 +254,7 @@ def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
     keyring = KeyRing(key)
     if check is None:
         with database.reading() as connection:
-            # The catalog is older than the check value: use its keys.
+            # The catalog is older than the check value: verify the master key with one of its keys.
             keyring.find_data_keys(connection, [] if first is None else [first])
         with database.writing() as connection:
             connection.execute(
@@ -273,7 +277,7 @@ def is_catalog_master_key(database: Database, location: Path) -> bool:
     """Return True if a location has the master key of the catalog, or the catalog has none yet.
 
     Raises:
-        ConfigurationError: If there is no key, or others may read it.
+        ConfigurationError: If there is no key, or other users can read it.
     """
     with database.reading() as connection:
         check = connection.execute(sa.select(_MASTER_KEY_CHECK)).scalar_one()

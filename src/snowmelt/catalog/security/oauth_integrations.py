@@ -1,8 +1,7 @@
 """Security integrations: OAuth authorization servers, and the mapping of tokens to users.
 
-Names and values are those of Snowflake (TYPE = EXTERNAL_OAUTH).
-docs/explanation/decisions/0022-oauth.md lists the
-supported ones and the reasons.
+Names and values are those of Snowflake (TYPE = EXTERNAL_OAUTH). The supported ones and the reasons are
+listed in docs/explanation/decisions/0022-oauth.md.
 """
 
 from __future__ import annotations
@@ -37,9 +36,10 @@ class SecurityIntegrationRecord:
 def apply_changes(
     integration: SecurityIntegration, changes: Mapping[str, Any]
 ) -> SecurityIntegration:
-    """Return an integration with changed fields, including `public_key` and `public_key_2`; None clears one.
+    """Return an integration with changed fields.
 
-    Keys and a URL of keys exclude each other: the one in the changes replaces the other.
+    `changes` may include `public_key` and `public_key_2`; None clears one. Public keys and a URL of keys
+    exclude each other: the one in the changes replaces the other.
 
     Raises:
         UserError: If neither keys nor a URL of keys is left.
@@ -108,7 +108,7 @@ def update_security_integration(
         AlreadyExists: If another one has its issuer.
         UserError: If neither keys nor a URL of keys is left.
     """
-    # Serialize changes, so that none overwrites another.
+    # The lock serializes changes, so that no update is lost.
     connection.execute(
         sa.select(_SECURITY_INTEGRATIONS.c.name)
         .where(_SECURITY_INTEGRATIONS.c.name == name)

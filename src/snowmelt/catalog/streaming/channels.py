@@ -1,4 +1,4 @@
-"""Channels. Opening one fences its previous owner; dropping one keeps its client sequencer."""
+"""Channels. Opening a channel fences its previous owner; dropping one keeps its client sequencer."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _CHANNEL_HISTORY = model.channel_history
 _TABLES = model.tables
 _MAX_EXPIRED_PER_CALL = 1_000
 
-# Client prefix, request ID, channel and user of an opening.
+# Client prefix, request ID, channel and user of an open request.
 _OpenKey: TypeAlias = tuple[str, str, str, str]
 
 _STORED_OPEN_KEY = ("client_prefix", "request_id", "table_id", "channel")
 
-# Built once: channels are opened by the hundreds.
+# Built once, because clients open hundreds of channels.
 _SELECT_NAMED_CHANNELS = sa.select(_CHANNELS).where(
     _CHANNELS.c.table_id == sa.bindparam("table_id"),
     sets.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
@@ -46,7 +46,7 @@ _COUNT_CHANNELS = sa.select(sa.func.count()).where(_CHANNELS.c.table_id == sa.bi
 @cache
 def _select_stored_opens(dialect: str) -> sa.Select[Any]:
     columns = _CHANNEL_HISTORY.c
-    # The table ID is in each row: as a parameter, SQLite would read the whole history of the table.
+    # Each row contains the table ID. With the ID as a parameter, SQLite would scan the table's whole history.
     given = sets.make_rows_source(
         dialect, *(sa.column(name, columns[name].type) for name in _STORED_OPEN_KEY)
     )
@@ -66,8 +66,8 @@ class ChannelRecord:
     """A channel as stored.
 
     `client_sequencer` counts the openings, `row_sequencer` the committed chunks. `last_…` describe the last
-    committed chunk. `rows` and `bytes` are totals; None after a chunk that was shared with other channels
-    and did not state the rows of each.
+    committed chunk. `rows` and `bytes` are totals. They become None if a chunk is shared with other
+    channels and does not state the rows of each.
     """
 
     table_id: int
@@ -88,10 +88,10 @@ class ChannelRecord:
 
 @dataclass(frozen=True, slots=True)
 class OpenChannelResult:
-    """The result of an opening.
+    """The result of an open request.
 
-    `previous_owner` is the client prefix of the previous owner, None if there was none. `is_replayed` is
-    True if the same request was answered before; then nothing changed.
+    `previous_owner` is the client prefix of the previous owner, or None if there was none. `is_replayed`
+    is True if the request is a repetition, which changes nothing.
     """
 
     record: ChannelRecord
@@ -163,11 +163,11 @@ def open_channel(
     offset_token: str | None = None,
     now: dt.datetime,
 ) -> OpenChannelResult:
-    """Open one channel, as `open_channels` does.
+    """Open one channel like `open_channels`.
 
     Raises:
         TableNotFound: If the table was dropped meanwhile.
-        TooManyChannels: If the table has 10,000 channels and this is another one.
+        TooManyChannels: If the channel is new and the table already has 10,000 channels.
     """
     request = ChannelOpen(channel, user, client_prefix, request_id, offset_token)
     [opened] = open_channels(connection, table, [request], now=now)
@@ -185,11 +185,11 @@ def open_channels(
 ) -> list[OpenChannelResult | TooManyChannels]:
     """Open channels of a table, creating missing ones and fencing previous owners.
 
-    Requests apply in order; the number of statements is constant. A repeated request of the same client
-    gets the same sequencer and fences no client, so a lost response costs nothing, and a late
+    Requests apply in order. The number of statements is constant. A repeated request of the same client
+    returns the same sequencer and fences no client. A lost response therefore costs nothing, and a late
     repetition does not fence the next owner. Above 10,000 channels the result is TooManyChannels.
 
-    The table record must come from the same writing transaction.
+    The table record must come from the same write transaction.
 
     Raises:
         TableNotFound: If the table was dropped meanwhile.
@@ -303,8 +303,8 @@ def drop_channel(
 ) -> ChannelRecord:
     """Drop a channel with its offset token. Committed rows stay.
 
-    The table record must come from the same writing transaction. With `client_sequencer`, only this
-    opening is dropped. `user` is recorded in the history.
+    The table record must come from the same write transaction. With `client_sequencer`, the channel is
+    dropped only if no other client has opened it since. `user` is recorded in the history.
 
     Raises:
         ChannelFenced: If another client has opened the channel since.
@@ -323,10 +323,10 @@ def drop_channel(
 def expire_idle_channels(
     connection: sa.Connection, idle_since: dt.datetime, now: dt.datetime
 ) -> int:
-    """Remove up to 1,000 channels without writes since an instant, with their tokens; return how many.
+    """Remove up to 1,000 channels without writes since a time, with their tokens. Return their number.
 
-    Opening a channel counts as a write. A client that still holds one of them gets ChannelNotFound, and
-    may open it again as a new channel.
+    Opening a channel counts as a write. A client that still uses an expired channel gets ChannelNotFound,
+    and may open it again as a new channel.
     """
     idle = sa.and_(
         _CHANNELS.c.opened_at < idle_since,
@@ -341,7 +341,7 @@ def expire_idle_channels(
     ).all()
     if not found:
         return 0
-    # Registrations lock tables, too, so all earlier ones are visible now.
+    # Registrations also lock tables, so all earlier ones are visible after this.
     lock_tables(connection, {row.table_id for row in found})
     ids = [row.channel_id for row in found]
     still = connection.execute(
@@ -358,9 +358,9 @@ def expire_idle_channels(
 def prune_channel_history(
     connection: sa.Connection, before: dt.datetime, *, limit: int = 1_000
 ) -> int:
-    """Delete up to `limit` of the oldest history records before an instant; return how many.
+    """Delete up to `limit` of the oldest history records before a time. Return their number.
 
-    This also deletes stored results of openings: a repetition then opens the channel again.
+    This also deletes stored results of open requests. A repetition then opens the channel again.
     """
     oldest = (
         sa.select(_CHANNEL_HISTORY.c.history_id, _CHANNEL_HISTORY.c.at)

@@ -1,7 +1,7 @@
 """Registered chunks: reads for queries and migrations, backlog, quarantine and retirement.
 
-A blob is deleted in three steps, each a transaction of its own: its chunks are marked as retired,
-the object is deleted, the rows are removed. After an interruption the next run continues.
+A blob is deleted in three steps, each in a separate transaction. Its chunks are marked as retired, the
+object is deleted, and the rows are removed. After an interruption the next run continues.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class ChunkRecord(msgspec.Struct, frozen=True, gc=False):
 class ChunkRange:
     """The chunks of a table in (`after_seq`, `up_to_seq`], and `held`: quarantined chunks below.
 
-    Iteration reads them from the catalog in batches. Their rows do not change, and stay as long as a
-    snapshot may be read. In memory, a million of them would take gigabytes, and most queries need few.
+    Iteration reads them from the catalog in batches, because a million of them would take gigabytes of
+    memory and most queries need few. Their rows do not change, and stay as long as a snapshot may be read.
     """
 
     database: Database
@@ -96,8 +96,8 @@ class ChunkRange:
     ) -> list[ChunkRecord]:
         """Return the chunks that `choose` selects, by sequence.
 
-        `choose` receives sequence, rows, schema version and statistics of a batch of chunks, must read all of
-        them, and returns sequences.
+        `choose` receives sequence, rows, schema version and statistics of a batch of chunks. It must read all
+        of them, and returns sequences.
 
         Raises:
             TableInconsistent: If a chunk is missing.
@@ -108,7 +108,7 @@ class ChunkRange:
         for start, end in self._split():
             query = _select_range(_PRUNING_COLUMNS, self.table.table_id, start, end)
             with self.database.reading() as connection:
-                # Rows of the driver: rows of SQLAlchemy would take a third of the time.
+                # Use the driver's rows: creating SQLAlchemy rows would take a third of the time.
                 cursor: Any = connection.execute(query).cursor
                 rows = cursor.fetchall()
                 _check_chunk_count(self.table, len(rows), start, end)
@@ -157,7 +157,7 @@ def read_chunk_range(connection: Connection, database: Database, table: TableRec
         TableInconsistent: If a chunk is missing.
     """
     start, end = table.migrated_seq, table.last_seq
-    # Sequences have no gaps: a missing chunk would be missing in the result.
+    # Sequences have no gaps, so the number of chunks shows if one is missing.
     counted = _select_range([sa.func.count()], table.table_id, start, end).order_by(None)
     _check_chunk_count(table, connection.execute(counted).scalar_one(), start, end)
     held = list_quarantined_chunk_records(connection, table.table_id)
@@ -175,9 +175,9 @@ def list_chunks(
     limit: int | None = None,
     retained_only: bool = False,
 ) -> list[ChunkRecord]:
-    """Return the chunks of a table in (after, up_to], ordered by sequence.
+    """Return the chunks of a table in (after_seq, up_to_seq], ordered by sequence.
 
-    `retained_only` leaves out chunks whose blobs may be deleted.
+    `retained_only` excludes chunks whose blobs may be deleted.
     """
     query = _select_range(_RECORD_COLUMNS, table_id, after_seq, up_to_seq).limit(limit)
     if retained_only:

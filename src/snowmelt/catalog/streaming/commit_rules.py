@@ -52,7 +52,7 @@ class CommitDecision:
 
 @dataclass(frozen=True, slots=True)
 class ChannelAdvance:
-    """One channel of a chunk; `rows` are its rows, None if the client does not state them."""
+    """One channel of a chunk. `rows` are its rows, or None if the client does not state them."""
 
     name: str
     client_sequencer: int
@@ -71,7 +71,7 @@ class ChannelAdvance:
 class ChunkOffer:
     """A chunk of a registration, already verified against the stage.
 
-    `role` None means the default role of the user. With a `rejection` (code and message) the verification
+    `role` None means the user's default role. With a `rejection` (code and message) the verification
     failed, and only a repetition of an accepted chunk can succeed. `commit_chunk_count` is the number of
     adjacent chunks that commit together.
     """
@@ -129,9 +129,9 @@ class ChunkIdentity:
 
 @dataclass(slots=True)
 class TableCommitState:
-    """A live, locked table; `last_seq` grows as chunks are accepted.
+    """A live, locked table. `last_seq` increases as chunks are accepted.
 
-    `schema_conflicts` has, for older versions of its columns, why their rows are rejected.
+    `schema_conflicts` maps older schema versions to the reason why their rows are rejected.
     """
 
     table_id: int
@@ -152,7 +152,7 @@ class StoredChunk:
 
 @dataclass(frozen=True, slots=True)
 class LastCommittedChunk:
-    """The last committed chunk of a channel, known even if the row of the chunk is deleted."""
+    """The last committed chunk of a channel, retained even if the chunk's row is deleted."""
 
     client_sequencer: int | None
     path: str | None
@@ -180,10 +180,10 @@ class ChannelCommitState:
 class CommitDecisionInputs:
     """All inputs of the decisions on one group of offers.
 
-    `missing_tables` has the reason for names without a live table, `renamed_tables` the current names by ID
-    of tables whose chunks came under another name. `effective_roles` maps (user, requested role) to the
-    effective role or None; `access_rejections` maps (role, table ID) to a rejection if the role lacks
-    INSERT; `key_scopes` maps key IDs to (table ID, user).
+    `missing_tables` maps names without a live table to the reason. `renamed_tables` has the current names, by
+    ID, of tables whose chunks were offered under another name. `effective_roles` maps (user, requested
+    role) to the effective role or None. `access_rejections` maps (role, table ID) to a rejection if the
+    role lacks INSERT. `key_scopes` maps key IDs to (table ID, user).
     """
 
     now: dt.datetime
@@ -231,12 +231,12 @@ def decide_commit(
 def decide_all_or_none(
     offers: Sequence[ChunkOffer], commit_state: CommitDecisionInputs
 ) -> list[tuple[tuple[CommitDecision, ...], TableCommitState | None]]:
-    """Return the results of `decide_commit` for the parts of one commit: all are new, or none."""
+    """Return the results of `decide_commit` for the chunks of one commit, which are all new or none."""
     judged = [decide_commit(offer, commit_state) for offer in offers]
     if offers[0].commit_chunk_count == 1:
         return judged
     if any(verdicts[0].is_replay for verdicts, _ in judged):
-        # They were accepted together; possibly only the last one is still recorded.
+        # They were accepted together. Possibly only the last one is still recorded.
         return [(_decide_all_channels(offer, REPLAYED), None) for offer in offers]
     refusal: CommitDecision | None = None
     if len({offer.location for offer in offers}) != offers[0].commit_chunk_count:
@@ -259,9 +259,9 @@ def decide_all_or_none(
 def apply_accepted_chunk(
     offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
 ) -> int:
-    """Advance table and channels by an accepted chunk and return its sequence.
+    """Advance the table and the channels by an accepted chunk, and return the table's last sequence.
 
-    A chunk without rows gets none: only its channels advance and record it.
+    A chunk without rows gets no sequence: only its channels advance and record it.
     """
     table.last_seq += 1 if offer.rows else 0
     sizes = _compute_channel_sizes(offer)
@@ -289,12 +289,12 @@ def apply_accepted_chunk(
 def is_replay(
     offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
 ) -> bool:
-    """Return True if exactly this chunk was accepted before; its location alone is not enough."""
+    """Return True if exactly this chunk was accepted before. An equal location is not sufficient."""
     stored = commit_state.chunks.get(offer.location)
     if stored is not None:
         return stored.table_id == table.table_id and stored.identity == offer.identity
-    # The row of the chunk may be deleted. A chunk is accepted as a whole, so one channel that records it
-    # as its last commit proves it for the others, which must be at least as far.
+    # The chunk's row may be deleted. A chunk is accepted as a whole, so it suffices if one channel records it
+    # as its last commit and the others have advanced at least as far.
     states = [commit_state.channels.get((table.table_id, each.name)) for each in offer.channels]
     remembered = False
     for advance, state in zip(offer.channels, states, strict=True):
@@ -314,15 +314,15 @@ def _find_chunk_error(
     offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
 ) -> CommitDecision | None:
     if offer.rejection is not None:
-        # The key first: with the key of a table that was created again the checks can only say
-        # that the chunk does not decrypt, and not that opening again helps.
+        # Check the key first. With the key of an earlier table of this name, the verification only reports
+        # that the chunk cannot be decrypted, and not that the client should reopen the channel.
         return _find_key_error(offer, table, commit_state) or CommitDecision(*offer.rejection)
     role = commit_state.effective_roles.get((offer.user, offer.role))
     if role is None:
         return CommitDecision(
             CommitCode.ROLE_MISSING, f"Role {offer.role} is not granted to {offer.user}."
         )
-    # The key first: what the role may do with another table that has the name now does not matter.
+    # Check the key first: privileges on another table that now has the name are irrelevant.
     return (
         _find_key_error(offer, table, commit_state)
         or commit_state.access_rejections.get((role, table.table_id))
@@ -374,7 +374,7 @@ def _find_schema_error(offer: ChunkOffer, table: TableCommitState) -> CommitDeci
 def _find_rename_error(
     offer: ChunkOffer, commit_state: CommitDecisionInputs
 ) -> CommitDecision | None:
-    """Return the new name of a renamed table to clients that hold a key of it."""
+    """Return an error with the table's new name if the user has a key of the renamed table."""
     table_id, user = commit_state.key_scopes.get(offer.key_id, (0, ""))
     name = commit_state.renamed_tables.get(table_id)
     if name is None or user != offer.user:
@@ -443,7 +443,7 @@ def _decide_channel_advance(
 
 
 def _compute_channel_sizes(offer: ChunkOffer) -> Sequence[tuple[int, int] | None]:
-    """Return (rows, bytes) of each channel in a chunk, None if unknown."""
+    """Return (rows, bytes) of each channel in a chunk, or None if unknown."""
     if len(offer.channels) == 1:
         return [(offer.rows, offer.length)]
     return [

@@ -1,8 +1,8 @@
 """Registration of a group of chunks in one transaction, and stage state of unregistered blobs.
 
-The number of statements is constant. The caller's transaction must be a write transaction. Table rows are locked in ID order, then the
-state for the decisions is loaded, then the accepted chunks, the advanced channels and the tables'
-last sequence numbers are written.
+The number of statements is constant. The caller's transaction must be a write transaction. First the
+table rows are locked in ID order. Then the state for the decisions is loaded. Then the accepted
+chunks, the advanced channels and the tables' last sequence numbers are written.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from snowmelt.errors import DatabaseNotFound, SchemaNotFound, TableNotFound
 from snowmelt.schema.inference import find_schema_conflict
 from snowmelt.schema.types import TableName
 
-# Unregistered blobs. One is first recorded as sighted. If it stays unregistered, it gets a tombstone,
-# and only then is the object deleted. A blob whose rows are removed after its migration gets one, too.
+# Unregistered blobs. A blob is first recorded as sighted. If it stays unregistered, it gets a tombstone,
+# and only then the object is deleted. A blob whose chunk rows are removed after migration gets one, too.
 # The tombstone stays for days. Registrations read it in their own transaction, so they cannot accept
 # a blob whose deletion has been decided.
 
-# `_` separates the parts of a blob's name, so a prefix has none; 80 random bits.
+# `_` separates the parts of a blob's name, so a prefix contains none. 16 characters are 80 random bits.
 _PREFIX_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _PREFIX_LENGTH = 16
 
@@ -66,14 +66,14 @@ _CHUNKS = model.chunks
 
 @dataclass(frozen=True, slots=True, order=True)
 class StagedBlob:
-    """A blob's place: in the stage at `prefix/path`."""
+    """Location of a blob: `prefix/path` in the stage."""
 
     prefix: str
     path: str
 
 
 def issue_client_prefix(connection: Connection, user: str, now: dt.datetime) -> str:
-    """Return a client prefix that was never issued before: reused paths repeat the keystream."""
+    """Return a client prefix that was never issued before. A reused path would repeat the keystream."""
     while True:
         prefix = "".join(secrets.choice(_PREFIX_ALPHABET) for _ in range(_PREFIX_LENGTH))
         issued = connection.execute(
@@ -87,7 +87,7 @@ def issue_client_prefix(connection: Connection, user: str, now: dt.datetime) -> 
 
 
 def find_prefix_owner(connection: Connection, prefix: str) -> str | None:
-    """Return the user to whom a prefix was issued, None when it never was."""
+    """Return the user to whom a prefix was issued, or None if it never was."""
     return connection.execute(
         sa.select(_CLIENT_PREFIXES.c.user).where(_CLIENT_PREFIXES.c.prefix == prefix)
     ).scalar()
@@ -96,7 +96,7 @@ def find_prefix_owner(connection: Connection, prefix: str) -> str | None:
 def record_blob_sightings(
     connection: Connection, blobs: Iterable[StagedBlob], now: dt.datetime
 ) -> None:
-    """Note that these blobs lie unregistered on the stage; the first sighting counts."""
+    """Record that these blobs are unregistered on the stage. The first sighting is kept."""
     rows = [
         {"path": blob.path, "prefix": blob.prefix, "first_seen": now} for blob in sorted(set(blobs))
     ]
@@ -107,7 +107,7 @@ def record_blob_sightings(
 def write_blob_tombstones(
     connection: Connection, blobs: Iterable[StagedBlob], now: dt.datetime
 ) -> None:
-    """Give blobs a tombstone: none of their chunks that is not registered ever will be."""
+    """Write tombstones for blobs, so that their unregistered chunks can never be registered."""
     rows = [
         {"path": blob.path, "prefix": blob.prefix, "first_seen": now, "tombstoned_at": now}
         for blob in sorted(set(blobs))
@@ -125,10 +125,10 @@ def write_blob_tombstones(
 def delete_blob_tombstones(
     connection: Connection, before: dt.datetime, *, limit: int = 1_000
 ) -> int:
-    """Remove tombstones set before an instant, so that they do not heap up; return how many.
+    """Delete up to `limit` tombstones that were written before a time, and return their number.
 
-    A tombstone must outlive any request that checked the blob while it existed and every clean-up that
-    had it on its list: minutes.
+    Limits the size of the table. A tombstone must outlive every service and garbage collector that still
+    handles the blob, which takes minutes.
     """
     old = (
         sa.select(_SIGHTINGS.c.path)
@@ -143,12 +143,12 @@ def delete_blob_tombstones(
 
 
 def filter_registered_paths(connection: Connection, paths: Collection[str]) -> set[str]:
-    """Return those of `paths` of which some chunk is registered and not yet forgotten."""
+    """Return those of `paths` that have at least one chunk row."""
     return _filter_paths(connection, sa.select(_CHUNKS.c.path).distinct(), paths)
 
 
 def filter_tombstoned_paths(connection: Connection, paths: Collection[str]) -> set[str]:
-    """Return those of `paths` whose deletion has been decided: the object may be deleted."""
+    """Return those of `paths` that have a tombstone, so that their objects may be deleted."""
     query = sa.select(_SIGHTINGS.c.path).where(_SIGHTINGS.c.tombstoned_at.is_not(None))
     return _filter_paths(connection, query, paths)
 
@@ -156,12 +156,12 @@ def filter_tombstoned_paths(connection: Connection, paths: Collection[str]) -> s
 def tombstone_unregistered_blobs(
     connection: Connection, *, seen_before: dt.datetime, now: dt.datetime, limit: int = 1_000
 ) -> list[StagedBlob]:
-    """Decide the deletion of blobs sighted before an instant and still unregistered.
+    """Write tombstones for blobs sighted before a time that are still unregistered, and return them.
 
-    Sightings of blobs that were registered after all are forgotten on the way.
+    Deletes the sightings of blobs that were registered meanwhile.
     """
-    # Two statements on purpose: the first waits for registrations that hold these rows, the
-    # second then sees what they wrote (PostgreSQL would judge a subquery by the older state).
+    # Two statements are required. The first waits for registrations that have locked these rows. The
+    # second sees what they wrote; in PostgreSQL, a subquery would see the older state.
     query = (
         sa.select(_SIGHTINGS.c.prefix, _SIGHTINGS.c.path)
         .where(_SIGHTINGS.c.first_seen < seen_before, _SIGHTINGS.c.tombstoned_at.is_(None))
@@ -215,8 +215,8 @@ def _text_parameter(name: str) -> sa.BindParameter[str]:
     return sa.bindparam(name, type_=sa.Text)
 
 
-# Statements are built once: building and rendering them each time cost more than running them.
-# All names in one statement, so that rows are locked in id order across the whole group.
+# Statements are built once, because building and rendering them costs more than running them.
+# One statement for all names, so that rows are locked in ID order across the whole group.
 _SELECT_TABLES_FOR_UPDATE: sa.Select[Any] = (
     sa.select(
         *(_TABLES.c[name] for name in ("table_id", "name", "last_seq", "schema_version", "owner")),
@@ -282,10 +282,10 @@ def _select_channels(dialect: str) -> sa.Select[Any]:
 
 @dataclass(frozen=True, slots=True)
 class CommitCache:
-    """What never changes once it is committed, so that each group need not ask again.
+    """Cache of committed facts that never change: prefix owners and key scopes.
 
-    To whom a prefix was issued, and for which table and user a key is: neither is ever given to
-    another. Everything that can change is read in the registering transaction.
+    A prefix always belongs to the same user, and a key to the same table and user. Mutable state is read
+    in each registering transaction.
     """
 
     prefix_owners: dict[str, str] = field(default_factory=dict)
@@ -298,9 +298,9 @@ def lock_and_load_commit_state(
     now: dt.datetime,
     commit_cache: CommitCache,
 ) -> CommitDecisionInputs:
-    """Lock the tables of these offers and return all that verdicts on them rest on.
+    """Lock the tables of these offers, and return the state for the commit decisions.
 
-    Needs a writing transaction. The number of statements does not depend on that of offers.
+    Requires a write transaction. The number of statements does not depend on the number of offers.
     """
     ledger = CommitDecisionInputs(
         now, prefix_owners=commit_cache.prefix_owners, key_scopes=commit_cache.key_scopes
@@ -327,7 +327,7 @@ def lock_and_load_commit_state(
 def _lock_offered_tables(
     connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitDecisionInputs
 ) -> dict[int, sa.Row[Any]]:
-    """Lock the tables that the offers name; return by id who owns them and what they are in."""
+    """Lock the tables of the offers. Return their rows with owners and namespaces by table ID."""
     owners: dict[int, sa.Row[Any]] = {}
     names = {offer.table for offer in offers}
     by_name = {(name.database, name.schema, name.table): name for name in names}
@@ -354,7 +354,7 @@ def _decide_missing_table(connection: sa.Connection, name: TableName) -> CommitD
 def _load_schema_conflicts(
     connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitDecisionInputs
 ) -> None:
-    """Find out which older versions of a table's columns may still be written."""
+    """Load the conflicts of older schema versions with the current columns."""
     for name in {offer.table for offer in offers}:
         table = commit_state.tables.get(name)
         older = table is not None and any(
@@ -378,7 +378,7 @@ def _load_effective_roles(
     commit_state: CommitDecisionInputs,
     locked_tables: dict[int, sa.Row[Any]],
 ) -> None:
-    """Settle each sender's effective role, and which of these may not insert where."""
+    """Load the effective role of each user, and the roles that lack INSERT on an offered table."""
     granted: dict[str, set[str]] = defaultdict(set)
     default: dict[str, str] = {}
     asking = {(offer.user, offer.role, offer.table) for offer in offers}
@@ -408,7 +408,10 @@ def _load_effective_roles(
 def _load_granted_privileges(
     connection: sa.Connection, roles: set[str], locked_tables: dict[int, sa.Row[Any]]
 ) -> set[tuple[str, str, int]]:
-    """Return (role, kind, object id) of what is granted, of the one privilege each kind needs."""
+    """Return (role, kind, object ID) of the grants that an insert requires.
+
+    These are INSERT on the table, and USAGE on its schema and database.
+    """
     objects = {
         ("TABLE", "INSERT"): set(locked_tables),
         ("SCHEMA", "USAGE"): {row.schema_id for row in locked_tables.values()},
@@ -449,14 +452,14 @@ def _find_access_error(
 def _load_renamed_tables(
     connection: sa.Connection, offers: Sequence[ChunkOffer], commit_state: CommitDecisionInputs
 ) -> None:
-    """Find out what the tables are called whose chunks come under names that they had before."""
-    # One of each table and key speaks for all: every channel has left its sequencer.
+    """Load the current names of renamed tables whose chunks were offered under an old name."""
+    # One offer per table and key suffices, because a rename writes tombstones for all channels.
     asking = {(offer.table, offer.key_id): offer for offer in offers}
     for offer in asking.values():
         key = commit_state.key_scopes.get(offer.key_id)
         if offer.table in commit_state.tables or key is None:
             continue
-        # A renaming leaves the channels' sequencers behind under the old name.
+        # A rename writes tombstones under the old name.
         if find_tombstones(connection, offer.table, [offer.channels[0].name]):
             with suppress(TableNotFound):
                 table = find_table_by_id(connection, key[0])
@@ -472,9 +475,9 @@ def _clear_if_full(entries: dict[Any, Any]) -> None:
 def _load_blobs(
     connection: sa.Connection, encoded_paths: str, commit_state: CommitDecisionInputs
 ) -> None:
-    """Read what is known of the same blobs: their chunks, and sightings without any.
+    """Load the chunks of the offered blobs, and sightings of unregistered blobs.
 
-    The locks keep chunks from being retired now, and tombstones from coming.
+    The locks prevent that chunks are retired or tombstones written before the commit.
     """
     seen: list[Any] = []
     for row in connection.execute(_SELECT_CHUNKS, {"paths": encoded_paths}):
@@ -521,7 +524,7 @@ def _load_channels(
         )
 
 
-# Of an offer, and of a channel's state, as they are written.
+# Fields of offers and channel states that are written to the catalog.
 _OFFER_FIELDS = (
     *("prefix", "path", "offset", "length", "md5", "key_id", "rows", "schema_version"),
     *("first_insert_ms", "last_insert_ms", "statistics"),
@@ -553,16 +556,19 @@ def register_chunks(
     now: dt.datetime,
     commit_cache: CommitCache | None = None,
 ) -> list[tuple[CommitDecision, ...]]:
-    """Register chunks and return a verdict for each channel of each offer.
+    """Register chunks and return a commit decision for each channel of each offer.
 
-    Offers are judged in the order given, each on top of those before it; the parts of one commit
-    are accepted together or not at all. A chunk that was accepted before is answered with its
-    acceptance and not added again.
+    Offers are decided in order, each on the state after the previous ones. Chunks of one commit are
+    accepted together or not at all. A repetition of an accepted chunk is reported as accepted and not
+    added again.
 
-    Nothing counts before the commit of the writing transaction. Offers are verified chunks, or
-    refused ones that may turn out to be repetitions. `now` is the service's time, for the age of
-    blobs; order never depends on it. The caller keeps `commit_cache` from group to group, so that
-    what cannot change is read only once.
+    The decisions take effect with the commit of the caller's write transaction.
+
+    Args:
+        connection: Connection in a write transaction.
+        offers: Verified chunks. Rejected ones are included because they may be repetitions.
+        now: Time of the service, used for the age of blobs. The order never depends on it.
+        commit_cache: Cache that the caller reuses for all groups. None: no cache.
     """
     if not offers:
         return []
@@ -587,8 +593,8 @@ def register_chunks(
                 encoded = _json_encoder.encode(channels).decode()
                 added.append((table.table_id, seq, instant, encoded, *_get_offer_values(offer)))
         elif (
-            # Verified and of the user's own prefix: no client fills the table of sightings with
-            # inventions.
+            # Only verified blobs of the user's own prefix are recorded. Otherwise a client could fill
+            # the table with invented paths.
             offer.rejection is None
             and ledger.prefix_owners.get(offer.prefix) == offer.user
             and any(verdict.code for verdict in verdicts)
@@ -601,7 +607,7 @@ def register_chunks(
 
 
 def _group_by_commit(offers: Sequence[ChunkOffer]) -> Iterator[Sequence[ChunkOffer]]:
-    """Yield offers one by one, and those together that are parts of one commit."""
+    """Yield single offers, and the offers of one commit together."""
     start = 0
     while start < len(offers):
         first, end = offers[start], start + 1

@@ -1,7 +1,7 @@
 """Channel state of the row API: last request, row counts, last rejected row, byte encoding.
 
 The byte encoding is base64 or hexadecimal digits, by pipe path and client token. It matters only
-for paths where a client was asked to write base64; elsewhere no client writes it.
+for paths on which a client was asked to use base64. On all other paths, no client uses it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _select_channels(*columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
     )
 
 
-# Built once: they are asked for every request; the second for many channels at a time, and without
-# what only a status reports.
+# Built once, because they run for every request. The second reads many channels, without the columns
+# that only a channel status needs.
 _SELECT_ROW_CHANNELS = _select_channels(
     *(_CHANNELS.c[name] for name in ("channel_id", "name", "client_sequencer", "row_sequencer")),
     *(_CHANNELS.c[name] for name in ("offset_token", "owner_user", "opened_at")),
@@ -67,7 +67,7 @@ _DELETE_REQUEST_IDS = sa.delete(_ROW_REQUESTS).where(
 
 
 class ChannelSequencers(NamedTuple):
-    """Where a channel stands: its owner's sequencer, and its last request."""
+    """Sequencers and owner of a channel, and the ID of its last request."""
 
     name: str
     client_sequencer: int
@@ -78,9 +78,9 @@ class ChannelSequencers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowChannel:
-    """A channel with what requests of rows have left; counts are since it was created.
+    """A channel with its state in the row API. Counts are since the creation of the channel.
 
-    `last_error_offset` is the end offset token of the request that held the last refused row.
+    `last_error_offset` is the end offset token of the request with the last rejected row.
     """
 
     channel_id: int
@@ -101,7 +101,7 @@ class RowChannel:
 
 @dataclass(frozen=True, slots=True)
 class AppendTotals:
-    """What one request did to its channel: rows parsed and refused, and the last refusal."""
+    """Result of one request for a channel: rows parsed and rejected, and the last error."""
 
     table_id: int
     channel: str
@@ -112,7 +112,7 @@ class AppendTotals:
     end_offset_token: str | None
 
     def combine_with(self, later: AppendTotals) -> AppendTotals:
-        """Return both as one."""
+        """Return the totals of this request and a later one."""
         failed = later if later.last_error is not None else self
         return AppendTotals(
             self.table_id,
@@ -127,7 +127,7 @@ class AppendTotals:
 
 @dataclass(frozen=True, slots=True)
 class EmptyAppend:
-    """A request without a row to store: it moves its channel all the same."""
+    """A request without rows to store, which still advances its channel."""
 
     table_id: int
     channel: str
@@ -140,7 +140,7 @@ class EmptyAppend:
 def find_row_channels(
     connection: sa.Connection, table_id: int, names: Collection[str]
 ) -> dict[str, RowChannel]:
-    """Return those of a table's channels that exist, by name."""
+    """Return the existing channels of a table among these names."""
     some = {"table_id": table_id, "names": dialect.encode_array(sorted(set(names)))}
     return {row.name: RowChannel(*row) for row in connection.execute(_SELECT_ROW_CHANNELS, some)}
 
@@ -148,7 +148,7 @@ def find_row_channels(
 def find_channel_sequencers(
     connection: sa.Connection, table_id: int, names: Collection[str]
 ) -> dict[str, ChannelSequencers]:
-    """Return where those of a table's channels stand that exist, by name."""
+    """Return the sequencers of existing channels of a table among these names."""
     if not names:
         return {}
     some = {"table_id": table_id, "names": dialect.encode_array(sorted(names))}
@@ -158,7 +158,7 @@ def find_channel_sequencers(
 def apply_appends(
     connection: sa.Connection, appends: Sequence[AppendTotals], now: dt.datetime
 ) -> None:
-    """Write down requests whose channels this transaction has moved on."""
+    """Add the totals of requests whose channels this transaction has advanced."""
     numbers = _find_channel_ids(connection, appends)
     rows = [
         {
@@ -199,7 +199,7 @@ def _add_to_row_channels(dialect_name: str) -> sa.Insert:
 def apply_empty_append(
     connection: sa.Connection, empty_append: EmptyAppend, now: dt.datetime
 ) -> bool:
-    """Move a channel on without a chunk; False when it is not where the request begins."""
+    """Advance a channel without a chunk. Return False if its sequencers do not match the request."""
     changed: dict[str, Any] = {"row_sequencer": empty_append.row_sequencer, "last_commit_at": now}
     if empty_append.end_offset_token is not None:
         changed["offset_token"] = empty_append.end_offset_token
@@ -220,7 +220,7 @@ def apply_empty_append(
 def find_saved_request_ids(
     connection: sa.Connection, table_id: int, request_ids: Sequence[str]
 ) -> set[str]:
-    """Return those of these requests, which name no channel, that were noted before."""
+    """Return those request IDs without a channel that were saved before."""
     wanted = {"table_id": table_id, "request_ids": dialect.encode_array(request_ids)}
     return set(connection.execute(_SELECT_REQUEST_IDS, wanted).scalars())
 
@@ -228,7 +228,7 @@ def find_saved_request_ids(
 def save_request_ids(
     connection: sa.Connection, table_id: int, request_ids: Sequence[str], now: dt.datetime
 ) -> None:
-    """Note requests that are committed and were not noted before."""
+    """Save the IDs of committed requests without a channel. They must be new."""
     rows = [{"table_id": table_id, "request_id": each, "at": now} for each in request_ids]
     connection.execute(sa.insert(_ROW_REQUESTS), rows)
 
@@ -236,7 +236,7 @@ def save_request_ids(
 def delete_request_ids(
     connection: sa.Connection, before: dt.datetime, *, limit: int = 10_000
 ) -> int:
-    """Remove requests that were noted before an instant; return how many."""
+    """Delete up to `limit` request IDs that were saved before a time, and return their number."""
     old = (
         sa.select(_ROW_REQUESTS.c.table_id, _ROW_REQUESTS.c.request_id)
         .where(_ROW_REQUESTS.c.at < before)
@@ -266,14 +266,14 @@ def _find_channel_ids(
     return numbers
 
 
-# The encoding of BINARY values that clients of the row API were asked to use: base64, or digits.
+# Byte encoding of clients of the row API: base64 or hexadecimal digits.
 
 _ROW_CLIENTS = model.row_clients
 _ANY_CLIENT_TOKEN = ""
 
 
 def last_base64_client_at(connection: sa.Connection, path: str) -> dt.datetime | None:
-    """Return when a client was last told so, None when none ever was."""
+    """Return when a client of a pipe was last told to use base64, or None if none ever was."""
     return _find_client_timestamp(connection, path, _ANY_CLIENT_TOKEN)
 
 
@@ -285,10 +285,14 @@ def record_hex_client(
     *,
     expired_before: dt.datetime,
 ) -> None:
-    """Note that the client with this token writes digits since then; the first note stays.
+    """Record since when a client uses hexadecimal digits. An existing record stays unchanged.
 
-    `path` is what it asked about, `token` the token's id, `since` when it surely knows. What is
-    before `expired_before` is of tokens that have expired, and forgotten.
+    Args:
+        connection: Connection in a write transaction.
+        path: Pipe path that the client requested.
+        token: ID of the client's token.
+        since: Time from which the client is known to use hexadecimal digits.
+        expired_before: Delete the path's records from before this time, because their tokens have expired.
     """
     old = (
         (_ROW_CLIENTS.c.path == path)
@@ -301,7 +305,7 @@ def record_hex_client(
 
 
 def hex_client_since(connection: sa.Connection, path: str, token: str) -> dt.datetime | None:
-    """Return since when the client with this token writes digits, None when that is not known."""
+    """Return since when a client uses hexadecimal digits, or None if that is unknown."""
     return _find_client_timestamp(connection, path, token)
 
 
