@@ -134,7 +134,7 @@ def read_config_file(path: Path) -> ConfigFile:
             raise InvalidConfigFile(path=path, reason=f"{name} must be a table, [{name}]")
     settings = document.get("settings", {})
     if _URL_PASSWORD.search(str(settings.get("catalog_url", ""))) and _others_may_read(path):
-        reason = "others may read the password in catalog_url. Run chmod 600 on the file"
+        reason = "other users can read the password in catalog_url; run chmod 600 on the file"
         raise InvalidConfigFile(path=path, reason=reason)
     file = ConfigFile(path, settings, {}, _find_lines(text))
     profiles = {

@@ -113,7 +113,7 @@ def _read_master_key(path: Path, *, forbidden_mode: int) -> bytes:
 def _check_master_key_permissions(path: Path, forbidden_mode: int) -> None:
     if path.stat().st_mode & forbidden_mode:
         raise ConfigurationError(
-            setting="keys_dir", reason=f"others may read {path}; take that right away (chmod)"
+            setting="keys_dir", reason=f"other users can access {path}; run chmod 600 on it"
         )
 
 

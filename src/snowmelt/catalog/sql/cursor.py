@@ -140,7 +140,11 @@ class TokenCursor:
             name in RESERVED_WORDS or to_display_name(name) != name
         ):
             is_reserved = name in RESERVED_WORDS
-            why = "is a reserved word" if is_reserved else "has signs a plain name cannot have"
+            why = (
+                "is a reserved word"
+                if is_reserved
+                else "has characters that an unquoted name cannot have"
+            )
             raise self.make_error(
                 f'{token.source_text} {why}; as a name it is written in quotes: "{token.source_text}"'
             )

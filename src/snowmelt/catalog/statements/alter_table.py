@@ -210,7 +210,7 @@ class AlterColumns(TableChange):
             changed[each.column.name] = found
         columns = [changed.get(column.name, column) for column in table.schema.columns]
         if tuple(columns) == table.schema.columns:
-            return f"Table {table.name} is so already; nothing was done."
+            return f"The columns of table {table.name} are already as requested; nothing was done."
         tables.add_schema_version(session.connection, table, columns, now=session.now)
         return f"Table {table.name}: {_display_columns(list(changed.values()))} changed."
 

@@ -5,6 +5,7 @@ Queries do not run here: `is_query` recognizes them.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from functools import partial
 
@@ -160,6 +161,7 @@ _UNSUPPORTED_TABLE_KINDS = (
 _ROW_INGESTION_HINT = (
     "rows come in through channels (snowmelt.Client), and are never changed in place"
 )
+_QUERY_KEYWORDS = ("SELECT", "WITH", "VALUES", "FROM", "EXPLAIN")
 _UNSUPPORTED_STATEMENTS = {
     "USE": "USE is not supported, a statement stands alone: write names with three parts, and give "
     "the role with the connection",
@@ -186,9 +188,11 @@ def parse_statement(text: str) -> Statement:
         return _STATEMENT_PARSERS[word](cursor)
     if cursor.current.kind is TokenKind.END:
         raise cursor.make_error("There is no statement here")
+    close = difflib.get_close_matches(word, [*_STATEMENT_PARSERS, *_QUERY_KEYWORDS], n=1)
+    hint = f" Did you mean {close[0]}?" if close and close[0] != word else ""
     raise cursor.make_error(
-        f"{cursor.current.source_text} begins no statement; there are {', '.join(_STATEMENT_PARSERS)}, and "
-        "queries beginning with SELECT, WITH, VALUES, FROM or EXPLAIN"
+        f"{cursor.current.source_text} does not start a statement.{hint} Statements start with "
+        f"{', '.join(_STATEMENT_PARSERS)}; queries start with {', '.join(_QUERY_KEYWORDS)}"
     )
 
 

@@ -444,7 +444,9 @@ def _parse_phrase(cursor: TokenCursor, values: dict[str, Any]) -> bool:
     for words, (field, value) in _KEYWORD_PHRASES.items():
         if cursor.accept(*words.split()):
             if field in values:
-                raise cursor.make_error(f"{words} says again what was said before: write one", at)
+                raise cursor.make_error(
+                    f"{words} repeats or contradicts an earlier clause; write only one of them", at
+                )
             values[field] = value
             return True
     return False

@@ -38,7 +38,8 @@ class CreatePipe(Statement):
         schema = session.require_in_schema(name, "CREATE PIPE")
         if name.table.upper().endswith(tables.DEFAULT_PIPE_SUFFIX):
             raise make_statement_error(
-                f"Pipes named …{tables.DEFAULT_PIPE_SUFFIX} are the tables' own, and there by themselves",
+                f"Names ending in {tables.DEFAULT_PIPE_SUFFIX} are reserved for the default pipes of tables; "
+                "choose another name",
                 self.name.position,
             )
         known = tables.find_pipe(session.connection, name)

@@ -219,7 +219,9 @@ class StatementSession:
     def require_administrator(self, privilege: str) -> None:
         """Raise PrivilegeMissing unless the role is ACCOUNTADMIN."""
         if not self.is_administrator:
-            raise PrivilegeMissing(role=self.role, privilege=privilege, object="the account")
+            # Administrative privileges cannot be granted.
+            only = "the account, which only ACCOUNTADMIN has"
+            raise PrivilegeMissing(role=self.role, privilege=privilege, object=only)
 
     def require_account_privilege(self, privilege: str) -> None:
         """Raise PrivilegeMissing unless the role has a privilege on the account."""

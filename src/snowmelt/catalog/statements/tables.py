@@ -116,7 +116,8 @@ def _find_or_create_error_table(
     name = session.resolve_table_name(requested_name)
     if name == table:
         raise make_statement_error(
-            f"Table {table} cannot take its own refused rows; name another", requested_name.position
+            f"Table {table} cannot be its own ERROR_TABLE; name another table",
+            requested_name.position,
         )
     schema = session.find_schema(name.database, name.schema)
     try:
@@ -133,8 +134,8 @@ def _find_or_create_error_table(
     wanting = find_missing_error_columns(there.schema)
     if wanting:
         raise make_statement_error(
-            f"Table {name} is there already and cannot take refused rows: it would need "
-            f"{', '.join(wanting)}; name a table that does not exist, and it is created",
+            f"Table {name} cannot be an ERROR_TABLE, because it lacks the columns "
+            f"{', '.join(wanting)}; name a table that does not exist, which is then created",
             requested_name.position,
         )
     return there

@@ -242,7 +242,8 @@ def decide_all_or_none(
     if len({offer.location for offer in offers}) != offers[0].commit_chunk_count:
         refusal = CommitDecision(
             CommitCode.CHUNKS_MISSING,
-            f"Of {offers[0].commit_chunk_count} chunks of one commit {len(offers)} came.",
+            f"The commit has {offers[0].commit_chunk_count} chunks, but {len(offers)} were sent; send "
+            "all of them in one request.",
         )
     elif any(table is None for _, table in judged):
         refusal = CommitDecision(

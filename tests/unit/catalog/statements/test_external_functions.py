@@ -153,8 +153,8 @@ def test_a_wrong_argument_is_pointed_at(text, reason):
     ("clauses", "reason", "column"),
     [
         ("", "API_INTEGRATION is missing", 69),
-        ("API_INTEGRATION = i VOLATILE IMMUTABLE", "IMMUTABLE says again", 97),
-        ("API_INTEGRATION = i STRICT CALLED ON NULL INPUT", "CALLED ON NULL INPUT says", 95),
+        ("API_INTEGRATION = i VOLATILE IMMUTABLE", "IMMUTABLE repeats or contradicts", 97),
+        ("API_INTEGRATION = i STRICT CALLED ON NULL INPUT", "CALLED ON NULL INPUT repeats", 95),
         ("COMMENT = 'a' COMMENT = 'b'", "COMMENT is given twice", 82),
         ("COLOUR = 'a'", "COLOUR is no clause of an external function; there are", 68),
         ("HEADERS = ('a_b' = 'c')", "HEADERS: header name 'a_b'", 78),

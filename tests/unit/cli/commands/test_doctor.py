@@ -130,7 +130,7 @@ def test_a_place_that_cannot_be_written_is_a_finding(tmp_path):
     found = check_storage_locations(Settings.load(tmp_path / "data"), SystemClock())
     (check,) = (check for check in found if check.what == "stage")
     assert check.finding is CheckStatus.WRONG
-    assert "is a file where a folder should be" in check.detail
+    assert "is a file, not a folder" in check.detail
 
 
 def test_what_a_service_would_not_start_with_is_found_before(snowmelt, tmp_path):
@@ -152,7 +152,7 @@ def test_what_a_service_would_not_start_with_is_found_before(snowmelt, tmp_path)
         "Give a folder, or an address that begins with s3://",
         "Set AZURE_STORAGE_ACCOUNT_NAME",
         "note   tls             clients reach 0.0.0.0 without TLS",
-        "note   catalog         not made yet",
+        "note   catalog         does not exist yet",
     ):
         assert told in ended.stdout
     assert not (tmp_path / "no.db").exists()
@@ -165,8 +165,8 @@ def test_a_catalog_of_a_newer_snowmelt_is_a_finding_and_an_older_one_stays_as_it
     snowmelt("sql", "CREATE DATABASE demo")
     catalog = tmp_path / "snowmelt-data" / "catalog.db"
     for version, finding, text in (
-        ("9999", "wrong", "install the Snowmelt that the other services run"),
-        ("0001", "note", "the next `snowmelt serve` brings it to"),
+        ("9999", "wrong", "install the release that the other services run"),
+        ("0001", "note", "the next `snowmelt serve` upgrades it to"),
     ):
         with sqlite3.connect(catalog) as connection:
             connection.execute("UPDATE alembic_version SET version_num = ?", [version])

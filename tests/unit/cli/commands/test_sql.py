@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 
 import pytest
@@ -66,7 +67,10 @@ def test_defaults_and_role_reach_the_statements(snowmelt):
     made = snowmelt("sql", "CREATE TABLE t (a INT)", "--database", "demo")
     assert made.stdout == "Table DEMO.PUBLIC.T created.\n"
     refused = snowmelt("sql", "CREATE DATABASE other", "--role", "loader")
-    assert refused.stderr == "snowmelt: Role LOADER lacks CREATE DATABASE on the account.\n"
+    assert (
+        refused.stderr
+        == "snowmelt: Role LOADER lacks CREATE DATABASE on the account, which only ACCOUNTADMIN has.\n"
+    )
 
 
 @pytest.mark.spark
@@ -120,3 +124,17 @@ def test_no_other_account_of_the_machine_can_read_the_catalog(snowmelt, tmp_path
     catalog.chmod(0o644)
     snowmelt("sql", "SHOW DATABASES")
     assert catalog.stat().st_mode & 0o007 == 0
+
+
+def test_a_query_for_spark_names_its_reason_where_spark_is_missing(snowmelt, monkeypatch):
+    snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT)")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyspark" else found(name)
+    )
+    ended = snowmelt("sql", "SELECT b FROM demo.public.t")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == (
+        "snowmelt: Spark, which runs this query because the table has no column b, "
+        "needs the package pyspark. Run: pip install 'snowmelt[spark]'.\n"
+    )
