@@ -273,6 +273,14 @@ class LoadCancelled(UserError):
     """Load cancelled. Nothing was loaded."""
 
 
+class EngineCommitInvalid(UserError):
+    """The commit is invalid: {reason}."""
+
+
+class EngineCommitConflict(ConflictError):
+    """The commit conflicts with another: {reason}. Nothing was changed; load the table and repeat it."""
+
+
 class LoadOvertaken(ConflictError):
     """Load {load} was overtaken: {reason}. Nothing was loaded."""
 

@@ -161,7 +161,6 @@ def test_unknown_paths_and_changes_are_refused_by_name(lake):
     for method, path in (
         ("POST", "DEMO/namespaces"),
         ("POST", "DEMO/namespaces/PUBLIC/tables"),
-        ("POST", TABLE),
         ("DELETE", TABLE),
     ):
         answer = httpx.request(method, f"{lake.uri}/v1/{path}", headers=headers, json={})

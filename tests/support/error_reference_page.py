@@ -94,6 +94,8 @@ REMEDIES = {
     "continuation_stale": "Reopen the channel, and resend the rows after its committed offset token.",
     "data_folder_busy": "Stop the other process, or use another folder.",
     "lease_lost": "None: the other process continues the work.",
+    "engine_commit_conflict": "Load the table, and repeat the change.",
+    "engine_commit_invalid": "Correct the request, or the files that the engine wrote.",
     "load_overtaken": "Run the load again; files that the other load committed are skipped.",
     "object_changed": "Read the current ETag, and repeat the request with it.",
     "plan_expired": "Run the query again.",

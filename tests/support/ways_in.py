@@ -28,6 +28,7 @@ from snowmelt.json.exact import parse_row
 from snowmelt.load.parsers import definition
 from snowmelt.load.phase_protocols import ByteReader, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
+from snowmelt.loaders.arrow_conversion import cast_column
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.iceberg_table_form import to_native_table
 from snowmelt.schema.types import (
@@ -38,7 +39,6 @@ from snowmelt.schema.types import (
     LogicalType,
     TableSchema,
 )
-from snowmelt.spark.datasource.write_task import cast_column
 from support.sdk_values_page import COLUMNS
 
 if TYPE_CHECKING:

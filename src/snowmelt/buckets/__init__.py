@@ -5,6 +5,7 @@
 `bucket`: the interface of buckets, object metadata and listing pages.
 `local_bucket`: buckets with an index in the catalog and objects in a local store.
 `mounted_store_bucket`: buckets in front of a store.
+`write_once_bucket`: a bucket whose objects cannot be replaced.
 `multipart`: multipart uploads to any bucket.
 `checksums`: S3's checksums, and their combination over parts.
 """

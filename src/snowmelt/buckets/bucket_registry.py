@@ -217,6 +217,21 @@ def mount_stage(database: Database, clock: Clock, name: str, stage: Store) -> di
     return {name: stage}
 
 
+def register_warehouse_bucket(
+    database: Database, clock: Clock, name: str, url: str
+) -> BucketRecord:
+    """Return the record of the bucket of table files, created if it is missing.
+
+    The registry does not serve it: only credentials of the Iceberg REST catalog reach table files.
+
+    Raises:
+        ConfigurationError: If a bucket with objects has that name.
+    """
+    with database.writing() as connection:
+        _register_mount(connection, name, url, clock)
+        return s3_buckets.find_bucket(connection, name)
+
+
 def _register_mount(connection: sa.Connection, name: str, url: str, clock: Clock) -> None:
     try:
         record = s3_buckets.find_bucket(connection, name)

@@ -10,6 +10,7 @@
 `streaming_routes`: the streaming v1 API and schema evolution.
 `statement_routes`: the statement API, SQL over HTTP.
 `query_process`: processes that run queries of the statement API, with limits.
+`request_process`: child processes that respond to requests.
 `rows`: the row API (streaming v2).
 `s3`: the S3 endpoint.
 `iceberg`: the Iceberg REST catalog.

@@ -37,6 +37,7 @@ from snowmelt.schema.types import to_internal_name
 from snowmelt.server.auth import Authenticator
 from snowmelt.server.error_responses import RouteNotFound, error_response
 from snowmelt.server.iceberg.authentication import EngineAuthenticator
+from snowmelt.server.iceberg.commit_process import CommitProcesses
 from snowmelt.server.iceberg.routes import MOUNT_PATH, IcebergCatalog
 from snowmelt.server.iceberg.table_loader import TableLoader
 from snowmelt.server.metrics import MetricSources
@@ -88,6 +89,7 @@ class ServiceComponents:
     iceberg: IcebergCatalog
     iceberg_threads: ThreadPoolExecutor
     queries: QueryProcesses
+    engine_commits: CommitProcesses
 
     @property
     def s3_stage(self) -> Store | None:
@@ -105,6 +107,7 @@ class ServiceComponents:
         self.registrar.close()
         self.decoder_pool.close()
         self.queries.close()
+        self.engine_commits.close()
         self.iceberg_threads.shutdown()
         self.threads.shutdown()
         self.database.close()
@@ -193,11 +196,13 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
     # Loads may wait for a publication, and must not hold up other requests meanwhile.
     iceberg_threads = ThreadPoolExecutor(_ICEBERG_THREAD_COUNT, thread_name_prefix="iceberg")
     warehouse = open_warehouse(settings.warehouse_url)
+    engine_commits = CommitProcesses(settings)
     iceberg = IcebergCatalog(
         database,
         EngineAuthenticator(database, keyring, authenticator, clock),
         TableLoader(database, keyring, settings, clock, warehouse=warehouse, publisher=publisher),
         publisher,
+        engine_commits,
         iceberg_threads,
     )
     return ServiceComponents(
@@ -218,6 +223,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         iceberg=iceberg,
         iceberg_threads=iceberg_threads,
         queries=QueryProcesses(settings, clock),
+        engine_commits=engine_commits,
     )
 
 

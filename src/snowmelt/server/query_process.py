@@ -1,8 +1,6 @@
 """Queries of the statement API: DuckDB in processes of their own, with limits.
 
-A process runs one query after another and stays for some minutes, because its start takes more than
-a second. Requests and responses are messages on its standard input and output, each after its
-length. A query that exceeds the time limit ends together with its process.
+A query that exceeds the time limit ends together with its process.
 """
 
 from __future__ import annotations
@@ -11,24 +9,27 @@ import asyncio
 import contextlib
 import logging
 import os
-import queue
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.config import Settings
 from snowmelt.errors import (
-    InternalError,
     ServiceBusy,
-    SnowmeltError,
     StatementFailed,
     Unsupported,
 )
-from snowmelt.server.child_process import start_child, stop_child
+from snowmelt.server.request_process import (
+    ProcessResponse,
+    RequestProcess,
+    make_failure,
+    serve_requests,
+    write_message,
+)
 from snowmelt.wire.statements import StatementResponse, encode_rows
 
 if TYPE_CHECKING:
@@ -36,15 +37,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("snowmelt.server")
 
-_START_TIMEOUT_S = 120.0
-_IDLE_S = 300.0
 # Queries that run or wait; further ones wait before them.
 _THREAD_COUNT = 16
-_LENGTH_BYTES = 4
 _NICE = 5
 # Of the values of one result, before they are encoded.
 _MAX_RESULT_BYTES = 64 * 1024 * 1024
-_READY = b"ready"
 
 
 class QueryRequest(msgspec.Struct):
@@ -55,19 +52,6 @@ class QueryRequest(msgspec.Struct):
     namespace: list[str]
     handle: str
     created_on: int
-
-
-class _Failure(msgspec.Struct):
-    code: str
-    message: str
-    fields: dict[str, str]
-
-
-class _Response(msgspec.Struct, omit_defaults=True):
-    """Response of a process: the body of a response, or an error."""
-
-    body: msgspec.Raw = msgspec.Raw(b"null")
-    failure: _Failure | None = None
 
 
 class QueryProcesses:
@@ -110,9 +94,7 @@ class QueryProcesses:
         response = await loop.run_in_executor(
             self._threads, self._request_in_turn, user, msgspec.json.encode(request)
         )
-        if response.failure is not None:
-            raise _rebuild_error(response.failure)
-        return bytes(response.body)
+        return response.get_body()
 
     def close(self) -> None:
         """End the processes; queries that run fail."""
@@ -127,7 +109,7 @@ class QueryProcesses:
         for process in processes:
             process.stop()
 
-    def _request_in_turn(self, user: str, request: bytes) -> _Response:
+    def _request_in_turn(self, user: str, request: bytes) -> ProcessResponse:
         with self._turn(user):
             return self._request(user, request)
 
@@ -150,7 +132,7 @@ class QueryProcesses:
                 del self._running[user]
                 self._changed.notify_all()
 
-    def _request(self, user: str, request: bytes) -> _Response:
+    def _request(self, user: str, request: bytes) -> ProcessResponse:
         # A process may have ended just now, being idle; a query can be repeated.
         for _ in range(2):
             process = self._take_idle() or _QueryProcess(self._settings)
@@ -160,7 +142,7 @@ class QueryProcesses:
             if closed:
                 process.stop()
                 raise ServiceBusy(reason="it is stopping")
-            response = process.request(request, self._settings.query_timeout_s)
+            response = process.run_query(request, self._settings.query_timeout_s)
             if response is not None:
                 with self._changed:
                     if not self._closed:
@@ -179,85 +161,25 @@ class QueryProcesses:
             process.stop()
 
 
-class _QueryProcess:
+class _QueryProcess(RequestProcess):
     """The service's end of a process."""
 
     def __init__(self, settings: Settings) -> None:
-        self._process = start_child(settings, "snowmelt.server.query_process", reads_output=True)
-        self._requests = cast("IO[bytes]", self._process.stdin)
-        self._responses = cast("IO[bytes]", self._process.stdout)
-        if self._receive(_START_TIMEOUT_S) != _READY:
-            self.stop()
-            raise InternalError("The process for queries does not start. The log has the reason.")
+        super().__init__(settings, "snowmelt.server.query_process")
 
-    def request(self, request: bytes, timeout_s: float) -> _Response | None:
+    def run_query(self, request: bytes, timeout_s: float) -> ProcessResponse | None:
         """Return the response; None if the process has ended.
 
         Raises:
             StatementFailed: If the query took too long.
         """
-        with contextlib.suppress(BrokenPipeError):
-            _write_message(self._requests, request)
-        body = self._receive(timeout_s)
-        if body is not None:
-            return msgspec.json.decode(body, type=_Response)
-        self.stop()
-        if self._timed_out:
+        response = self.request(request, timeout_s)
+        if response is None and self.timed_out:
             raise StatementFailed(
                 reason=f"the query was canceled after {timeout_s:g} s (setting query_timeout_s)."
                 " Read fewer rows, or run it with Spark"
             )
-        _log.warning("a process for queries ended with status %d", self._process.returncode)
-        return None
-
-    def is_running(self) -> bool:
-        """Return whether the process has not ended."""
-        return self._process.poll() is None
-
-    def kill(self) -> None:
-        """Kill the process."""
-        self._process.kill()
-
-    def stop(self) -> None:
-        """Kill the process, and release its pipes."""
-        self._process.kill()
-        stop_child(self._process)
-        self._responses.close()
-
-    def _receive(self, timeout_s: float) -> bytes | None:
-        """Return the next message; None at the end of the process, which comes at the timeout."""
-        self._timed_out = False
-        timer = threading.Timer(timeout_s, self._kill_late)
-        timer.daemon = True
-        timer.start()
-        try:
-            return _read_message(self._responses)
-        finally:
-            timer.cancel()
-
-    def _kill_late(self) -> None:
-        self._timed_out = True
-        self._process.kill()
-
-
-def _write_message(stream: IO[bytes], body: bytes) -> None:
-    stream.write(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
-    stream.flush()
-
-
-def _read_message(stream: IO[bytes]) -> bytes | None:
-    head = stream.read(_LENGTH_BYTES)
-    length = int.from_bytes(head, "big")
-    body = stream.read(length)
-    return body if len(head) == _LENGTH_BYTES and len(body) == length else None
-
-
-def _rebuild_error(failure: _Failure) -> SnowmeltError:
-    kinds = [SnowmeltError]
-    for kind in kinds:
-        kinds.extend(kind.__subclasses__())
-    found = next((kind for kind in kinds if kind.code == failure.code), InternalError)
-    return found(failure.message, **failure.fields)
+        return response
 
 
 def run_queries(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
@@ -271,21 +193,8 @@ def run_queries(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -
     database = open_and_upgrade_database(settings.catalog_url)
     keyring = open_or_create_keyring(database, settings.keys_dir)
     clock = open_catalog_clock(database)
-    waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-
-    def receive() -> None:
-        while (message := _read_message(requests)) is not None:
-            waiting.put(message)
-        # The service has ended, or does not want the result.
-        os._exit(0)
-
-    threading.Thread(target=receive, name="requests", daemon=True).start()
-    _write_message(responses, _READY)
-    while True:
-        try:
-            request = msgspec.json.decode(waiting.get(timeout=_IDLE_S), type=QueryRequest)
-        except queue.Empty:
-            return
+    for message in serve_requests(requests, responses):
+        request = msgspec.json.decode(message, type=QueryRequest)
         engine = DuckDBEngine(
             database,
             keyring,
@@ -295,29 +204,25 @@ def run_queries(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -
             namespace=request.namespace,
             memory_bytes=settings.query_memory_bytes,
         )
-        _write_message(
+        write_message(
             responses, msgspec.json.encode(_respond(engine, request, settings.query_rows))
         )
 
 
-def _respond(engine: DuckDBEngine, request: QueryRequest, max_rows: int) -> _Response:
+def _respond(engine: DuckDBEngine, request: QueryRequest, max_rows: int) -> ProcessResponse:
     from snowmelt.query.plain_query import QueryNotPlain
 
     try:
-        return _Response(body=msgspec.Raw(_run_query(engine, request, max_rows)))
+        return ProcessResponse(body=msgspec.Raw(_run_query(engine, request, max_rows)))
     except QueryNotPlain as raised:
-        error: SnowmeltError = Unsupported(
+        error = Unsupported(
             what="This query over the statement API",
             instead=f"{raised.fields['reason']}. Query with Spark, or write a plain query of one"
             " table",
         )
-    except SnowmeltError as raised:
-        error = raised
-    except Exception:  # noqa: BLE001 - the service goes on
-        _log.exception("query %s failed", request.handle)
-        error = InternalError("The service failed on this query. Its log has the reason.")
-    fields = {name: str(value) for name, value in error.fields.items()}
-    return _Response(failure=_Failure(error.code, str(error), fields))
+    except Exception as raised:  # noqa: BLE001 - the service goes on
+        return make_failure(raised, f"query {request.handle}")
+    return make_failure(error, request.handle)
 
 
 def _run_query(engine: DuckDBEngine, request: QueryRequest, max_rows: int) -> bytes:

@@ -28,14 +28,15 @@ from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownOutcome
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
-from snowmelt.table.file_io import make_file_io
 from snowmelt.table.iceberg import (
     IcebergAppend,
     NativeTable,
     begin_transaction,
+    commit_append,
     find_expired_snapshots,
+    find_file_entries,
 )
-from snowmelt.table.native_file_writer import WrittenFile, make_data_file
+from snowmelt.table.native_file_writer import WrittenFile
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.warehouse_paths import open_warehouse
 
@@ -262,7 +263,7 @@ def _commit_with_retry(
     while True:
         left -= 1
         current, native = _read_current_table(database, run)
-        old = _find_file_entries(native, replaced)
+        old = find_file_entries(native, replaced)
         if len(old) != len(replaced):
             raise CommitLost(table=run.table.name, reason="files to be joined are gone")
         append = _make_append(run, current, native, clock, written)
@@ -321,18 +322,10 @@ def _make_append(
 def _commit_replacement(
     append: IcebergAppend, replaced_entries: Sequence[DataFile], swap: Callable[[str, int], None]
 ) -> None:
-    transaction = begin_transaction(append, swap)
     if replaced_entries:
-        properties = append.facts.to_properties()
-        transaction.set_properties(properties)
-        with transaction.update_snapshot(snapshot_properties=properties).overwrite() as producer:
-            for entry in replaced_entries:
-                producer.delete_data_file(entry)
-            for file in append.files:
-                producer.append_data_file(
-                    make_data_file(file, append.warehouse.to_address(file.path))
-                )
-    transaction.commit_transaction()
+        commit_append(replace(append, removed=replaced_entries), swap)
+    else:
+        begin_transaction(append, swap).commit_transaction()
 
 
 def _make_pointer_swap(
@@ -367,20 +360,6 @@ def _make_pointer_swap(
         failpoints.hit_failpoint(Failpoint.COMPACTION_COMMITTED)
 
     return swap
-
-
-def _find_file_entries(native: NativeTable, addresses: frozenset[str]) -> list[DataFile]:
-    """Return the entries of these files in the current snapshot."""
-    snapshot = native.metadata.current_snapshot()
-    if snapshot is None or not addresses:
-        return []
-    io = make_file_io(native.location)
-    return [
-        entry.data_file
-        for manifest in snapshot.manifests(io)
-        for entry in manifest.fetch_manifest_entry(io)
-        if entry.data_file.file_path in addresses
-    ]
 
 
 def _expiry_cutoff_ms(settings: MaintenanceSettings, clock: Clock) -> int:

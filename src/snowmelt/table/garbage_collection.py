@@ -50,7 +50,7 @@ from snowmelt.clock import Clock
 from snowmelt.errors import BlobInvalid, SnowmeltError, TableNotFound
 from snowmelt.failpoints import Failpoint
 from snowmelt.storage.store import ObjectInfo, Store
-from snowmelt.table.active_run_files import exclude_files_of_active_runs
+from snowmelt.table.active_run_files import exclude_files_of_active_runs, parse_run_id
 from snowmelt.table.file_replacement_run import abort_orphaned_maintenance_runs
 from snowmelt.table.iceberg import (
     list_current_file_addresses,
@@ -309,8 +309,15 @@ def _delete_native_files(
         )
         expired = published_snapshots.list_expired_publications(connection, table.table_id, before)
         known = published_snapshots.list_published_paths(connection, table.table_id)
+        written_at = published_snapshots.find_last_engine_write(connection, table.table_id)
     if table.dropped_at is not None:
         return 0
+    unregistered = clock.now() - UNREGISTERED_RETENTION
+    if written_at is not None and written_at > unregistered:
+        # An engine may be about to commit manifests. Their names do not tell them from ours.
+        found = [
+            each for each in found if parse_run_id(each.path) or each.modified_at < unregistered
+        ]
     if at_work:
         # Also use the store's clock, because the clock of the running process may be ahead.
         newest = max((each.modified_at for each in found), default=before)

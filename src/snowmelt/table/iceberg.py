@@ -9,14 +9,14 @@ preserve, and in the snapshot's summary, which verifies them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.noop import NoopCatalog
-from pyiceberg.manifest import ManifestContent, ManifestFile, read_manifest_list
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile, read_manifest_list
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile, ToOutputFile
@@ -140,8 +140,10 @@ class NativeFile:
 class IcebergAppend:
     """Files to add to a table, in the folder `folder` of `warehouse`, and the new summary.
 
-    `base` is the table for which the files were planned, None for the first commit. Snapshots before
+    `base` is the table for which the files were planned, None for the first commit. `removed` are files of
+    `base` that the new ones replace; with `changes_rows` the new files have other rows. Snapshots before
     `expire_before_ms` expire. `run_id` names the metadata file if the run differs from that of the summary.
+    `snapshot_id` and `properties` are those of the new snapshot; None: a random ID.
     """
 
     warehouse: Warehouse
@@ -153,6 +155,10 @@ class IcebergAppend:
     now_ms: int
     expire_before_ms: int = 0
     run_id: str | None = None
+    removed: Sequence[DataFile] = ()
+    changes_rows: bool = False
+    snapshot_id: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 class PointerCatalog(NoopCatalog):
@@ -177,10 +183,7 @@ class PointerCatalog(NoopCatalog):
             requirement.validate(table.metadata)
         metadata = update_table_metadata(
             table.metadata,
-            tuple(
-                _set_snapshot_time(update, self._append.now_ms, table.metadata)
-                for update in updates
-            ),
+            tuple(_complete_snapshot(update, self._append, table.metadata) for update in updates),
             metadata_location=table.metadata_location or None,
         )
         version = _metadata_version(table.metadata_location) + 1
@@ -235,6 +238,20 @@ def list_native_files(native: NativeTable) -> list[NativeFile]:
     return sorted(files, key=lambda file: (file.sequence, file.path))
 
 
+def find_file_entries(native: NativeTable, addresses: Collection[str]) -> list[DataFile]:
+    """Return the entries of these files in the current snapshot; files that it lacks are left out."""
+    snapshot = native.metadata.current_snapshot()
+    if snapshot is None or not addresses:
+        return []
+    io = make_file_io(native.location)
+    return [
+        entry.data_file
+        for manifest in snapshot.manifests(io)
+        for entry in manifest.fetch_manifest_entry(io)
+        if entry.data_file.file_path in addresses
+    ]
+
+
 def list_current_file_addresses(native: NativeTable) -> Iterator[str]:
     """Yield the addresses of all files of the current snapshot: list, manifests, data."""
     snapshot = native.metadata.current_snapshot()
@@ -275,7 +292,9 @@ def parse_snapshot_summary(snapshot: Snapshot, location: str) -> IcebergSummary 
 
 
 def commit_append(append: IcebergAppend, swap: Callable[[str, int], None]) -> None:
-    """Add files and summary in one commit, as the child of `append.base`; expire old snapshots.
+    """Replace and add files with their summary in one commit; expire old snapshots.
+
+    The new snapshot is the child of `append.base`.
 
     Errors of `swap` are passed on. Files that were written for the commit stay, because only the catalog
     knows the outcome.
@@ -283,7 +302,14 @@ def commit_append(append: IcebergAppend, swap: Callable[[str, int], None]) -> No
     transaction = begin_transaction(append, swap)
     properties = append.facts.to_properties()
     transaction.set_properties(properties)
-    with transaction.update_snapshot(snapshot_properties=properties).merge_append() as producer:
+    update = transaction.update_snapshot(snapshot_properties={**append.properties, **properties})
+    producer = update.overwrite() if append.removed else update.merge_append()
+    if append.snapshot_id is not None:
+        # An engine looks for its own ID after a lost response.
+        producer._snapshot_id = append.snapshot_id  # noqa: SLF001 - no public API
+    with producer:
+        for entry in append.removed:
+            producer.delete_data_file(entry)
         for file in append.files:
             producer.append_data_file(make_data_file(file, append.warehouse.to_address(file.path)))
     transaction.commit_transaction()
@@ -391,13 +417,18 @@ def _add_schema_version(base: NativeTable, schema: TableSchema) -> TableMetadata
     )
 
 
-def _set_snapshot_time(update: TableUpdate, now_ms: int, base: TableMetadata) -> TableUpdate:
-    """Date a new snapshot, never before the previous one: other readers reject decreasing times."""
+def _complete_snapshot(
+    update: TableUpdate, append: IcebergAppend, base: TableMetadata
+) -> TableUpdate:
+    """Set time and operation of a new snapshot.
+
+    Its time is never before that of the previous one: other readers reject decreasing times.
+    """
     if not isinstance(update, AddSnapshotUpdate):
         return update
-    changes: dict[str, Any] = {"timestamp_ms": max(now_ms, base.last_updated_ms + 1)}
+    changes: dict[str, Any] = {"timestamp_ms": max(append.now_ms, base.last_updated_ms + 1)}
     summary = update.snapshot.summary
-    if summary is not None and summary.operation is Operation.OVERWRITE:
+    if summary is not None and summary.operation is Operation.OVERWRITE and not append.changes_rows:
         # Only files are replaced, no rows overwritten, so readers of changes may skip it.
         changes["summary"] = Summary(Operation.REPLACE, **summary.additional_properties)
     return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update=changes))

@@ -18,8 +18,8 @@ import contextlib
 import datetime as dt
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import sqlalchemy as sa
 
@@ -64,6 +64,7 @@ from snowmelt.errors import (
 )
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
+from snowmelt.table.file_removal import FileRemoval, plan_removal
 from snowmelt.table.iceberg import IcebergAppend, IcebergSummary, NativeTable, commit_append
 from snowmelt.table.native_file_writer import WrittenFile
 from snowmelt.table.rejects import REJECT_SCHEMA
@@ -127,7 +128,8 @@ class LoadResult:
     """The result of a load: native files, the outcome of each input, and the stream offsets.
 
     With `force`, files that another load has loaded meanwhile are loaded again. `message` is recorded in
-    the history.
+    the history. `removed` are paths of files of the table that the new ones replace. `snapshot_id` and
+    `properties` are those of the snapshot; None: a random ID.
     """
 
     files: Sequence[WrittenFile]
@@ -136,6 +138,9 @@ class LoadResult:
     offsets: Sequence[OffsetAdvance] = ()
     force: bool = False
     message: str | None = None
+    removed: frozenset[str] = frozenset()
+    snapshot_id: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_lease_name(load_id: str) -> str:
@@ -150,18 +155,21 @@ def begin_load(
     warehouse_url: str,
     clock: Clock,
     lease_s: float = 60.0,
+    privileges: Sequence[str] = ("INSERT",),
 ) -> OpenLoad:
     """Begin a load; end it with `commit_load` or `abort_load`.
 
+    The role needs one of `privileges` on the table.
+
     Raises:
-        TableNotFound: If a table does not exist or the role lacks INSERT on it.
+        TableNotFound: If a table does not exist or the role lacks the privilege on it.
         LoadRefused: If the table of rejects has other columns, or is the table itself.
     """
     load_id = request.load_id or str(uuid.uuid4())
     with database.writing() as connection:
         now = clock.now()
         table = find_table(connection, request.table)
-        require_table_privilege(connection, request.role, table, "INSERT")
+        require_table_privilege(connection, request.role, table, *privileges)
         rejects = None
         if request.rejects is not None:
             if request.rejects == request.table:
@@ -229,7 +237,7 @@ def publish_rejects(
     def inside(connection: sa.Connection, _snapshot_id: int | None) -> None:
         _require_lease(connection, load)
 
-    _append_files(database, load, [(rejects, files)], inside, is_done, clock)
+    _append_files(database, load, [_Addition(rejects, files)], inside, is_done, clock)
     failpoints.hit_failpoint(Failpoint.LOAD_REJECTS_PUBLISHED)
 
 
@@ -251,9 +259,11 @@ def commit_load(
         LeaseLost: If another process has aborted this load. Nothing was changed.
         UnknownOutcome: If it may have been committed; the history has the outcome.
     """
-    additions = [(load.table, result.files)]
+    additions = [
+        _Addition(load.table, result.files, result.removed, result.snapshot_id, result.properties)
+    ]
     if rejected_files and (errors := _find_current_error_table(database, load)):
-        additions.append((errors, rejected_files))
+        additions.append(_Addition(errors, rejected_files))
     failpoints.hit_failpoint(Failpoint.LOAD_WRITTEN)
 
     def inside(connection: sa.Connection, snapshot_id: int | None) -> None:
@@ -357,6 +367,12 @@ def _finish_committed_load(
     """
     _require_lease(connection, load)
     now, table_id = clock.now(), load.table.table_id
+    if result.snapshot_id is not None and load_history.find_load_of_snapshot(
+        connection, table_id, result.snapshot_id
+    ):
+        raise LoadOvertaken(
+            load=load.load_id, reason=f"snapshot {result.snapshot_id} was committed meanwhile"
+        )
     if not result.force:
         _require_not_loaded(connection, load, result.inputs)
     load_history.finish_load(
@@ -364,7 +380,7 @@ def _finish_committed_load(
         load.load_id,
         RunState.COMMITTED,
         now=now,
-        totals=replace(result.totals, snapshot_id=snapshot_id),
+        totals=replace(result.totals, snapshot_id=snapshot_id or result.snapshot_id),
         message=result.message,
     )
     load_history.save_load_files(connection, load.load_id, table_id, result.inputs)
@@ -392,34 +408,64 @@ def _require_not_loaded(
             )
 
 
+@dataclass(frozen=True, slots=True)
+class _Addition:
+    """Files of one table in a commit, as in `LoadResult`."""
+
+    table: TableRecord
+    files: Sequence[WrittenFile]
+    removed: frozenset[str] = frozenset()
+    snapshot_id: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _StagedMove:
+    """Metadata of one table that is written, and not yet current."""
+
+    table: TableRecord
+    location: str
+    snapshot_id: int
+    removal: FileRemoval
+
+
 def _append_files(
     database: Database,
     load: OpenLoad,
-    additions: Sequence[tuple[TableRecord, Sequence[WrittenFile]]],
+    additions: Sequence[_Addition],
     commit_step: Callable[[sa.Connection, int | None], None],
     is_done: Callable[[], bool],
     clock: Clock,
 ) -> None:
-    """Add files to tables, and run `commit_step` in the same transaction.
+    """Add files to tables and remove others, and run `commit_step` in the same transaction.
 
     `commit_step` receives the snapshot of the first table, None if no files are added to it.
     """
-    table_ids = [table.table_id for table, _ in additions]
+    table_ids = [each.table.table_id for each in additions]
+    warehouse = open_warehouse(load.warehouse_url)
 
-    def stage(moves: tuple[tuple[TableRecord, str, int] | None, ...]) -> None:
+    def stage(moves: tuple[_StagedMove | None, ...]) -> None:
         """Stage the metadata of each table, then move all pointers."""
         if len(moves) == len(additions):
             return swap(moves)
-        table, files = additions[len(moves)]
-        if not files:
+        each = additions[len(moves)]
+        if not (each.files or each.removed):
             return stage((*moves, None))
-        current, native = _read_current_table(database, load, table)
+        current, native = _read_current_table(database, load, each.table)
+        removal = plan_removal(database, warehouse, current, native, each.removed)
+        if removal is None:
+            raise LoadOvertaken(
+                load=load.load_id,
+                reason=f"files of table {current.name} that it replaces were replaced by others",
+            )
         return commit_append(
-            _make_append(load, current, native, files, clock),
-            lambda location, snapshot_id: stage((*moves, (current, location, snapshot_id))),
+            _make_append(load, current, native, each, removal, clock),
+            lambda location, snapshot_id: stage(
+                (*moves, _StagedMove(current, location, snapshot_id, removal))
+            ),
         )
 
-    def swap(moves: tuple[tuple[TableRecord, str, int] | None, ...]) -> None:
+    def swap(moves: tuple[_StagedMove | None, ...]) -> None:
         failpoints.hit_failpoint(Failpoint.LOAD_STAGED)
         with database.writing() as connection:
             # Loads without files follow those that swap the pointer of their table, too.
@@ -428,14 +474,14 @@ def _append_files(
                 raise LoadOvertaken(load=load.load_id, reason=f"{which} table was dropped")
             for move in moves:
                 if move is not None:
-                    current, location, _ = move
                     swap_metadata_pointer(
                         connection,
-                        current,
-                        expected=MetadataPointer(current.pointer, current.migrated_seq),
-                        new=MetadataPointer(location, current.migrated_seq),
+                        move.table,
+                        expected=MetadataPointer(move.table.pointer, move.removal.from_seq),
+                        new=MetadataPointer(move.location, move.removal.to_seq),
                     )
-            commit_step(connection, None if moves[0] is None else moves[0][2])
+                    move.removal.apply(connection, move.table, move.snapshot_id, clock.now())
+            commit_step(connection, None if moves[0] is None else moves[0].snapshot_id)
 
     _retry_load_commit(load, lambda: stage(()), is_done, clock)
 
@@ -499,10 +545,12 @@ def _make_append(
     load: OpenLoad,
     table: TableRecord,
     native: NativeTable | None,
-    files: Sequence[WrittenFile],
+    addition: _Addition,
+    removal: FileRemoval,
     clock: Clock,
 ) -> IcebergAppend:
-    """Return the append of a load's files to a table."""
+    """Return the commit of a load's files to a table."""
+    files = [*addition.files, *removal.adopted_files]
     rows = sum(file.rows for file in files)
     before = None if native is None else native.facts
     warehouse = open_warehouse(load.warehouse_url)
@@ -514,15 +562,19 @@ def _make_append(
         files=sorted(files, key=lambda file: file.path),
         facts=IcebergSummary(
             incarnation=table.incarnation,
-            watermark=table.migrated_seq,
+            watermark=removal.to_seq,
             run_id=load.load_id,
-            # Epoch and checksum refer to chunks. A load moves none.
+            # The epoch refers to migrations.
             epoch=0 if before is None else before.epoch,
             rows=rows,
-            total_rows=rows + (0 if before is None else before.total_rows),
-            checksum="" if before is None else before.checksum,
+            total_rows=rows + (0 if before is None else before.total_rows) - removal.removed_rows,
+            checksum=removal.extend_checksum("" if before is None else before.checksum),
         ),
         now_ms=to_epoch_ms(clock.now()),
+        removed=removal.entries,
+        changes_rows=True,
+        snapshot_id=addition.snapshot_id,
+        properties=addition.properties,
     )
 
 

@@ -129,6 +129,16 @@ def find_load(connection: Connection, load_id: str) -> LoadRecord:
     return found
 
 
+def find_load_of_snapshot(connection: Connection, table_id: int, snapshot_id: int) -> str | None:
+    """Return the committed load that made a snapshot of a table, or None."""
+    query = sa.select(_LOADS.c.load_id).where(
+        _LOADS.c.table_id == table_id,
+        _LOADS.c.snapshot_id == snapshot_id,
+        _LOADS.c.state == RunState.COMMITTED,
+    )
+    return connection.execute(query).scalar()
+
+
 def find_load_commit_times(connection: Connection, table_id: int) -> dict[str, dt.datetime]:
     """Return when each load committed rows or rejects to a table, by load ID."""
     query = sa.select(_LOADS.c.load_id, _LOADS.c.ended_at).where(

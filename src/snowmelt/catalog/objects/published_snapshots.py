@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -99,6 +100,21 @@ def record_demand(
             set_={"requested_at": insert.excluded.requested_at},
         )
     )
+
+
+def record_engine_write(connection: sa.Connection, table_id: int, now: dt.datetime) -> None:
+    """Record that an engine creates files for a commit to a table that it has loaded."""
+    connection.execute(
+        sa.update(_DEMAND).where(_DEMAND.c.table_id == table_id).values(written_at=now)
+    )
+
+
+def find_last_engine_write(connection: sa.Connection, table_id: int) -> dt.datetime | None:
+    """Return when an engine last created a file for a commit to a table, or None."""
+    query = sa.select(sa.func.max(_DEMAND.c.written_at, type_=model.UtcTimestamp)).where(
+        _DEMAND.c.table_id == table_id
+    )
+    return connection.execute(query).scalar()
 
 
 def list_demand(connection: sa.Connection, *, since: dt.datetime) -> list[TableDemand]:
@@ -201,14 +217,16 @@ def list_fresh_files(connection: sa.Connection, table_id: int) -> list[FreshFile
 
 def retire_fresh_files(
     connection: sa.Connection, file_ids: Collection[int], now: dt.datetime
-) -> None:
-    """Mark fresh files as unused by later publications."""
-    if file_ids:
-        connection.execute(
-            sa.update(_FILES)
-            .where(_FILES.c.file_id.in_(sorted(file_ids)), _FILES.c.retired_at.is_(None))
-            .values(retired_at=now)
-        )
+) -> int:
+    """Mark fresh files as unused by later publications. Return how many were in use."""
+    if not file_ids:
+        return 0
+    retired = connection.execute(
+        sa.update(_FILES)
+        .where(_FILES.c.file_id.in_(sorted(file_ids)), _FILES.c.retired_at.is_(None))
+        .values(retired_at=now)
+    )
+    return retired.rowcount
 
 
 def adopt_fresh_files(connection: sa.Connection, file_ids: Collection[int]) -> bool:
@@ -242,6 +260,22 @@ def list_publications(
         .limit(limit)
     )
     return [_to_publication(row) for row in connection.execute(query)]
+
+
+def find_published_snapshot(
+    connection: sa.Connection, table_id: int, snapshot_id: int
+) -> dict[str, Any] | None:
+    """Return the entry of a published snapshot that is still retained, or None."""
+    query = (
+        sa.select(_PUBLISHED.c.snapshot)
+        .where(
+            _PUBLISHED.c.table_id == table_id,
+            _PUBLISHED.c.snapshot.contains(f'"snapshot-id": {snapshot_id},', autoescape=True),
+        )
+        .limit(1)
+    )
+    found = connection.execute(query).scalar()
+    return None if found is None else msgspec.json.decode(found, type=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)

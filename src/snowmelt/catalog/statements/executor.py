@@ -159,7 +159,8 @@ _UNSUPPORTED_TABLE_KINDS = (
     *("EXTERNAL", "DYNAMIC", "HYBRID", "ICEBERG", "EVENT"),
 )
 _ROW_INGESTION_HINT = (
-    "rows come in through channels (snowmelt.Client), and are never changed in place"
+    "rows come in through channels (snowmelt.Client), and other engines change them through the "
+    "Iceberg REST catalog"
 )
 _QUERY_KEYWORDS = ("SELECT", "WITH", "VALUES", "FROM", "EXPLAIN")
 _UNSUPPORTED_STATEMENTS = {

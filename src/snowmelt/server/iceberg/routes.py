@@ -22,11 +22,16 @@ from snowmelt.catalog.objects.tables import list_tables
 from snowmelt.catalog.security.access_control import VisibleObjects
 from snowmelt.errors import (
     AuthenticationFailed,
+    ConflictError,
     DatabaseNotFound,
+    EngineCommitInvalid,
     InternalError,
+    LoadFailed,
+    PrivilegeMissing,
     RequestMalformed,
     RoleNotGranted,
     SchemaNotFound,
+    ServiceBusy,
     SnowmeltError,
     TableNotFound,
     Unsupported,
@@ -39,6 +44,8 @@ from snowmelt.server.iceberg.authentication import (
     EngineIdentity,
     TokenRequestInvalid,
 )
+from snowmelt.server.iceberg.commit_process import CommitMessage, CommitProcesses
+from snowmelt.server.iceberg.commit_request import CommitNotSupported, parse_commit_request
 from snowmelt.server.iceberg.table_loader import NATIVE_ONLY_SUFFIX, TableAddress, TableLoader
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
 from snowmelt.server.middleware import read_body
@@ -62,6 +69,7 @@ _ENDPOINTS = (
     "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "HEAD /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics",
 )
 
@@ -76,6 +84,10 @@ class WarehouseMissing(RequestMalformed, code="warehouse_missing"):
 
 class WriteNotSupported(Unsupported, code="iceberg_write_not_supported"):
     """{what} over the Iceberg REST catalog is not supported. Use {instead}."""
+
+
+class CommitNotStarted(UserError, code="iceberg_commit_not_started", status=429):
+    """The commit was not started: {reason}. Repeat it."""
 
 
 class _ExactName(bytes):
@@ -127,12 +139,14 @@ class IcebergCatalog:
         authenticator: EngineAuthenticator,
         loader: TableLoader,
         publisher: PublisherSupervisor,
+        commits: CommitProcesses,
         threads: Executor,
     ) -> None:
         self._database = database
         self._authenticator = authenticator
         self._loader = loader
         self._publisher = publisher
+        self._commits = commits
         self._threads = threads
         table = ("v1", "*", "namespaces", "*", "tables", "*")
         reads = frozenset({"GET", "HEAD"})
@@ -145,6 +159,7 @@ class IcebergCatalog:
             (reads, table[:5], self._list_tables),
             (frozenset({"GET"}), table, self._load_table),
             (frozenset({"HEAD"}), table, self._check_table),
+            (post, table, self._commit),
             (reads, (*table, "credentials"), self._get_credentials),
             (post, (*table, "metrics"), self._report_metrics),
         )
@@ -170,7 +185,8 @@ class IcebergCatalog:
             handle, label = self._find_handler(request)
             scope[ROUTE_SCOPE_KEY] = f"{MOUNT_PATH}/{label}"
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, handle, request)
+            threads = self._commits.threads if handle == self._commit else self._threads
+            return await loop.run_in_executor(threads, handle, request)
         except Exception as error:  # noqa: BLE001 - every failure is an Iceberg error
             return _error_response(error, scope["path"])
 
@@ -186,7 +202,8 @@ class IcebergCatalog:
                 return handler, "/".join(pattern)
         if request.method in {"POST", "DELETE"} and request.segments[2:3] == ("namespaces",):
             raise WriteNotSupported(
-                what="Changing tables and namespaces", instead="SQL of Snowmelt, COPY or a channel"
+                what="Creating, altering and dropping tables and namespaces",
+                instead="SQL of Snowmelt",
             )
         raise RouteNotFound(path="/".join((MOUNT_PATH, *request.segments)))
 
@@ -274,6 +291,34 @@ class IcebergCatalog:
         identity = self._authenticator.authenticate(request.headers)
         self._loader.find_table(identity, self._parse_table(identity, request))
         return ServerResponse(HTTPStatus.NO_CONTENT, b"")
+
+    def _commit(self, request: _Request) -> ServerResponse:
+        identity = self._authenticator.authenticate(request.headers)
+        address = self._parse_table(identity, request)
+        if address.native_only:
+            raise WriteNotSupported(
+                what=f"Writing through warehouse {address.warehouse}",
+                instead=f"warehouse {address.database}",
+            )
+        table = self._loader.find_table(identity, address)
+        commit = parse_commit_request(request.body, table)
+        engine = request.headers.get(b"user-agent", b"").decode("latin-1")[:200]
+        try:
+            self._commits.run(
+                CommitMessage(
+                    table.table_id,
+                    identity.role,
+                    f"Iceberg commit by {identity.user} ({engine or 'unknown engine'})",
+                    commit.parent_id,
+                    dict(commit.snapshots[-1]),
+                )
+            )
+        except ServiceBusy as error:
+            # Status 503 would mean that the outcome is unknown.
+            raise CommitNotStarted(reason=error.fields["reason"]) from None
+        loaded = self._loader.load_after_commit(identity, address)
+        body = self._loader.build_response(loaded, host=request.host, refs_only=False)
+        return ServerResponse(HTTPStatus.OK, body, ((b"cache-control", b"no-store"),))
 
     def _get_credentials(self, request: _Request) -> ServerResponse:
         identity = self._authenticator.authenticate(request.headers)
@@ -379,6 +424,11 @@ _ERROR_TYPES: tuple[tuple[type[SnowmeltError], int, str], ...] = (
     (TableNotFound, HTTPStatus.NOT_FOUND, "NoSuchTableException"),
     (RouteNotFound, HTTPStatus.NOT_FOUND, "NoSuchEndpointException"),
     (WriteNotSupported, HTTPStatus.NOT_ACCEPTABLE, "UnsupportedOperationException"),
+    (CommitNotSupported, HTTPStatus.NOT_ACCEPTABLE, "UnsupportedOperationException"),
+    (ConflictError, HTTPStatus.CONFLICT, "CommitFailedException"),
+    (PrivilegeMissing, HTTPStatus.FORBIDDEN, "ForbiddenException"),
+    (EngineCommitInvalid, HTTPStatus.BAD_REQUEST, "BadRequestException"),
+    (LoadFailed, HTTPStatus.BAD_REQUEST, "BadRequestException"),
     (RequestMalformed, HTTPStatus.BAD_REQUEST, "BadRequestException"),
 )
 

@@ -156,7 +156,35 @@ class TableLoader:
             )
         table = self.find_table(identity, address)
         self._note_demand(table, address)
-        table, found, reason = self._await_publication(table, identity, address)
+        return self._to_loaded(
+            identity, address, *self._await_publication(table, identity, address)
+        )
+
+    def load_after_commit(self, identity: EngineIdentity, address: TableAddress) -> LoadedTable:
+        """Return a publication with all native commits, as far as it appears within seconds.
+
+        Raises:
+            TableNotFound: If the table was dropped meanwhile.
+            ServiceBusy: If there is no readable publication yet.
+        """
+        began = self._clock.monotonic()
+        while True:
+            loaded = self.load(identity, address)
+            if (
+                loaded.publication.pointer == loaded.record.pointer
+                or self._clock.monotonic() - began >= _MAX_WAIT_S
+            ):
+                return loaded
+            self._clock.sleep(_POLL_INTERVAL_S)
+
+    def _to_loaded(
+        self,
+        identity: EngineIdentity,
+        address: TableAddress,
+        table: TableRecord,
+        found: PublishedSnapshot | None,
+        reason: str | None,
+    ) -> LoadedTable:
         if found is None or not found.is_readable(table.pointer, self._clock.now()):
             if reason is not None:
                 raise SnapshotNotReadable(table=table.name, reason=reason)

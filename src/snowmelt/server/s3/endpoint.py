@@ -7,18 +7,16 @@ read, list or delete: a client does not need to, and a blob may already be regis
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.blob.encryption import parse_blob_path
 from snowmelt.buckets.bucket import check_key
 from snowmelt.buckets.errors import S3Error
+from snowmelt.buckets.write_once_bucket import WriteOnceBucket
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects.s3_buckets import BucketPrivileges
-from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 from snowmelt.catalog.streaming import registration
 from snowmelt.errors import BlobInvalid
 from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
@@ -35,17 +33,10 @@ from snowmelt.server.s3.supported_parameters import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from snowmelt.buckets.bucket import (
-        Bucket,
-        ListingPage,
-        ObjectMetadata,
-        ObjectUpload,
-        UploadCompletion,
-    )
     from snowmelt.buckets.bucket_registry import BucketAccess, BucketRegistry
     from snowmelt.catalog.db.database import Database
     from snowmelt.catalog.security.encryption_keys import StageCredentials
@@ -338,86 +329,6 @@ def restrict_to_stage(
         dataclasses.replace(request, key=key),
         dataclasses.replace(visit, bucket=WriteOnceBucket(visit.bucket)),
     )
-
-
-class WriteOnceBucket:
-    """A bucket of blobs whose objects cannot be replaced.
-
-    A registered blob must stay as verified: other bytes under its name would fail every query of its
-    tables. A repeated upload of the same bytes succeeds, because clients repeat an upload whose
-    response was lost.
-    """
-
-    def __init__(self, bucket: Bucket) -> None:
-        self._bucket = bucket
-        self.head = bucket.head
-        self.open = bucket.open
-
-    def start_upload(self, key: str, headers: Mapping[str, str]) -> WriteOnceUpload:
-        """Start the upload of an object."""
-        return WriteOnceUpload(self._bucket, key, self._bucket.start_upload(key, headers))
-
-    def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
-        """Raise AccessDenied."""
-        del key, condition
-        raise S3Error("AccessDenied")
-
-    def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
-        """Return one page of the bucket's listing."""
-        return self._bucket.list_page(prefix, delimiter=delimiter, after=after, limit=limit)
-
-
-class WriteOnceUpload:
-    """Upload of a blob that replaces no existing blob."""
-
-    def __init__(self, bucket: Bucket, key: str, upload: ObjectUpload) -> None:
-        self._bucket = bucket
-        self._key = key
-        self._upload = upload
-        self.write = upload.write
-        self.append = upload.append
-        self.abort = upload.abort
-
-    def finish(self, completion: UploadCompletion) -> ObjectMetadata:
-        """Publish the blob if none of its name exists, or one with the same bytes.
-
-        Raises:
-            S3Error: If a blob of this name has other bytes.
-        """
-        condition = dataclasses.replace(completion.condition, must_not_exist=True)
-        try:
-            return self._upload.finish(dataclasses.replace(completion, condition=condition))
-        except S3Error as refusal:
-            if completion.condition.must_not_exist:
-                raise
-            if refusal.s3_code == "NotImplemented":
-                # Some S3 servers support no condition on large objects.
-                return self._find_identical_blob(completion) or self._upload.finish(completion)
-            if refusal.s3_code != "PreconditionFailed":
-                raise
-        found = self._find_identical_blob(completion)
-        if found is None:
-            raise S3Error("PreconditionFailed")
-        return found
-
-    def _find_identical_blob(self, publication: UploadCompletion) -> ObjectMetadata | None:
-        """Return the existing blob if it has the same bytes; None if there is none."""
-        try:
-            facts, found = self._bucket.open(self._key)
-        except S3Error as refusal:
-            if refusal.s3_code == "NoSuchKey":
-                return None
-            raise
-        digest = hashlib.md5(usedforsecurity=False)
-        with contextlib.closing(found):
-            for piece in found.read_blocks():
-                digest.update(piece)
-        if digest.hexdigest() != publication.etag:
-            raise S3Error(
-                "PreconditionFailed",
-                f"Blob {self._key} is on the stage with other bytes. Upload under a new name.",
-            )
-        return facts
 
 
 def _make_upload_access(

@@ -1,7 +1,10 @@
-"""Reads of a table's files with credentials that the Iceberg REST catalog has issued.
+"""Access to a table's files with credentials that the Iceberg REST catalog has issued.
 
-They reach the files of one table, and can neither list nor write. Each request checks that the role
-may still select from the table; the result is remembered for five seconds.
+They reach the files of one table. A role that may select from the table reads them; a role that may
+also change rows creates new files, for commits through the catalog. Nothing is listed, replaced or
+deleted: a deletion succeeds and leaves the file to garbage collection, because engines delete files
+of other commits by mistake, and files of their own after a lost response. Each request checks the
+privileges of the role; the result is remembered for five seconds.
 """
 
 from __future__ import annotations
@@ -9,14 +12,19 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
-from snowmelt.buckets.bucket_registry import BucketAccess
+from snowmelt.buckets.bucket import ObjectMetadata, ObjectUpload, UploadCompletion
+from snowmelt.buckets.bucket_registry import BucketAccess, register_warehouse_bucket
 from snowmelt.buckets.errors import S3Error
 from snowmelt.buckets.mounted_store_bucket import MountedBucket
+from snowmelt.buckets.write_once_bucket import WriteOnceBucket
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.model.records import ACCOUNTADMIN
-from snowmelt.catalog.objects.s3_buckets import BucketPrivileges, BucketRecord
+from snowmelt.catalog.model.records import ROW_PRIVILEGES
+from snowmelt.catalog.objects.published_snapshots import record_engine_write
+from snowmelt.catalog.objects.s3_buckets import BucketPrivileges
+from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePrecondition
 from snowmelt.catalog.objects.tables import find_table_by_id
 from snowmelt.catalog.security.access_control import (
     require_table_privilege,
@@ -26,35 +34,47 @@ from snowmelt.catalog.security.encryption_keys import TableCredentials
 from snowmelt.clock import Clock
 from snowmelt.errors import UserError
 from snowmelt.server.auth import RECHECK_INTERVAL_S
-from snowmelt.server.s3 import object_operations
+from snowmelt.server.s3 import multipart_operations, object_operations
 from snowmelt.server.s3.request import S3Request
-from snowmelt.table.warehouse_paths import Warehouse
+from snowmelt.storage.store import BytesLike, OpenObject
+from snowmelt.table.warehouse_paths import WAREHOUSE_BUCKET, Warehouse, is_published_path
 
-_READ_HANDLERS: frozenset[Callable[..., Awaitable[object]]] = frozenset(
+_READ_HANDLERS: frozenset[Callable[..., Awaitable[Any]]] = frozenset(
     {object_operations.get_object, object_operations.head_object}
 )
+_WRITE_HANDLERS: frozenset[Callable[..., Awaitable[Any]]] = frozenset(
+    {
+        object_operations.put_object,
+        object_operations.upload_part,
+        object_operations.delete_object,
+        multipart_operations.create_upload,
+        multipart_operations.complete_upload,
+        multipart_operations.abort_upload,
+        multipart_operations.list_parts,
+    }
+)
 _MAX_CACHED_ENTRIES = 10_000
+_NO_TIME = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 class TableFileAccess:
-    """Authorization of reads in the warehouse. Thread-safe."""
+    """Authorization of requests for table files. Thread-safe."""
 
     def __init__(self, database: Database, warehouse: Warehouse, clock: Clock) -> None:
+        """Register the bucket of the warehouse.
+
+        Raises:
+            ConfigurationError: If a bucket with objects has its name.
+        """
         self._database = database
         self._warehouse = warehouse
         self._clock = clock
-        record = BucketRecord(
-            0,
-            warehouse.public_bucket,
-            ACCOUNTADMIN,
-            warehouse.url,
-            None,
-            dt.datetime.fromtimestamp(0, dt.UTC),
-        )
-        self._record = record
-        self._bucket = MountedBucket(record, database, warehouse.store)
-        # Until when a role is known to be allowed to read a table.
-        self._allowed_until: dict[tuple[str, str, int], float] = {}
+        record = register_warehouse_bucket(database, clock, WAREHOUSE_BUCKET, warehouse.url)
+        self._record = dataclasses.replace(record, name=warehouse.public_bucket)
+        self._bucket = MountedBucket(self._record, database, warehouse.store)
+        self._growing_bucket = _GrowingBucket(self._bucket)
+        # Until when a role is known to have a privilege on a table.
+        self._allowed_until: dict[tuple[str, str, int, bool], float] = {}
         self._lock = threading.Lock()
 
     def authorize(
@@ -63,7 +83,7 @@ class TableFileAccess:
         """Return the request with its path in the warehouse, and the access to it.
 
         Raises:
-            S3Error: If it is no read of a file of the table, or the role may not select from it.
+            S3Error: If the request is not for a file of the table, or the role lacks a privilege on it.
         """
         folder = self._warehouse.to_public_key(key.folder)
         path = request.key.removeprefix(folder)
@@ -73,20 +93,28 @@ class TableFileAccess:
             and path.startswith(("/data/", "/metadata/"))
             and "/../" not in path
         )
-        if handle not in _READ_HANDLERS or not is_table_file:
-            raise S3Error("AccessDenied", "These credentials only read the files of one table.")
-        self._require_select(key)
+        writes = handle in _WRITE_HANDLERS
+        if not is_table_file or not (writes or handle in _READ_HANDLERS):
+            raise S3Error(
+                "AccessDenied", "These credentials only read and create the files of one table."
+            )
+        if writes and is_published_path(path):
+            raise S3Error("AccessDenied", "Snowmelt alone writes this folder.")
+        self._require_privilege(key, writes=writes)
+        full_path = f"{key.folder}{path}"
         privileges = BucketPrivileges(
-            is_owner=False, prefixes_by_privilege={"READ": (f"{key.folder}{path}".encode(),)}
+            is_owner=False,
+            prefixes_by_privilege={"WRITE" if writes else "READ": (full_path.encode(),)},
         )
+        bucket = self._growing_bucket if writes else self._bucket
         return (
-            dataclasses.replace(request, key=f"{key.folder}{path}"),
-            BucketAccess(key.user, self._record, privileges, self._bucket),
+            dataclasses.replace(request, key=full_path),
+            BucketAccess(key.user, self._record, privileges, bucket),
         )
 
-    def _require_select(self, key: TableCredentials) -> None:
+    def _require_privilege(self, key: TableCredentials, *, writes: bool) -> None:
         now = self._clock.monotonic()
-        entry = (key.user, key.role, key.table_id)
+        entry = (key.user, key.role, key.table_id, writes)
         if now < self._allowed_until.get(entry, now):
             return
         try:
@@ -94,12 +122,53 @@ class TableFileAccess:
                 resolve_effective_role(connection, key.user, key.role)
                 table = find_table_by_id(connection, key.table_id)
                 require_table_privilege(connection, key.role, table, "SELECT")
+                if writes:
+                    require_table_privilege(connection, key.role, table, *ROW_PRIVILEGES)
         except UserError:
             self._allowed_until.pop(entry, None)
+            verb = "change" if writes else "select from"
             raise S3Error(
-                "AccessDenied", "The role of these credentials may not select from the table."
+                "AccessDenied", f"The role of these credentials may not {verb} the table."
             ) from None
+        if writes:
+            # Garbage collection leaves the files of a commit alone until it arrives.
+            with self._database.writing() as connection:
+                record_engine_write(connection, key.table_id, self._clock.now())
         with self._lock:
             if len(self._allowed_until) >= _MAX_CACHED_ENTRIES:
                 self._allowed_until.clear()
             self._allowed_until[entry] = now + RECHECK_INTERVAL_S
+
+
+class _GrowingBucket(WriteOnceBucket):
+    """A bucket whose objects are neither replaced nor deleted, though a deletion succeeds.
+
+    Folders need no object: PyArrow writes one for the folder of a deleted file, which is ignored.
+    """
+
+    def start_upload(self, key: str, headers: Mapping[str, str]) -> ObjectUpload:
+        """Begin to write an object."""
+        return _IgnoredUpload(key) if key.endswith("/") else super().start_upload(key, headers)
+
+    def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
+        """Do nothing."""
+
+
+class _IgnoredUpload:
+    """An upload that stores nothing."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def write(self, data: BytesLike) -> None:
+        """Do nothing."""
+
+    def append(self, source: OpenObject, start: int = 0, end: int | None = None) -> None:
+        """Do nothing."""
+
+    def finish(self, completion: UploadCompletion) -> ObjectMetadata:
+        """Return the metadata of an empty object."""
+        return ObjectMetadata(self._key, 0, completion.etag or "", _NO_TIME)
+
+    def abort(self) -> None:
+        """Do nothing."""

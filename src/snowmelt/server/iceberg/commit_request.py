@@ -1,0 +1,167 @@
+"""Requests of engines to commit to a table (`updateTable` of the Iceberg REST API)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from snowmelt.catalog.model.records import TableRecord
+from snowmelt.errors import (
+    EngineCommitConflict,
+    EngineCommitInvalid,
+    RequestMalformed,
+    Unsupported,
+)
+
+_MAIN = "main"
+_UNSORTED_ORDER_ID = _UNPARTITIONED_SPEC_ID = 0
+# Requirements of changes that are refused anyway, or that cannot fail.
+_IGNORED_REQUIREMENTS = frozenset(
+    {"assert-last-assigned-field-id", "assert-last-assigned-partition-id"}
+)
+_UNSUPPORTED_UPDATES = {
+    "add-schema": "ALTER TABLE of Snowmelt to change columns",
+    "set-current-schema": "ALTER TABLE of Snowmelt to change columns",
+    "remove-schemas": "ALTER TABLE of Snowmelt to change columns",
+    "set-properties": "the properties that the table has",
+    "remove-properties": "the properties that the table has",
+    "remove-snapshots": "the setting retention_s: Snowmelt expires snapshots itself",
+    "upgrade-format-version": "format version 2",
+    "add-spec": "CLUSTER BY of Snowmelt instead of partitions",
+    "set-default-spec": "CLUSTER BY of Snowmelt instead of partitions",
+    "remove-partition-specs": "CLUSTER BY of Snowmelt instead of partitions",
+    "add-sort-order": "CLUSTER BY of Snowmelt instead of a sort order",
+    "set-default-sort-order": "CLUSTER BY of Snowmelt instead of a sort order",
+    "remove-snapshot-ref": "branch main only",
+    "set-location": "the location that the table has",
+    "set-statistics": "no statistics files",
+    "remove-statistics": "no statistics files",
+    "set-partition-statistics": "no statistics files",
+    "remove-partition-statistics": "no statistics files",
+    "assign-uuid": "the UUID that the table has",
+}
+
+
+class CommitNotSupported(Unsupported, code="iceberg_commit_not_supported"):
+    """{what} over the Iceberg REST catalog is not supported. Use {instead}."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """A commit of one or more snapshots, one the parent of the next, to branch main.
+
+    `parent_id` is the snapshot on which the engine has planned them, None for a table without rows.
+    """
+
+    parent_id: int | None
+    snapshots: tuple[Mapping[str, Any], ...]
+
+
+def parse_commit_request(body: bytes, table: TableRecord) -> CommitRequest:
+    """Parse the body of a request, and check what it requires of the table.
+
+    Raises:
+        CommitNotSupported: If it makes a change other than of rows.
+        EngineCommitConflict: If the table does not meet a requirement.
+        EngineCommitInvalid: If it does not say on which snapshot it is based, or contradicts itself.
+        RequestMalformed: If the body is not such a request.
+    """
+    try:
+        message = json.loads(body)
+        requirements = [dict(each) for each in message["requirements"]]
+        updates = [dict(each) for each in message["updates"]]
+        snapshots = _read_snapshots(updates)
+        return CommitRequest(_check_requirements(requirements, table, snapshots), snapshots)
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        reason = f"the commit is malformed ({type(error).__name__}: {str(error)[:200]})"
+        raise RequestMalformed(reason=reason) from None
+
+
+def _read_snapshots(updates: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    snapshots: list[Mapping[str, Any]] = []
+    heads = []
+    for update in updates:
+        match update["action"]:
+            case "add-snapshot":
+                snapshots.append(update["snapshot"])
+            case "set-snapshot-ref":
+                if update["ref-name"] != _MAIN or update.get("type") != "branch":
+                    raise CommitNotSupported(
+                        what=f"Reference {str(update['ref-name'])[:100]}",
+                        instead="branch main only",
+                    )
+                heads.append(update["snapshot-id"])
+            case action if action in _UNSUPPORTED_UPDATES:
+                raise CommitNotSupported(
+                    what=f"Update {action}", instead=_UNSUPPORTED_UPDATES[action]
+                )
+            case action:
+                raise EngineCommitInvalid(reason=f"update {str(action)[:100]} is unknown")
+    if not snapshots or not heads or heads[-1] != snapshots[-1]["snapshot-id"]:
+        raise EngineCommitInvalid(reason="it must add a snapshot and make it that of branch main")
+    for before, after in itertools.pairwise(snapshots):
+        if after.get("parent-snapshot-id") != before["snapshot-id"]:
+            raise EngineCommitInvalid(reason="each snapshot must be the child of the one before")
+    for snapshot in snapshots:
+        if not isinstance(snapshot["snapshot-id"], int) or not snapshot["manifest-list"]:
+            raise EngineCommitInvalid(reason="a snapshot needs a snapshot-id and a manifest-list")
+    return tuple(snapshots)
+
+
+def _check_requirements(
+    requirements: Sequence[Mapping[str, Any]],
+    table: TableRecord,
+    snapshots: Sequence[Mapping[str, Any]],
+) -> int | None:
+    """Return the snapshot on which the commit is based."""
+    parent_id = snapshots[0].get("parent-snapshot-id")
+    based = False
+    for each in requirements:
+        kind = each["type"]
+        if kind == "assert-ref-snapshot-id":
+            if each["ref"] != _MAIN:
+                raise CommitNotSupported(
+                    what=f"Reference {str(each['ref'])[:100]}", instead="branch main only"
+                )
+            if each["snapshot-id"] != parent_id:
+                raise EngineCommitInvalid(
+                    reason=f"it requires that main is snapshot {each['snapshot-id']}, but its "
+                    f"snapshot has the parent {parent_id}"
+                )
+            based = True
+        elif kind == "assert-table-uuid":
+            if _parse_uuid(each["uuid"]) != uuid.UUID(table.incarnation):
+                raise EngineCommitConflict(reason="the table was dropped and created again")
+        elif kind in _EXPECTED_IDS:
+            field, expected = _EXPECTED_IDS[kind]
+            current = table.schema.version if expected is None else expected
+            if each[field] != current:
+                raise EngineCommitConflict(
+                    reason=f"{field} is {current}, the commit requires {each[field]}"
+                )
+        elif kind not in _IGNORED_REQUIREMENTS:
+            raise EngineCommitInvalid(reason=f"requirement {str(kind)[:100]} is unknown")
+    if not based:
+        raise EngineCommitInvalid(
+            reason="it must require the snapshot of branch main (assert-ref-snapshot-id)"
+        )
+    return parent_id
+
+
+def _parse_uuid(text: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        raise EngineCommitInvalid(reason=f"{text[:100]!r} is not a UUID") from None
+
+
+# Name of the field, and the only value; None: the version of the columns.
+_EXPECTED_IDS = {
+    "assert-current-schema-id": ("current-schema-id", None),
+    "assert-default-spec-id": ("default-spec-id", _UNPARTITIONED_SPEC_ID),
+    "assert-default-sort-order-id": ("default-sort-order-id", _UNSORTED_ORDER_ID),
+}

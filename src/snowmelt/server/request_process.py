@@ -1,0 +1,153 @@
+"""Child processes of a service that respond to one request after another.
+
+Requests and responses are messages on standard input and output, each after its length. A process
+stays for some minutes without a request, because its start takes more than a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from typing import IO, cast
+
+import msgspec
+
+from snowmelt.config import Settings
+from snowmelt.errors import InternalError, SnowmeltError
+from snowmelt.server.child_process import start_child, stop_child
+
+_log = logging.getLogger("snowmelt.server")
+
+_START_TIMEOUT_S = 120.0
+_IDLE_S = 300.0
+_LENGTH_BYTES = 4
+_READY = b"ready"
+
+
+class _Failure(msgspec.Struct):
+    code: str
+    message: str
+    fields: dict[str, str]
+
+
+class ProcessResponse(msgspec.Struct, omit_defaults=True):
+    """Response of a process: a body, or an error."""
+
+    body: msgspec.Raw = msgspec.Raw(b"null")
+    failure: _Failure | None = None
+
+    def get_body(self) -> bytes:
+        """Return the body, or raise the error of the process."""
+        failure = self.failure
+        if failure is None:
+            return bytes(self.body)
+        kinds = [SnowmeltError]
+        for kind in kinds:
+            kinds.extend(kind.__subclasses__())
+        found = next((kind for kind in kinds if kind.code == failure.code), InternalError)
+        raise found(failure.message, **failure.fields)
+
+
+class RequestProcess:
+    """The service's end of a process. Not thread-safe, but for `kill`."""
+
+    def __init__(self, settings: Settings, module: str) -> None:
+        """Start a module and wait until it is ready.
+
+        Raises:
+            InternalError: If it does not start.
+        """
+        self.timed_out = False
+        self._module = module
+        self._process = start_child(settings, module, reads_output=True)
+        self._requests = cast("IO[bytes]", self._process.stdin)
+        self._responses = cast("IO[bytes]", self._process.stdout)
+        if self._receive(_START_TIMEOUT_S) != _READY:
+            self.stop()
+            raise InternalError(f"The process {module} does not start. The log has the reason.")
+
+    def request(self, request: bytes, timeout_s: float) -> ProcessResponse | None:
+        """Return the response; None if the process has ended, also because of the timeout."""
+        with contextlib.suppress(BrokenPipeError):
+            write_message(self._requests, request)
+        body = self._receive(timeout_s)
+        if body is not None:
+            return msgspec.json.decode(body, type=ProcessResponse)
+        self.stop()
+        if not self.timed_out:
+            _log.warning("%s ended with status %d", self._module, self._process.returncode)
+        return None
+
+    def is_running(self) -> bool:
+        """Return whether the process has not ended."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+
+    def stop(self) -> None:
+        """Kill the process, and release its pipes."""
+        self._process.kill()
+        stop_child(self._process)
+        self._responses.close()
+
+    def _receive(self, timeout_s: float) -> bytes | None:
+        """Return the next message; None at the end of the process, which comes at the timeout."""
+        self.timed_out = False
+        timer = threading.Timer(timeout_s, self._kill_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            return _read_message(self._responses)
+        finally:
+            timer.cancel()
+
+    def _kill_late(self) -> None:
+        self.timed_out = True
+        self._process.kill()
+
+
+def serve_requests(requests: IO[bytes], responses: IO[bytes]) -> Iterator[bytes]:
+    """Yield the requests of a service until it ends, or none has come for five minutes."""
+    waiting: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def receive() -> None:
+        while (message := _read_message(requests)) is not None:
+            waiting.put(message)
+        # The service has ended, or does not want the result.
+        os._exit(0)
+
+    threading.Thread(target=receive, name="requests", daemon=True).start()
+    write_message(responses, _READY)
+    while True:
+        try:
+            yield waiting.get(timeout=_IDLE_S)
+        except queue.Empty:
+            return
+
+
+def make_failure(error: Exception, what: str) -> ProcessResponse:
+    """Return the response for an error, which is logged with its traceback if it is unexpected."""
+    if not isinstance(error, SnowmeltError):
+        _log.error("%s failed", what, exc_info=error)
+        error = InternalError("The service failed on this request. Its log has the reason.")
+    fields = {name: str(value) for name, value in error.fields.items()}
+    return ProcessResponse(failure=_Failure(error.code, str(error), fields))
+
+
+def write_message(stream: IO[bytes], body: bytes) -> None:
+    """Write a message after its length."""
+    stream.write(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
+    stream.flush()
+
+
+def _read_message(stream: IO[bytes]) -> bytes | None:
+    head = stream.read(_LENGTH_BYTES)
+    length = int.from_bytes(head, "big")
+    body = stream.read(length)
+    return body if len(head) == _LENGTH_BYTES and len(body) == length else None

@@ -1,0 +1,248 @@
+"""Other engines change rows through the Iceberg REST catalog, while rows stream in."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+
+import httpx
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException, ForbiddenError, RESTError
+
+from fixtures.engines import Lake
+from fixtures.s3 import s3_process
+from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
+from snowmelt.schema.types import TableName
+from snowmelt.storage.store_factory import open_store
+from snowmelt.table.table_reader import read_table
+
+pytestmark = pytest.mark.slow
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory, key_pair):
+    """A service with table T (ID, NAME, AT), which role READING may change."""
+    process = s3_process(tmp_path_factory.mktemp("commits"))
+    found = Lake(process, key_pair)
+    yield found
+    process.service.kill()
+
+
+@pytest.fixture
+def name(lake):
+    """A new table that the engine's role may read and change."""
+    name = f"w{next(_NUMBERS)}"
+    lake.service.sql(
+        f"CREATE TABLE demo.public.{name} (id NUMBER(9,0) NOT NULL, name VARCHAR(5), "
+        "at TIMESTAMP_NTZ)",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE demo.public.{name} TO ROLE reading",
+        f"GRANT INSERT ON TABLE demo.public.{name} TO ROLE loading",
+    )
+    return name
+
+
+@pytest.fixture
+def catalog(lake):
+    return load_catalog("lake", type="rest", uri=lake.uri, warehouse="DEMO", token=lake.token)
+
+
+def insert(lake, name, first, count):
+    """Insert rows through a channel and wait until they are committed."""
+    with lake.client() as client:
+        channel = client.open_channel(f"c{first}", table=f"demo.public.{name}")
+        rows = [{"id": each, "name": f"s{each}"} for each in range(first, first + count)]
+        channel.insert_rows(rows, offset_token=str(first))
+        channel.wait_for_commit(str(first))
+
+
+def rows_of(ids, text="e"):
+    """Return rows as an engine writes them: without the companion of the timestamp."""
+    return pa.table(
+        {"ID": pa.array(ids, pa.decimal128(9, 0)), "NAME": [f"{text}{each}" for each in ids]},
+        schema=pa.schema(
+            [pa.field("ID", pa.decimal128(9, 0), nullable=False), pa.field("NAME", pa.string())]
+        ),
+    )
+
+
+def load(catalog, name, count):
+    """Load a table as soon as all of its rows are published."""
+    while True:
+        table = catalog.load_table(f"PUBLIC.{name.upper()}")
+        if table.scan().count() == count:
+            return table
+
+
+def seen_by_snowmelt(lake, name):
+    settings = lake.service.settings
+    database = open_and_upgrade_database(settings.catalog_url)
+    try:
+        keyring = open_or_create_keyring(database, settings.keys_dir)
+        found = read_table(
+            database,
+            keyring,
+            open_store(settings.stage_url),
+            TableName("DEMO", "PUBLIC", name.upper()),
+        ).to_pylist()
+    finally:
+        database.close()
+    return sorted((int(row["ID"]), row["NAME"]) for row in found)
+
+
+def seen_by_engine(table):
+    table.refresh()
+    found = table.scan(selected_fields=("ID", "NAME")).to_arrow().to_pylist()
+    return sorted((int(row["ID"]), row["NAME"]) for row in found)
+
+
+def test_an_append_joins_the_rows_that_stream(lake, name, catalog):
+    insert(lake, name, 0, 3)
+    table = load(catalog, name, 3)
+    insert(lake, name, 3, 3)
+    table.append(rows_of([10, 11]))
+    expected = [*((each, f"s{each}") for each in range(6)), (10, "e10"), (11, "e11")]
+    assert seen_by_snowmelt(lake, name) == expected
+    assert seen_by_engine(table) == expected
+
+
+def test_an_append_to_an_empty_table(lake, name, catalog):
+    table = catalog.load_table(f"PUBLIC.{name.upper()}")
+    table.append(rows_of([1]))
+    assert seen_by_snowmelt(lake, name) == seen_by_engine(table) == [(1, "e1")]
+
+
+def test_a_delete_removes_rows_that_are_not_migrated(lake, name, catalog):
+    insert(lake, name, 0, 4)
+    table = load(catalog, name, 4)
+    insert(lake, name, 4, 4)
+    table.delete("ID = 2")
+    expected = [(each, f"s{each}") for each in range(8) if each != 2]
+    assert seen_by_snowmelt(lake, name) == expected
+    assert seen_by_engine(table) == expected
+
+
+def test_an_overwrite_replaces_native_and_fresh_rows(lake, name, catalog):
+    insert(lake, name, 0, 4)
+    lake.migrate()
+    insert(lake, name, 4, 4)
+    table = load(catalog, name, 8)
+    table.overwrite(rows_of([2, 6]), overwrite_filter="ID = 2 OR ID = 6")
+    expected = [(each, f"{'e' if each in (2, 6) else 's'}{each}") for each in range(8)]
+    assert seen_by_snowmelt(lake, name) == expected
+    assert seen_by_engine(table) == expected
+    insert(lake, name, 8, 2)
+    lake.migrate()
+    expected += [(8, "s8"), (9, "s9")]
+    assert seen_by_snowmelt(lake, name) == expected
+    assert seen_by_engine(load(catalog, name, 10)) == expected
+
+
+def test_deletes_of_different_files_do_not_conflict(lake, name, catalog):
+    insert(lake, name, 0, 2)
+    table = load(catalog, name, 2)
+    insert(lake, name, 2, 2)
+    lake.migrate()
+    early = load(catalog, name, 4)
+    insert(lake, name, 4, 2)
+    late = load(catalog, name, 6)
+    late.delete("ID = 5")
+    early.append(rows_of([9]))
+    table.append(rows_of([10]))
+    kept = [(each, f"s{each}") for each in range(5)]
+    assert seen_by_snowmelt(lake, name) == [*kept, (9, "e9"), (10, "e10")]
+
+
+def test_a_file_that_was_rewritten_meanwhile_is_a_conflict(lake, name, catalog):
+    insert(lake, name, 0, 4)
+    first = load(catalog, name, 4)
+    second = load(catalog, name, 4)
+    changing = first.transaction()
+    changing.delete("ID = 1")
+    second.delete("ID = 2")
+    with pytest.raises(CommitFailedException, match="replaced by others"):
+        changing.commit_transaction()
+    assert seen_by_snowmelt(lake, name) == [(0, "s0"), (1, "s1"), (3, "s3")]
+
+
+def test_a_delete_of_all_rows_keeps_rows_that_came_later(lake, name, catalog):
+    insert(lake, name, 0, 4)
+    table = load(catalog, name, 4)
+    insert(lake, name, 4, 2)
+    table.delete("ID >= 0")
+    assert seen_by_snowmelt(lake, name) == seen_by_engine(table) == [(4, "s4"), (5, "s5")]
+
+
+def test_rows_that_do_not_fit_are_refused_by_name(lake, name, catalog):
+    table = catalog.load_table(f"PUBLIC.{name.upper()}")
+    with pytest.raises(RESTError, match=r"Column NAME \(VARCHAR\(5\)\)"):
+        table.append(rows_of([1], text="too long "))
+    assert seen_by_snowmelt(lake, name) == []
+
+
+def test_a_repeated_request_is_committed_once(lake, name, catalog):
+    sent = []
+    table = catalog.load_table(f"PUBLIC.{name.upper()}")
+    insert(lake, name, 0, 1)
+    with recording_commits(catalog, sent):
+        table.append(rows_of([1]))
+    [(url, body)] = sent
+    headers = {"authorization": f"Bearer {lake.token}"}
+    again = httpx.post(url, content=body, headers=headers, timeout=60)
+    assert again.status_code == 200
+    assert seen_by_snowmelt(lake, name) == [(0, "s0"), (1, "e1")]
+
+
+@contextlib.contextmanager
+def recording_commits(catalog, sent):
+    """Keep address and body of each request that posts to a table."""
+
+    def keep(response, *_arguments, **_more):
+        if response.request.method == "POST" and "/tables/" in response.request.url:
+            sent.append((response.request.url, response.request.body))
+
+    catalog._session.hooks["response"].append(keep)
+    yield
+    catalog._session.hooks["response"].remove(keep)
+
+
+@pytest.mark.parametrize(
+    ("update", "status", "message"),
+    [
+        ({"action": "set-properties", "updates": {"a": "b"}}, 406, "set-properties"),
+        ({"action": "add-schema", "schema": {}}, 406, "ALTER TABLE"),
+        ({"action": "explode"}, 400, "update explode is unknown"),
+    ],
+)
+def test_other_changes_are_refused_by_name(lake, name, update, status, message):
+    body = {"requirements": [], "updates": [update]}
+    headers = {"authorization": f"Bearer {lake.token}"}
+    url = f"{lake.uri}/v1/DEMO/namespaces/PUBLIC/tables/{name.upper()}"
+    refused = httpx.post(url, json=body, headers=headers)
+    assert refused.status_code == status
+    assert message in refused.json()["error"]["message"]
+
+
+def test_the_role_needs_the_privilege_of_the_change(lake, name, catalog):
+    insert(lake, name, 0, 4)
+    lake.service.sql(f"REVOKE UPDATE, DELETE ON TABLE demo.public.{name} FROM ROLE reading")
+    table = load(catalog, name, 4)
+    with pytest.raises(ForbiddenError, match="lacks UPDATE"):
+        table.delete("ID = 1")
+    table.append(rows_of([9]))
+    assert [each for each, _ in seen_by_snowmelt(lake, name)] == [0, 1, 2, 3, 9]
+
+
+def test_what_duckdb_inserts_is_stored(lake, name, open_engine):
+    insert(lake, name, 0, 2)
+    engine = open_engine("duckdb", lake.uri, "DEMO", lake.token)
+    engine.ask(
+        query=f'INSERT INTO lake.PUBLIC.{name.upper()} (ID, NAME, "AT") '
+        "VALUES (5, 'd5', TIMESTAMP '2026-01-01 00:00:00.123456'), (6, NULL, NULL)"
+    )
+    assert seen_by_snowmelt(lake, name) == [(0, "s0"), (1, "s1"), (5, "d5"), (6, None)]
+    found = engine.read(f"PUBLIC.{name.upper()}", "ID", "AT", "AT$ns")
+    assert ["5", "2026-01-01 00:00:00.123456", "0"] in found
