@@ -71,3 +71,69 @@ def test_migrated_and_fresh_rows_are_read_together(lake, engine):
             if call < 2:
                 lake.migrate()
             wait_for_ids(engine, (call + 1) * 10)
+
+
+def change(engine, lake, *queries):
+    """Run statements of an engine while rows stream into the table that they change."""
+    with lake.client() as client:
+        channel = client.open_channel("beside", table="demo.public.t")
+        for number, query in enumerate(queries):
+            channel.insert_rows([{"id": 1000 + number}], offset_token=str(number))
+            engine.ask(query=query)
+        channel.wait_for_commit(str(len(queries) - 1))
+
+
+@pytest.mark.parametrize("version", ICEBERG_VERSIONS)
+def test_spark_changes_rows_beside_a_stream(lake, open_engine, version):
+    lake.service.sql(
+        "GRANT INSERT, UPDATE, DELETE ON TABLE demo.public.t TO ROLE reading",
+        "CREATE TABLE demo.public.changes (id NUMBER, name VARCHAR)",
+        "GRANT SELECT, INSERT ON TABLE demo.public.changes TO ROLE reading",
+    )
+    with lake.client() as client:
+        channel = client.open_channel("c", table="demo.public.t")
+        channel.insert_rows([{"id": each, "name": "s"} for each in range(10)], offset_token="1")
+        channel.wait_for_commit("1")
+        lake.migrate()
+        channel.insert_rows([{"id": each, "name": "s"} for each in range(10, 20)], offset_token="2")
+        channel.wait_for_commit("2")
+    # Without its cache, a statement sees two snapshots, and stops.
+    python, extra = make_environment("spark-4.0", SPARK), (find_jars(version), "true")
+    engine = open_engine("spark", lake.uri, "DEMO", lake.token, python=Path(python), extra=extra)
+    while engine.count(TABLE) < 20:
+        engine.ask(query=f"REFRESH TABLE lake.{TABLE}")
+    change(
+        engine,
+        lake,
+        "INSERT INTO lake.PUBLIC.T VALUES (100, 'i', NULL, NULL), (101, 'i', NULL, NULL)",
+        "INSERT INTO lake.PUBLIC.CHANGES VALUES (3, 'm'), (13, 'm'), (102, 'm')",
+        "DELETE FROM lake.PUBLIC.T WHERE ID IN (5, 15)",
+        "UPDATE lake.PUBLIC.T SET NAME = 'u' WHERE ID IN (6, 16)",
+        "MERGE INTO lake.PUBLIC.T USING lake.PUBLIC.CHANGES AS c ON T.ID = c.ID "
+        "WHEN MATCHED THEN UPDATE SET NAME = c.NAME WHEN NOT MATCHED THEN "
+        "INSERT (ID, NAME, `AT`, `AT$ns`) VALUES (c.ID, c.NAME, NULL, NULL)",
+    )
+    expected = {each: "s" for each in range(20) if each not in (5, 15)}
+    expected |= {100: "i", 101: "i", 6: "u", 16: "u", 3: "m", 13: "m", 102: "m"}
+    expected |= {1000 + each: None for each in range(5)}
+    while len(found := engine.read(TABLE, "ID", "NAME")) < len(expected):
+        engine.ask(query=f"REFRESH TABLE lake.{TABLE}")
+    assert {int(row[0]): row[1] for row in found} == expected
+
+
+@pytest.mark.parametrize("engine", ["clickhouse"], indirect=True)
+def test_clickhouse_inserts_rows_beside_a_stream(lake, engine):
+    lake.service.sql("GRANT INSERT ON TABLE demo.public.t TO ROLE reading")
+    with lake.client() as client:
+        channel = client.open_channel("c", table="demo.public.t")
+        channel.insert_rows([{"id": each} for each in range(10)], offset_token="1")
+        channel.wait_for_commit("1")
+    wait_for_ids(engine, 10)
+    change(
+        engine,
+        lake,
+        f"INSERT INTO lake.`{TABLE}` (ID, NAME) SETTINGS allow_experimental_insert_into_iceberg = 1 "
+        "VALUES (10, 'c')",
+    )
+    while engine.count(TABLE) < 12:
+        pass

@@ -91,12 +91,12 @@ def clickhouse_reader(uri, warehouse, token, s3):
 
     def answer(request):
         found = session.query(request["query"], "JSONCompact")
-        return json.loads(str(found))["data"]
+        return json.loads(str(found))["data"] if str(found) else []
 
     return answer
 
 
-def spark_reader(uri, warehouse, token, jars):
+def spark_reader(uri, warehouse, token, jars, caches="false"):
     from pyspark.sql import SparkSession
 
     key, _, secret = token.partition(".")
@@ -108,7 +108,7 @@ def spark_reader(uri, warehouse, token, jars):
         ".credential": f"{key}:{secret}",
         ".oauth2-server-uri": f"{uri}/v1/oauth/tokens",
         ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        ".cache-enabled": "false",
+        ".cache-enabled": caches,
     }
     builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
     builder = builder.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")

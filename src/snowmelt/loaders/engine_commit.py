@@ -330,7 +330,27 @@ def _read_native_batches(
                 )
             sources = _match_fields(table, whole.schema_arrow, name)
             for batch in whole.iter_batches(_BATCH_ROWS):
-                yield convert_to_native(table.schema, sources, batch, dt.UTC)
+                yield convert_to_native(
+                    table.schema, sources, _set_time_zones(table, sources, batch), dt.UTC
+                )
+
+
+def _set_time_zones(
+    table: TableRecord, sources: Sequence[int | None], batch: pa.RecordBatch
+) -> pa.RecordBatch:
+    """Return a batch whose timestamps have a zone where the columns have one.
+
+    As in every reader of Iceberg, the type of the column counts, not the annotation of the file:
+    ClickHouse writes all timestamps as those of UTC.
+    """
+    for field, place in zip(native_schema(table.schema), sources, strict=True):
+        if place is None or not pa.types.is_timestamp(field.type):
+            continue
+        given = batch.schema.field(place)
+        if given.type.tz != field.type.tz:
+            kind = pa.timestamp(given.type.unit, field.type.tz)
+            batch = batch.set_column(place, given.name, batch.column(place).cast(kind))
+    return batch
 
 
 def _match_fields(table: TableRecord, given: pa.Schema, name: str) -> tuple[int | None, ...]:
@@ -364,9 +384,12 @@ def _kind(kind: pa.DataType) -> object:
     """Return what types of equal values have in common: the conversion checks the values."""
     if pa.types.is_decimal(kind):
         return "decimal", kind.scale
-    if pa.types.is_timestamp(kind):
-        return "timestamp", kind.tz is not None
-    for check in (pa.types.is_integer, pa.types.is_time, pa.types.is_floating):
+    for check in (
+        pa.types.is_integer,
+        pa.types.is_time,
+        pa.types.is_timestamp,
+        pa.types.is_floating,
+    ):
         if check(kind):
             return check
     if pa.types.is_large_string(kind):

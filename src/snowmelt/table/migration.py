@@ -21,6 +21,7 @@ the run instead, because it may become available again.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -36,9 +37,11 @@ from snowmelt.catalog.jobs.leases import Lease, new_lease_owner, renewing_lease
 from snowmelt.catalog.jobs.run_history import MigrationRecord, MigrationTotals, RunState
 from snowmelt.catalog.model.records import MetadataPointer, TableRecord
 from snowmelt.catalog.objects.published_snapshots import (
+    WRITER_TTL,
     FreshFile,
     adopt_fresh_files,
     list_fresh_files,
+    list_held_publications,
 )
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id, swap_metadata_pointer
 from snowmelt.catalog.security.encryption_keys import KeyRing
@@ -278,7 +281,7 @@ def _start_migration(
             return None
         abort_orphaned_migrations(connection, table.table_id, clock)
         last = min(table.last_seq, table.migrated_seq + settings.max_chunks)
-        fresh = _list_joined_files(connection, table)
+        fresh = _list_adoptable_files(connection, table, now)
         # A fresh file across the end would have to be written again.
         last = next((file.from_seq for file in fresh if file.from_seq < last < file.to_seq), last)
         if last == table.migrated_seq:
@@ -309,15 +312,19 @@ def _start_migration(
     return MigrationPlan(run_id, table, lease, None, chunks, (), settings, adopted)
 
 
-def _list_joined_files(connection: sa.Connection, table: TableRecord) -> list[FreshFile]:
+def _list_adoptable_files(
+    connection: sa.Connection, table: TableRecord, now: dt.datetime
+) -> list[FreshFile]:
     """Return the fresh files above the watermark that are worth adopting.
 
-    Files of level 0 are as small as a round. Their chunks are written again, into larger files.
+    Files of level 0 are as small as a round. Their chunks are written again, into larger files, unless
+    an engine may be about to replace one of them.
     """
+    written = list_held_publications(connection, table.table_id, since=now - WRITER_TTL, limit=1)
     return [
         file
         for file in list_fresh_files(connection, table.table_id)
-        if file.level > 0 and file.from_seq >= table.migrated_seq
+        if (file.level > 0 or written) and file.from_seq >= table.migrated_seq
     ]
 
 

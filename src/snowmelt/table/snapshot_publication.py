@@ -7,11 +7,14 @@ engines on other machines can follow them. The manifests of a warehouse in a fol
 addresses; they are copied once with the other addresses.
 
 A snapshot is listed in the metadata files of the next publications, so that an engine whose clock is
-behind, or that has planned with it, still finds it. Its files stay for the retention time.
+behind, or that has planned with it, still finds it. Its files stay for the retention time. One on top
+of which an engine may commit is listed for 50 minutes, and later ones descend from it: before an
+engine commits, it walks from the newest snapshot back to the one with which it has planned.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import secrets
@@ -21,6 +24,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import sqlalchemy as sa
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -66,7 +70,7 @@ from snowmelt.table.fresh_files import (
 )
 from snowmelt.table.iceberg import NativeTable, make_current_metadata
 from snowmelt.table.native_file_writer import make_data_file
-from snowmelt.table.snapshot import load_current_native_table
+from snowmelt.table.snapshot import MAX_SNAPSHOT_AGE_S, load_current_native_table
 from snowmelt.table.table_reader import make_chunk_read_tasks
 from snowmelt.table.warehouse_paths import (
     COPY_PREFIX,
@@ -82,6 +86,16 @@ _BACKDATING = dt.timedelta(seconds=60)
 # Older native snapshots are listed as their manifests are copied, so that a first load is not held up.
 _COPY_BUDGET_S = 0.5
 _CHUNKS_PER_READ = 1000
+_MAX_HELD = 200
+# Engines cannot remove a file that was joined, so files stay as they are while an engine plans.
+_MIN_JOIN_AGE = dt.timedelta(seconds=60)
+# Engines retry a commit, and take later rows for no conflict.
+_SERVED_PROPERTIES = {
+    "commit.retry.num-retries": "4",
+    "write.delete.isolation-level": "snapshot",
+    "write.update.isolation-level": "snapshot",
+    "write.merge.isolation-level": "snapshot",
+}
 _COMPRESSION: Literal["deflate"] = "deflate"
 
 
@@ -100,6 +114,8 @@ class _TableState:
     table: TableRecord
     fresh: tuple[FreshFile, ...]
     published: tuple[PublishedSnapshot, ...]
+    held: tuple[PublishedSnapshot, ...]
+    unjoinable: frozenset[int]
     quarantined: tuple[ChunkRecord, ...]
     is_migrating: bool
 
@@ -135,6 +151,14 @@ class SnapshotPublisher:
             ObjectMissing: If a blob does not exist.
             StageUnavailable: If stage or warehouse do not respond.
         """
+        while True:
+            # Only while an engine loads the publication that is replaced.
+            with contextlib.suppress(_HeldMeanwhile):
+                return self._publish(table_id, native_only=native_only, lease=lease)
+
+    def _publish(
+        self, table_id: int, *, native_only: bool, lease: Lease | None
+    ) -> PublishedSnapshot | None:
         state = self._read_state(table_id, native_only=native_only)
         table = state.table
         if state.quarantined and state.quarantined[0].seq <= table.migrated_seq:
@@ -167,6 +191,8 @@ class SnapshotPublisher:
         with self._database.writing() as connection:
             if lease is not None and not leases.holds_lease(connection, lease):
                 raise LeaseLost(name=lease.name)
+            if self._list_held(connection, table_id, limit=1) != list(state.held[:1]):
+                raise _HeldMeanwhile
             for file in files:
                 if not file.file_id:
                     catalog.add_fresh_file(connection, table_id, file, now=now)
@@ -178,7 +204,9 @@ class SnapshotPublisher:
         return made
 
     def _read_state(self, table_id: int, *, native_only: bool) -> _TableState:
+        young = self._clock.now() - _MIN_JOIN_AGE
         with self._database.reading() as connection:
+            held = self._list_held(connection, table_id, limit=_MAX_HELD)
             return _TableState(
                 find_table_by_id(connection, table_id),
                 tuple(catalog.list_fresh_files(connection, table_id)),
@@ -187,9 +215,19 @@ class SnapshotPublisher:
                         connection, table_id, native_only=native_only, limit=LISTED_PUBLICATIONS
                     )
                 ),
+                () if native_only else tuple(held),
+                catalog.list_recent_fresh_files(connection, table_id, young)
+                if held
+                else frozenset(),
                 tuple(list_quarantined_chunk_records(connection, table_id)),
                 bool(run_history.list_running_migrations(connection, table_id)),
             )
+
+    def _list_held(
+        self, connection: sa.Connection, table_id: int, *, limit: int
+    ) -> list[PublishedSnapshot]:
+        since = self._clock.now() - dt.timedelta(seconds=MAX_SNAPSHOT_AGE_S)
+        return catalog.list_held_publications(connection, table_id, since=since, limit=limit)
 
     def _store_stalled_reason(
         self, state: _TableState, reason: str | None, *, native_only: bool
@@ -242,7 +280,12 @@ class SnapshotPublisher:
         if state.is_migrating:
             # The migration adopts files as they are now.
             return files, retired, None
-        for run, joined in writer.join_files(files):
+        joinable = (
+            [file for file in files if file.file_id and file.file_id not in state.unjoinable]
+            if state.held
+            else files
+        )
+        for run, joined in writer.join_files(joinable):
             position = files.index(run[0])
             files[position : position + len(run)] = [joined]
             retired += [file for file in run if file.file_id]
@@ -287,12 +330,18 @@ class SnapshotPublisher:
         timestamp = self._choose_timestamp(base, state, listed, up_to)
         made_paths: list[str] = []
         snapshot: dict[str, Any] | None = None
-        if files:
+        # With none of its own, a publication could not descend from those that engines hold.
+        if files or (state.held and base.current_snapshot() is not None):
             snapshot, made_paths = self._write_snapshot(base, folder, files, timestamp)
+            if state.held:
+                snapshot["parent-snapshot-id"] = _get_snapshot_id(state.held[0])
         # Engines compare names of metadata files, and take the leading number for a version.
         number = 0 if last is None else _parse_number(last.metadata_path) + 1
         path = f"{folder}/{PUBLISHED_FOLDER}/{number:05d}-{uuid.uuid4()}.metadata.json"
-        document = self._make_document(base, listed, snapshot, timestamp)
+        kept = [each for each in listed if each.snapshot is not None][: LISTED_PUBLICATIONS - 1]
+        known = {each.publication_id for each in kept}
+        kept += [each for each in state.held if each.publication_id not in known]
+        document = self._make_document(base, kept, snapshot, timestamp)
         self._warehouse.store.put(
             path, json.dumps(document).encode(), create_only=True, durable=True
         )
@@ -346,32 +395,31 @@ class SnapshotPublisher:
         sequence = (0 if parent is None else parent.sequence_number or 0) + 1
         stem = f"{folder}/{PUBLISHED_FOLDER}/{uuid.uuid4()}"
         manifest_path, list_path = f"{stem}-m0.avro", f"{stem}-list.avro"
-        with write_manifest(
-            2,
-            UNPARTITIONED_PARTITION_SPEC,
-            base.schema(),
-            PublishedOutputFile(warehouse, manifest_path),
-            snapshot_id,
-            _COMPRESSION,
-        ) as writer:
-            for file in files:
-                address = warehouse.to_public_address(file.path)
-                writer.add(
-                    ManifestEntry.from_args(
-                        status=ManifestEntryStatus.ADDED,
-                        snapshot_id=snapshot_id,
-                        sequence_number=sequence,
-                        file_sequence_number=sequence,
-                        data_file=make_data_file(decode_fresh_file(file), address),
+        manifests: list[ManifestFile] = []
+        if files:
+            output = PublishedOutputFile(warehouse, manifest_path)
+            with write_manifest(
+                2, UNPARTITIONED_PARTITION_SPEC, base.schema(), output, snapshot_id, _COMPRESSION
+            ) as writer:
+                for file in files:
+                    address = warehouse.to_public_address(file.path)
+                    writer.add(
+                        ManifestEntry.from_args(
+                            status=ManifestEntryStatus.ADDED,
+                            snapshot_id=snapshot_id,
+                            sequence_number=sequence,
+                            file_sequence_number=sequence,
+                            data_file=make_data_file(decode_fresh_file(file), address),
+                        )
                     )
-                )
+            manifests.append(writer.to_manifest_file())
         native = () if parent is None else self._copier.list_manifests(parent)
         list_output = PublishedOutputFile(warehouse, list_path)
         parent_id = None if parent is None else parent.snapshot_id
         with write_manifest_list(
             2, list_output, snapshot_id, parent_id, sequence, _COMPRESSION
         ) as list_writer:
-            list_writer.add_manifests([writer.to_manifest_file(), *native])
+            list_writer.add_manifests([*manifests, *native])
         entry: dict[str, Any] = {
             "snapshot-id": snapshot_id,
             "sequence-number": sequence,
@@ -382,7 +430,7 @@ class SnapshotPublisher:
         }
         if parent is not None:
             entry["parent-snapshot-id"] = parent.snapshot_id
-        return entry, [manifest_path, list_path]
+        return entry, [*([manifest_path] if files else []), list_path]
 
     def _make_document(
         self,
@@ -399,9 +447,7 @@ class SnapshotPublisher:
         document["location"] = warehouse.to_public_address(warehouse.to_path(base.location))
         current = base.current_snapshot()
         native = self._copier.copy_snapshots(base.snapshots, current, budget_s=_COPY_BUDGET_S)
-        listed = [json.loads(each.snapshot) for each in published if each.snapshot is not None][
-            : LISTED_PUBLICATIONS - 1
-        ]
+        listed = [json.loads(each.snapshot) for each in published if each.snapshot is not None]
         added = [*listed, *([] if snapshot is None else [snapshot])]
         document["snapshots"] = sorted([*native, *added], key=lambda each: each["timestamp-ms"])
         known = {each["snapshot-id"] for each in document["snapshots"]}
@@ -412,6 +458,7 @@ class SnapshotPublisher:
         ]
         document["snapshot-log"] = sorted(log, key=lambda each: each["timestamp-ms"])
         document["metadata-log"] = []
+        document["properties"] = {**document.get("properties", {}), **_SERVED_PROPERTIES}
         document["last-updated-ms"] = timestamp
         if snapshot is not None:
             document["current-snapshot-id"] = snapshot["snapshot-id"]
@@ -421,6 +468,14 @@ class SnapshotPublisher:
                 "main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"},
             }
         return document
+
+
+class _HeldMeanwhile(Exception):
+    """An engine has loaded the publication from which a new one must descend."""
+
+
+def _get_snapshot_id(publication: PublishedSnapshot) -> int:
+    return int(json.loads(publication.snapshot or "")["snapshot-id"])
 
 
 def _list_readable(state: _TableState, now: dt.datetime) -> list[PublishedSnapshot]:

@@ -318,11 +318,12 @@ fresh_files = _define_table(
     sa.Index("ix_fresh_files_table_id", "table_id"),
 )
 # `snapshot` is the entry of the metadata file; NULL if the current snapshot is one of the native table.
+# `held_at` is when a role that may change rows first loaded it.
 published_snapshots = _define_table(
     "published_snapshots",
     "publication_id id, table_id tables.table_id, native_only flag, pointer text?, up_to_seq bigint,"
     "schema_version int, timestamp_ms bigint, metadata_path text, files text, snapshot text?,"
-    "created_at time",
+    "created_at time, held_at time?",
     sa.Index("ix_published_snapshots_table_id", "table_id", "native_only", "publication_id"),
 )
 # Tables that engines loaded recently. `stalled_reason` is why their newest chunks are not published,

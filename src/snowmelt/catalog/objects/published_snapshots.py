@@ -22,6 +22,8 @@ DEMAND_TTL = dt.timedelta(minutes=10)
 # Files of a publication whose native table was replaced are retained for the retention time. Queries may
 # use them for all of that time except ten minutes.
 MAX_REPLACED_AGE = dt.timedelta(minutes=10)
+# A table is written by engines for this long after a role that may change rows has loaded it.
+WRITER_TTL = dt.timedelta(minutes=10)
 _FILES = model.fresh_files
 _PUBLISHED = model.published_snapshots
 _DEMAND = model.snapshot_demand
@@ -276,6 +278,52 @@ def find_published_snapshot(
     )
     found = connection.execute(query).scalar()
     return None if found is None else msgspec.json.decode(found, type=dict[str, Any])
+
+
+def hold_publication(
+    connection: sa.Connection, publication: PublishedSnapshot, now: dt.datetime
+) -> bool:
+    """Record that an engine may commit on top of a publication. Return False if a newer one exists.
+
+    Later publications list it, and descend from it.
+    """
+    newest = sa.select(sa.func.max(_PUBLISHED.c.publication_id)).where(
+        _PUBLISHED.c.table_id == publication.table_id,
+        _PUBLISHED.c.native_only == publication.native_only,
+    )
+    held = connection.execute(
+        sa.update(_PUBLISHED)
+        .where(
+            _PUBLISHED.c.publication_id == publication.publication_id,
+            _PUBLISHED.c.publication_id == newest.scalar_subquery(),
+        )
+        .values(held_at=now)
+    )
+    return held.rowcount == 1
+
+
+def list_held_publications(
+    connection: sa.Connection, table_id: int, *, since: dt.datetime, limit: int
+) -> list[PublishedSnapshot]:
+    """Return the publications on top of which engines may commit, newest first."""
+    columns = [_PUBLISHED.c[name] for name in PublishedSnapshot.__slots__]
+    query = (
+        sa.select(*columns)
+        .where(_PUBLISHED.c.table_id == table_id, _PUBLISHED.c.held_at >= since)
+        .order_by(_PUBLISHED.c.publication_id.desc())
+        .limit(limit)
+    )
+    return [_to_publication(row) for row in connection.execute(query)]
+
+
+def list_recent_fresh_files(
+    connection: sa.Connection, table_id: int, since: dt.datetime
+) -> frozenset[int]:
+    """Return the IDs of the fresh files of a table that were written since `since`."""
+    query = sa.select(_FILES.c.file_id).where(
+        _FILES.c.table_id == table_id, _FILES.c.created_at >= since
+    )
+    return frozenset(connection.execute(query).scalars())
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ from typing import Any
 from urllib.parse import quote
 
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.model.records import TableRecord
+from snowmelt.catalog.model.records import ROW_PRIVILEGES, TableRecord
 from snowmelt.catalog.objects.published_snapshots import (
     PublishedSnapshot,
     find_stalled_reason,
+    hold_publication,
     list_publications,
     record_demand,
 )
@@ -38,6 +39,7 @@ from snowmelt.errors import (
     TableNotFound,
 )
 from snowmelt.schema.types import TableName
+from snowmelt.server.auth import RECHECK_INTERVAL_S
 from snowmelt.server.iceberg.authentication import EngineIdentity
 from snowmelt.server.publisher_process import DEMAND_NOTE_INTERVAL_S, PublisherSupervisor
 from snowmelt.table.warehouse_paths import Warehouse
@@ -54,6 +56,7 @@ _POLL_INTERVAL_S = 0.02
 # After a wait without a result, other loads of the table do not wait for this long.
 _NO_WAIT_S = 30.0
 _MAX_CACHED_METADATA = 128
+_MAX_CACHED_RIGHTS = 10_000
 _DEFAULT_REGION = "us-east-1"
 
 
@@ -113,6 +116,8 @@ class TableLoader:
         self._publisher = publisher
         self._noted_until: dict[tuple[int, bool], float] = {}
         self._no_wait_until: dict[tuple[int, bool], float] = {}
+        self._rights: dict[tuple[str, int], tuple[bool, float]] = {}
+        self._last_held = 0
         self._lock = threading.Lock()
         self._read_metadata = lru_cache(maxsize=_MAX_CACHED_METADATA)(self._read_metadata_object)
 
@@ -156,9 +161,11 @@ class TableLoader:
             )
         table = self.find_table(identity, address)
         self._note_demand(table, address)
-        return self._to_loaded(
-            identity, address, *self._await_publication(table, identity, address)
-        )
+        while True:
+            found = self._await_publication(table, identity, address)
+            loaded = self._to_loaded(identity, address, *found)
+            if not self._may_change(identity, table) or self._hold(loaded.publication):
+                return loaded
 
     def load_after_commit(self, identity: EngineIdentity, address: TableAddress) -> LoadedTable:
         """Return a publication with all native commits, as far as it appears within seconds.
@@ -176,6 +183,32 @@ class TableLoader:
             ):
                 return loaded
             self._clock.sleep(_POLL_INTERVAL_S)
+
+    def _may_change(self, identity: EngineIdentity, table: TableRecord) -> bool:
+        key, now = (identity.role, table.table_id), self._clock.monotonic()
+        known, until = self._rights.get(key, (False, now))
+        if now >= until:
+            with self._database.reading() as connection:
+                try:
+                    require_table_privilege(connection, identity.role, table, *ROW_PRIVILEGES)
+                    known = True
+                except TableNotFound:
+                    known = False
+            if len(self._rights) >= _MAX_CACHED_RIGHTS:
+                self._rights.clear()
+            self._rights[key] = known, now + RECHECK_INTERVAL_S
+        return known
+
+    def _hold(self, publication: PublishedSnapshot) -> bool:
+        """Have later publications descend from this one. Return False if there is a newer one."""
+        number = publication.publication_id
+        if publication.native_only or publication.snapshot is None or number == self._last_held:
+            return True
+        with self._database.writing() as connection:
+            held = hold_publication(connection, publication, self._clock.now())
+        if held:
+            self._last_held = number
+        return held
 
     def _to_loaded(
         self,
