@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 
 import httpx
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import ForbiddenError, RESTError, ValidationException
 
+from fixtures.engine_writes import insert, recording_commits, rows_of, seen_by_snowmelt
 from fixtures.engines import Lake
 from fixtures.s3 import s3_process
-from snowmelt.catalog.db.database import open_and_upgrade_database
-from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
-from snowmelt.schema.types import TableName
-from snowmelt.storage.store_factory import open_store
-from snowmelt.table.table_reader import read_table
 
 pytestmark = pytest.mark.slow
 _NUMBERS = itertools.count()
@@ -50,47 +44,12 @@ def catalog(lake):
     return load_catalog("lake", type="rest", uri=lake.uri, warehouse="DEMO", token=lake.token)
 
 
-def insert(lake, name, first, count):
-    """Insert rows through a channel and wait until they are committed."""
-    with lake.client() as client:
-        channel = client.open_channel(f"c{first}", table=f"demo.public.{name}")
-        rows = [{"id": each, "name": f"s{each}"} for each in range(first, first + count)]
-        channel.insert_rows(rows, offset_token=str(first))
-        channel.wait_for_commit(str(first))
-
-
-def rows_of(ids, text="e"):
-    """Return rows as an engine writes them: without the companion of the timestamp."""
-    return pa.table(
-        {"ID": pa.array(ids, pa.decimal128(9, 0)), "NAME": [f"{text}{each}" for each in ids]},
-        schema=pa.schema(
-            [pa.field("ID", pa.decimal128(9, 0), nullable=False), pa.field("NAME", pa.string())]
-        ),
-    )
-
-
 def load(catalog, name, count):
     """Load a table as soon as all of its rows are published."""
     while True:
         table = catalog.load_table(f"PUBLIC.{name.upper()}")
         if table.scan().count() == count:
             return table
-
-
-def seen_by_snowmelt(lake, name):
-    settings = lake.service.settings
-    database = open_and_upgrade_database(settings.catalog_url)
-    try:
-        keyring = open_or_create_keyring(database, settings.keys_dir)
-        found = read_table(
-            database,
-            keyring,
-            open_store(settings.stage_url),
-            TableName("DEMO", "PUBLIC", name.upper()),
-        ).to_pylist()
-    finally:
-        database.close()
-    return sorted((int(row["ID"]), row["NAME"]) for row in found)
 
 
 def seen_by_engine(table):
@@ -195,19 +154,6 @@ def test_a_repeated_request_is_committed_once(lake, name, catalog):
     again = httpx.post(url, content=body, headers=headers, timeout=60)
     assert again.status_code == 200
     assert seen_by_snowmelt(lake, name) == [(0, "s0"), (1, "e1")]
-
-
-@contextlib.contextmanager
-def recording_commits(catalog, sent):
-    """Keep address and body of each request that posts to a table."""
-
-    def keep(response, *_arguments, **_more):
-        if response.request.method == "POST" and "/tables/" in response.request.url:
-            sent.append((response.request.url, response.request.body))
-
-    catalog._session.hooks["response"].append(keep)
-    yield
-    catalog._session.hooks["response"].remove(keep)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,141 @@
+"""Commits of engines are made once and completely, whatever dies and whatever runs beside them."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import httpx
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+from fixtures.engine_writes import insert, recording_commits, rows_of, seen_by_snowmelt
+from fixtures.engines import Lake
+
+pytestmark = pytest.mark.slow
+CREATE = (
+    "CREATE TABLE demo.public.w (id NUMBER(9,0) NOT NULL, name VARCHAR, at TIMESTAMP_NTZ)",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE demo.public.w TO ROLE reading",
+    "GRANT INSERT ON TABLE demo.public.w TO ROLE loading",
+)
+
+
+def open_catalog(lake):
+    return load_catalog("lake", type="rest", uri=lake.uri, warehouse="DEMO", token=lake.token)
+
+
+def load(catalog, count):
+    """Load the table as soon as all of its rows are published."""
+    while True:
+        table = catalog.load_table("PUBLIC.W")
+        if table.scan().count() == count:
+            return table
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["load.begun", "load.written", "load.staged", "load.inside_commit", "load.committed"],
+)
+def test_a_commit_whose_process_dies_is_made_once_when_it_is_repeated(own_s3, key_pair, point):
+    lake = Lake(own_s3, key_pair, fault=f"{point}=kill")
+    lake.service.sql(*CREATE)
+    insert(lake, "w", 0, 4)
+    lake.migrate()
+    insert(lake, "w", 4, 4)
+    catalog = open_catalog(lake)
+    table = load(catalog, 8)
+    insert(lake, "w", 8, 2)
+    sent = []
+    with recording_commits(catalog, sent), pytest.raises(Exception, match="has ended"):
+        table.overwrite(rows_of([2, 6]), overwrite_filter="ID = 2 OR ID = 6")
+    lake.service.kill()
+    lake.process.start()
+    url, body = sent[-1]
+    for _ in range(2):
+        headers = {"authorization": f"Bearer {lake.token}"}
+        again = httpx.post(url, content=body, headers=headers, timeout=120)
+        assert again.status_code == 200, again.text
+    expected = [(each, f"{'e' if each in (2, 6) else 's'}{each}") for each in range(10)]
+    assert seen_by_snowmelt(lake, "w") == expected
+    lake.migrate()
+    assert seen_by_snowmelt(lake, "w") == expected
+    assert load(open_catalog(lake), 10)
+
+
+class Stream(threading.Thread):
+    """Inserts ten rows at a time until it is stopped; `rows` counts them."""
+
+    def __init__(self, lake):
+        super().__init__()
+        self.lake, self.rows, self.stopped, self.error = lake, 0, threading.Event(), None
+
+    def run(self):
+        try:
+            with self.lake.client() as client:
+                channel = client.open_channel("stream", table="demo.public.w")
+                while not self.stopped.wait(0.05):
+                    ids = range(self.rows, self.rows + 10)
+                    channel.insert_rows(
+                        [{"id": each, "name": f"s{each}"} for each in ids],
+                        offset_token=str(self.rows),
+                    )
+                    self.rows += 10
+                channel.wait_for_commit(str(self.rows - 10))
+        except Exception as error:
+            self.error = error
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_changes_beside_a_stream_migrations_and_compaction(own_s3, key_pair, seed):
+    settings = {
+        "migrate": "1",
+        "migrate_interval_s": "0.5",
+        "migrate_max_age_s": "1",
+        "compact_interval_s": "1",
+        "compact_min_files": "2",
+        "cleanup_interval_s": "1",
+    }
+    lake = Lake(own_s3, key_pair, **settings)
+    lake.service.sql(*CREATE)
+    chance = random.Random(seed)
+    catalog = open_catalog(lake)
+    insert(lake, "w", 900_000, 1)
+    load(catalog, 1)
+    stream = Stream(lake)
+    stream.start()
+    removed, changed, conflicts = set(), {900_000: "s900000"}, 0
+    try:
+        for number in range(25):
+            table = catalog.load_table("PUBLIC.W")
+            first = chance.randrange(max(stream.rows, 10))
+            where = f"ID >= {first} AND ID < {first + chance.choice([1, 7, 40])}"
+            found = table.scan(where, selected_fields=("ID",)).to_arrow()["ID"].to_pylist()
+            seen = sorted(map(int, found))
+            kind = chance.choice(["append", "delete", "overwrite"])
+            try:
+                if kind == "append":
+                    new = [500_000 + number * 10 + each for each in range(3)]
+                    table.append(rows_of(new))
+                    changed |= {each: f"e{each}" for each in new}
+                elif seen and kind == "delete":
+                    table.delete(where)
+                    removed |= set(seen)
+                elif seen:
+                    table.overwrite(rows_of(seen, "u"), overwrite_filter=where)
+                    changed |= {each: f"u{each}" for each in seen}
+            except (CommitFailedException, ValidationException):
+                conflicts += 1
+    finally:
+        stream.stopped.set()
+        stream.join()
+    assert stream.error is None
+    expected = {each: f"s{each}" for each in range(stream.rows)} | changed
+    expected = {key: value for key, value in expected.items() if key not in removed}
+    assert dict(seen_by_snowmelt(lake, "w")) == expected
+    assert len(seen_by_snowmelt(lake, "w")) == len(expected)
+    table = load(catalog, len(expected))
+    found = table.scan(selected_fields=("ID", "NAME")).to_arrow().to_pylist()
+    assert {int(row["ID"]): row["NAME"] for row in found} == expected
+    # Some are expected where a compaction replaces what a change has read, but most succeed.
+    assert conflicts < 20
