@@ -55,9 +55,14 @@ class FileRemoval:
         return [decode_fresh_file(file) for file in self.adopted]
 
     @property
-    def removed_rows(self) -> int:
+    def native_rows(self) -> int:
         """The number of rows of the removed native files."""
         return sum(entry.record_count for entry in self.entries)
+
+    @property
+    def replaced_rows(self) -> int:
+        """The number of rows of all removed files."""
+        return self.native_rows + sum(decode_fresh_file(file).rows for file in self.fresh)
 
     def extend_checksum(self, checksum: str) -> str:
         """Return the checksum of the native table after the commit."""

@@ -85,7 +85,8 @@ class IcebergSummary:
     """Content of a native table as of its last commit.
 
     It has all chunks up to `watermark`, except quarantined ones. Run `run_id` added `rows`; `total_rows`
-    is the total. `checksum` is chained over (sequence, rows) of every migrated chunk.
+    is the total. `checksum` is chained over (sequence, rows) of every migrated chunk. `replaced_rows` is
+    the number of rows in all files that commits of other engines have replaced.
     """
 
     incarnation: str
@@ -95,6 +96,7 @@ class IcebergSummary:
     rows: int
     total_rows: int
     checksum: str
+    replaced_rows: int = 0
 
     def to_properties(self) -> dict[str, str]:
         """Return the summary as table properties."""
@@ -445,6 +447,8 @@ def _parse_summary(properties: Mapping[str, Any], location: str) -> IcebergSumma
         name: properties.get(_PROPERTY_PREFIX + name.replace("_", "-"))
         for name in IcebergSummary.__slots__
     }
+    # No engine could replace files of a table of earlier releases.
+    values["replaced_rows"] = values["replaced_rows"] or "0"
     # A missing value must not count as 0: that would migrate everything again.
     missing = [name for name, value in values.items() if value is None]
     if missing:
@@ -457,6 +461,7 @@ def _parse_summary(properties: Mapping[str, Any], location: str) -> IcebergSumma
         rows=int(values["rows"] or ""),
         total_rows=int(values["total_rows"] or ""),
         checksum=str(values["checksum"]),
+        replaced_rows=int(values["replaced_rows"] or 0),
     )
 
 

@@ -567,8 +567,9 @@ def _make_append(
             # The epoch refers to migrations.
             epoch=0 if before is None else before.epoch,
             rows=rows,
-            total_rows=rows + (0 if before is None else before.total_rows) - removal.removed_rows,
+            total_rows=rows + (0 if before is None else before.total_rows) - removal.native_rows,
             checksum=removal.extend_checksum("" if before is None else before.checksum),
+            replaced_rows=removal.replaced_rows + (0 if before is None else before.replaced_rows),
         ),
         now_ms=to_epoch_ms(clock.now()),
         removed=removal.entries,

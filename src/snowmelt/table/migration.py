@@ -432,6 +432,7 @@ def _make_append(
         rows=result.rows,
         total_rows=result.rows + (before.total_rows if before else 0),
         checksum=checksum.hexdigest(),
+        replaced_rows=before.replaced_rows if before else 0,
     )
     files = _list_written_files(plan, outcomes)
     warehouse = open_warehouse(plan.settings.warehouse_url)

@@ -47,8 +47,8 @@ _OFFSET_VERSION = 1
 class StreamPosition:
     """Position after the chunks up to `seq` and the loads up to the native commit `native`.
 
-    `watermark` and `rows` are those of that native commit. They verify that the rows between two
-    positions are complete. `base` is the metadata file of a snapshot whose first `files` files have been
+    `watermark`, `rows` and `replaced` (rows in files that other engines have replaced) are those of that
+    native commit. They verify that the rows between two positions are complete. `base` is the metadata file of a snapshot whose first `files` files have been
     read, or None after all of them.
     """
 
@@ -58,6 +58,7 @@ class StreamPosition:
     rows: int
     base: str | None = None
     files: int = 0
+    replaced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,13 @@ class StreamedTable:
         if native is None:
             return StreamPosition(self.table.last_seq, 0, 0, 0)
         facts, number = native.facts, _find_snapshot_sequence_number(native)
-        return StreamPosition(self.table.last_seq, number, facts.watermark, facts.total_rows)
+        return StreamPosition(
+            self.table.last_seq,
+            number,
+            facts.watermark,
+            facts.total_rows,
+            replaced=facts.replaced_rows,
+        )
 
     @property
     def earliest_position(self) -> StreamPosition:
@@ -158,7 +165,12 @@ class StreamedTable:
             return StreamPosition(0, 0, 0, 0)
         facts, number = native.facts, _find_snapshot_sequence_number(native)
         return StreamPosition(
-            facts.watermark, number, facts.watermark, facts.total_rows, native.location
+            facts.watermark,
+            number,
+            facts.watermark,
+            facts.total_rows,
+            native.location,
+            replaced=facts.replaced_rows,
         )
 
     def check_incarnation(self, incarnation: str) -> None:
@@ -292,9 +304,19 @@ def count_loaded_rows(
     """Return the number of rows that loads committed between two positions.
 
     This is the number of added native rows minus the migrated rows.
+
+    Raises:
+        LoadRefused: If another engine has deleted or changed rows meanwhile.
     """
     if end.native == start.native:
         return 0
+    if end.replaced != start.replaced:
+        table = streamed_table.table.name
+        raise LoadRefused(
+            what=f"The stream of {table}",
+            reason="another engine has deleted or changed rows, which a stream of new rows cannot "
+            "show. Start it with a new checkpoint and the option `startingOffset`",
+        )
     moved = sum(
         run.rows or 0
         for run in _list_committed_migrations(connection, streamed_table.table)

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 from fixtures.chunks import NUMBERS, numbers
+from snowmelt.catalog.jobs.load_history import LoadTotals
+from snowmelt.catalog.objects.published_snapshots import list_fresh_files
 from snowmelt.clock import ManualClock, SystemClock
 from snowmelt.errors import LoadRefused, TableNotFound
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
@@ -20,6 +22,10 @@ from snowmelt.spark.datasource.write_task import write_native_files
 from snowmelt.table.compaction import compact
 from snowmelt.table.file_replacement_run import MaintenanceSettings
 from snowmelt.table.garbage_collection import collect_garbage
+from snowmelt.table.iceberg import list_native_files
+from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
+from snowmelt.table.snapshot import load_current_native_table
+from snowmelt.table.snapshot_publication import PublicationSettings, SnapshotPublisher
 
 TABLE = "demo.public.numbers"
 
@@ -196,3 +202,48 @@ def test_a_batch_is_committed_once(lakehouse):
     assert load(query, 0, 3, WriteId("spark:b", 0))
     assert load(query, 3, 3, WriteId("spark:a", 1))
     assert sorted(lakehouse.read_numbers()) == [0, 0, 1, 1, 2, 2, 3, 4, 5]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("migrated", [True, False])
+def test_rows_that_another_engine_replaces_end_a_stream(lakehouse, migrated):
+    lakehouse.create()
+    query = Query(lakehouse)
+    lakehouse.put(numbers(0, 10))
+    assert query.all() == [list(range(10))]
+    if migrated:
+        lakehouse.migrate()
+        assert query.all() == []
+        replaced = [
+            file.path for file in list_native_files(load_current_native_table(lakehouse.table()))
+        ]
+    else:
+        publisher = SnapshotPublisher(
+            lakehouse.database,
+            lakehouse.keyring,
+            PublicationSettings(lakehouse.stage.url, lakehouse.warehouse.url),
+            lakehouse.clock,
+        )
+        publisher.publish(lakehouse.table().table_id)
+        with lakehouse.database.reading() as connection:
+            fresh = list_fresh_files(connection, lakehouse.table().table_id)
+        replaced = [lakehouse.warehouse.to_address(file.path) for file in fresh]
+    target = resolve_write_target(query.connection, NUMBERS, ["n"], "test")
+    batch = pa.record_batch([pa.array(range(1, 10))], names=["n"])
+    written = write_native_files(target.plan, [batch])
+    opened = begin_load(
+        lakehouse.database,
+        LoadRequest(NUMBERS, "test", "ACCOUNTADMIN", load_id=target.plan.load_id),
+        warehouse_url=lakehouse.warehouse.url,
+        clock=lakehouse.clock,
+    )
+    removed = frozenset(map(lakehouse.warehouse.to_path, replaced))
+    totals = LoadTotals(1, 9, 0, 1)
+    result = LoadResult(written.files, (), totals, removed=removed)
+    commit_load(lakehouse.database, opened, result, clock=lakehouse.clock)
+    assert lakehouse.read().num_rows == 9
+    lakehouse.put(numbers(20, 5))
+    with pytest.raises(LoadRefused, match="another engine has deleted or changed rows"):
+        query.all()
+    again = Query(lakehouse, startingOffset="earliest")
+    assert sorted(row for each in again.all() for row in each) == [*range(1, 10), *range(20, 25)]
