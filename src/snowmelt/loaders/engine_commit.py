@@ -46,6 +46,7 @@ from snowmelt.errors import (
     LoadFailed,
     LoadOvertaken,
     PrivilegeMissing,
+    SnowmeltError,
     TableInconsistent,
     TableNotFound,
     UnknownOutcome,
@@ -415,5 +416,11 @@ def _translating_read_errors(what: str) -> Iterator[None]:
         raise EngineCommitInvalid(
             reason=f"{what} cannot be read: {error} does not exist"
         ) from error
-    except (pa.ArrowException, ValueError, TableInconsistent) as error:
+    except (SnowmeltError, OSError) as error:
+        if not isinstance(error, TableInconsistent | pa.ArrowException):
+            raise
         raise EngineCommitInvalid(reason=f"{what} cannot be read: {error}") from error
+    except Exception as error:
+        # PyIceberg's reader of Avro raises anything on what is not Avro.
+        reason = f"{what} cannot be read: {str(error) or type(error).__name__}"
+        raise EngineCommitInvalid(reason=reason) from error
