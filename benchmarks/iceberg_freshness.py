@@ -44,6 +44,7 @@ class Inserts(threading.Thread):
         self.running, self.table = running, table
         self.channels, self.seconds = channels, seconds
         self.inserted: list[tuple[int, float]] = []
+        self.stopped = threading.Event()
 
     def run(self) -> None:
         data = rows(10)
@@ -55,7 +56,7 @@ class Inserts(threading.Thread):
             ]
             until, count = time.monotonic() + self.seconds, 0
             pause_s = 0.5 / self.channels
-            while time.monotonic() < until:
+            while time.monotonic() < until and not self.stopped.is_set():
                 for channel in channels:
                     count += len(data)
                     self.inserted.append((count, time.monotonic()))

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from fixtures.chunks import COLUMNS, NUMBERS, Lakehouse, numbers
 from snowmelt.catalog.jobs import load_history
 from snowmelt.catalog.model import stream_offsets
+from snowmelt.catalog.objects.published_snapshots import record_demand, record_engine_write
 from snowmelt.catalog.objects.tables import create_table, find_table, list_dropped_tables
 from snowmelt.clock import ManualClock
 from snowmelt.errors import ServiceBusy
@@ -165,6 +166,25 @@ def test_metadata_that_was_current_within_the_retention_is_kept(house):
     assert house.collect(HOUR).files > 0
     assert path not in house.files()
     assert house.read_numbers() == list(range(MAX_SNAPSHOTS + 2))
+
+
+def test_files_of_a_commit_that_an_engine_is_about_to_send_are_kept(house):
+    house.put_numbers(0, 5)
+    house.migrate()
+    table = house.table()
+    folder = house.warehouse.table_folder(table)
+    manifest, rows = f"{folder}/metadata/{'0' * 8}-m0.avro", f"{folder}/data/{'0' * 8}.parquet"
+    with house.database.writing() as connection:
+        record_demand(connection, table.table_id, native_only=False, now=house.clock.now())
+        record_engine_write(connection, table.table_id, house.clock.now())
+    for path in (manifest, rows):
+        house.warehouse.store.put(path, b"x")
+    house.clock.advance(2 * HOUR)
+    house.collect(HOUR)
+    assert {manifest, rows} <= house.files(house.warehouse.store)
+    house.clock.advance(DAY)
+    house.collect(HOUR)
+    assert not {manifest, rows} & house.files(house.warehouse.store)
 
 
 def test_a_dropped_table_leaves_nothing(house):
