@@ -130,6 +130,11 @@ def main() -> None:
             processor_s, memory_mib = _maintain(settings, table)
             with database.reading() as connection:
                 run = list_maintenance_runs(connection)[0]
+            assert run.bytes_before is not None
+            assert run.bytes_after is not None
+            assert run.started_at is not None
+            assert run.ended_at is not None
+            assert run.rows is not None
             [snapshot] = take_snapshots(database, [name], clock=CLOCK)
             report.add(kind, "files", options.files, len(snapshot.list_native_files()), "")
             sizes = (f"{size / 2**20:.1f}" for size in (run.bytes_before, run.bytes_after))

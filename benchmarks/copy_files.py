@@ -105,7 +105,9 @@ class BareReader(DataSourceReader):
         return [InputPartition(str(path)) for path in Path("/").glob(self._pattern[1:])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        batches = iter(open_by_arrow(partition.value, self._schema, 1 << 20))
+        batches: Iterator[pa.RecordBatch] = iter(
+            open_by_arrow(partition.value, self._schema, 1 << 20)
+        )
         if not self._rows:
             return batches
         first = next(batches)
@@ -156,7 +158,7 @@ def pc_names(draw: np.random.Generator, rows: int) -> pa.Array:
     return pa.compute.binary_join_element_wise("customer ", numbers, "")
 
 
-def best(rounds: int, *ways: Callable[[], None]) -> list[float]:
+def best(rounds: int, *ways: Callable[[], object]) -> list[float]:
     """Return the seconds of each way's best round, the ways taking turns."""
     seconds: list[list[float]] = [[] for _ in ways]
     for _ in range(rounds + 1):

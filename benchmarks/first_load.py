@@ -35,7 +35,8 @@ def main() -> int:
     parser.add_argument("--way", nargs=2, help="used by the benchmark itself")
     options = parser.parse_args()
     if options.way:
-        print(*load_once(*options.way, options.megabytes))
+        name, way = options.way
+        print(*load_once(name, way, options.megabytes))
         return 0
     report = Report("first_load", "The first COPY after an installation", COLUMNS)
     for name in ("DELIMITED", "JSON"):
@@ -74,7 +75,9 @@ def load_once(name: str, way: str, megabytes: int) -> list[str]:
     ).encode() + b"\n"
     piece = record * ((1 << 20) // len(record))
     source = ByteReader(iter([piece] * megabytes))
-    parser = definition(name).build_phase({"delimiter": ","} if name == "DELIMITED" else {})
+    defined = definition(name)
+    assert defined is not None
+    parser = defined.build_phase({"delimiter": ","} if name == "DELIMITED" else {})
     target = ParseTarget(warmup._SCHEMA, {})
     began, cpu_began = time.perf_counter(), time.process_time()
     batches = parser.parse(source, target, Portion(InputFile("x")))

@@ -9,12 +9,14 @@ import argparse
 import datetime as dt
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 
 from harness import Running
 from report import Report
 from workload import DDL, rows
 
-from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.clock import SystemClock
 from snowmelt.schema.types import TableName
 from snowmelt.spark.snowmelt_session import Snowmelt
@@ -53,7 +55,11 @@ class Inserts(threading.Thread):
             channel.close()
 
 
-def _watch(look, inserts: Inserts, pause_s: float) -> list[float]:
+def _rows_since(lake: Snowmelt, query: str, before: int) -> int:
+    return int(lake.sql(query).collect()[0][0]) - before
+
+
+def _watch(look: Callable[[], int], inserts: Inserts, pause_s: float) -> list[float]:
     """Return the delay of every batch until `look` (rows visible) has reached it."""
     delays, position = [], 0
     while inserts.is_alive() or position < len(inserts.inserted):
@@ -80,7 +86,7 @@ def main() -> None:
             running.execute(f"CREATE TABLE {TABLE} ({DDL})")
             database = open_and_upgrade_database(running.settings.catalog_url)
 
-            def in_snapshot(database=database) -> int:
+            def in_snapshot(database: Database = database) -> int:
                 [snapshot] = take_snapshots(database, [NAME], clock=SystemClock())
                 return sum(chunk.rows for chunk in snapshot.chunks)
 
@@ -97,9 +103,7 @@ def main() -> None:
             again = Inserts(running, lag_ms, options.seconds)
             again.start()
             delays = _watch(
-                lambda lake=lake, query=query, before=before: (
-                    lake.sql(query).collect()[0][0] - before
-                ),
+                partial(_rows_since, lake, query, before),
                 again,
                 0.0,
             )

@@ -14,6 +14,7 @@ import argparse
 import datetime as dt
 import time
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -148,11 +149,9 @@ def _types(report: Report, rounds: int, count: int = 1000) -> None:
         writer, slow = RequestEncoder([argument]), RequestWriter([argument])
         body, reader = writer.encode_body(count, [column]), ResponseDecoder(sql_type)
         ways: dict[str, Callable[[], object]] = {
-            "write": lambda writer=writer, column=column: writer.encode_body(count, [column]),
-            "write value by value": lambda slow=slow, values=values: slow.encode_body(
-                count, [values]
-            ),
-            "read": lambda reader=reader, body=body: reader.decode(body, count),
+            "write": partial(writer.encode_body, count, [column]),
+            "write value by value": partial(slow.encode_body, count, [values]),
+            "read": partial(reader.decode, body, count),
         }
         best = _best(ways, count, rounds)
         for way, cost in best.items():

@@ -29,7 +29,7 @@ from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, abort_migration, plan_migration
 from snowmelt.table.pruning import Comparison, prune_chunks
-from snowmelt.table.snapshot import take_snapshots
+from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.wire.streaming import OpenChannelRequest
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Grown:
         )
         self.service.channel_service.open_channel(request, "EMBEDDED").result()
 
-    def snapshot(self) -> object:
+    def snapshot(self) -> TableSnapshot:
         """Look at the table."""
         return take_snapshots(self.service.database, [NAME], clock=self.service.clock)[0]
 

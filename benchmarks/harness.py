@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any, Self
 
 import httpx
 from cryptography.hazmat.primitives import serialization
@@ -38,11 +39,12 @@ def key_pair() -> tuple[str, str]:
 class Running:
     """`snowmelt serve` with shipped durability on a free port; gone with the context."""
 
-    def __init__(self, folder: Path | None = None, **settings: object) -> None:
-        self._own = (
-            tempfile.TemporaryDirectory(prefix="snowmelt-bench-") if folder is None else None
-        )
-        self.folder = folder or Path(self._own.name)
+    def __init__(self, folder: Path | None = None, **settings: Any) -> None:
+        self._own: tempfile.TemporaryDirectory[str] | None = None
+        if folder is None:
+            self._own = tempfile.TemporaryDirectory(prefix="snowmelt-bench-")
+            folder = Path(self._own.name)
+        self.folder = folder
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -53,7 +55,13 @@ class Running:
         self.private_key, self._public_key = key_pair()
         self.process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Running:
+    @property
+    def started(self) -> subprocess.Popen[bytes]:
+        """The process of the service, which runs."""
+        assert self.process is not None
+        return self.process
+
+    def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.execute(
             "CREATE DATABASE IF NOT EXISTS bench",
@@ -98,6 +106,6 @@ class Running:
         finally:
             database.close()
 
-    def client(self, **options: object) -> Client:
+    def client(self, **options: Any) -> Client:
         """Open an SDK client."""
         return Client(self.url, user="bench", private_key=self.private_key, **options)

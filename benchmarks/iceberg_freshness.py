@@ -12,15 +12,17 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from harness import Running
 from report import Report
 from workload import DDL, rows
 
+from support.ports import free_port
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from engines.test_more_iceberg_engines import OTHERS, SPARK, find_jars
 from fixtures.engines import REQUIREMENTS, make_environment, start_engine
-from fixtures.s3 import free_port
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import (
     KeyRing,
@@ -64,7 +66,7 @@ class Inserts(threading.Thread):
                     time.sleep(pause_s)
 
 
-def watch(engine, table: str, inserts: Inserts) -> tuple[list[float], list[float]]:
+def watch(engine: Any, table: str, inserts: Inserts) -> tuple[list[float], list[float]]:
     """Return the delay of each insertion until a query has counted it, and the time of each query."""
     delays: list[float] = []
     queries: list[float] = []
@@ -86,7 +88,7 @@ def pick(values: list[float], percent: int) -> float:
     return values[min(len(values) * percent // 100, len(values) - 1)] * 1000
 
 
-def open_engine(name: str, running: Running, token: str, folder: Path):
+def open_engine(name: str, running: Running, token: str, folder: Path) -> Any:
     extra: tuple[str, ...] = ()
     requirements, environment = REQUIREMENTS, "engines"
     if name == "spark":

@@ -9,6 +9,7 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from report import Report
 
@@ -23,7 +24,7 @@ ENGINES = ("pyiceberg", "duckdb")
 TABLE = f"{TABLE_NAME.schema}.{TABLE_NAME.table}"
 
 
-def make_reader(name: str, engine) -> ConsistencyReader:
+def make_reader(name: str, engine: Any) -> ConsistencyReader:
     def read() -> list[tuple[str, int]]:
         return [
             (channel, int(float(number)))

@@ -14,6 +14,7 @@ import io
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,6 +100,16 @@ def delta_rate(data: list[dict[str, object]], folder: Path, *, kept: bool) -> fl
     return len(data) / (time.perf_counter() - began)
 
 
+def insert_rows_rate(
+    running: Running,
+    data: list[dict[str, object]],
+    turn: int,
+    parts: dict[str, list[float]],
+    _folder: Path,
+) -> float:
+    return snowmelt_rate(running, data, turn, parts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -112,8 +123,8 @@ def main() -> None:
     with Running() as running:
         for turn in range(options.turns):
             peers: dict[str, Callable[[Path], float]] = {
-                "Snowmelt, insert_rows to committed": lambda _, turn=turn: snowmelt_rate(
-                    running, data, turn, parts
+                "Snowmelt, insert_rows to committed": partial(
+                    insert_rows_rate, running, data, turn, parts
                 ),
                 "bare ceiling, one thread": lambda folder: bare_ceiling(data, folder),
                 "PyIceberg append, 10,000 a commit": lambda folder: iceberg_rate(part, folder),

@@ -20,8 +20,9 @@ import subprocess
 import tempfile
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lz4.frame
 import numpy as np
@@ -33,7 +34,7 @@ from isal import igzip_lib, isal_zlib
 from report import Report
 
 from snowmelt.load.filters import definition
-from snowmelt.load.phase_protocols import ByteReader
+from snowmelt.load.phase_protocols import ByteReader, Filter, RecordFilter
 from snowmelt.load.portion import Portion
 from snowmelt.load.sources.files import FileGlobSource, list_files
 
@@ -73,7 +74,7 @@ def cut(data: bytes) -> list[bytes]:
     return [data[start : start + MIB] for start in range(0, len(data), MIB)]
 
 
-def bounded(make: Callable[[], object]) -> Callable[[Sequence[bytes]], None]:
+def bounded(make: Callable[[], Any]) -> Callable[[Sequence[bytes]], None]:
     """Call a decompressor in a loop, with output of up to 1 MiB a call."""
 
     def run(pieces: Sequence[bytes]) -> None:
@@ -94,7 +95,7 @@ def isal_in_zlibs_way(pieces: Sequence[bytes]) -> None:
             decoder.decompress(decoder.unconsumed_tail, MIB)
 
 
-def whole(make: Callable[[], object]) -> Callable[[Sequence[bytes]], None]:
+def whole(make: Callable[[], Any]) -> Callable[[Sequence[bytes]], None]:
     """Call a decompressor in a loop, with all that comes of a piece at once."""
 
     def run(pieces: Sequence[bytes]) -> None:
@@ -150,9 +151,17 @@ class Bench:
         self._report.add(what, "", f"{size / 1e6 / ours_s:,.0f}", "", goal)
 
 
+def built(name: str, parameters: dict[str, object]) -> Filter | RecordFilter:
+    """Return a built-in filter."""
+    defined = definition(name)
+    assert defined is not None
+    return defined.build_phase(parameters)
+
+
 def filtered(name: str, pieces: Sequence[bytes], **parameters: object) -> Callable[[], None]:
     """Return a run of a built-in filter."""
-    made = definition(name).build_phase(parameters)
+    made = built(name, parameters)
+    assert isinstance(made, Filter)
     return lambda: drop(made.run(ByteReader(pieces)))
 
 
@@ -183,9 +192,13 @@ def decompressors(bench: Bench, text: bytes, kind: str) -> None:
         bench.compare(
             f"{name}, {kind}",
             len(part),
-            lambda loop=loop, packed=packed: loop(packed),
+            partial(loop, packed),
             filtered(name, packed),
         )
+
+
+def replace_all(pieces: Sequence[bytes], pattern: bytes) -> None:
+    drop(piece.replace(pattern, b"~") for piece in pieces)
 
 
 def texts(bench: Bench, text: bytes) -> None:
@@ -202,7 +215,7 @@ def texts(bench: Bench, text: bytes) -> None:
         bench.compare(
             f"SearchAndReplace {pattern.decode()!r}",
             len(text),
-            lambda pattern=pattern: drop(piece.replace(pattern, b"~") for piece in pieces),
+            partial(replace_all, pieces, pattern),
             replaced,
         )
     ends = cut(text.replace(b"\n", b"\r\n"))
@@ -238,7 +251,8 @@ def messages(bench: Bench, text: bytes) -> None:
     def library() -> None:
         drop(pc.binary_join_element_wise(batch, empty, end) for batch in batches)
 
-    delimiters = definition("KafkaInsertDelimiters").build_phase({"delimiter": "\n"})
+    delimiters = built("KafkaInsertDelimiters", {"delimiter": "\n"})
+    assert isinstance(delimiters, RecordFilter)
     bench.compare(
         "KafkaInsertDelimiters",
         size,
@@ -246,7 +260,8 @@ def messages(bench: Bench, text: bytes) -> None:
         lambda: drop(delimiters.run_records(iter(batches))),
         "2,000 MB/s",
     )
-    lengths = definition("KafkaInsertLengths").build_phase({})
+    lengths = built("KafkaInsertLengths", {})
+    assert isinstance(lengths, RecordFilter)
     bench.alone("KafkaInsertLengths", size, lambda: drop(lengths.run_records(iter(batches))), "")
 
 
@@ -257,7 +272,8 @@ def against_zcat(report: Report, text: bytes, kind: str, repeats: int) -> None:
         path.write_bytes(gzip.compress(text, 6))
         zcat_s, ours_s = [], []
         (file,) = list_files(str(path))
-        made = definition("GZip").build_phase({})
+        made = built("GZip", {})
+        assert isinstance(made, Filter)
         for _ in range(repeats):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run(["zcat", path], stdout=subprocess.DEVNULL, check=True)

@@ -13,6 +13,7 @@ import argparse
 import json
 import random
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,7 +98,9 @@ def parsed(
 ) -> tuple[int, int]:
     """Return how many rows and rejects a parser makes of a file."""
     rows = rejects = 0
-    parser = definition(name).build_phase(parameters)
+    defined = definition(name)
+    assert defined is not None
+    parser = defined.build_phase(parameters)
     for part in parser.parse(ByteReader(pieces(path)), ParseTarget(schema, columns or {}), WHOLE):
         rows += part.rows.num_rows
         rejects += len(part.rejects)
@@ -187,7 +190,7 @@ def delimited(bench: Bench, count: int, folder: Path) -> None:
             f"DELIMITED, {what}, against open_csv of good ones",
             size,
             whole,
-            lambda bad=bad: parsed("delimited", bad, FLIGHTS),
+            partial(parsed, "delimited", bad, FLIGHTS),
         )
 
 
@@ -218,7 +221,9 @@ def messages(bench: Bench, count: int) -> None:
             )
 
     def ours(batches: list[pa.BinaryArray]) -> None:
-        parser = definition("kafkajsonparser").build_phase({})
+        defined = definition("kafkajsonparser")
+        assert defined is not None
+        parser = defined.build_phase({})
         drop(parser.parse_records(iter(batches), ParseTarget(OBJECTS)))
 
     for what, given, goal in (
@@ -236,7 +241,7 @@ def messages(bench: Bench, count: int) -> None:
             pa.array(given[start : start + 5_000], pa.binary())
             for start in range(0, len(given), 5_000)
         ]
-        bench.compare(what, size, arrow, lambda batches=batches: ours(batches), goal)
+        bench.compare(what, size, arrow, partial(ours, batches), goal)
 
 
 def rows_of_users(bench: Bench, count: int) -> None:

@@ -51,7 +51,8 @@ def main() -> None:
     parser.add_argument("--child", nargs=2, metavar=("URL", "KEY"))
     options = parser.parse_args()
     if options.child:
-        _insert(*options.child, options.minutes * 60, options.rows_per_s)
+        url, key_path = options.child
+        _insert(url, key_path, options.minutes * 60, options.rows_per_s)
         return
     samples: dict[str, list[float]] = {"client": [], "service": []}
     with Running() as running, tempfile.NamedTemporaryFile("w", suffix=".pem") as key:

@@ -10,6 +10,7 @@ import datetime as dt
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,12 +81,12 @@ def main() -> None:
                 table = f"bench.public.t{turn}"
                 running.execute(f"CREATE TABLE {table} ({DDL}){clustering}")
                 _fill(running, table, batches)
-                ours.append(_timed(lambda table=table: lake.migrate(table)))
+                ours.append(_timed(partial(lake.migrate, table)))
                 [[found]] = lake.sql(f"SELECT count(*) FROM {table}").collect()
                 [files] = lake.explain_files(f"SELECT * FROM {table}")
                 if found != total or files.chunks:
                     raise SystemExit(f"{table}: {found} rows of {total} were migrated")
-                theirs.append(_timed(lambda c=clustering, t=turn: join(c, t)))
+                theirs.append(_timed(partial(join, clustering, turn)))
             for what, taken, goal in (("migration", ours, _GOAL), ("plain Spark", theirs, None)):
                 seconds = statistics.median(taken[_WARMING:])
                 speed = total / seconds

@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,13 +111,12 @@ def _measure(folder: str, files: int, chunks: int) -> None:
         _timed(lambda: lake.sql(whole)) for _ in range(_WARM_TURNS)
     )
     seconds["another half of the files"] = statistics.median(
-        _timed(lambda first=first: lake.sql(half.format(first)))
+        _timed(partial(lake.sql, half.format(first)))
         for first in range(total // 2, total // 2 + _WARM_TURNS * ROWS, ROWS)
     )
     point = whole + " WHERE ID = {}"
     seconds["one file"] = statistics.median(
-        _timed(lambda number=number: lake.sql(point.format(number * ROWS)))
-        for number in range(_WARM_TURNS)
+        _timed(partial(lake.sql, point.format(number * ROWS))) for number in range(_WARM_TURNS)
     )
     [opened] = lake.explain_files(point.format(7 * ROWS))
     [every] = lake.explain_files(whole)

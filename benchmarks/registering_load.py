@@ -14,13 +14,13 @@ import time
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
 from snowmelt.blob.encryption import make_blob_path
-from snowmelt.blob.writer import ChunkInput, build_blob
+from snowmelt.blob.writer import Blob, ChunkInput, build_blob
 from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
 from snowmelt.clock import SystemClock
 from snowmelt.schema.chunk_types import chunk_arrow_schema
@@ -96,6 +96,7 @@ class Connection(asyncio.Protocol):
 
     def ask(self, request: bytes) -> asyncio.Future[bytes]:
         self._answered = asyncio.get_running_loop().create_future()
+        assert self._transport is not None
         self._transport.write(request)
         return self._answered
 
@@ -108,6 +109,7 @@ class Connection(asyncio.Protocol):
         if len(content) < length:
             return
         self._received = b""
+        assert self._answered is not None
         if head.startswith(b"HTTP/1.1 200 "):
             self._answered.set_result(content)
         else:
@@ -124,12 +126,14 @@ class Channel:
     def __init__(self, connection: Connection, number: int, *, staged: bool) -> None:
         self.connection, self.number, self.staged = connection, number, staged
         self.sequence = 0
-        self.blob = None
+        self.blob: Blob | None = None
 
     async def open(self) -> None:
         await self.connection.open()
         answer = await self._post("/v1/streaming/client/configure/", {"role": None})
         configured = msgspec.json.decode(answer, type=ConfigureClientResponse)
+        assert configured.stage_location is not None
+        assert configured.stage_location.location is not None
         self.stage = Path(configured.stage_location.location)
         self.prefix = f"{configured.prefix}_{configured.deployment_id}"
         database, schema, table = TABLE.split(".")
@@ -139,6 +143,8 @@ class Channel:
         self.opened = msgspec.json.decode(answer, type=OpenChannelResponse)
         if self.opened.status_code:
             raise RuntimeError(self.opened.message)
+        assert self.opened.encryption_key is not None
+        assert self.opened.row_sequencer is not None
         self.key = base64.b64decode(self.opened.encryption_key)
         self.row_sequencer = self.opened.row_sequencer
 
@@ -236,7 +242,7 @@ async def _run(url: str, token: str, per_s: float, seconds: float, staged: bool)
     )
 
 
-def _child(pipe: Pipe, *arguments: object) -> None:
+def _child(pipe: Pipe, *arguments: Any) -> None:
     import gc
 
     import uvloop
@@ -256,6 +262,6 @@ def drive(running: Running, per_s: float, seconds: float, *, staged: bool) -> Me
     process = context.Process(target=_child, args=arguments)
     process.start()
     theirs.close()
-    measured = ours.recv()
+    measured: Measured = ours.recv()
     process.join()
     return measured

@@ -20,7 +20,7 @@ import os
 import statistics
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from harness import Running
@@ -121,9 +121,9 @@ def _driven(
     staged: bool,
 ) -> Measured:
     """Drive the load once and add a row about it."""
-    before = _processor_s(running.process.pid)
+    before = _processor_s(running.started.pid)
     measured = drive(running, per_s, seconds, staged=staged)
-    service_s = _processor_s(running.process.pid) - before
+    service_s = _processor_s(running.started.pid) - before
     report.add(
         *names,
         f"{per_s:,}",
@@ -141,12 +141,14 @@ def _measure(
     report: Report,
     name: str,
     options: argparse.Namespace,
-    settings: Callable[[], dict[str, object]],
+    settings: Callable[[], dict[str, Any]],
 ) -> None:
     create = f"CREATE OR REPLACE TABLE {TABLE} (id NUMBER(18,0) NOT NULL)"
-    verified = ("blobs, verified as shipped", {})
-    opted_out = ("blobs, user opted out", {"unverified_users": "bench"})
-    loads = [("metadata", {"verify": "off"})] if not options.only_blobs else []
+    verified: tuple[str, dict[str, Any]] = ("blobs, verified as shipped", {})
+    opted_out: tuple[str, dict[str, Any]] = ("blobs, user opted out", {"unverified_users": "bench"})
+    loads: list[tuple[str, dict[str, Any]]] = (
+        [("metadata", {"verify": "off"})] if not options.only_blobs else []
+    )
     for kind, given in (*loads, *[verified, opted_out] * options.turns):
         staged = "verify" not in given
         rates = options.blobs_per_s if staged else (*options.slower, options.per_s)

@@ -17,6 +17,7 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import row_api_fresh
 from harness import Running
@@ -78,7 +79,7 @@ def main() -> None:
             return
         with Secure(folder / "service") as running, Nothing(folder / "nothing") as nothing:
             running.execute(f"CREATE TABLE bench.public.t ({DDL})", PIPE)
-            for label, properties in (("default", {}), ("inline", INLINE)):
+            for label, properties in (("default", dict[str, str]()), ("inline", INLINE)):
                 for batch in options.batches:
                     measure(running, nothing, folder, label, properties, batch, options.rows)
 
@@ -94,12 +95,26 @@ def freshness(folder: Path, options: argparse.Namespace) -> None:
             print(json.dumps(row_api_fresh.measure(running, place, **pace)), flush=True)
 
 
-def measure(running, nothing, folder, label, properties, batch, count) -> None:
+def measure(
+    running: Secure,
+    nothing: Nothing,
+    folder: Path,
+    label: str,
+    properties: dict[str, str],
+    batch: int,
+    count: int,
+) -> None:
     how, size = BATCHES[batch]
-    told = {"who": "official", "how": how, "rows": count, "batch": size, "properties": properties}
+    told: dict[str, Any] = {
+        "who": "official",
+        "how": how,
+        "rows": count,
+        "batch": size,
+        "properties": properties,
+    }
     told["private_key"] = running.private_key
     ceiling = write(told | {"url": nothing.url}, folder, nothing.ca)
-    before = cpu_of(running.process)
+    before = cpu_of(running.started)
     ours = write(told | {"url": running.url}, folder, running.ca)
     found = {
         "way": label,
@@ -107,7 +122,7 @@ def measure(running, nothing, folder, label, properties, batch, count) -> None:
         "rows_per_s": round(count / ours["seconds"]),
         "ceiling_rows_per_s": round(count / ceiling["seconds"]),
         "ratio": round(ceiling["seconds"] / ours["seconds"], 3),
-        "service_cpu_us": round((cpu_of(running.process) - before) / count * 1e6, 2),
+        "service_cpu_us": round((cpu_of(running.started) - before) / count * 1e6, 2),
         "client_cpu_us": round(ours["cpu_s"] / count * 1e6, 2),
     }
     print(json.dumps(found), flush=True)

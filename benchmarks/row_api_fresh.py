@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sdk_speed import cpu_of
@@ -22,15 +22,17 @@ from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_and_upgrade_database
 
 if TYPE_CHECKING:
-    from harness import Running
+    from row_api import Secure
 
 _LOOK_S = 0.05
 
 
-def measure(running: Running, folder: Path, *, seconds: float, rate: int, channels: int) -> dict:
+def measure(
+    running: Secure, folder: Path, *, seconds: float, rate: int, channels: int
+) -> dict[str, Any]:
     """Return what was measured of one client with so many channels and rows a second in all."""
     answer, gate = folder / "fresh.json", folder / "opened"
-    told = {
+    told: dict[str, Any] = {
         "url": running.url,
         "private_key": running.private_key,
         "seconds": seconds,
@@ -47,7 +49,7 @@ def measure(running: Running, folder: Path, *, seconds: float, rate: int, channe
         )
     while client.poll() is None and not gate.exists():
         time.sleep(0.1)
-    cpu, began, memory = cpu_of(running.process), time.monotonic(), []
+    cpu, began, memory = cpu_of(running.started), time.monotonic(), []
     seen: dict[str, list[tuple[float, int]]] = {}
     database = open_and_upgrade_database(running.settings.catalog_url)
     query = sa.select(model.channels.c.name, model.channels.c.offset_token)
@@ -59,7 +61,7 @@ def measure(running: Running, folder: Path, *, seconds: float, rate: int, channe
             known = seen.setdefault(name, [])
             if token is not None and (not known or known[-1][1] < int(token)):
                 known.append((now, int(token)))
-        memory.append(resident(running.process.pid))
+        memory.append(resident(running.started.pid))
         time.sleep(_LOOK_S)
     database.close()
     if client.returncode:
@@ -74,12 +76,12 @@ def measure(running: Running, folder: Path, *, seconds: float, rate: int, channe
         "p50_s": round(ages[len(ages) // 2], 3),
         "p99_s": round(ages[int(len(ages) * 0.99)], 3),
         "worst_s": round(ages[-1], 3),
-        "service_cpu": round((cpu_of(running.process) - cpu) / took, 2),
+        "service_cpu": round((cpu_of(running.started) - cpu) / took, 2),
         "memory_mb": [round(half[0] / 1e6), round(half[-1] / 1e6)],
     }
 
 
-def ages_of(appended: list[list], seen: dict[str, list[tuple[float, int]]]) -> list[float]:
+def ages_of(appended: list[list[Any]], seen: dict[str, list[tuple[float, int]]]) -> list[float]:
     """Return how long after its append each batch was committed."""
     ages = []
     places = dict.fromkeys(seen, 0)
@@ -97,7 +99,7 @@ def resident(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def append(told: dict) -> None:
+def append(told: dict[str, Any]) -> None:
     """Be the client."""
     from snowflake.ingest.streaming import StreamingIngestClient
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from workload import rows
@@ -37,7 +37,7 @@ COLUMNS = (
 )
 
 
-def cost(data: list[dict[str, object]], batch: int, take: Callable[..., object]) -> tuple[int, int]:
+def cost(data: list[dict[str, object]], batch: int, take: Callable[..., Any]) -> tuple[int, int]:
     """Return what taking the rows, and what the flushes cost."""
     best: list[float] = [9e9, 9e9]
     for _ in range(5):
@@ -54,7 +54,8 @@ def cost(data: list[dict[str, object]], batch: int, take: Callable[..., object])
             spent[0] += taken - began
             spent[1] += time.process_time() - taken
         best = list(map(min, best, spent))
-    return tuple(round(seconds / len(data) * 1e9) for seconds in best)
+    taking, flushing = (round(seconds / len(data) * 1e9) for seconds in best)
+    return taking, flushing
 
 
 def main() -> None:

@@ -18,8 +18,9 @@ import ssl
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import msgspec
@@ -58,8 +59,8 @@ class Channel(asyncio.Protocol):
         self.received = b""
         self.answered: asyncio.Future[str] | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        self.transport = transport
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
 
     def send(self, sequence: int, body: bytes, length: int) -> asyncio.Future[str]:
         self.answered = asyncio.get_running_loop().create_future()
@@ -79,6 +80,7 @@ class Channel(asyncio.Protocol):
         if not end or not content.endswith(b"}"):
             return
         self.received = b""
+        assert self.answered is not None
         if head.startswith(b"HTTP/1.1 200 "):
             self.token = msgspec.json.decode(content)["next_continuation_token"]
             self.answered.set_result(self.token)
@@ -86,14 +88,18 @@ class Channel(asyncio.Protocol):
             self.answered.set_exception(RuntimeError(f"{head!r} {content[:300]!r}"))
 
 
-async def _run(told: dict[str, object]) -> dict[str, float]:
+def _itself(channel: Channel) -> Channel:
+    return channel
+
+
+async def _run(told: dict[str, Any]) -> dict[str, Any]:
     loop = asyncio.get_running_loop()
     context = ssl.create_default_context(cafile=str(told["ca"]))
     host, _, port = str(told["url"]).removeprefix("https://").partition(":")
-    tokens, channels = told["tokens"], []
+    tokens, channels = told["tokens"], list[Channel]()
     for number, token in enumerate(tokens):
         channel = Channel(number, token, str(told["head"]))
-        await loop.create_connection(lambda each=channel: each, host, int(port), ssl=context)
+        await loop.create_connection(partial(_itself, channel), host, int(port), ssl=context)
         channels.append(channel)
     bodies = itertools.cycle(_bodies())
     count, gap = int(told["rate"] * told["seconds"]), 1 / told["rate"]
@@ -128,7 +134,7 @@ async def _run(told: dict[str, object]) -> dict[str, float]:
     }
 
 
-def _child(pipe: Pipe, told: dict[str, object]) -> None:
+def _child(pipe: Pipe, told: dict[str, Any]) -> None:
     import uvloop
 
     pipe.send(uvloop.run(_run(told | {"pipe": pipe})))
@@ -162,16 +168,16 @@ def open_channels(running: Secure, count: int) -> tuple[str, list[str]]:
     return head, [each.json()["next_continuation_token"] for each in opened]
 
 
-def measure(running: Secure, told: dict[str, object]) -> tuple[dict[str, float], dict[str, float]]:
+def measure(running: Secure, told: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
     """Return what the load tells, and the service's processor milliseconds by thread."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_child, args=(theirs, told))
     process.start()
     ours.recv()
-    before = threads_s(running.process.pid)
+    before = threads_s(running.started.pid)
     found = ours.recv()
-    after = threads_s(running.process.pid)
+    after = threads_s(running.started.pid)
     process.join()
     count = told["rate"] * told["seconds"]
     spent = {name: (seconds - before.get(name, 0)) / count * 1e3 for name, seconds in after.items()}
@@ -195,7 +201,7 @@ def main() -> None:
     ):
         running.execute(f"CREATE TABLE bench.public.t ({DDL})", PIPE)
         head, tokens = open_channels(running, options.channels)
-        told = {"url": running.url, "ca": str(running.ca), "head": head}
+        told: dict[str, Any] = {"url": running.url, "ca": str(running.ca), "head": head}
         first = 0
         for rate, seconds in [(300, 2.0), *((rate, options.seconds) for rate in options.rates)]:
             told |= {"rate": rate, "seconds": seconds, "tokens": tokens, "first": first}

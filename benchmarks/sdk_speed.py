@@ -145,9 +145,9 @@ class Speed:
         told = {"who": "ours", "how": how, "rows": count, "batch": batch, "table": table}
         told |= {"url": running.url, "private_key": running.private_key}
         stage = running.folder / "stage"
-        before, cpu = _size(stage), cpu_of(running.process)
+        before, cpu = _size(stage), cpu_of(running.started)
         measured = write(told, self._folder, ca)
-        measured["service_s"] = cpu_of(running.process) - cpu
+        measured["service_s"] = cpu_of(running.started) - cpu
         measured["wire"] = (_size(stage) - before) / count
         self._keep(f"ours: {way}", measured, count)
 

@@ -13,7 +13,9 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from workload import SCHEMA, rows
@@ -21,7 +23,7 @@ from workload import SCHEMA, rows
 DISTINCT = 100_000
 
 
-def _ours(told: dict[str, object], work: dict[str, object]) -> None:
+def _ours(told: dict[str, Any], work: dict[str, Any]) -> None:
     from snowmelt.client.client import Client
 
     with Client(told["url"], user="bench", private_key=told["private_key"]) as client:
@@ -43,7 +45,7 @@ def _ours(told: dict[str, object], work: dict[str, object]) -> None:
         work["ended"]()
 
 
-def _official(told: dict[str, object], work: dict[str, object]) -> None:
+def _official(told: dict[str, Any], work: dict[str, Any]) -> None:
     from snowflake.ingest.streaming import StreamingIngestClient
 
     properties = {
@@ -70,7 +72,7 @@ def _official(told: dict[str, object], work: dict[str, object]) -> None:
     client.close()
 
 
-def _patiently(append: object, rows: object) -> None:
+def _patiently(append: Callable[[Any], object], rows: object) -> None:
     while True:
         try:
             append(rows)

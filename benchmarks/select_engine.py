@@ -18,8 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from report import keep_page
 
@@ -62,7 +64,10 @@ def ours(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]
     texts = dict(TEXTS)
     if form == "parquet":
         texts["f"] = texts["f"].replace("to_timestamp(s.pickup)", "s.pickup")
-    inputs = {"json": JsonInput(lines=True), "parquet": ParquetInput()}
+    inputs: dict[str, CsvInput | JsonInput | ParquetInput] = {
+        "json": JsonInput(lines=True),
+        "parquet": ParquetInput(),
+    }
     options = inputs.get(form, CsvInput(header=HeaderMode.USE))
     packed = ObjectCompression.GZIP if form == "gz" else ObjectCompression.NONE
 
@@ -71,7 +76,7 @@ def ours(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]
         execution = open_local_select(request, path, settings=EngineSettings(threads=threads))
         return sum(len(payload) for payload in execution.stream_payloads())
 
-    return {name: lambda text=text: run(text) for name, text in texts.items()}
+    return {name: partial(run, text) for name, text in texts.items()}
 
 
 def duck(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]]:
@@ -110,14 +115,16 @@ def arrow(path: Path, threads: int, form: str) -> dict[str, Callable[[], object]
     del form
     names = path.with_suffix("").with_suffix(".csv").open().readline().strip().split(",")
 
-    def batches(*columns: str) -> object:
+    def batches(*columns: str) -> Any:
         options = pcsv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()), include_columns=list(columns)
         )
         reading = pcsv.ReadOptions(use_threads=threads > 1)
         return pcsv.open_csv(path, read_options=reading, convert_options=options)
 
-    def write(stream: object, keep: Callable[[pa.RecordBatch], pa.Array], *shown: str) -> None:
+    def write(
+        stream: Iterable[pa.RecordBatch], keep: Callable[[pa.RecordBatch], pa.Array], *shown: str
+    ) -> None:
         with Path("/dev/null").open("wb") as out:
             for batch in stream:
                 found = batch.filter(keep(batch))
@@ -292,7 +299,7 @@ def measure(
     return {each["query"]: each for each in found}
 
 
-def table(form: str, threads: int, size: int, results: dict[str, dict]) -> list[str]:
+def table(form: str, threads: int, size: int, results: dict[str, dict[str, Any]]) -> list[str]:
     """Return what was measured as the lines of a table, with the ratios below."""
     lines = [
         f"## {form}, {threads} thread{'s'[: threads - 1]}: MB/s (MB for each second of processor time)",
@@ -314,7 +321,7 @@ def table(form: str, threads: int, size: int, results: dict[str, dict]) -> list[
     return [*lines, ""]
 
 
-def ratios(unit: str, results: dict[str, dict]) -> list[str]:
+def ratios(unit: str, results: dict[str, dict[str, Any]]) -> list[str]:
     """Return the line that sets us beside the better of DuckDB and pyarrow, if they ran."""
     peers = [name for name in ("duckdb", "pyarrow") if results.get(name)]
     if not peers or not results.get("snowmelt"):

@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import boto3
@@ -60,10 +60,10 @@ CSV = {"CSV": {"FileHeaderInfo": "USE"}, "CompressionType": "NONE"}
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])
 
 
-def client_of(running: Running):
+def client_of(running: Running) -> Any:
     """Return a boto3 client with an access key of the bench user."""
     keyring = KeyRing(load_master_key(running.settings.keys_dir))
     database = open_and_upgrade_database(running.settings.catalog_url)
@@ -80,7 +80,7 @@ def client_of(running: Running):
     )
 
 
-def ask(client, text: str):
+def ask(client: Any, text: str) -> Any:
     """Return the answer of a SELECT."""
     return client.select_object_content(
         Bucket="bench",
@@ -96,13 +96,14 @@ class _RequestMade(BaseException):
     """Carries a signed request instead of sending it; boto3 sends again after any `Exception`."""
 
 
-def request_bytes(client, text: str) -> bytes:
+def request_bytes(client: Any, text: str) -> bytes:
     """Return the HTTP request that boto3 would send for a SELECT."""
 
-    def catch(request, **_: object) -> None:
+    def catch(request: Any, **_: object) -> None:
         raise _RequestMade(request)
 
     client.meta.events.register("before-send.s3.SelectObjectContent", catch)
+    request: Any = None
     try:
         ask(client, text)
     except _RequestMade as made:
@@ -113,7 +114,7 @@ def request_bytes(client, text: str) -> bytes:
     lines = [f"POST {url.path}?{url.query} HTTP/1.1", "Connection: close"]
     for name, value in request.headers.items():
         lines.append(f"{name}: {value.decode() if isinstance(value, bytes) else value}")
-    return "\r\n".join([*lines, "", ""]).encode() + request.body
+    return "\r\n".join([*lines, "", ""]).encode() + bytes(request.body)
 
 
 def receive(port: int, request: bytes, pid: int) -> Measured:
@@ -151,7 +152,7 @@ def serve_bare(path: Path, port: int) -> None:
     uvloop.run(serve())
 
 
-def select(client, text: str) -> tuple[float, int]:
+def select(client: Any, text: str) -> tuple[float, int]:
     """Return seconds and bytes of one SELECT; its End event must have come."""
     began = time.perf_counter()
     answer = ask(client, text)
@@ -179,7 +180,7 @@ class Measured(NamedTuple):
     answer_bytes: int
 
 
-def measure(client, text: str, pid: int) -> Measured:
+def measure(client: Any, text: str, pid: int) -> Measured:
     """Run one query."""
     service, own = processor_s(pid), time.process_time()
     wall, size = select(client, text)
@@ -205,7 +206,7 @@ def readiness(folder: Path, port: int) -> tuple[float, float]:
     return ready, first
 
 
-def at_once(client, text: str, count: int, pid: int) -> tuple[list[float], float]:
+def at_once(client: Any, text: str, count: int, pid: int) -> tuple[list[float], float]:
     """Return the seconds of queries that begin together, and the service's most MiB meanwhile."""
     spent: list[float] = []
     threads = [
@@ -256,7 +257,7 @@ def main() -> None:
         data, port = Path(own) / "service", free_port()
         with Running(data, s3_port=port) as running:
             client = client_of(running)
-            pid = running.process.pid
+            pid = running.started.pid
             client.create_bucket(Bucket="bench")
             client.upload_file(str(csv), "bench", "trips.csv")
             select(client, TEXTS["a"])
@@ -274,6 +275,7 @@ def main() -> None:
             ]
             bare = subprocess.Popen(command, stdout=subprocess.PIPE)
             try:
+                assert bare.stdout is not None
                 bare.stdout.readline()
                 for _ in range(options.repeats):
                     engine = engine_alone(csv, 1)

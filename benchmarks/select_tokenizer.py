@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
@@ -58,6 +59,15 @@ def blocks_of(text: bytes) -> list[tuple[np.ndarray, int]]:
     return blocks
 
 
+def cut_all(cut: CsvBlockCutter, memories: list[tuple[bytearray, int]]) -> None:
+    for each, size in memories:
+        cut(each, 0, size)
+
+
+def fetched(connection: duckdb.DuckDBPyConnection, query: str) -> list[Any]:
+    return connection.execute(query).fetchall()
+
+
 def speed(work: Callable[[], object], size: int, repeats: int) -> float:
     """Return GB for each second of processor time, at best."""
     work()
@@ -97,13 +107,13 @@ def main() -> None:
             show("count of records", each(CsvRecordCounter(rules)))
             cut = CsvBlockCutter(rules)
             memories = [(bytearray(data), size) for data, size in blocks]
-            show("cut with quotes", lambda c=cut, m=memories: [c(each, 0, n) for each, n in m])
+            show("cut with quotes", partial(cut_all, cut, memories))
             for name, places in _PLACES.items():
                 show(name, each(CsvRecordFinder(rules, places)))
         with duckdb.connect(config={"threads": 1}) as connection:
             for column in ("tripid", "total", "ref"):
                 query = f"SELECT count(*) FROM read_csv('{path}', all_varchar=true) WHERE {column} > 'x'"
-                show(f"duckdb {column}", lambda q=query: connection.execute(q).fetchall())
+                show(f"duckdb {column}", partial(fetched, connection, query))
 
 
 if __name__ == "__main__":

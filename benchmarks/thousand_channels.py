@@ -204,7 +204,7 @@ def main() -> None:
         loader = Loader(running, options)
         opened_s = loader.open()
         watch = Freshness(running.settings.catalog_url, options.pause_ms / 1000)
-        pid = running.process.pid
+        pid = running.started.pid
         with migrating(running, on=options.migrate):
             watch.start()
             loader.go()

@@ -24,7 +24,7 @@ BIN = Path(sys.executable).parent
     ids=lambda command: command[0] + " " + command[1] if len(command) > 1 else command[0],
 )
 @pytest.mark.slow
-def test_check_passes(command):
+def test_check_passes(command: list[str]) -> None:
     done = subprocess.run(
         [str(BIN / command[0]), *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False
     )

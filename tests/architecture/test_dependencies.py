@@ -28,6 +28,6 @@ def explained() -> list[str]:
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
 
 
-def test_each_dependency_has_one_reason():
+def test_each_dependency_has_one_reason() -> None:
     names = explained()
     assert sorted(names) == sorted(required())

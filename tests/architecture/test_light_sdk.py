@@ -20,7 +20,7 @@ HEAVY = (
 
 
 @pytest.mark.slow
-def test_importing_the_client_loads_nothing_heavy():
+def test_importing_the_client_loads_nothing_heavy() -> None:
     code = (
         "import sys, snowmelt; snowmelt.Client; "
         f"print(sorted(set({HEAVY!r}) & set(m.partition('.')[0] for m in sys.modules)))"
@@ -30,7 +30,7 @@ def test_importing_the_client_loads_nothing_heavy():
 
 
 @pytest.mark.slow
-def test_a_service_starts_without_what_it_may_never_need():
+def test_a_service_starts_without_what_it_may_never_need() -> None:
     late = ("pyspark", "pandas", "pyiceberg", "alembic", "httpx", "obstore", "polars")
     code = (
         "import sys, snowmelt.server.lifecycle; "
@@ -41,7 +41,7 @@ def test_a_service_starts_without_what_it_may_never_need():
 
 
 @pytest.mark.slow
-def test_every_public_name_resolves():
+def test_every_public_name_resolves() -> None:
     code = "import snowmelt; print([n for n in snowmelt.__all__ if getattr(snowmelt, n) is None])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

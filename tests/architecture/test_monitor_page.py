@@ -22,7 +22,7 @@ from snowmelt.server.metrics import CatalogMetrics, MetricSources, render_metric
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "monitor.md").read_text()
 
 
-def test_the_metrics_of_the_page_are_those_of_the_service():
+def test_the_metrics_of_the_page_are_those_of_the_service() -> None:
     now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     facts = CatalogMetrics(
         now,
@@ -44,5 +44,5 @@ def test_the_metrics_of_the_page_are_those_of_the_service():
     assert told == {name for name in found if name.startswith("snowmelt_")}
 
 
-def test_the_fields_of_the_log_are_on_the_page():
+def test_the_fields_of_the_log_are_on_the_page() -> None:
     assert [name for name in CONTEXT_FIELDS if f"`{name}`" not in PAGE] == []

@@ -99,7 +99,7 @@ def words(identifier: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_names_have_no_word_that_another_replaced(path):
+def test_names_have_no_word_that_another_replaced(path: Path) -> None:
     module = str(path.relative_to(PACKAGE).with_suffix(""))
     found = {
         name: {word: REPLACED[word] for word in words(name) & REPLACED.keys()}
@@ -109,7 +109,7 @@ def test_names_have_no_word_that_another_replaced(path):
     assert {name: better for name, better in found.items() if better} == {}
 
 
-def test_a_class_name_means_one_class():
+def test_a_class_name_means_one_class() -> None:
     """The vendored names of `vertica_sdk` are Vertica's."""
     places = defaultdict(list)
     for path in SOURCES:

@@ -31,7 +31,7 @@ def texts(source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_has_no_phrase_that_another_replaced(module):
+def test_a_module_has_no_phrase_that_another_replaced(module: str) -> None:
     source = (SRC / module).read_text("utf-8")
     assert not find_denied("\n".join(texts(source)))
 
@@ -51,12 +51,12 @@ def functions(module: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_the_summary_of_a_function_says_what_it_does(module):
+def test_the_summary_of_a_function_says_what_it_does(module: str) -> None:
     assert [name for name, text in functions(module) if WEAK_SUMMARY.match(text)] == []
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_an_entry_of_raises_is_a_condition(module):
+def test_an_entry_of_raises_is_a_condition(module: str) -> None:
     entries = [
         (name, entry)
         for name, text in functions(module)

@@ -24,7 +24,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_a_module_is_of_one_size_and_says_what_it_holds(path):
+def test_a_module_is_of_one_size_and_says_what_it_holds(path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) <= MAX_LINES
     first_line = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
@@ -33,7 +33,7 @@ def test_a_module_is_of_one_size_and_says_what_it_holds(path):
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
-def test_a_folder_can_be_looked_over_and_its_docstring_is_its_map(folder):
+def test_a_folder_can_be_looked_over_and_its_docstring_is_its_map(folder: Path) -> None:
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
     assert len(modules) + 1 <= MAX_FILES
     folders = {path.parent.name for path in folder.glob("*/__init__.py")}
@@ -41,12 +41,12 @@ def test_a_folder_can_be_looked_over_and_its_docstring_is_its_map(folder):
     assert modules | folders <= mapped
 
 
-def test_each_folder_is_a_package():
+def test_each_folder_is_a_package() -> None:
     assert [folder for folder in FOLDERS if not (folder / "__init__.py").exists()] == []
 
 
 @pytest.mark.parametrize("path", UNIT_TESTS, ids=lambda path: path.stem)
-def test_a_unit_test_lies_where_its_module_does(path):
+def test_a_unit_test_lies_where_its_module_does(path: Path) -> None:
     """`test_<module>.py`, or `test_<module>_<topic>.py` where one file would be too long."""
     folder = PACKAGE / path.parent.relative_to(ROOT / "tests" / "unit")
     modules = {each.stem for each in folder.glob("*.py")}
@@ -68,7 +68,7 @@ _WITHOUT_MODULE = {
 }
 
 
-def test_only_kinds_of_tests_lie_beside_the_configuration():
+def test_only_kinds_of_tests_lie_beside_the_configuration() -> None:
     kinds = {"architecture", "contract", "docs", "engines", "fault", "flow", "interop"}
     kinds |= {"model", "unit"}
     others = {"conftest.py", "data", "fixtures", "support"}

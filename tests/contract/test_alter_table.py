@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from fixtures.catalog import NAME, advance
+from fixtures.catalog import NAME, Client, World, advance
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.statements.executor import execute_statement
@@ -23,14 +25,14 @@ NEW = TableName("DB", "PUBLIC", "U")
 
 
 @pytest.fixture
-def client(world):
+def client(world: World) -> Client:
     client = world.client()
     client.open("C")
     return client
 
 
 @pytest.fixture
-def run(world):
+def run(world: World) -> Callable[..., str]:
     def statement(text: str, **who: str) -> str:
         return execute_statement(
             world.database, text, clock=world.clock, default_database="db", **who
@@ -39,20 +41,20 @@ def run(world):
     return statement
 
 
-def described(world, name=NAME) -> list[tuple[object, ...]]:
+def described(world: World, name: TableName = NAME) -> list[tuple[object, ...]]:
     return list(execute_statement(world.database, f"DESCRIBE TABLE {name}").rows)
 
 
 A, B = ("A", "NUMBER(38,0)", False, 1), ("B", "VARCHAR(16)", True, 2)
 
 
-def test_columns_are_added_behind_and_numbered_on(world, run):
+def test_columns_are_added_behind_and_numbered_on(world: World, run: Callable[..., str]) -> None:
     run("ALTER TABLE t ADD COLUMN c DATE, d FLOAT NOT NULL")
     assert described(world) == [A, B, ("C", "DATE", True, 3), ("D", "FLOAT", False, 4)]
     assert world.table().schema.version == 2
 
 
-def test_an_ordinal_is_never_used_again(world, run):
+def test_an_ordinal_is_never_used_again(world: World, run: Callable[..., str]) -> None:
     run("ALTER TABLE t ADD COLUMN c DATE")
     run("ALTER TABLE t DROP COLUMN c")
     run("ALTER TABLE t ADD COLUMN c FLOAT")
@@ -62,7 +64,9 @@ def test_an_ordinal_is_never_used_again(world, run):
     assert described(world) == [A, ("B", "NUMBER(38,0)", True, 5)]
 
 
-def test_if_exists_and_if_not_exists_do_nothing_where_there_is_nothing_to_do(world, run):
+def test_if_exists_and_if_not_exists_do_nothing_where_there_is_nothing_to_do(
+    world: World, run: Callable[..., str]
+) -> None:
     assert run("ALTER TABLE t ADD COLUMN IF NOT EXISTS b INT").endswith("nothing was done.")
     assert run("ALTER TABLE t DROP COLUMN IF EXISTS x").endswith("nothing was done.")
     assert run("ALTER TABLE IF EXISTS u DROP COLUMN x").endswith("Nothing was done.")
@@ -74,12 +78,14 @@ def test_if_exists_and_if_not_exists_do_nothing_where_there_is_nothing_to_do(wor
         run("ALTER TABLE u DROP COLUMN x")
 
 
-def test_types_grow_and_not_null_is_lifted(world, run):
+def test_types_grow_and_not_null_is_lifted(world: World, run: Callable[..., str]) -> None:
     run("ALTER TABLE t ALTER COLUMN a DROP NOT NULL, b SET DATA TYPE VARCHAR(20)")
     assert described(world) == [("A", "NUMBER(38,0)", True, 1), ("B", "VARCHAR(20)", True, 2)]
 
 
-def test_a_renamed_column_keeps_its_ordinal_and_its_place_in_cluster_by(world, run):
+def test_a_renamed_column_keeps_its_ordinal_and_its_place_in_cluster_by(
+    world: World, run: Callable[..., str]
+) -> None:
     run("ALTER TABLE t CLUSTER BY (b, a)")
     run('ALTER TABLE t RENAME COLUMN b TO "Word"')
     assert described(world) == [A, ("Word", "VARCHAR(16)", True, 2)]
@@ -88,7 +94,7 @@ def test_a_renamed_column_keeps_its_ordinal_and_its_place_in_cluster_by(world, r
     assert world.table().cluster_by == ()
 
 
-def test_show_tables_tells_what_is_set(world, run):
+def test_show_tables_tells_what_is_set(world: World, run: Callable[..., str]) -> None:
     def shown() -> tuple[object, ...]:
         result = execute_statement(world.database, "SHOW TABLES LIKE 't'")
         assert result.columns[5:8] == ("cluster_by", "enable_schema_evolution", "owner")
@@ -120,7 +126,9 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("text", "expected"), REFUSALS.items(), ids=REFUSALS)
-def test_what_does_not_go_with_the_table_is_named_with_its_place(world, run, text, expected):
+def test_what_does_not_go_with_the_table_is_named_with_its_place(
+    world: World, run: Callable[..., str], text: str, expected: tuple[str, int]
+) -> None:
     with pytest.raises(StatementError) as caught:
         run(f"ALTER TABLE t {text}")
     assert expected[0] in str(caught.value)
@@ -128,20 +136,24 @@ def test_what_does_not_go_with_the_table_is_named_with_its_place(world, run, tex
     assert world.table().schema.version == 1
 
 
-def test_a_column_that_the_table_is_clustered_by_is_not_dropped(world, run):
+def test_a_column_that_the_table_is_clustered_by_is_not_dropped(
+    world: World, run: Callable[..., str]
+) -> None:
     run("ALTER TABLE t CLUSTER BY (b)")
     with pytest.raises(StatementError, match="is clustered by B: first CLUSTER BY other columns"):
         run("ALTER TABLE t DROP COLUMN b")
 
 
-def test_rows_that_are_there_have_no_value_for_a_new_not_null_column(world, client, run):
+def test_rows_that_are_there_have_no_value_for_a_new_not_null_column(
+    world: World, client: Client, run: Callable[..., str]
+) -> None:
     run("ALTER TABLE t ADD COLUMN c INT NOT NULL")
     assert world.codes(client.offer(advance("C", 0, 1), schema_version=2)) == [[0]]
     with pytest.raises(StatementError, match=r"Column D cannot be NOT NULL: .* has rows"):
         run("ALTER TABLE t ADD COLUMN d INT NOT NULL")
 
 
-def test_the_owner_alters_and_evolvers_add_columns(world, run):
+def test_the_owner_alters_and_evolvers_add_columns(world: World, run: Callable[..., str]) -> None:
     who = {"role": "WRITER"}
     with pytest.raises(PrivilegeMissing, match="OWNERSHIP or EVOLVE SCHEMA on table"):
         run("ALTER TABLE t ADD COLUMN c INT", **who)
@@ -168,8 +180,8 @@ def test_the_owner_alters_and_evolvers_add_columns(world, run):
     ],
 )
 def test_rows_for_older_columns_are_taken_where_each_value_still_has_its_place(
-    world, client, run, text
-):
+    world: World, client: Client, run: Callable[..., str], text: str
+) -> None:
     run(f"ALTER TABLE t {text}")
     assert world.codes(client.offer(advance("C", 0, 1), schema_version=1)) == [[0]]
 
@@ -183,8 +195,8 @@ def test_rows_for_older_columns_are_taken_where_each_value_still_has_its_place(
     ],
 )
 def test_a_channel_whose_rows_do_not_fit_any_more_is_to_be_opened_again(
-    world, client, run, text, code, reason
-):
+    world: World, client: Client, run: Callable[..., str], text: str, code: int, reason: str
+) -> None:
     offer = client.offer(advance("C", 0, 1), schema_version=1)
     run(f"ALTER TABLE t {text}")
     [[verdict]] = world.register(offer)
@@ -196,7 +208,9 @@ def test_a_channel_whose_rows_do_not_fit_any_more_is_to_be_opened_again(
     assert world.codes(client.offer(advance("C", 1, 1), schema_version=2)) == [[0]]
 
 
-def test_what_was_registered_before_stays_so_whatever_is_altered(world, client, run):
+def test_what_was_registered_before_stays_so_whatever_is_altered(
+    world: World, client: Client, run: Callable[..., str]
+) -> None:
     offer = client.offer(advance("C", 0, 1))
     assert world.codes(offer) == [[0]]
     run("ALTER TABLE t DROP COLUMN b")
@@ -208,7 +222,9 @@ def test_what_was_registered_before_stays_so_whatever_is_altered(world, client, 
 # --- RENAME TO
 
 
-def test_a_renamed_table_keeps_rows_channels_and_grants(world, client, run):
+def test_a_renamed_table_keeps_rows_channels_and_grants(
+    world: World, client: Client, run: Callable[..., str]
+) -> None:
     assert world.codes(client.offer(advance("C", 0, 1, "one"))) == [[0]]
     before, later = world.table(), client.offer(advance("C", 1, 2), table=NEW)
     assert run("ALTER TABLE t RENAME TO u") == "Table DB.PUBLIC.T is called DB.PUBLIC.U now."
@@ -221,7 +237,9 @@ def test_a_renamed_table_keeps_rows_channels_and_grants(world, client, run):
     assert world.codes(later) == [[0]]
 
 
-def test_a_channel_of_a_renamed_table_is_to_be_opened_under_the_new_name(world, client, run):
+def test_a_channel_of_a_renamed_table_is_to_be_opened_under_the_new_name(
+    world: World, client: Client, run: Callable[..., str]
+) -> None:
     mine = client.offer(advance("C", 0, 1))
     other = world.client("OTHER").offer(advance("C", 0, 1), key_id=mine.key_id)
     run("ALTER TABLE t RENAME TO u")
@@ -233,7 +251,9 @@ def test_a_channel_of_a_renamed_table_is_to_be_opened_under_the_new_name(world, 
     assert verdict.code == 4
 
 
-def test_a_table_under_a_name_that_was_given_away_takes_no_rows_of_the_other(world, client, run):
+def test_a_table_under_a_name_that_was_given_away_takes_no_rows_of_the_other(
+    world: World, client: Client, run: Callable[..., str]
+) -> None:
     stale = client.offer(advance("C", 0, 1))
     run("ALTER TABLE t RENAME TO u")
     world.create_table()
@@ -242,7 +262,9 @@ def test_a_table_under_a_name_that_was_given_away_takes_no_rows_of_the_other(wor
     assert client.open("C").record.client_sequencer == 1
 
 
-def test_sequencers_stay_above_those_that_the_new_name_has_seen(world, client, run):
+def test_sequencers_stay_above_those_that_the_new_name_has_seen(
+    world: World, client: Client, run: Callable[..., str]
+) -> None:
     world.create_table(NEW)
     for _ in range(3):
         client.open("C", name=NEW)
@@ -257,7 +279,9 @@ def test_sequencers_stay_above_those_that_the_new_name_has_seen(world, client, r
     assert client.open("C", name=NEW).record.client_sequencer == 3
 
 
-def test_a_table_may_move_to_another_schema_but_not_onto_another_table(world, run):
+def test_a_table_may_move_to_another_schema_but_not_onto_another_table(
+    world: World, run: Callable[..., str]
+) -> None:
     run("CREATE SCHEMA other")
     run("CREATE TABLE other.t (x INT)")
     with pytest.raises(AlreadyExists, match=r"DB\.OTHER\.T"):
@@ -277,7 +301,9 @@ def test_a_table_may_move_to_another_schema_but_not_onto_another_table(world, ru
         'ALTER TABLE db.public.single RENAME COLUMN other TO "C$tz"',
     ],
 )
-def test_no_column_has_the_name_under_which_files_keep_the_rest_of_another(world, run, statement):
+def test_no_column_has_the_name_under_which_files_keep_the_rest_of_another(
+    world: World, run: Callable[..., str], statement: str
+) -> None:
     run("CREATE TABLE db.public.single (c TIMESTAMP_TZ(9), other INT)")
     with pytest.raises(Unsupported, match=r'Column "C\$(ns|tz)" is not supported'):
         run(statement)

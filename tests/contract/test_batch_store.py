@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +15,14 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 @pytest.fixture
-def clock():
+def clock() -> ManualClock:
     return ManualClock(START)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def store(request, tmp_path, clock):
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> Iterator[MemoryStore]:
     if request.param == "memory":
         opened = MemoryStore(10_000, clock=clock)
     else:
@@ -27,14 +31,16 @@ def store(request, tmp_path, clock):
     opened.close()
 
 
-def test_a_batch_is_claimed_once(store):
+def test_a_batch_is_claimed_once(store: MemoryStore) -> None:
     assert store.find("f/1") is None
     assert store.begin("f/1", b"x") is None
     assert store.begin("f/1", b"x") == Known(b"x")
     assert store.find("f/1") == Known(b"x")
 
 
-def test_an_answer_is_repeated_until_its_time_is_over(store, clock):
+def test_an_answer_is_repeated_until_its_time_is_over(
+    store: MemoryStore, clock: ManualClock
+) -> None:
     store.begin("f/1", b"x")
     store.finish("f/1", Known(b"x", 200, b"reply"), keep_s=60)
     assert store.begin("f/1", b"x") == Known(b"x", 200, b"reply")
@@ -43,7 +49,7 @@ def test_an_answer_is_repeated_until_its_time_is_over(store, clock):
     assert store.begin("f/1", b"y") is None
 
 
-def test_a_refusal_is_repeated_and_a_failure_is_tried_again(store):
+def test_a_refusal_is_repeated_and_a_failure_is_tried_again(store: MemoryStore) -> None:
     store.begin("f/1", b"x")
     store.finish("f/1", Known(b"x", 400, b"no"), keep_s=60)
     assert store.begin("f/1", b"x").status == 400
@@ -53,13 +59,13 @@ def test_a_refusal_is_repeated_and_a_failure_is_tried_again(store):
     assert store.begin("f/2", b"x") is None
 
 
-def test_a_released_batch_is_as_if_it_never_came(store):
+def test_a_released_batch_is_as_if_it_never_came(store: MemoryStore) -> None:
     store.begin("f/1", b"x")
     store.release("f/1")
     assert store.find("f/1") is None
 
 
-def test_old_answers_make_room(store):
+def test_old_answers_make_room(store: MemoryStore) -> None:
     for at in range(600):
         store.begin(f"f/{at}", b"x")
         store.finish(f"f/{at}", Known(b"x", 200, b"r" * 1000), keep_s=60 + at)
@@ -67,11 +73,11 @@ def test_old_answers_make_room(store):
     assert store.find("f/599") is not None
 
 
-def test_bodies_are_told_apart(store):
+def test_bodies_are_told_apart(store: MemoryStore) -> None:
     assert store.fingerprint(b"a") == store.fingerprint(b"a") != store.fingerprint(b"b")
 
 
-def test_work_that_a_killed_process_left_is_done_again(tmp_path, clock):
+def test_work_that_a_killed_process_left_is_done_again(tmp_path: Path, clock: ManualClock) -> None:
     killed = SqliteStore(tmp_path / "batches.db", clock=clock, lease_s=15)
     assert killed.begin("f/1", b"x") is None
     assert killed.begin("f/2", b"x") is None
@@ -85,7 +91,7 @@ def test_work_that_a_killed_process_left_is_done_again(tmp_path, clock):
     other.close()
 
 
-def test_an_answer_outlives_its_process(tmp_path):
+def test_an_answer_outlives_its_process(tmp_path: Path) -> None:
     first = SqliteStore(tmp_path / "batches.db")
     first.begin("f/1", b"x")
     first.finish("f/1", Known(b"x", 200, b"reply"), keep_s=60)

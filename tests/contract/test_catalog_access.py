@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from fixtures.catalog import NAME
+from fixtures.catalog import NAME, World
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.security import access_control
@@ -20,16 +22,20 @@ from snowmelt.errors import (
     TableNotFound,
 )
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
 _RSA = rsa.generate_private_key(65537, 2048)
 
 
 @pytest.fixture
-def writing(world):
+def writing(world: World) -> Iterator[Connection]:
     with world.database.writing() as connection:
         yield connection
 
 
-def _pem(key) -> str:
+def _pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> str:
     return (
         key.public_key()
         .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -37,7 +43,7 @@ def _pem(key) -> str:
     )
 
 
-def test_a_key_is_the_same_as_pem_and_as_base64(world, writing):
+def test_a_key_is_the_same_as_pem_and_as_base64(world: World, writing: Connection) -> None:
     body = "".join(_pem(_RSA).splitlines()[1:-1])
     one = access_control.create_user(writing, "ONE", public_key=_pem(_RSA), now=world.now)
     two = access_control.create_user(writing, "TWO", public_key=body, now=world.now)
@@ -47,7 +53,7 @@ def test_a_key_is_the_same_as_pem_and_as_base64(world, writing):
     assert len(base64.b64decode(one.fingerprints[0][7:])) == 32
 
 
-def test_a_user_has_two_keys_to_change_over(world, writing):
+def test_a_user_has_two_keys_to_change_over(world: World, writing: Connection) -> None:
     other = rsa.generate_private_key(65537, 2048)
     access_control.create_user(writing, "U", public_key=_pem(_RSA), now=world.now)
     access_control.set_public_key(writing, "U", _pem(other), slot=2)
@@ -66,12 +72,14 @@ def test_a_user_has_two_keys_to_change_over(world, writing):
     ],
     ids=["text", "pem", "curve", "short"],
 )
-def test_a_key_that_is_no_good_is_refused(world, writing, key, reason):
+def test_a_key_that_is_no_good_is_refused(
+    world: World, writing: Connection, key: str, reason: str
+) -> None:
     with pytest.raises(InvalidPublicKey, match=reason):
         access_control.create_user(writing, "U", public_key=key, now=world.now)
 
 
-def test_users_and_roles_exist_once(world, writing):
+def test_users_and_roles_exist_once(world: World, writing: Connection) -> None:
     with pytest.raises(AlreadyExists):
         access_control.create_user(writing, "LOADER", now=world.now)
     with pytest.raises(AlreadyExists):
@@ -84,7 +92,7 @@ def test_users_and_roles_exist_once(world, writing):
     assert access_control.list_roles(writing) == ["ACCOUNTADMIN", "PUBLIC", "WRITER"]
 
 
-def test_the_effective_role_is_one_that_was_granted(world, writing):
+def test_the_effective_role_is_one_that_was_granted(world: World, writing: Connection) -> None:
     assert access_control.resolve_effective_role(writing, "LOADER", "WRITER") == "WRITER"
     assert access_control.resolve_effective_role(writing, "LOADER", None) == "PUBLIC"
     access_control.set_default_role(writing, "LOADER", "WRITER")
@@ -96,7 +104,7 @@ def test_the_effective_role_is_one_that_was_granted(world, writing):
         access_control.resolve_effective_role(writing, "LOADER", None)
 
 
-def test_each_privilege_opens_one_more_door(world, writing):
+def test_each_privilege_opens_one_more_door(world: World, writing: Connection) -> None:
     table = tables.find_table(writing, NAME)
     access_control.create_role(writing, "R", now=world.now)
 
@@ -121,7 +129,7 @@ def test_each_privilege_opens_one_more_door(world, writing):
         require()
 
 
-def test_the_owner_may_do_everything_with_its_object(world, writing):
+def test_the_owner_may_do_everything_with_its_object(world: World, writing: Connection) -> None:
     table = tables.find_table(writing, NAME)
     access_control.create_role(writing, "R", now=world.now)
     for kind, object_id in (
@@ -138,7 +146,7 @@ def test_the_owner_may_do_everything_with_its_object(world, writing):
     assert tables.find_table(writing, NAME).owner == ACCOUNTADMIN
 
 
-def test_what_public_may_everyone_may(world, writing):
+def test_what_public_may_everyone_may(world: World, writing: Connection) -> None:
     table = tables.find_table(writing, NAME)
     access_control.create_role(writing, "R", now=world.now)
     access_control.grant_privilege(writing, "USAGE", "DATABASE", table.database_id, "PUBLIC")
@@ -147,7 +155,7 @@ def test_what_public_may_everyone_may(world, writing):
     access_control.require_table_privilege(writing, "R", table, "SELECT")
 
 
-def test_a_role_of_an_old_name_starts_without_privileges(world, writing):
+def test_a_role_of_an_old_name_starts_without_privileges(world: World, writing: Connection) -> None:
     table = tables.find_table(writing, NAME)
     access_control.drop_role(writing, "WRITER")
     access_control.create_role(writing, "WRITER", now=world.now)
@@ -158,20 +166,20 @@ def test_a_role_of_an_old_name_starts_without_privileges(world, writing):
         access_control.drop_role(writing, "ACCOUNTADMIN")
 
 
-def test_a_privilege_that_does_not_exist_is_refused(writing):
+def test_a_privilege_that_does_not_exist_is_refused(writing: Connection) -> None:
     with pytest.raises(NotFound, match="Table privilege FLY"):
         access_control.grant_privilege(writing, "FLY", "TABLE", 1, "WRITER")
     with pytest.raises(NotFound, match="Role NONE"):
         access_control.grant_privilege(writing, "INSERT", "TABLE", 1, "NONE")
 
 
-def test_a_dropped_table_is_in_no_list_of_grants(world, writing):
+def test_a_dropped_table_is_in_no_list_of_grants(world: World, writing: Connection) -> None:
     tables.drop_table(writing, NAME, world.now)
     kinds = {grant.kind for grant in access_control.list_grants(writing, role="WRITER")}
     assert kinds == {"DATABASE", "SCHEMA"}
 
 
-def test_a_dropped_user_is_gone_with_keys_and_roles(world, writing):
+def test_a_dropped_user_is_gone_with_keys_and_roles(world: World, writing: Connection) -> None:
     access_control.set_public_key(writing, "LOADER", _pem(_RSA))
     access_control.drop_user(writing, "LOADER")
     again = access_control.create_user(writing, "LOADER", now=world.now)
@@ -181,7 +189,7 @@ def test_a_dropped_user_is_gone_with_keys_and_roles(world, writing):
     )
 
 
-def test_namespaces_are_guarded_alike(world, writing):
+def test_namespaces_are_guarded_alike(world: World, writing: Connection) -> None:
     schema = namespaces.find_schema(writing, "DB", "PUBLIC")
     ids = {"database_id": schema.database_id, "schema_id": schema.schema_id}
     access_control.create_role(writing, "R", now=world.now)

@@ -6,6 +6,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 import snowmelt
+from fixtures.service import KeyPair, ServiceProcess
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.jobs.run_history import (
     find_table_ids_over_backlog,
@@ -19,7 +20,9 @@ from snowmelt.table.migration import MigrationSettings, migrate_table
 TABLE = TableName("DEMO", "PUBLIC", "T")
 
 
-def test_either_database_tells_what_waits_and_what_was_migrated(service_on_each_catalog, key_pair):
+def test_either_database_tells_what_waits_and_what_was_migrated(
+    service_on_each_catalog: ServiceProcess, key_pair: KeyPair
+) -> None:
     service = service_on_each_catalog
     client = snowmelt.Client(service.url, user="loader", private_key=key_pair.private_pem)
     with client, client.open_channel("c", table="demo.public.t") as channel:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fixtures.catalog import KEYRING
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects import s3_buckets, s3_objects
 from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.catalog.statements.executor import execute_statement
@@ -30,13 +32,13 @@ ROW = s3_objects.ObjectRecord(b"a", 3, "e1", NOW, {"content-type": "x/y"}, None,
 
 
 @pytest.fixture
-def bucket(database):
+def bucket(database: Database) -> s3_buckets.BucketRecord:
     with database.writing() as connection:
         access_control.create_role(connection, "R", now=NOW)
         return s3_buckets.create_bucket(connection, "raw", owner="R", now=NOW)
 
 
-def test_a_secret_opens_with_its_master_key_and_id_alone(database):
+def test_a_secret_opens_with_its_master_key_and_id_alone(database: Database) -> None:
     with database.writing() as connection:
         access_control.create_user(connection, "U", now=NOW)
         one = encryption_keys.create_access_key(connection, KEYRING, "U", now=NOW)
@@ -61,12 +63,14 @@ def test_a_secret_opens_with_its_master_key_and_id_alone(database):
         *("ä-b", "", "xn--ab", "ab--x-s3"),
     ],
 )
-def test_names_that_s3_does_not_know_are_refused(database, name):
+def test_names_that_s3_does_not_know_are_refused(database: Database, name: str) -> None:
     with database.writing() as connection, pytest.raises(BucketNameInvalid):
         s3_buckets.create_bucket(connection, name, owner="PUBLIC", now=NOW)
 
 
-def test_a_dropped_bucket_leaves_its_name_and_no_grants(database, bucket):
+def test_a_dropped_bucket_leaves_its_name_and_no_grants(
+    database: Database, bucket: s3_buckets.BucketRecord
+) -> None:
     with database.writing() as connection:
         with pytest.raises(AlreadyExists):
             s3_buckets.create_bucket(connection, "raw", owner="PUBLIC", now=NOW)
@@ -81,7 +85,9 @@ def test_a_dropped_bucket_leaves_its_name_and_no_grants(database, bucket):
         assert again.bucket_id != bucket.bucket_id
 
 
-def test_privileges_reach_as_far_as_they_are_granted(database, bucket):
+def test_privileges_reach_as_far_as_they_are_granted(
+    database: Database, bucket: s3_buckets.BucketRecord
+) -> None:
     admin = {"user": None, "role": "R"}
     execute_statement(database, "CREATE ROLE reader")
     execute_statement(database, "GRANT READ ON BUCKET raw PREFIX 'in/' TO ROLE reader", **admin)
@@ -105,7 +111,7 @@ def test_privileges_reach_as_far_as_they_are_granted(database, bucket):
         execute_statement(database, "SHOW GRANTS ON BUCKET raw", role="READER")
 
 
-def test_roles_may_be_let_to_create_buckets(database):
+def test_roles_may_be_let_to_create_buckets(database: Database) -> None:
     execute_statement(database, "CREATE ROLE maker")
     with pytest.raises(PrivilegeMissing, match="CREATE BUCKET"):
         execute_statement(database, "CREATE BUCKET mine", role="MAKER")
@@ -120,7 +126,9 @@ def test_roles_may_be_let_to_create_buckets(database):
     assert execute_statement(database, "SHOW BUCKETS").rows == ()
 
 
-def test_a_replaced_object_leaves_its_file_to_be_deleted(database, bucket):
+def test_a_replaced_object_leaves_its_file_to_be_deleted(
+    database: Database, bucket: s3_buckets.BucketRecord
+) -> None:
     with database.writing() as connection:
         s3_objects.put_object(connection, bucket.bucket_id, ROW)
         newer = replace(ROW, etag="e2", file="1/f2", size=9)
@@ -132,7 +140,9 @@ def test_a_replaced_object_leaves_its_file_to_be_deleted(database, bucket):
         assert s3_objects.list_dropped_files(connection, 9) == []
 
 
-def test_conditions_are_decided_where_the_row_is(database, bucket):
+def test_conditions_are_decided_where_the_row_is(
+    database: Database, bucket: s3_buckets.BucketRecord
+) -> None:
     absent, mine = (
         s3_objects.WritePrecondition(must_not_exist=True),
         s3_objects.WritePrecondition(etag="e1"),
@@ -158,7 +168,9 @@ def test_conditions_are_decided_where_the_row_is(database, bucket):
 @settings(
     max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
-def test_keys_are_in_the_order_of_their_bytes(database, keys, data):
+def test_keys_are_in_the_order_of_their_bytes(
+    database: Database, keys: set[Any], data: st.DataObject
+) -> None:
     start = data.draw(st.binary(max_size=3))
     with database.writing() as connection:
         bucket_id = s3_buckets.create_bucket(
@@ -174,7 +186,9 @@ def test_keys_are_in_the_order_of_their_bytes(database, keys, data):
     assert [row.key for row in found] == sorted(k for k in keys if k.startswith(start))[:5]
 
 
-def test_parts_replace_each_other_until_the_upload_ends(database, bucket):
+def test_parts_replace_each_other_until_the_upload_ends(
+    database: Database, bucket: s3_buckets.BucketRecord
+) -> None:
     upload = s3_objects.UploadRecord(
         s3_objects.new_upload_id(NOW), bucket.bucket_id, b"k", "U", NOW, {"a": "b"}, None
     )

@@ -3,11 +3,12 @@ from __future__ import annotations
 import datetime as dt
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from fixtures.catalog import NAME, START, advance
+from fixtures.catalog import NAME, START, World, advance
 from snowmelt.catalog import model
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.streaming import channels
@@ -15,13 +16,13 @@ from snowmelt.errors import ChannelFenced, ChannelNotFound, TableNotFound, TooMa
 from snowmelt.schema.types import TableName
 
 
-def _drop(world, channel="C", **options):
+def _drop(world: World, channel: str = "C", **options: Any) -> channels.ChannelRecord:
     with world.database.writing() as connection:
         table = tables.find_table(connection, NAME)
         return channels.drop_channel(connection, table, channel, now=world.now, **options)
 
 
-def test_the_first_open_starts_at_nothing(world):
+def test_the_first_open_starts_at_nothing(world: World) -> None:
     opened = world.client().open("C")
     assert (opened.previous_owner, opened.is_replayed) == (None, False)
     record = opened.record
@@ -29,7 +30,7 @@ def test_the_first_open_starts_at_nothing(world):
     assert (record.owner_user, record.opened_at, record.rows) == ("LOADER", START, 0)
 
 
-def test_a_reopen_carries_on_and_names_who_had_it(world):
+def test_a_reopen_carries_on_and_names_who_had_it(world: World) -> None:
     first, second = world.client(), world.client("OTHER")
     first.open("C")
     offer = first.offer(advance("C", 0, 1, "7"))
@@ -41,14 +42,14 @@ def test_a_reopen_carries_on_and_names_who_had_it(world):
     assert (opened.previous_owner, record.owner_user) == (first.prefix, "OTHER")
 
 
-def test_an_open_may_set_the_token(world):
+def test_an_open_may_set_the_token(world: World) -> None:
     client = world.client()
     assert client.open("C", offset_token="100").record.offset_token == "100"
     assert client.open("C").record.offset_token == "100"
     assert client.open("C", offset_token="").record.offset_token == ""
 
 
-def test_the_same_request_again_gets_the_same_sequencer(world):
+def test_the_same_request_again_gets_the_same_sequencer(world: World) -> None:
     first, second = world.client(), world.client()
     second.open("C")
     opened = first.open("C", request_id="x")
@@ -59,7 +60,7 @@ def test_the_same_request_again_gets_the_same_sequencer(world):
     assert first.open("C", request_id="x").record.row_sequencer == 1
 
 
-def test_a_late_request_does_not_fence_the_next_owner(world):
+def test_a_late_request_does_not_fence_the_next_owner(world: World) -> None:
     first, second = world.client(), world.client()
     first.open("C", request_id="x")
     current = second.open("C").record.client_sequencer
@@ -68,17 +69,17 @@ def test_a_late_request_does_not_fence_the_next_owner(world):
     assert world.codes(second.offer(advance("C", current, 1))) == [[0]]
 
 
-def test_the_same_request_id_of_another_client_is_another_request(world):
+def test_the_same_request_id_of_another_client_is_another_request(world: World) -> None:
     assert world.client().open("C", request_id="x").record.client_sequencer == 0
     assert world.client().open("C", request_id="x").record.client_sequencer == 1
 
 
-def test_requests_without_an_id_are_each_their_own(world):
+def test_requests_without_an_id_are_each_their_own(world: World) -> None:
     client = world.client()
     assert [client.open("C", request_id=None).record.client_sequencer for _ in "ab"] == [0, 1]
 
 
-def test_a_dropped_channel_goes_on_counting_but_forgets_its_token(world):
+def test_a_dropped_channel_goes_on_counting_but_forgets_its_token(world: World) -> None:
     client = world.client()
     client.open("C", offset_token="5")
     assert _drop(world).offset_token == "5"
@@ -88,7 +89,7 @@ def test_a_dropped_channel_goes_on_counting_but_forgets_its_token(world):
     assert (record.client_sequencer, record.row_sequencer, record.offset_token) == (2, 0, None)
 
 
-def test_sequencers_never_fall_through_table_and_database_of_the_same_name(world):
+def test_sequencers_never_fall_through_table_and_database_of_the_same_name(world: World) -> None:
     client = world.client()
     for _ in range(3):
         client.open("C")
@@ -101,7 +102,7 @@ def test_sequencers_never_fall_through_table_and_database_of_the_same_name(world
     assert client.open("C").record.client_sequencer == 4
 
 
-def test_a_drop_of_one_epoch_spares_the_next(world):
+def test_a_drop_of_one_epoch_spares_the_next(world: World) -> None:
     client = world.client()
     client.open("C")
     client.open("C")
@@ -112,7 +113,7 @@ def test_a_drop_of_one_epoch_spares_the_next(world):
         _drop(world)
 
 
-def test_opening_on_a_table_that_was_dropped_meanwhile_fails(world):
+def test_opening_on_a_table_that_was_dropped_meanwhile_fails(world: World) -> None:
     table = world.table()
     with world.database.writing() as connection:
         tables.drop_table(connection, NAME, world.now)
@@ -128,7 +129,7 @@ def test_opening_on_a_table_that_was_dropped_meanwhile_fails(world):
             )
 
 
-def test_a_table_has_ten_thousand_channels_at_most(world):
+def test_a_table_has_ten_thousand_channels_at_most(world: World) -> None:
     client = world.client()
     table_id = world.table().table_id
     with world.database.writing() as connection:
@@ -153,7 +154,7 @@ def test_a_table_has_ten_thousand_channels_at_most(world):
     client.open("ONE_MORE")
 
 
-def test_channels_are_found_and_listed(world):
+def test_channels_are_found_and_listed(world: World) -> None:
     client = world.client()
     for name in ("B", "A"):
         client.open(name)
@@ -166,7 +167,7 @@ def test_channels_are_found_and_listed(world):
         assert channels.find_channel(connection, table, "X") is None
 
 
-def test_history_tells_who_took_a_channel_from_whom(world):
+def test_history_tells_who_took_a_channel_from_whom(world: World) -> None:
     first, second = world.client(), world.client("OTHER")
     first.open("C")
     world.clock.advance(5)
@@ -182,7 +183,7 @@ def test_history_tells_who_took_a_channel_from_whom(world):
     assert taken.at - opened.at == dt.timedelta(seconds=5)
 
 
-def _read_stored(world, table: sa.Table, table_id: int, *order: sa.Column) -> list[tuple]:
+def _read_stored(world: World, table: sa.Table, table_id: int, *order: sa.Column) -> list[tuple]:
     """Return a table's channels, or their history, without the numbers that the catalog gave."""
     kept = [each for each in table.c if each.name not in {"channel_id", "history_id", "table_id"}]
     with world.database.reading() as connection:
@@ -191,7 +192,9 @@ def _read_stored(world, table: sa.Table, table_id: int, *order: sa.Column) -> li
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_opens_in_one_call_end_like_the_same_ones_one_after_the_other(world, seed):
+def test_opens_in_one_call_end_like_the_same_ones_one_after_the_other(
+    world: World, seed: int
+) -> None:
     """Random opens and repetitions of few channels, some of which are dropped in between."""
     chance = random.Random(seed)
     together = world.table()
@@ -241,7 +244,9 @@ def test_opens_in_one_call_end_like_the_same_ones_one_after_the_other(world, see
         )
 
 
-def test_opens_in_one_call_fill_a_table_in_their_order(world, monkeypatch):
+def test_opens_in_one_call_fill_a_table_in_their_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channels, "MAX_CHANNELS_PER_TABLE", 2)
     requests = [channels.ChannelOpen(name, "LOADER") for name in ("A", "B", "C", "A", "D")]
     with world.database.writing() as connection:
@@ -256,7 +261,7 @@ def test_opens_in_one_call_fill_a_table_in_their_order(world, monkeypatch):
     assert found[3].record.client_sequencer == 1
 
 
-def test_old_history_is_trimmed_from_its_oldest_line_on(world):
+def test_old_history_is_trimmed_from_its_oldest_line_on(world: World) -> None:
     client = world.client()
     for _ in range(3):
         client.open("C")

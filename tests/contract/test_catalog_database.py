@@ -4,6 +4,8 @@ import contextlib
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,6 +16,7 @@ from alembic.migration import MigrationContext
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import (
     CatalogVersion,
+    Database,
     open_and_upgrade_database,
     read_catalog_version,
     read_server_time,
@@ -23,23 +26,25 @@ from snowmelt.errors import CatalogBusy, CatalogUnavailable, ConfigurationError,
 
 
 @pytest.fixture
-def counter(database):
+def counter(database: Database) -> None:
     """One row with a number."""
     with database.writing() as connection:
         connection.execute(sa.text("CREATE TABLE counter (n INTEGER NOT NULL)"))
         connection.execute(sa.text("INSERT INTO counter VALUES (0)"))
 
 
-def _read(connection) -> int:
+def _read(connection: sa.Connection) -> int:
     return connection.execute(sa.text("SELECT n FROM counter")).scalar_one()
 
 
-def _lock(database) -> str:
+def _lock(database: Database) -> str:
     return " FOR UPDATE" if database.dialect == "postgresql" else ""
 
 
-def test_no_update_is_lost_between_two_services_that_read_then_write(open_catalog, counter):
-    def work(database) -> None:
+def test_no_update_is_lost_between_two_services_that_read_then_write(
+    open_catalog: Callable[..., Database], counter: None
+) -> None:
+    def work(database: Database) -> None:
         for _ in range(25):
             with database.writing() as connection:
                 query = sa.text("SELECT n FROM counter" + _lock(database))
@@ -56,7 +61,7 @@ def test_no_update_is_lost_between_two_services_that_read_then_write(open_catalo
         assert _read(connection) == 100
 
 
-def test_a_reader_sees_one_state_while_others_commit(database, counter):
+def test_a_reader_sees_one_state_while_others_commit(database: Database, counter: None) -> None:
     with database.reading() as reader:
         before = _read(reader)
         with database.writing() as writer:
@@ -66,12 +71,12 @@ def test_a_reader_sees_one_state_while_others_commit(database, counter):
         assert _read(reader) == 7
 
 
-def test_a_reader_cannot_write(database, counter):
+def test_a_reader_cannot_write(database: Database, counter: None) -> None:
     with pytest.raises((sa.exc.DBAPIError, CatalogUnavailable)), database.reading() as connection:
         connection.execute(sa.text("UPDATE counter SET n = 1"))
 
 
-def test_a_block_that_raises_leaves_nothing(database, counter):
+def test_a_block_that_raises_leaves_nothing(database: Database, counter: None) -> None:
     def fail() -> None:
         with database.writing() as connection:
             connection.execute(sa.text("UPDATE counter SET n = 1"))
@@ -83,7 +88,9 @@ def test_a_block_that_raises_leaves_nothing(database, counter):
         assert _read(connection) == 0
 
 
-def test_a_lock_held_by_another_process_ends_in_a_clear_error(open_catalog, counter):
+def test_a_lock_held_by_another_process_ends_in_a_clear_error(
+    open_catalog: Callable[..., Database], counter: None
+) -> None:
     holder, waiter = open_catalog(), open_catalog(busy_timeout_s=0.1)
     with holder.writing() as connection:
         connection.execute(sa.text("UPDATE counter SET n = 1"))
@@ -98,7 +105,9 @@ def test_a_lock_held_by_another_process_ends_in_a_clear_error(open_catalog, coun
         assert _read(connection) == 3
 
 
-def test_a_commit_without_an_answer_has_an_unknown_outcome(database, counter):
+def test_a_commit_without_an_answer_has_an_unknown_outcome(
+    database: Database, counter: None
+) -> None:
     """The connection is cut between the last statement and the COMMIT."""
 
     def lose_the_answer() -> None:
@@ -121,13 +130,15 @@ def _cut(url: str, connection: sa.Connection) -> None:
         killer.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 
 
-def test_a_new_catalog_is_what_the_model_says(database):
+def test_a_new_catalog_is_what_the_model_says(database: Database) -> None:
     with database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, model.metadata) == []
 
 
-def test_a_catalog_of_the_first_version_gets_what_came_later(open_catalog, catalog_url):
+def test_a_catalog_of_the_first_version_gets_what_came_later(
+    open_catalog: Callable[..., Database], catalog_url: str
+) -> None:
     later = [model.metadata.tables[name] for name in _LATER_TABLES]
     with open_catalog().writing() as connection:
         model.metadata.drop_all(connection, tables=later)
@@ -161,7 +172,7 @@ _LATER_COLUMNS = """
 """
 
 
-def test_opening_again_changes_nothing(open_catalog):
+def test_opening_again_changes_nothing(open_catalog: Callable[..., Database]) -> None:
     deployments = set()
     for _ in range(2):
         with open_catalog().reading() as connection:
@@ -171,16 +182,18 @@ def test_opening_again_changes_nothing(open_catalog):
     assert len(deployments) == 1
 
 
-def test_several_processes_may_open_a_new_catalog_at_once(tmp_path):
+def test_several_processes_may_open_a_new_catalog_at_once(tmp_path: Path) -> None:
     _open_at_once(*[f"sqlite:///{tmp_path}/new.db"] * 4)
 
 
 @pytest.mark.postgres
-def test_several_processes_may_open_a_new_catalog_at_once_on_postgres(empty_postgres_url):
+def test_several_processes_may_open_a_new_catalog_at_once_on_postgres(
+    empty_postgres_url: str,
+) -> None:
     _open_at_once(*[empty_postgres_url] * 4)
 
 
-def test_several_new_catalogs_may_be_opened_at_once_in_one_process(tmp_path):
+def test_several_new_catalogs_may_be_opened_at_once_in_one_process(tmp_path: Path) -> None:
     _open_at_once(*[f"sqlite:///{tmp_path}/new{number}.db" for number in range(4)])
 
 
@@ -201,25 +214,27 @@ def _open_at_once(*urls: str) -> None:
     assert failures == []
 
 
-def test_a_catalog_of_a_newer_version_is_refused(open_catalog, catalog_url):
+def test_a_catalog_of_a_newer_version_is_refused(
+    open_catalog: Callable[..., Database], catalog_url: str
+) -> None:
     with open_catalog().writing() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(ConfigurationError, match="newer"):
         open_and_upgrade_database(catalog_url)
 
 
-def test_sqlite_without_a_file_is_refused():
+def test_sqlite_without_a_file_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="file"):
         open_and_upgrade_database("sqlite:///:memory:")
 
 
-def test_a_server_that_is_away_is_a_sentence():
+def test_a_server_that_is_away_is_a_sentence() -> None:
     with pytest.raises(CatalogUnavailable, match="Catalog unavailable"):
         open_and_upgrade_database("postgresql://nobody@127.0.0.1:9/none", busy_timeout_s=2)
 
 
 @pytest.mark.postgres
-def test_a_commit_is_durable_whatever_the_database_has_as_default(empty_postgres_url):
+def test_a_commit_is_durable_whatever_the_database_has_as_default(empty_postgres_url: str) -> None:
     with psycopg.connect(empty_postgres_url, autocommit=True) as admin:
         name = admin.info.dbname
         admin.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
@@ -231,7 +246,9 @@ def test_a_commit_is_durable_whatever_the_database_has_as_default(empty_postgres
 
 
 @pytest.mark.postgres
-def test_a_connection_that_has_read_writes_nothing_to_a_closed_database(empty_postgres_url):
+def test_a_connection_that_has_read_writes_nothing_to_a_closed_database(
+    empty_postgres_url: str,
+) -> None:
     with contextlib.closing(open_and_upgrade_database(empty_postgres_url)) as database:
         closed = f"{database.url}?options=-c%20default_transaction_read_only%3Don"
     with contextlib.closing(open_and_upgrade_database(closed)) as database:
@@ -244,14 +261,14 @@ def test_a_connection_that_has_read_writes_nothing_to_a_closed_database(empty_po
             connection.execute(sa.text("CREATE TABLE counter (n INTEGER)"))
 
 
-def test_an_error_does_not_tell_the_values_of_its_statement(database):
+def test_an_error_does_not_tell_the_values_of_its_statement(database: Database) -> None:
     insert = sa.text("INSERT INTO nowhere VALUES (:value)")
     with database.writing() as connection, pytest.raises(sa.exc.DBAPIError) as raised:
         connection.execute(insert, {"value": "a column's minimum"})
     assert "minimum" not in str(raised.value)
 
 
-def test_a_catalog_tells_its_version_and_is_not_changed_by_being_asked(database):
+def test_a_catalog_tells_its_version_and_is_not_changed_by_being_asked(database: Database) -> None:
     with database.writing() as connection:
         newest = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
@@ -261,7 +278,7 @@ def test_a_catalog_tells_its_version_and_is_not_changed_by_being_asked(database)
     assert read_catalog_version(database.url) == CatalogVersion("9999", newest, is_known=False)
 
 
-def test_a_database_elsewhere_tells_its_time(database):
+def test_a_database_elsewhere_tells_its_time(database: Database) -> None:
     with database.reading() as connection:
         at = read_server_time(connection)
     if database.dialect == "sqlite":
@@ -284,7 +301,9 @@ print("done", flush=True)
 """
 
 
-def test_a_process_that_writes_without_pause_holds_up_no_other_one(database, counter):
+def test_a_process_that_writes_without_pause_holds_up_no_other_one(
+    database: Database, counter: None
+) -> None:
     """Counted in transactions, not in seconds."""
     command = [sys.executable, "-c", _WRITES_WITHOUT_PAUSE, database.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects.external_functions import (
+    CallableFunction,
     FunctionName,
     list_callable_functions,
     list_external_functions,
@@ -18,6 +22,7 @@ from snowmelt.catalog.objects.external_functions import (
 from snowmelt.catalog.sql.lexer import split_script
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.external_functions import REDACTED
+from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
     AlreadyExists,
@@ -30,6 +35,10 @@ from snowmelt.errors import (
 from snowmelt.functions.definition import RequestCompression, TranslatorLanguage
 from snowmelt.functions.errors import DeclarationInvalid, IntegrationDisabled
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
 NOW = dt.datetime(2026, 3, 4, 5, 6, 7, tzinfo=dt.UTC)
 ECHO = FunctionName("DEMO", "PUBLIC", "ECHO")
 AUTHOR, CALLER = {"role": "AUTHOR"}, {"role": "CALLER"}
@@ -39,7 +48,9 @@ CREATE_ECHO = (
 )
 
 
-def find_callable_function(connection, role: str, name: FunctionName, argument_count: int):
+def find_callable_function(
+    connection: Connection, role: str, name: FunctionName, argument_count: int
+) -> CallableFunction:
     found = list_callable_functions(connection, role, name)
     signatures = [each.function.signature for each in found]
     [at] = [
@@ -51,15 +62,15 @@ def find_callable_function(connection, role: str, name: FunctionName, argument_c
 
 
 @pytest.fixture
-def run(database):
-    def statement(text: str, **who: str):
+def run(database: Database) -> Callable[..., StatementResult]:
+    def statement(text: str, **who: str) -> StatementResult:
         return execute_statement(database, text, clock=ManualClock(NOW), **who)
 
     return statement
 
 
 @pytest.fixture
-def demo(run):
+def demo(run: Any) -> Any:
     """A database, an integration, and roles that may do nothing yet."""
     run("CREATE DATABASE demo")
     run(
@@ -72,7 +83,7 @@ def demo(run):
 
 
 @pytest.fixture
-def shared(demo):
+def shared(demo: Any) -> Any:
     """Both roles may use the schema, AUTHOR may create functions in it."""
     for role in ("author", "caller"):
         demo(f"GRANT USAGE ON DATABASE demo TO ROLE {role}")
@@ -82,16 +93,16 @@ def shared(demo):
     return demo
 
 
-def properties(result) -> dict[str, object]:
+def properties(result: Any) -> dict[str, object]:
     return dict(result.rows)
 
 
-def names(result) -> list[object]:
+def names(result: Any) -> list[object]:
     at = result.columns.index("name")
     return [row[at] for row in result.rows]
 
 
-def test_a_function_is_created_shown_described_and_dropped(demo):
+def test_a_function_is_created_shown_described_and_dropped(demo: Any) -> None:
     assert demo(CREATE_ECHO).message == "Function DEMO.PUBLIC.ECHO(NUMBER) created."
     shown = demo("SHOW EXTERNAL FUNCTIONS LIKE 'e%' IN SCHEMA demo.public")
     row = dict(zip(shown.columns, shown.rows[0], strict=True))
@@ -112,7 +123,7 @@ def test_a_function_is_created_shown_described_and_dropped(demo):
     assert "Nothing was done" in demo("DROP FUNCTION IF EXISTS demo.nowhere.echo(INT)").message
 
 
-def test_what_the_documentation_says_runs(demo):
+def test_what_the_documentation_says_runs(demo: Any) -> None:
     demo(CREATE_ECHO.replace("echo(n INTEGER)", "place(city VARCHAR, k NUMBER)"))
     page = (
         Path(__file__).parents[2] / "docs" / "reference" / "external-function-rules.md"
@@ -126,7 +137,9 @@ def test_what_the_documentation_says_runs(demo):
     assert shown["request_translator"] == "DEMO.PUBLIC.WRAPPED"
 
 
-def test_create_twice_is_refused_kept_replaced_or_altered_as_asked(demo, database):
+def test_create_twice_is_refused_kept_replaced_or_altered_as_asked(
+    demo: Any, database: Database
+) -> None:
     demo(CREATE_ECHO)
     with pytest.raises(AlreadyExists, match=r"ECHO\(NUMBER\) already exists"):
         demo(CREATE_ECHO)
@@ -157,13 +170,15 @@ def test_create_twice_is_refused_kept_replaced_or_altered_as_asked(demo, databas
         (("VARCHAR", "VARCHAR IMMUTABLE"), "volatility"),
     ],
 )
-def test_or_alter_leaves_alone_what_callers_count_on(demo, change, field):
+def test_or_alter_leaves_alone_what_callers_count_on(
+    demo: Any, change: tuple[str, str], field: str
+) -> None:
     demo(CREATE_ECHO)
     with pytest.raises(StatementError, match=f"OR ALTER cannot change the {field}"):
         demo(CREATE_ECHO.replace("CREATE", "CREATE OR ALTER").replace(*change))
 
 
-def test_a_cache_is_for_functions_whose_values_stay(demo):
+def test_a_cache_is_for_functions_whose_values_stay(demo: Any) -> None:
     with pytest.raises(StatementError, match=r"CACHE is for IMMUTABLE functions.*column 70"):
         demo(CREATE_ECHO.replace("API_", "CACHE = 9 API_"))
     demo(CREATE_ECHO.replace("API_", "CACHE = OFF API_"))
@@ -171,12 +186,12 @@ def test_a_cache_is_for_functions_whose_values_stay(demo):
         demo("ALTER FUNCTION demo.public.echo(INT) SET CACHE = 9")
 
 
-def test_or_alter_creates_what_is_not_there(demo):
+def test_or_alter_creates_what_is_not_there(demo: Any) -> None:
     created = demo(CREATE_ECHO.replace("CREATE", "CREATE OR ALTER"))
     assert created.message == "Function DEMO.PUBLIC.ECHO(NUMBER) created."
 
 
-def test_overloads_differ_in_their_number_of_arguments(demo, database):
+def test_overloads_differ_in_their_number_of_arguments(demo: Any, database: Database) -> None:
     demo(CREATE_ECHO)
     for arguments in ("s VARCHAR", "s VARCHAR, k INT DEFAULT 1", "s VARCHAR DEFAULT 'x'"):
         with pytest.raises(AlreadyExists, match="both could be called with 1 argument"):
@@ -196,7 +211,7 @@ def test_overloads_differ_in_their_number_of_arguments(demo, database):
         demo("DROP FUNCTION demo.public.echo(VARCHAR)")
 
 
-def test_a_url_must_lie_within_what_the_integration_allows(demo):
+def test_a_url_must_lie_within_what_the_integration_allows(demo: Any) -> None:
     for url in ("https://h/fx", "https://h/f/admin/x", "http://h/f/x", "https://other/f/"):
         with pytest.raises(StatementError, match=r"AS: The URL .* of GATEWAY.* \(line 1, column"):
             demo(CREATE_ECHO.replace("https://h/f/echo", url))
@@ -208,7 +223,7 @@ def test_a_url_must_lie_within_what_the_integration_allows(demo):
         demo("ALTER FUNCTION demo.public.echo(INT) SET API_INTEGRATION = nowhere")
 
 
-def test_alter_changes_what_it_names_and_unset_undoes_it(demo, database):
+def test_alter_changes_what_it_names_and_unset_undoes_it(demo: Any, database: Database) -> None:
     demo(CREATE_ECHO)
     demo("ALTER FUNCTION demo.public.echo(INT) SET SECURE MAX_BATCH_ROWS = 5, COMMENT = 'x'")
     described = properties(demo("DESCRIBE FUNCTION demo.public.echo(INT)"))
@@ -221,7 +236,7 @@ def test_alter_changes_what_it_names_and_unset_undoes_it(demo, database):
     assert "Nothing" in demo("ALTER FUNCTION IF EXISTS demo.public.no(INT) SET SECURE").message
 
 
-def test_a_renamed_function_is_called_by_its_new_name(demo, database):
+def test_a_renamed_function_is_called_by_its_new_name(demo: Any, database: Database) -> None:
     demo(CREATE_ECHO)
     demo(CREATE_ECHO.replace("public.echo", "public.taken"))
     with pytest.raises(AlreadyExists):
@@ -236,7 +251,7 @@ def test_a_renamed_function_is_called_by_its_new_name(demo, database):
         assert list_usable_functions(connection, "ACCOUNTADMIN", *("DEMO", "PUBLIC", "ECHO")) == []
 
 
-def test_an_author_needs_create_function_and_the_integration(demo):
+def test_an_author_needs_create_function_and_the_integration(demo: Any) -> None:
     with pytest.raises(UserError, match="DEMO does not exist"):
         demo(CREATE_ECHO, **AUTHOR)
     demo("GRANT USAGE ON DATABASE demo TO ROLE author")
@@ -262,7 +277,7 @@ def test_an_author_needs_create_function_and_the_integration(demo):
     ).rows
 
 
-def test_a_caller_needs_usage_and_no_integration(shared, database):
+def test_a_caller_needs_usage_and_no_integration(shared: Any, database: Database) -> None:
     shared(CREATE_ECHO, **AUTHOR)
     assert shared("SHOW FUNCTIONS", **CALLER).rows == ()
     with pytest.raises(NotFound):
@@ -291,7 +306,7 @@ def test_a_caller_needs_usage_and_no_integration(shared, database):
     assert shared("SHOW FUNCTIONS", **CALLER).rows == ()
 
 
-def test_without_its_schema_a_function_is_out_of_reach(shared, database):
+def test_without_its_schema_a_function_is_out_of_reach(shared: Any, database: Database) -> None:
     shared(CREATE_ECHO)
     shared("GRANT USAGE ON FUNCTION demo.public.echo(INT) TO ROLE caller")
     shared("REVOKE USAGE ON SCHEMA demo.public FROM ROLE caller")
@@ -300,7 +315,7 @@ def test_without_its_schema_a_function_is_out_of_reach(shared, database):
         assert list_usable_functions(connection, "CALLER", "DEMO", "PUBLIC", "ECHO") == []
 
 
-def test_a_secure_function_shows_its_address_to_its_owner_alone(shared):
+def test_a_secure_function_shows_its_address_to_its_owner_alone(shared: Any) -> None:
     shared(
         CREATE_ECHO.replace("CREATE", "CREATE SECURE").replace(
             " AS ", " HEADERS = ('a' = 'hunter2') CONTEXT_HEADERS = (CURRENT_USER) AS "
@@ -316,7 +331,7 @@ def test_a_secure_function_shows_its_address_to_its_owner_alone(shared):
     assert (owned["body"], owned["headers"]) == ("https://h/f/echo", "'a'='hunter2'")
 
 
-def test_nobody_is_shown_where_a_key_is_kept(demo):
+def test_nobody_is_shown_where_a_key_is_kept(demo: Any) -> None:
     demo(
         "ALTER INTEGRATION gateway SET AUTHENTICATION = BASIC USER = 'u' SECRET = 'file:/run/hidden'"
     )
@@ -336,7 +351,9 @@ def test_nobody_is_shown_where_a_key_is_kept(demo):
         ("SECRET = 'env:S'", "NONE uses no SECRET"),
     ],
 )
-def test_an_authentication_has_what_it_needs_and_no_more(demo, clauses, reason):
+def test_an_authentication_has_what_it_needs_and_no_more(
+    demo: Any, clauses: str, reason: str
+) -> None:
     with pytest.raises(DeclarationInvalid, match=reason):
         demo(f"ALTER INTEGRATION gateway SET {clauses}")
     with pytest.raises(DeclarationInvalid, match=reason):
@@ -346,7 +363,9 @@ def test_an_authentication_has_what_it_needs_and_no_more(demo, clauses, reason):
         )
 
 
-def test_an_integration_in_use_stays_and_a_disabled_one_lets_no_calls_through(demo, database):
+def test_an_integration_in_use_stays_and_a_disabled_one_lets_no_calls_through(
+    demo: Any, database: Database
+) -> None:
     demo(CREATE_ECHO)
     with pytest.raises(UserError, match="GATEWAY is still used by ECHO"):
         demo("DROP INTEGRATION gateway")
@@ -371,7 +390,7 @@ def test_an_integration_in_use_stays_and_a_disabled_one_lets_no_calls_through(de
 TRANSLATOR = "FUNCTION demo.public.t(event OBJECT) RETURNS OBJECT LANGUAGE JAVASCRIPT AS $$ {} $$"
 
 
-def test_translators_are_there_before_functions_and_as_long(demo, database):
+def test_translators_are_there_before_functions_and_as_long(demo: Any, database: Database) -> None:
     with_one = CREATE_ECHO.replace(" AS ", " RESPONSE_TRANSLATOR = t AS ")
     with pytest.raises(NotFound, match=r"Translator DEMO\.PUBLIC\.T does not exist"):
         demo(with_one)
@@ -398,7 +417,9 @@ def test_translators_are_there_before_functions_and_as_long(demo, database):
     demo("DROP FUNCTION demo.public.t(OBJECT)")
 
 
-def test_python_runs_where_calls_are_made_so_the_administrator_alone_may_bring_it(shared, database):
+def test_python_runs_where_calls_are_made_so_the_administrator_alone_may_bring_it(
+    shared: Any, database: Database
+) -> None:
     python = (
         "CREATE FUNCTION demo.public.p(event OBJECT) RETURNS OBJECT LANGUAGE PYTHON "
         "HANDLER = 'main' AS 'def main(event): return event'"
@@ -418,7 +439,7 @@ def test_python_runs_where_calls_are_made_so_the_administrator_alone_may_bring_i
     assert (found.handler, found.language) == ("main", TranslatorLanguage.PYTHON)
 
 
-def test_functions_go_with_their_schema_and_not_with_a_table(demo):
+def test_functions_go_with_their_schema_and_not_with_a_table(demo: Any) -> None:
     demo("CREATE SCHEMA demo.other")
     demo(CREATE_ECHO)
     demo(CREATE_ECHO.replace("public", "other"))
@@ -439,7 +460,7 @@ def test_functions_go_with_their_schema_and_not_with_a_table(demo):
     demo("DROP INTEGRATION gateway")
 
 
-def test_what_a_dropped_role_owned_goes_to_the_administrator(shared):
+def test_what_a_dropped_role_owned_goes_to_the_administrator(shared: Any) -> None:
     shared(CREATE_ECHO, **AUTHOR)
     shared("GRANT OWNERSHIP ON INTEGRATION gateway TO ROLE author")
     shared("DROP ROLE author")
@@ -447,7 +468,9 @@ def test_what_a_dropped_role_owned_goes_to_the_administrator(shared):
     assert shared("SHOW INTEGRATIONS").rows[0][-1] == "ACCOUNTADMIN"
 
 
-def test_two_that_could_be_called_alike_are_never_both_created(demo, database):
+def test_two_that_could_be_called_alike_are_never_both_created(
+    demo: Any, database: Database
+) -> None:
     start, outcomes = threading.Barrier(2), []
 
     def create(arguments: str) -> None:
@@ -468,7 +491,7 @@ def test_two_that_could_be_called_alike_are_never_both_created(demo, database):
     assert len(demo("SHOW FUNCTIONS").rows) == 1
 
 
-def test_changes_at_the_same_time_undo_nothing_of_each_other(demo):
+def test_changes_at_the_same_time_undo_nothing_of_each_other(demo: Any) -> None:
     demo(CREATE_ECHO)
     changes = {
         "MAX_BATCH_ROWS = 7": ("max_batch_rows", 7),

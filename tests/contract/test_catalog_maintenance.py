@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from fixtures.catalog import START
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import run_history
 from snowmelt.catalog.jobs.run_history import MaintenanceKind, MaintenanceTotals, RunState
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
 
 @pytest.fixture
-def writing(database):
+def writing(database: Database) -> Iterator[Connection]:
     with database.writing() as connection:
         yield connection
 
@@ -19,7 +25,7 @@ def _at(seconds: float) -> dt.datetime:
     return START + dt.timedelta(seconds=seconds)
 
 
-def test_a_run_is_closed_once_with_what_it_did(writing):
+def test_a_run_is_closed_once_with_what_it_did(writing: Connection) -> None:
     run_history.start_maintenance_run(writing, "a", 7, MaintenanceKind.COMPACTION, _at(0))
     run_history.start_maintenance_run(writing, "b", 7, MaintenanceKind.EXPIRY, _at(1))
     run_history.start_maintenance_run(writing, "c", 8, MaintenanceKind.COMPACTION, _at(2))

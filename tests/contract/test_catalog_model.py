@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from fixtures.catalog import START, advance
+from fixtures.catalog import START, World, advance
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.schema.types import TableName
@@ -46,7 +48,7 @@ class _Model:
     highest_epoch: dict[str, int] = field(default_factory=dict)
     accepted: list[int] = field(default_factory=list)
 
-    def takes(self, offer, incarnation: int) -> bool:
+    def takes(self, offer: object, incarnation: int) -> bool:
         """Tell whether a chunk that was never accepted is to be taken now."""
         if incarnation != self.incarnation:
             return False
@@ -60,7 +62,7 @@ class _Model:
                 return False
         return True
 
-    def take(self, number: int, offer) -> None:
+    def take(self, number: int, offer: object) -> None:
         """Move on by a chunk."""
         self.accepted.append(number)
         for each in offer.channels:
@@ -140,7 +142,7 @@ class _Registrations(RuleBasedStateMachine):
         again=st.lists(st.integers(0), max_size=3),
         order=st.randoms(use_true_random=False),
     )
-    def register(self, fresh, again, order) -> None:
+    def register(self, fresh: list[Any], again: list[Any], order: random.Random) -> None:
         """A group of registrations, new ones and repeated ones, in any order."""
         numbers = [self._new_offer(*each) for each in fresh]
         numbers = [number for number in numbers if number is not None]
@@ -237,7 +239,7 @@ class _Registrations(RuleBasedStateMachine):
         } == self.model.channels
 
 
-def test_registration_is_as_its_model_says(world):
+def test_registration_is_as_its_model_says(world: World) -> None:
     class Machine(_Registrations):
         pass
 

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
 
-from fixtures.catalog import COLUMNS, NAME, advance
+from fixtures.catalog import COLUMNS, NAME, World, advance
 from snowmelt.catalog import model
-from snowmelt.catalog.model.records import ACCOUNTADMIN, MetadataPointer
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.model.records import ACCOUNTADMIN, MetadataPointer, TableRecord
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.errors import (
@@ -24,12 +26,12 @@ from snowmelt.schema.types import Column, LogicalType, TableName
 
 
 @pytest.fixture
-def writing(world):
+def writing(world: World) -> Iterator[sa.Connection]:
     with world.database.writing() as connection:
         yield connection
 
 
-def test_a_table_is_found_as_it_was_created(world):
+def test_a_table_is_found_as_it_was_created(world: World) -> None:
     columns = (
         Column("ID", LogicalType.FIXED, 1, nullable=False, precision=10, scale=2),
         Column("lower case", LogicalType.TIMESTAMP_TZ, 2, scale=9),
@@ -57,12 +59,16 @@ def test_a_table_is_found_as_it_was_created(world):
         (TableName("DB", "PUBLIC", "X"), TableNotFound),
     ],
 )
-def test_what_is_missing_is_named(world, name, error):
+def test_what_is_missing_is_named(
+    world: World,
+    name: TableName,
+    error: type[DatabaseNotFound] | type[SchemaNotFound] | type[TableNotFound],
+) -> None:
     with pytest.raises(error, match="X"), world.database.reading() as connection:
         tables.find_table(connection, name)
 
 
-def test_a_name_is_taken_once(world, writing):
+def test_a_name_is_taken_once(world: World, writing: sa.Connection) -> None:
     with pytest.raises(AlreadyExists):
         tables.create_table(writing, NAME, COLUMNS, owner="WRITER", now=world.now)
     kept = tables.create_table(
@@ -71,7 +77,7 @@ def test_a_name_is_taken_once(world, writing):
     assert kept.schema.columns == COLUMNS
 
 
-def test_replacing_makes_a_new_incarnation(world, writing):
+def test_replacing_makes_a_new_incarnation(world: World, writing: sa.Connection) -> None:
     old = tables.find_table(writing, NAME)
     new = tables.create_table(
         writing, NAME, COLUMNS[:1], owner="WRITER", now=world.now, replace=True
@@ -82,7 +88,7 @@ def test_replacing_makes_a_new_incarnation(world, writing):
     assert (dropped.table_id, dropped.dropped_at) == (old.table_id, world.now)
 
 
-def test_columns_are_checked(world, writing):
+def test_columns_are_checked(world: World, writing: sa.Connection) -> None:
     name = TableName("DB", "PUBLIC", "U")
     with pytest.raises(AlreadyExists, match="Column A"):
         tables.create_table(writing, name, COLUMNS + COLUMNS[:1], owner="WRITER", now=world.now)
@@ -90,7 +96,7 @@ def test_columns_are_checked(world, writing):
         tables.create_table(writing, name, COLUMNS, cluster_by=["X"], owner="WRITER", now=world.now)
 
 
-def test_a_forgotten_table_leaves_nothing_but_history(world):
+def test_a_forgotten_table_leaves_nothing_but_history(world: World) -> None:
     client = world.client()
     client.open("C")
     world.register(client.offer(advance("C", 0, 1)))
@@ -106,7 +112,9 @@ def test_a_forgotten_table_leaves_nothing_but_history(world):
     assert world.create_table().table_id > table.table_id
 
 
-def test_the_pointer_is_swapped_only_from_what_was_expected(world, writing):
+def test_the_pointer_is_swapped_only_from_what_was_expected(
+    world: World, writing: sa.Connection
+) -> None:
     table = tables.find_table(writing, NAME)
     writing.execute(sa.update(model.tables).values(last_seq=9))
     first, second = MetadataPointer("m1", 5), MetadataPointer("m2", 9)
@@ -124,7 +132,7 @@ def test_the_pointer_is_swapped_only_from_what_was_expected(world, writing):
         tables.swap_metadata_pointer(writing, table, expected=second, new=second)
 
 
-def test_dropping_a_schema_drops_its_tables(world, writing):
+def test_dropping_a_schema_drops_its_tables(world: World, writing: sa.Connection) -> None:
     namespaces.create_schema(writing, "DB", "S", owner="WRITER", now=world.now)
     tables.create_table(writing, TableName("DB", "S", "T"), COLUMNS, owner="WRITER", now=world.now)
     namespaces.drop_schema(writing, "DB", "S", world.now)
@@ -134,7 +142,7 @@ def test_dropping_a_schema_drops_its_tables(world, writing):
         namespaces.find_schema(writing, "DB", "S")
 
 
-def test_dropping_a_database_frees_its_name(world, writing):
+def test_dropping_a_database_frees_its_name(world: World, writing: sa.Connection) -> None:
     before = namespaces.drop_database(writing, "DB", world.now)
     assert namespaces.list_databases(writing) == []
     assert tables.list_tables(writing) == []
@@ -143,7 +151,7 @@ def test_dropping_a_database_frees_its_name(world, writing):
     assert [schema.name for schema in namespaces.list_schemas(writing)] == ["PUBLIC"]
 
 
-def test_namespaces_exist_once_unless_replaced(world, writing):
+def test_namespaces_exist_once_unless_replaced(world: World, writing: sa.Connection) -> None:
     with pytest.raises(AlreadyExists):
         namespaces.create_database(writing, "DB", owner="WRITER", now=world.now)
     with pytest.raises(AlreadyExists):
@@ -157,10 +165,12 @@ def test_namespaces_exist_once_unless_replaced(world, writing):
     assert namespaces.create_database(writing, "DB", **replace).owner == "WRITER"
 
 
-def test_of_two_that_create_the_same_table_one_is_told_so(world, open_catalog):
+def test_of_two_that_create_the_same_table_one_is_told_so(
+    world: World, open_catalog: Callable[..., Database]
+) -> None:
     name, outcomes = TableName("DB", "PUBLIC", "U"), []
 
-    def work(database) -> None:
+    def work(database: Database) -> None:
         try:
             with database.writing() as connection:
                 tables.create_table(connection, name, COLUMNS, owner="WRITER", now=world.now)
@@ -182,7 +192,7 @@ def test_of_two_that_create_the_same_table_one_is_told_so(world, open_catalog):
 
 
 @pytest.fixture
-def registered(world):
+def registered(world: World) -> TableRecord:
     """A table with four chunks, the last two in one blob."""
     client = world.client()
     client.open("C")
@@ -192,14 +202,16 @@ def registered(world):
     return world.table()
 
 
-def test_chunks_are_listed_by_sequence(world, registered):
+def test_chunks_are_listed_by_sequence(world: World, registered: TableRecord) -> None:
     with world.database.reading() as connection:
         found = chunks.list_chunks(connection, registered.table_id, 1, 3)
         assert [chunk.seq for chunk in found] == [2, 3]
         assert len(chunks.list_chunks(connection, registered.table_id, 0, 9, limit=3)) == 3
 
 
-def test_the_backlog_is_what_lies_above_the_migrated_sequence(world, registered):
+def test_the_backlog_is_what_lies_above_the_migrated_sequence(
+    world: World, registered: TableRecord
+) -> None:
     with world.database.writing() as connection:
         everything = chunks.measure_backlog(connection, registered.table_id)
         assert everything == chunks.MigrationBacklog(4, 40, 4000, world.now)
@@ -217,7 +229,9 @@ def test_the_backlog_is_what_lies_above_the_migrated_sequence(world, registered)
         assert chunks.list_backlogged_table_ids(connection) == []
 
 
-def test_a_blob_may_go_when_all_its_chunks_are_retired(world, registered):
+def test_a_blob_may_go_when_all_its_chunks_are_retired(
+    world: World, registered: TableRecord
+) -> None:
     with world.database.writing() as connection:
         table_id = registered.table_id
         every = chunks.list_chunks(connection, table_id, 0, 9)
@@ -233,7 +247,7 @@ def test_a_blob_may_go_when_all_its_chunks_are_retired(world, registered):
         assert chunks.list_chunks(connection, table_id, 0, 9) == []
 
 
-def test_a_chunk_in_quarantine_is_visible_and_kept(world, registered):
+def test_a_chunk_in_quarantine_is_visible_and_kept(world: World, registered: TableRecord) -> None:
     with world.database.writing() as connection:
         chunks.quarantine_chunk(connection, registered.table_id, 2, "bad page")
         (set_aside,) = chunks.list_quarantined_chunks(connection)

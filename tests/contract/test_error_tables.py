@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from fixtures.catalog import World
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.statements.executor import execute_statement
@@ -12,7 +16,7 @@ from snowmelt.schema.error_table import ERROR_SCHEMA
 
 
 @pytest.fixture
-def run(world):
+def run(world: World) -> Callable[..., str]:
     def statement(text: str, **who: str) -> str:
         return execute_statement(
             world.database, text, clock=world.clock, default_database="db", **who
@@ -21,18 +25,20 @@ def run(world):
     return statement
 
 
-def shown(world, table: str = "t") -> str:
+def shown(world: World, table: str = "t") -> str:
     result = execute_statement(world.database, f"SHOW TABLES LIKE '{table}'")
     [row] = result.rows
     return row[result.columns.index("error_table")]
 
 
-def target(world):
+def target(world: World) -> TableRecord | None:
     with world.database.reading() as connection:
         return tables.find_error_table(connection, world.table())
 
 
-def test_a_table_that_is_not_there_is_created_and_told(world, run):
+def test_a_table_that_is_not_there_is_created_and_told(
+    world: World, run: Callable[..., str]
+) -> None:
     run("ALTER TABLE t SET ERROR_TABLE = bad")
     assert shown(world) == "DB.PUBLIC.BAD"
     assert target(world).schema.columns == ERROR_SCHEMA.columns
@@ -42,7 +48,9 @@ def test_a_table_that_is_not_there_is_created_and_told(world, run):
     assert (shown(world), target(world)) == ("", None)
 
 
-def test_a_table_is_taken_only_if_refused_rows_go_into_it(world, run):
+def test_a_table_is_taken_only_if_refused_rows_go_into_it(
+    world: World, run: Callable[..., str]
+) -> None:
     run("CREATE TABLE other (a INT NOT NULL)")
     with pytest.raises(StatementError, match=r"REFUSAL_ID VARCHAR.*A NULL.*line 1, column 33"):
         run("ALTER TABLE t SET ERROR_TABLE = other")
@@ -51,7 +59,7 @@ def test_a_table_is_taken_only_if_refused_rows_go_into_it(world, run):
     assert shown(world) == ""
 
 
-def test_it_follows_renames_and_is_gone_with_a_drop(world, run):
+def test_it_follows_renames_and_is_gone_with_a_drop(world: World, run: Callable[..., str]) -> None:
     run("ALTER TABLE t SET ERROR_TABLE = bad")
     run("ALTER TABLE bad RENAME TO worse")
     assert shown(world) == "DB.PUBLIC.WORSE"
@@ -65,7 +73,7 @@ def test_it_follows_renames_and_is_gone_with_a_drop(world, run):
     assert shown(world) == "DB.PUBLIC.WORSE"
 
 
-def test_who_may_name_one_and_who_may_feed_it(world, run):
+def test_who_may_name_one_and_who_may_feed_it(world: World, run: Callable[..., str]) -> None:
     run("CREATE ROLE loading")
     run("GRANT USAGE ON DATABASE db TO ROLE loading")
     run("GRANT USAGE ON SCHEMA db.public TO ROLE loading")

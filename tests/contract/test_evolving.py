@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from fixtures.catalog import NAME, advance
+from fixtures.catalog import NAME, World, advance
 from snowmelt.catalog.objects.renames_and_evolution import (
     MAX_NEW_COLUMNS,
     EvolutionResult,
@@ -26,11 +27,11 @@ from snowmelt.schema.types import TableName
 
 
 @pytest.fixture
-def evolve(world):
+def evolve(world: World) -> Callable[..., EvolutionResult]:
     execute_statement(world.database, f"ALTER TABLE {NAME} SET ENABLE_SCHEMA_EVOLUTION = TRUE")
 
     def call(
-        *columns: tuple[str, str], free: tuple[str, ...] = (), role="ACCOUNTADMIN"
+        *columns: tuple[str, str], free: tuple[str, ...] = (), role: str = "ACCOUNTADMIN"
     ) -> EvolutionResult:
         with world.database.writing() as connection:
             return evolve_table(
@@ -45,7 +46,9 @@ def evolve(world):
     return call
 
 
-def test_columns_are_added_behind_as_nullable_and_once(world, evolve):
+def test_columns_are_added_behind_as_nullable_and_once(
+    world: World, evolve: Callable[..., EvolutionResult]
+) -> None:
     done = evolve(("C", "DATE"), ("B", "FLOAT"), ("d e", "NUMBER(10,2)"), free=("A",))
     assert (done.added_columns, done.relaxed_columns) == (("C", "d e"), ("A",))
     assert [(c.name, c.sql_type, c.nullable, c.ordinal) for c in done.table.schema.columns] == [
@@ -60,7 +63,7 @@ def test_columns_are_added_behind_as_nullable_and_once(world, evolve):
     assert again.table.schema == world.table().schema == done.table.schema
 
 
-def test_open_channels_go_on(world, evolve):
+def test_open_channels_go_on(world: World, evolve: Callable[..., EvolutionResult]) -> None:
     client = world.client()
     client.open("C")
     evolve(("C", "DATE"))
@@ -68,7 +71,9 @@ def test_open_channels_go_on(world, evolve):
     assert world.codes(client.offer(advance("C", 0, 2), schema_version=2)) == [[0]]
 
 
-def test_two_that_add_the_same_at_once_both_get_it_and_it_is_there_once(world, evolve):
+def test_two_that_add_the_same_at_once_both_get_it_and_it_is_there_once(
+    world: World, evolve: Callable[..., EvolutionResult]
+) -> None:
     count = 6
     start = threading.Barrier(count)
     found: list[EvolutionResult] = []
@@ -90,7 +95,9 @@ def test_two_that_add_the_same_at_once_both_get_it_and_it_is_there_once(world, e
     assert all(done.table.schema.column("SAME") for done in found)
 
 
-def test_it_takes_the_setting_and_the_privilege(world, evolve):
+def test_it_takes_the_setting_and_the_privilege(
+    world: World, evolve: Callable[..., EvolutionResult]
+) -> None:
     with pytest.raises(PrivilegeMissing, match="Role WRITER lacks EVOLVE SCHEMA on table DB"):
         evolve(("C", "DATE"), role="WRITER")
     with world.database.writing() as connection:
@@ -106,7 +113,9 @@ def test_it_takes_the_setting_and_the_privilege(world, evolve):
         evolve(("D", "DATE"))
 
 
-def test_what_cannot_be_right_is_refused(world, evolve):
+def test_what_cannot_be_right_is_refused(
+    world: World, evolve: Callable[..., EvolutionResult]
+) -> None:
     with pytest.raises(StatementError, match="is not a type"):
         evolve(("C", "NONSENSE"))
     with pytest.raises(NotFound, match="Column X does not exist"):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.clock import SystemClock
 from snowmelt.errors import CatalogBusy, CatalogUnavailable, RequestMalformed, ServiceBusy
 from snowmelt.ingest.channel_write_batcher import WriteBatcher
@@ -20,7 +22,7 @@ LONG_S = 120
 
 
 @pytest.fixture
-def lines(database):
+def lines(database: Database) -> Callable[[], list[int]]:
     """A table of texts, and what reads it."""
     with database.writing() as connection:
         connection.execute(sa.text("CREATE TABLE lines (line INTEGER PRIMARY KEY)"))
@@ -33,7 +35,7 @@ def lines(database):
 
 
 @pytest.fixture
-def writes(database):
+def writes(database: Database) -> Iterator[WriteBatcher]:
     made = WriteBatcher(database, SystemClock())
     yield made
     made.close()
@@ -45,7 +47,7 @@ def insert(connection: sa.Connection, line: int) -> int:
 
 
 @pytest.fixture
-def held_up(writes):
+def held_up(writes: WriteBatcher) -> Callable[..., threading.Event]:
     """What begins with one write under way, so that all that is submitted meanwhile waits."""
 
     def hold(key: object = "t") -> threading.Event:
@@ -62,7 +64,12 @@ def held_up(writes):
     return hold
 
 
-def test_writes_that_wait_share_a_transaction(database, writes, held_up, lines):
+def test_writes_that_wait_share_a_transaction(
+    database: Database,
+    writes: WriteBatcher,
+    held_up: Callable[..., threading.Event],
+    lines: Callable[[], list[int]],
+) -> None:
     go_on = held_up()
     commits = 0
 
@@ -81,7 +88,9 @@ def test_writes_that_wait_share_a_transaction(database, writes, held_up, lines):
     assert commits < 40
 
 
-def test_items_of_one_work_that_wait_share_a_call(writes, held_up, lines):
+def test_items_of_one_work_that_wait_share_a_call(
+    writes: WriteBatcher, held_up: Callable[..., threading.Event], lines: Callable[[], list[int]]
+) -> None:
     go_on = held_up()
     calls: list[list[int]] = []
 
@@ -103,7 +112,9 @@ def test_items_of_one_work_that_wait_share_a_call(writes, held_up, lines):
     assert calls == [[0, 1, 2, 3, 4], [5, 6, 7, 8]]
 
 
-def test_an_item_that_the_database_refuses_costs_its_neighbours_nothing(writes, held_up, lines):
+def test_an_item_that_the_database_refuses_costs_its_neighbours_nothing(
+    writes: WriteBatcher, held_up: Callable[..., threading.Event], lines: Callable[[], list[int]]
+) -> None:
     go_on = held_up()
 
     def insert_all(connection: sa.Connection, items: list[int]) -> list[int]:
@@ -116,7 +127,9 @@ def test_an_item_that_the_database_refuses_costs_its_neighbours_nothing(writes, 
     assert lines() == [1, 2]
 
 
-def test_a_write_that_fails_is_rolled_back_alone(writes, held_up, lines):
+def test_a_write_that_fails_is_rolled_back_alone(
+    writes: WriteBatcher, held_up: Callable[..., threading.Event], lines: Callable[[], list[int]]
+) -> None:
     go_on = held_up()
 
     def fail(connection: sa.Connection) -> None:
@@ -133,7 +146,9 @@ def test_a_write_that_fails_is_rolled_back_alone(writes, held_up, lines):
     assert lines() == [1, 2]
 
 
-def test_an_error_of_the_database_costs_its_own_write_only(writes, held_up, lines):
+def test_an_error_of_the_database_costs_its_own_write_only(
+    writes: WriteBatcher, held_up: Callable[..., threading.Event], lines: Callable[[], list[int]]
+) -> None:
     go_on = held_up()
     futures = [
         writes.submit(lambda c, line=line: insert(c, line), group_key="t") for line in (1, 1, 2)
@@ -144,7 +159,9 @@ def test_an_error_of_the_database_costs_its_own_write_only(writes, held_up, line
     assert lines() == [1, 2]
 
 
-def test_a_caller_that_goes_away_costs_nobody_else_a_write(writes, held_up, lines):
+def test_a_caller_that_goes_away_costs_nobody_else_a_write(
+    writes: WriteBatcher, held_up: Callable[..., threading.Event], lines: Callable[[], list[int]]
+) -> None:
     go_on = held_up()
     gone = writes.submit(lambda c: insert(c, 1), group_key="t")
     stays = writes.submit(lambda c: insert(c, 2), group_key="t")
@@ -154,7 +171,9 @@ def test_a_caller_that_goes_away_costs_nobody_else_a_write(writes, held_up, line
     assert set(lines()) - {1} == {2}
 
 
-def test_close_executes_what_was_submitted(database, lines):
+def test_close_executes_what_was_submitted(
+    database: Database, lines: Callable[[], list[int]]
+) -> None:
     writes = WriteBatcher(database, SystemClock())
     futures = [
         writes.submit(lambda c, line=line: insert(c, line), group_key=line) for line in range(50)
@@ -165,7 +184,9 @@ def test_close_executes_what_was_submitted(database, lines):
         writes.submit(lambda c: insert(c, 99), group_key="t")
 
 
-def test_groups_of_several_keys_do_not_wait_for_each_other(database, writes, lines):
+def test_groups_of_several_keys_do_not_wait_for_each_other(
+    database: Database, writes: WriteBatcher, lines: Callable[[], list[int]]
+) -> None:
     """Each write locks the line of its key; groups that held two keys could deadlock."""
     with database.writing() as connection:
         for line in range(4):
@@ -182,7 +203,9 @@ def test_groups_of_several_keys_do_not_wait_for_each_other(database, writes, lin
     assert [future.result(LONG_S) for future in futures] == [n % 4 for n in range(400)]
 
 
-def test_commits_of_rows_wait_for_one_group_at_most(database, writes, lines):
+def test_commits_of_rows_wait_for_one_group_at_most(
+    database: Database, writes: WriteBatcher, lines: Callable[[], list[int]]
+) -> None:
     """Counted in transactions, not in seconds: rows commit while hundreds of opens wait."""
     done = 0
     behind: list[int] = []
@@ -213,7 +236,7 @@ def test_commits_of_rows_wait_for_one_group_at_most(database, writes, lines):
     assert len({at for at in behind if 0 < at < len(futures)}) >= 2
 
 
-def test_a_catalog_that_is_away_fails_every_write_with_its_own_error(tmp_path):
+def test_a_catalog_that_is_away_fails_every_write_with_its_own_error(tmp_path: Path) -> None:
     database = open_and_upgrade_database(str(new_catalog(tmp_path / "catalog.db")))
     writes = WriteBatcher(database, SystemClock())
     with ThreadPoolExecutor(1) as pool:
@@ -227,7 +250,7 @@ def test_a_catalog_that_is_away_fails_every_write_with_its_own_error(tmp_path):
             future.result(0)
 
 
-def test_a_busy_catalog_is_waited_for_once_by_a_whole_group(tmp_path):
+def test_a_busy_catalog_is_waited_for_once_by_a_whole_group(tmp_path: Path) -> None:
     """Counted in transactions: one by one, each write would wait as long again."""
     path = new_catalog(tmp_path / "catalog.db")
     database = open_and_upgrade_database(str(path), busy_timeout_s=0.2)
@@ -235,7 +258,7 @@ def test_a_busy_catalog_is_waited_for_once_by_a_whole_group(tmp_path):
     begins = 0
     original = database.writing
 
-    def counted(**options: bool):
+    def counted(**options: bool) -> contextlib.AbstractContextManager[sa.Connection]:
         nonlocal begins
         begins += 1
         return original(**options)

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from fixtures.catalog import NAME, advance
+from fixtures.catalog import NAME, World, advance
 from snowmelt.catalog.streaming import channels
 from snowmelt.errors import TooManyChannels
 from snowmelt.table.garbage_collection import expire_idle_channels
@@ -15,11 +15,11 @@ DAY_S = 86_400.0
 IDLE_S = 30 * DAY_S
 
 
-def expire(world) -> int:
+def expire(world: World) -> int:
     return expire_idle_channels(world.database, world.clock, idle_s=IDLE_S)
 
 
-def events(world, channel: str) -> list[str]:
+def events(world: World, channel: str) -> list[str]:
     with world.database.reading() as connection:
         return [
             line.event
@@ -27,7 +27,7 @@ def events(world, channel: str) -> list[str]:
         ]
 
 
-def test_a_channel_expires_a_month_after_its_last_rows(world):
+def test_a_channel_expires_a_month_after_its_last_rows(world: World) -> None:
     client = world.client()
     for name in ("IDLE", "BUSY"):
         client.open(name)
@@ -49,7 +49,7 @@ def test_a_channel_expires_a_month_after_its_last_rows(world):
     assert expire(world) == 0
 
 
-def test_opening_counts_and_zero_keeps_all(world):
+def test_opening_counts_and_zero_keeps_all(world: World) -> None:
     client = world.client()
     client.open("C")
     world.clock.advance(IDLE_S + 1)
@@ -58,7 +58,9 @@ def test_opening_counts_and_zero_keeps_all(world):
     assert expire(world) == 0
 
 
-def test_what_has_expired_makes_room_for_others(world, monkeypatch):
+def test_what_has_expired_makes_room_for_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channels, "MAX_CHANNELS_PER_TABLE", 2)
     client = world.client()
     for name in ("A", "B"):
@@ -71,7 +73,7 @@ def test_what_has_expired_makes_room_for_others(world, monkeypatch):
     client.open("C")
 
 
-def test_rows_that_come_while_a_channel_expires_decide(world):
+def test_rows_that_come_while_a_channel_expires_decide(world: World) -> None:
     """Whoever has the table's lock first: never both, and never a row of a channel that is gone."""
     client = world.client()
     client.open("C")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fixtures.chunks import NUMBERS, ROLE, Lakehouse
 from snowmelt import failpoints
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import load_history
 from snowmelt.catalog.jobs.load_history import LoadedFileKey, OffsetAdvance
 from snowmelt.catalog.jobs.run_history import RunState
@@ -20,6 +23,7 @@ from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import Column, LogicalType, TableName
 from snowmelt.table.load_commit import (
     LoadRequest,
+    OpenLoad,
     abort_load,
     abort_orphaned_loads,
     begin_load,
@@ -40,24 +44,24 @@ REJECTS = TableName("DEMO", "PUBLIC", "REJECTS")
 
 
 @pytest.fixture
-def house(database, tmp_path):
+def house(database: Database, tmp_path: Path) -> Lakehouse:
     clock = ManualClock(dt.datetime.now(dt.UTC))
     found = Lakehouse(tmp_path, clock, database)
     found.create()
     return found
 
 
-def state_of(house, load):
+def state_of(house: Lakehouse, load: OpenLoad) -> load_history.LoadRecord:
     with house.database.reading() as connection:
         return load_history.find_load(connection, load.load_id)
 
 
-def offsets(house, stream="S"):
+def offsets(house: Lakehouse, stream: str = "S") -> dict[tuple[str, int], int]:
     with house.database.reading() as connection:
         return load_history.read_stream_offsets(connection, stream)
 
 
-def test_loaded_and_streamed_rows_are_one_table(house):
+def test_loaded_and_streamed_rows_are_one_table(house: Lakehouse) -> None:
     house.put_numbers(0, 10)
     load = load_numbers(house, 10, 25, "a.csv")
     assert sorted(house.read_numbers()) == list(range(35))
@@ -71,12 +75,12 @@ def test_loaded_and_streamed_rows_are_one_table(house):
     assert record.snapshot_id is not None
 
 
-def test_loads_and_migrations_at_once_move_every_row_once(house):
+def test_loads_and_migrations_at_once_move_every_row_once(house: Lakehouse) -> None:
     for start in range(0, 40, 10):
         house.put_numbers(start, 10)
     errors = []
 
-    def run(work, *parts):
+    def run(work: Any, *parts: Any) -> None:
         try:
             work(*parts)
         except BaseException as error:
@@ -92,7 +96,7 @@ def test_loads_and_migrations_at_once_move_every_row_once(house):
     assert sorted(house.read_numbers()) == list(range(80))
 
 
-def test_a_migration_that_loses_to_a_load_commits_its_files_on_top(house):
+def test_a_migration_that_loses_to_a_load_commits_its_files_on_top(house: Lakehouse) -> None:
     house.put_numbers(0, 10)
     settings = MigrationSettings(house.stage.url, house.warehouse.url)
     plan = plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock)
@@ -103,7 +107,7 @@ def test_a_migration_that_loses_to_a_load_commits_its_files_on_top(house):
     assert len([path for path in house.files() if path.endswith(".metadata.json")]) == 2
 
 
-def test_of_two_loads_of_one_file_the_second_does_nothing(house):
+def test_of_two_loads_of_one_file_the_second_does_nothing(house: Lakehouse) -> None:
     first, second = begin(house), begin(house)
     for load in (first, second):
         files = [written(house, load, 0, 10)]
@@ -120,7 +124,7 @@ def test_of_two_loads_of_one_file_the_second_does_nothing(house):
     assert house.read_numbers() == list(range(20))
 
 
-def test_what_was_loaded_is_known_until_the_table_is_created_again(house):
+def test_what_was_loaded_is_known_until_the_table_is_created_again(house: Lakehouse) -> None:
     load = load_numbers(house, 0, 10, "a.csv", "b.csv")
     table = house.table()
     with house.database.reading() as connection:
@@ -131,7 +135,7 @@ def test_what_was_loaded_is_known_until_the_table_is_created_again(house):
         assert load_history.find_loaded_files(connection, house.table().table_id, ["a.csv"]) == {}
 
 
-def test_offsets_move_with_the_rows_or_not_at_all(house):
+def test_offsets_move_with_the_rows_or_not_at_all(house: Lakehouse) -> None:
     load = begin(house)
     step = OffsetAdvance("S", "T", 0, None, 5)
     done = result([written(house, load, 0, 5)], offsets=[step])
@@ -151,7 +155,7 @@ def test_offsets_move_with_the_rows_or_not_at_all(house):
     assert is_committed(house.database, empty.load_id)
 
 
-def test_rejects_are_there_whether_or_not_the_rows_are(house):
+def test_rejects_are_there_whether_or_not_the_rows_are(house: Lakehouse) -> None:
     load = begin(house, rejects=REJECTS)
     publish_rejects(
         house.database, load, [rejected(house, load, b"one", b"\xff")], clock=house.clock
@@ -167,7 +171,7 @@ def test_rejects_are_there_whether_or_not_the_rows_are(house):
     assert house.read(REJECTS)["REJECTED_DATA"].to_pylist() == ["one", "\\xff", "two"]
 
 
-def test_rejects_go_into_a_table_of_rejects_alone(house):
+def test_rejects_go_into_a_table_of_rejects_alone(house: Lakehouse) -> None:
     with pytest.raises(LoadRefused, match="cannot go into the table that is loaded"):
         begin(house, rejects=NUMBERS)
     other = TableName("DEMO", "PUBLIC", "OTHER")
@@ -178,7 +182,7 @@ def test_rejects_go_into_a_table_of_rejects_alone(house):
     assert begin(house, rejects=REJECTS).rejects is not None
 
 
-def test_a_load_that_was_given_up_cannot_commit(house):
+def test_a_load_that_was_given_up_cannot_commit(house: Lakehouse) -> None:
     load = begin(house)
     files = [written(house, load, 0, 10)]
     abort_orphaned_loads(house.database, load.table, house.clock)
@@ -191,7 +195,7 @@ def test_a_load_that_was_given_up_cannot_commit(house):
     assert house.read_numbers() == []
 
 
-def test_a_dropped_or_changed_table_is_not_loaded(house):
+def test_a_dropped_or_changed_table_is_not_loaded(house: Lakehouse) -> None:
     load = begin(house)
     files = [written(house, load, 0, 10)]
     house.drop()
@@ -201,7 +205,7 @@ def test_a_dropped_or_changed_table_is_not_loaded(house):
         commit_load(house.database, load, result([]), clock=house.clock)
 
 
-def test_a_column_that_came_meanwhile_must_be_nullable(house):
+def test_a_column_that_came_meanwhile_must_be_nullable(house: Lakehouse) -> None:
     load = begin(house)
     files = [written(house, load, 0, 10)]
     for number, nullable in ((3, True), (4, False)):
@@ -220,7 +224,7 @@ def test_a_column_that_came_meanwhile_must_be_nullable(house):
         commit_load(house.database, load, result(files), clock=house.clock)
 
 
-def test_a_column_that_must_not_be_null_by_now_may_have_got_nulls(house):
+def test_a_column_that_must_not_be_null_by_now_may_have_got_nulls(house: Lakehouse) -> None:
     load = begin(house)
     files = [written(house, load, 0, 10)]
     with house.database.writing() as connection:
@@ -231,8 +235,8 @@ def test_a_column_that_must_not_be_null_by_now_may_have_got_nulls(house):
         commit_load(house.database, load, result(files), clock=house.clock)
 
 
-def test_what_is_not_known_is_looked_up(house):
-    def broken():
+def test_what_is_not_known_is_looked_up(house: Lakehouse) -> None:
+    def broken() -> None:
         raise OSError("the line broke")
 
     load = begin(house)
@@ -250,7 +254,9 @@ def test_what_is_not_known_is_looked_up(house):
     assert house.read_numbers() == list(range(10))
 
 
-def test_a_commit_by_a_machine_whose_clock_is_ahead_keeps_its_files_from_clean_up(house):
+def test_a_commit_by_a_machine_whose_clock_is_ahead_keeps_its_files_from_clean_up(
+    house: Lakehouse,
+) -> None:
     load_numbers(house, 0, 10, "a.csv")
     ahead = ManualClock(house.clock.now() + dt.timedelta(hours=2))
     load = begin_load(
@@ -268,7 +274,7 @@ def test_a_commit_by_a_machine_whose_clock_is_ahead_keeps_its_files_from_clean_u
     assert sorted(house.read_numbers()) == list(range(30))
 
 
-def test_clean_up_takes_what_no_commit_names_and_nothing_else(house):
+def test_clean_up_takes_what_no_commit_names_and_nothing_else(house: Lakehouse) -> None:
     kept = load_numbers(house, 0, 10, "a.csv")
     load_numbers(house, 10, 10, "b.csv")
     dead, alive = begin(house), begin(house, lease_s=1e9)

@@ -7,7 +7,10 @@ import datetime as dt
 import json
 import math
 import uuid
+from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -16,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
+from fixtures.chunks import Lakehouse
 from snowmelt.errors import CommitLost, TableInconsistent
 from snowmelt.schema.chunk_types import FIELD_ID, chunk_arrow_schema
 from snowmelt.schema.iceberg_table_form import native_schema
@@ -71,7 +75,7 @@ def rows() -> pa.Table:
 
 
 @pytest.fixture
-def migrated(lakehouse):
+def migrated(lakehouse: Lakehouse) -> Lakehouse:
     """A table of every kind whose rows are native."""
     lakehouse.create(TYPES, COLUMNS)
     lakehouse.put(rows(), TYPES)
@@ -79,11 +83,11 @@ def migrated(lakehouse):
     return lakehouse
 
 
-def pointer(lakehouse) -> str:
+def pointer(lakehouse: Lakehouse) -> str:
     return lakehouse.table(TYPES).pointer
 
 
-def test_native_rows_are_the_rows_of_the_chunks(lakehouse):
+def test_native_rows_are_the_rows_of_the_chunks(lakehouse: Lakehouse) -> None:
     lakehouse.create(TYPES, COLUMNS)
     lakehouse.put(rows(), TYPES)
     before = lakehouse.read(TYPES)
@@ -93,14 +97,14 @@ def test_native_rows_are_the_rows_of_the_chunks(lakehouse):
     assert lakehouse.read(TYPES, []).num_rows == 3
 
 
-def test_pyiceberg_reads_native_rows(migrated):
+def test_pyiceberg_reads_native_rows(migrated: Lakehouse) -> None:
     found = StaticTable.from_metadata(pointer(migrated)).scan().to_arrow()
     ours = migrated.read(TYPES)
     assert found.column_names == ours.column_names
     assert found.cast(pa.schema(ours.schema)).to_pylist() == ours.to_pylist()
 
 
-def test_pyiceberg_prunes_by_our_bounds(migrated):
+def test_pyiceberg_prunes_by_our_bounds(migrated: Lakehouse) -> None:
     table = StaticTable.from_metadata(pointer(migrated))
     assert len(list(table.scan(row_filter="WORD >= 'é'").plan_files())) == 1
     assert list(table.scan(row_filter="WORD > 'f' and WORD < 'g'").plan_files()) != []
@@ -109,7 +113,7 @@ def test_pyiceberg_prunes_by_our_bounds(migrated):
 
 
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning")
-def test_polars_reads_native_rows(migrated):
+def test_polars_reads_native_rows(migrated: Lakehouse) -> None:
     found = pl.scan_iceberg(pointer(migrated)).collect()
     ours = migrated.read(TYPES)
     assert found.height == 3
@@ -117,7 +121,7 @@ def test_polars_reads_native_rows(migrated):
         assert found[name].to_list() == ours[name].to_pylist(), name
 
 
-def test_duckdb_reads_native_files(migrated):
+def test_duckdb_reads_native_files(migrated: Lakehouse) -> None:
     [snapshot] = take_snapshots(migrated.database, [TYPES], clock=migrated.clock)
     paths = [file.path.removeprefix("file://") for file in snapshot.list_native_files()]
     found = duckdb.read_parquet(paths).order("ID").fetchall()
@@ -126,7 +130,7 @@ def test_duckdb_reads_native_files(migrated):
     assert [row[1:7] for row in found] == [tuple(row.values())[1:7] for row in ours]
 
 
-def test_every_native_column_carries_its_field_id(migrated):
+def test_every_native_column_carries_its_field_id(migrated: Lakehouse) -> None:
     [snapshot] = take_snapshots(migrated.database, [TYPES], clock=migrated.clock)
     [file] = snapshot.list_native_files()
     fields = pq.ParquetFile(file.path.removeprefix("file://")).schema_arrow
@@ -153,7 +157,7 @@ def test_every_native_column_carries_its_field_id(migrated):
     assert sorted(file.nulls) == sorted(ids)
 
 
-def test_every_type_has_an_iceberg_type():
+def test_every_type_has_an_iceberg_type() -> None:
     schema = every_type()
     assert len(to_iceberg_schema(schema).fields) == len(native_schema(schema))
 
@@ -161,13 +165,13 @@ def test_every_type_has_an_iceberg_type():
 class Pointers:
     """A pointer that commits swap, and what they need."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path) -> None:
         self.warehouse = open_warehouse(str(folder / "ware house"))
         self.incarnation = uuid.uuid4().hex
         self.folder = f"D/S/T/{self.incarnation}"
         self.native = None
 
-    def append(self, watermark, **changes):
+    def append(self, watermark: int, **changes: Any) -> IcebergAppend:
         schema = TableSchema(1, (COLUMNS[0],))
         run_id = str(uuid.uuid4())
         rows = pa.table(
@@ -183,14 +187,14 @@ class Pointers:
             self.warehouse, self.folder, base, schema, [file], facts, 1000, **changes
         )
 
-    def commit(self, append):
+    def commit(self, append: IcebergAppend) -> None:
         commit_append(append, lambda location, _: self.accept(location))
 
-    def accept(self, location):
+    def accept(self, location: str) -> None:
         self.native = load_native_table(location, self.incarnation)
 
 
-def test_facts_are_in_properties_and_summary_of_the_same_commit(tmp_path):
+def test_facts_are_in_properties_and_summary_of_the_same_commit(tmp_path: Path) -> None:
     table = Pointers(tmp_path)
     table.commit(table.append(5))
     metadata = table.native.metadata
@@ -200,12 +204,12 @@ def test_facts_are_in_properties_and_summary_of_the_same_commit(tmp_path):
     assert metadata.properties["commit.retry.num-retries"] == "0"
 
 
-def test_a_lost_swap_is_not_tried_again(tmp_path):
+def test_a_lost_swap_is_not_tried_again(tmp_path: Path) -> None:
     table = Pointers(tmp_path)
     table.commit(table.append(1))
     tries = []
 
-    def lose(location, _):
+    def lose(location: str, _: int) -> None:
         tries.append(location)
         raise CommitLost(table="T", reason="test")
 
@@ -215,14 +219,14 @@ def test_a_lost_swap_is_not_tried_again(tmp_path):
     assert len(list_native_files(table.native)) == 1
 
 
-def test_metadata_of_another_incarnation_is_refused(tmp_path):
+def test_metadata_of_another_incarnation_is_refused(tmp_path: Path) -> None:
     table = Pointers(tmp_path)
     table.commit(table.append(1))
     with pytest.raises(TableInconsistent, match="incarnation"):
         load_native_table(table.native.location, uuid.uuid4().hex)
 
 
-def rewritten(table, change) -> str:
+def rewritten(table: Pointers, change: Callable[[Any], Any] | Callable[[Any], None]) -> str:
     """Write the metadata anew with a change, as another tool might."""
     path = table.warehouse.to_path(table.native.location)
     metadata = json.loads(table.warehouse.store.get(path))
@@ -232,7 +236,7 @@ def rewritten(table, change) -> str:
     return table.warehouse.to_address(other)
 
 
-def test_a_missing_watermark_is_never_zero(tmp_path):
+def test_a_missing_watermark_is_never_zero(tmp_path: Path) -> None:
     table = Pointers(tmp_path)
     table.commit(table.append(1))
     location = rewritten(table, lambda metadata: metadata["properties"].pop("snowmelt.watermark"))
@@ -240,12 +244,12 @@ def test_a_missing_watermark_is_never_zero(tmp_path):
         load_native_table(location, table.incarnation)
 
 
-def test_a_watermark_that_a_rollback_has_left_behind_is_refused(tmp_path):
+def test_a_watermark_that_a_rollback_has_left_behind_is_refused(tmp_path: Path) -> None:
     table = Pointers(tmp_path)
     table.commit(table.append(1))
     table.commit(table.append(2))
 
-    def roll_back(metadata):
+    def roll_back(metadata: Any) -> None:
         first = metadata["snapshots"][0]["snapshot-id"]
         metadata["current-snapshot-id"] = first
         metadata["refs"]["main"]["snapshot-id"] = first
@@ -255,7 +259,7 @@ def test_a_watermark_that_a_rollback_has_left_behind_is_refused(tmp_path):
         load_native_table(location, table.incarnation)
 
 
-def test_a_clock_that_goes_back_does_not_take_the_history_back(tmp_path):
+def test_a_clock_that_goes_back_does_not_take_the_history_back(tmp_path: Path) -> None:
     table = Pointers(tmp_path)
     table.commit(table.append(1))
     table.commit(dataclasses.replace(table.append(2), now_ms=5))
@@ -264,7 +268,7 @@ def test_a_clock_that_goes_back_does_not_take_the_history_back(tmp_path):
     assert dt.datetime.fromtimestamp(times[-1] / 1000, dt.UTC).year == 1970
 
 
-def test_a_new_version_of_the_columns_comes_with_the_next_commit(tmp_path):
+def test_a_new_version_of_the_columns_comes_with_the_next_commit(tmp_path: Path) -> None:
     table = Pointers(tmp_path)
     table.commit(table.append(1))
     wider = TableSchema(2, (COLUMNS[0], COLUMNS[8]))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from pathlib import Path
 
 import pytest
 
 from fixtures.chunks import NUMBERS, Lakehouse
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs import run_history
 from snowmelt.clock import ManualClock
 from snowmelt.errors import CommitLost, LeaseLost
@@ -21,19 +23,19 @@ from snowmelt.table.migration import (
 
 
 @pytest.fixture
-def house(database, tmp_path):
+def house(database: Database, tmp_path: Path) -> Lakehouse:
     clock = ManualClock(dt.datetime.now(dt.UTC))
     found = Lakehouse(tmp_path, clock, database)
     found.create()
     return found
 
 
-def test_migrators_at_once_move_every_row_once(house):
+def test_migrators_at_once_move_every_row_once(house: Lakehouse) -> None:
     for start in range(0, 60, 10):
         house.put_numbers(start, 10)
     done, lost, errors = [], [], []
 
-    def migrate():
+    def migrate() -> None:
         try:
             done.append(
                 migrate_table(
@@ -59,7 +61,7 @@ def test_migrators_at_once_move_every_row_once(house):
     assert house.read_numbers() == list(range(60))
 
 
-def test_a_stale_migrator_loses_on_each_database(house):
+def test_a_stale_migrator_loses_on_each_database(house: Lakehouse) -> None:
     house.put_numbers(0, 10)
     settings = MigrationSettings(house.stage.url, house.warehouse.url)
     first = plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock)
@@ -75,7 +77,7 @@ def test_a_stale_migrator_loses_on_each_database(house):
     assert sorted(run.state for run in runs) == ["committed", "lost"]
 
 
-def test_clean_up_on_each_database(house):
+def test_clean_up_on_each_database(house: Lakehouse) -> None:
     house.put_numbers(0, 10)
     house.migrate()
     house.clock.advance(7200)

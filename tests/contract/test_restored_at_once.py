@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fixtures.chunks import Lakehouse
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects.tables import list_dropped_tables, list_tables
 from snowmelt.clock import SystemClock
 from snowmelt.errors import SnowmeltError
 
 
 @pytest.fixture
-def house(database, tmp_path):
+def house(database: Database, tmp_path: Path) -> Lakehouse:
     house = Lakehouse(tmp_path, SystemClock(), database)
     house.create()
     return house
 
 
-def test_drop_undrop_clean_up_and_migration_at_once(house):
+def test_drop_undrop_clean_up_and_migration_at_once(house: Lakehouse) -> None:
     """A stream, a migrator, a collector and somebody who drops and restores, side by side."""
     errors: list[BaseException] = []
     over = threading.Event()
 
-    def repeat(work) -> threading.Thread:
+    def repeat(work: Any) -> threading.Thread:
         def loop() -> None:
             while not over.is_set():
                 try:

@@ -6,11 +6,12 @@ import datetime as dt
 
 import sqlalchemy as sa
 
-from fixtures.catalog import START
+from fixtures.catalog import START, World
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.streaming import row_request_state
 
 
-def test_old_requests_are_forgotten_and_young_ones_known(database):
+def test_old_requests_are_forgotten_and_young_ones_known(database: Database) -> None:
     late = START + dt.timedelta(hours=1)
     with database.writing() as connection:
         row_request_state.save_request_ids(connection, 7, ["a", "b"], START)
@@ -26,7 +27,7 @@ def test_old_requests_are_forgotten_and_young_ones_known(database):
         assert row_request_state.find_saved_request_ids(connection, 7, ["a", "b", "c"]) == {"c"}
 
 
-def test_what_is_told_of_a_refused_row_may_hold_any_sign(world):
+def test_what_is_told_of_a_refused_row_may_hold_any_sign(world: World) -> None:
     table = world.table()
     channel = world.client().open("C").record
     told = row_request_state.AppendTotals(table.table_id, "C", "r", 1, 1, "no column a\0b", "7")
@@ -36,7 +37,7 @@ def test_what_is_told_of_a_refused_row_may_hold_any_sign(world):
     assert found.last_error == "no column a␀b"
 
 
-def test_statements_are_the_same_however_many_are_asked_for(world):
+def test_statements_are_the_same_however_many_are_asked_for(world: World) -> None:
     table = world.table()
     names = {f"C{number}" for number in range(3)}
     for name in names:

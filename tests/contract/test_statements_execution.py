@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.security.access_control import find_user
 from snowmelt.catalog.security.encryption_keys import find_access_key, open_or_create_keyring
@@ -48,7 +50,7 @@ def public_key() -> str:
 
 
 @pytest.fixture
-def run(database) -> Callable[..., StatementResult]:
+def run(database: Database) -> Callable[..., StatementResult]:
     def statement(text: str, **who: str) -> StatementResult:
         return execute_statement(database, text, clock=ManualClock(NOW), **who)
 
@@ -56,7 +58,7 @@ def run(database) -> Callable[..., StatementResult]:
 
 
 @pytest.fixture
-def demo(run) -> Callable[..., StatementResult]:
+def demo(run: Callable[..., StatementResult]) -> Callable[..., StatementResult]:
     """A database with a table, and a role LOADER without any privilege."""
     run("CREATE DATABASE demo")
     run("CREATE TABLE demo.public.flights (origin VARCHAR(3) NOT NULL, delay NUMBER(4,1))")
@@ -69,14 +71,14 @@ def names(result: StatementResult) -> list[object]:
     return [row[at] for row in result.rows]
 
 
-def test_a_database_comes_with_schema_public(run):
+def test_a_database_comes_with_schema_public(run: Callable[..., StatementResult]) -> None:
     assert run("CREATE DATABASE demo").message == "Database DEMO created."
     shown = run("SHOW SCHEMAS IN DATABASE demo")
     assert shown.columns[:4] == ("created_on", "name", "database_name", "owner")
     assert shown.rows == ((NOW, "PUBLIC", "DEMO", "ACCOUNTADMIN", "", 1),)
 
 
-def test_describe_table_lists_the_columns(demo):
+def test_describe_table_lists_the_columns(demo: Callable[..., StatementResult]) -> None:
     described = demo("DESCRIBE TABLE demo.public.flights")
     assert described.columns == ("name", "type", "nullable", "ordinal")
     assert described.rows == (
@@ -85,12 +87,16 @@ def test_describe_table_lists_the_columns(demo):
     )
 
 
-def test_describe_lists_what_databases_and_schemas_hold(demo):
+def test_describe_lists_what_databases_and_schemas_hold(
+    demo: Callable[..., StatementResult],
+) -> None:
     assert demo("DESC DATABASE demo").rows == ((NOW, "PUBLIC", "SCHEMA"),)
     assert demo("DESC SCHEMA demo.public").rows == ((NOW, "FLIGHTS", "TABLE"),)
 
 
-def test_create_twice_is_refused_kept_or_replaced_as_asked(demo, database):
+def test_create_twice_is_refused_kept_or_replaced_as_asked(
+    demo: Callable[..., StatementResult], database: Database
+) -> None:
     with database.reading() as connection:
         before = find_table(connection, FLIGHTS)
     with pytest.raises(AlreadyExists):
@@ -107,7 +113,7 @@ def test_create_twice_is_refused_kept_or_replaced_as_asked(demo, database):
     assert after.cluster_by == ("X",)
 
 
-def test_a_statement_that_fails_changes_nothing(demo):
+def test_a_statement_that_fails_changes_nothing(demo: Callable[..., StatementResult]) -> None:
     with pytest.raises(NotFound):
         demo("CREATE USER u RSA_PUBLIC_KEY_2 = 'bm8=' DEFAULT_ROLE = missing")
     with pytest.raises(InvalidPublicKey):
@@ -115,7 +121,7 @@ def test_a_statement_that_fails_changes_nothing(demo):
     assert demo("SHOW USERS").rows == ()
 
 
-def test_short_names_need_defaults(demo):
+def test_short_names_need_defaults(demo: Callable[..., StatementResult]) -> None:
     with pytest.raises(
         StatementError, match=r"three parts, such as demo\.public\.FLIGHTS \(line 1"
     ):
@@ -130,7 +136,7 @@ def test_short_names_need_defaults(demo):
     assert names(demo("SHOW TABLES IN demo.new")) == ["T"]
 
 
-def test_missing_places_are_named(demo):
+def test_missing_places_are_named(demo: Callable[..., StatementResult]) -> None:
     with pytest.raises(DatabaseNotFound, match="NOWHERE"):
         demo("CREATE SCHEMA nowhere.s")
     with pytest.raises(SchemaNotFound, match=r"DEMO\.NOWHERE"):
@@ -141,12 +147,12 @@ def test_missing_places_are_named(demo):
         demo("SHOW TABLES IN demo.nowhere")
 
 
-def test_drop_if_exists_tells_and_does_nothing(demo):
+def test_drop_if_exists_tells_and_does_nothing(demo: Callable[..., StatementResult]) -> None:
     for what in ("TABLE demo.public.x", "SCHEMA demo.x", "DATABASE x", "USER x", "ROLE x"):
         assert "does not exist" in demo(f"DROP {what.replace(' ', ' IF EXISTS ', 1)}").message
 
 
-def test_drop_takes_what_is_inside_unless_restricted(demo):
+def test_drop_takes_what_is_inside_unless_restricted(demo: Callable[..., StatementResult]) -> None:
     with pytest.raises(NotEmpty, match=r"Schema DEMO\.PUBLIC is not empty: it has 1 tables"):
         demo("DROP SCHEMA demo.public RESTRICT")
     with pytest.raises(NotEmpty):
@@ -156,7 +162,9 @@ def test_drop_takes_what_is_inside_unless_restricted(demo):
     assert demo("SHOW DATABASES").rows == ()
 
 
-def test_show_is_narrowed_by_pattern_prefix_scope_and_limit(demo):
+def test_show_is_narrowed_by_pattern_prefix_scope_and_limit(
+    demo: Callable[..., StatementResult],
+) -> None:
     for name in ("airports", "air_lines", '"airMail"', "weather"):
         demo(f"CREATE TABLE demo.public.{name} (x INT)")
     demo("CREATE SCHEMA demo.other")
@@ -172,7 +180,7 @@ def test_show_is_narrowed_by_pattern_prefix_scope_and_limit(demo):
     assert len(demo("SHOW TABLES IN DATABASE demo").rows) == 6
 
 
-def test_terse_tells_the_columns_of_snowflake_alone(demo):
+def test_terse_tells_the_columns_of_snowflake_alone(demo: Callable[..., StatementResult]) -> None:
     shown = demo("SHOW TERSE TABLES LIKE 'flights'")
     assert shown.columns == ("created_on", "name", "kind", "database_name", "schema_name")
     assert shown.rows == ((NOW, "FLIGHTS", "TABLE", "DEMO", "PUBLIC"),)
@@ -184,7 +192,9 @@ def test_terse_tells_the_columns_of_snowflake_alone(demo):
     assert gone.rows[0][1:] == ("FLIGHTS", "TABLE", "DEMO", "PUBLIC", NOW)
 
 
-def test_show_channels_lists_where_each_channel_stands(demo, database):
+def test_show_channels_lists_where_each_channel_stands(
+    demo: Callable[..., StatementResult], database: Database
+) -> None:
     with database.writing() as connection:
         table = find_table(connection, FLIGHTS)
         for name in ("EWR", "JFK"):
@@ -202,7 +212,9 @@ def test_show_channels_lists_where_each_channel_stands(demo, database):
     assert demo("SHOW CHANNELS", role="LOADER").rows == ()
 
 
-def test_users_get_keys_roles_and_may_lose_them(run, database, public_key):
+def test_users_get_keys_roles_and_may_lose_them(
+    run: Callable[..., StatementResult], database: Database, public_key: str
+) -> None:
     run("CREATE ROLE loader")
     run(f"CREATE USER ann RSA_PUBLIC_KEY = '{public_key}' DEFAULT_ROLE = loader")
     bare = "".join(public_key.splitlines()[1:-1])
@@ -235,7 +247,7 @@ def test_users_get_keys_roles_and_may_lose_them(run, database, public_key):
     assert names(run("SHOW ROLES")) == ["ACCOUNTADMIN", "PUBLIC"]
 
 
-def test_a_user_acts_in_granted_roles_only(demo):
+def test_a_user_acts_in_granted_roles_only(demo: Callable[..., StatementResult]) -> None:
     demo("CREATE USER ann DEFAULT_ROLE = loader")
     with pytest.raises(RoleNotGranted):
         demo("SHOW TABLES", user="ANN")
@@ -247,7 +259,9 @@ def test_a_user_acts_in_granted_roles_only(demo):
     assert names(demo("SHOW USERS", user="ANN")) == ["ANN"]
 
 
-def test_a_user_creates_own_access_keys_and_describes_the_own_user(demo, database, tmp_path):
+def test_a_user_creates_own_access_keys_and_describes_the_own_user(
+    demo: Callable[..., StatementResult], database: Database, tmp_path: Path
+) -> None:
     keyring = open_or_create_keyring(database, tmp_path / "keys")
     for user in ("ann", "eve"):
         demo(f"CREATE USER {user}")
@@ -268,7 +282,7 @@ def test_a_user_creates_own_access_keys_and_describes_the_own_user(demo, databas
         demo("ALTER USER nobody ADD ACCESS KEY", open_keyring=lambda: keyring)
 
 
-def test_a_role_sees_only_what_it_may_use(demo):
+def test_a_role_sees_only_what_it_may_use(demo: Callable[..., StatementResult]) -> None:
     loader = {"role": "LOADER"}
     demo("GRANT INSERT ON TABLE demo.public.flights TO ROLE loader")
     with pytest.raises(DatabaseNotFound):
@@ -313,7 +327,9 @@ FORBIDDEN = [
 
 
 @pytest.mark.parametrize("text", FORBIDDEN)
-def test_a_role_that_may_only_insert_changes_nothing_else(demo, text):
+def test_a_role_that_may_only_insert_changes_nothing_else(
+    demo: Callable[..., StatementResult], text: str
+) -> None:
     for grant in (
         "USAGE ON DATABASE demo",
         "USAGE ON SCHEMA demo.public",
@@ -324,7 +340,7 @@ def test_a_role_that_may_only_insert_changes_nothing_else(demo, text):
         demo(text, role="LOADER")
 
 
-def test_a_role_that_may_create_owns_what_it_creates(demo):
+def test_a_role_that_may_create_owns_what_it_creates(demo: Callable[..., StatementResult]) -> None:
     loader = {"role": "LOADER"}
     demo("GRANT USAGE, CREATE SCHEMA ON DATABASE demo TO ROLE loader")
     demo("CREATE SCHEMA demo.mine", **loader)
@@ -336,7 +352,7 @@ def test_a_role_that_may_create_owns_what_it_creates(demo):
     assert names(demo("SHOW SCHEMAS IN demo")) == ["PUBLIC"]
 
 
-def test_ownership_passes_on(demo):
+def test_ownership_passes_on(demo: Callable[..., StatementResult]) -> None:
     for grant in ("USAGE ON DATABASE demo", "USAGE ON SCHEMA demo.public"):
         demo(f"GRANT {grant} TO ROLE loader")
     demo("GRANT OWNERSHIP ON TABLE demo.public.flights TO ROLE loader")
@@ -346,12 +362,14 @@ def test_ownership_passes_on(demo):
     demo("DROP TABLE demo.public.flights", role="LOADER")
 
 
-def test_an_unknown_role_is_named(run):
+def test_an_unknown_role_is_named(run: Callable[..., StatementResult]) -> None:
     with pytest.raises(NotFound, match="Role NOBODY does not exist"):
         run("SHOW TABLES", role="NOBODY")
 
 
-def test_two_that_create_the_same_name_at_once_both_get_an_answer(run):
+def test_two_that_create_the_same_name_at_once_both_get_an_answer(
+    run: Callable[..., StatementResult],
+) -> None:
     outcomes: list[str] = []
     together = threading.Barrier(4)
 

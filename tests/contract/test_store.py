@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import obstore.store
 import pytest
 
 from snowmelt.errors import AlreadyExists, ObjectChanged, ObjectMissing, PathRefused
-from snowmelt.storage.local_store import LocalStore
-from snowmelt.storage.remote_store import RemoteStore
+from snowmelt.storage.local_store import LocalObject, LocalStore
+from snowmelt.storage.remote_store import RemoteObject, RemoteStore
+from snowmelt.storage.store import ObjectInfo
 
 ODD_NAME = "a b/ü+%20#?&=é~[1]{x}.b'd\"c"
 
 
 @pytest.fixture(params=["local", "memory", "obstore-file"])
-def store(request, tmp_path):
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> LocalStore | RemoteStore:
     match request.param:
         case "local":
             return LocalStore(tmp_path / "stage")
@@ -28,7 +32,11 @@ def store(request, tmp_path):
 
 @pytest.mark.parametrize("data", [b"", b"x", bytes(range(256)) * 5000])
 @pytest.mark.parametrize("form", [bytes, bytearray, memoryview])
-def test_what_was_put_is_got_back(store, data, form):
+def test_what_was_put_is_got_back(
+    store: LocalStore | RemoteStore,
+    data: bytes,
+    form: type[bytearray] | type[bytes] | type[memoryview[Any]],
+) -> None:
     store.put("2026/1/a.bdec", form(data))
     assert store.get("2026/1/a.bdec") == data
     assert store.head("2026/1/a.bdec").size == len(data)
@@ -37,7 +45,9 @@ def test_what_was_put_is_got_back(store, data, form):
 @pytest.mark.parametrize(
     ("most", "expected"), [(4, b"0123"), (10, b"0123456789"), (99, b"0123456789")]
 )
-def test_the_beginning_is_read_with_what_is_known_of_the_whole(store, most, expected):
+def test_the_beginning_is_read_with_what_is_known_of_the_whole(
+    store: LocalStore | RemoteStore, most: int, expected: bytes
+) -> None:
     store.put("a/b", b"0123456789")
     info, beginning = store.read_prefix("a/b", most)
     assert (beginning, info) == (expected, store.head("a/b"))
@@ -48,7 +58,7 @@ def test_the_beginning_is_read_with_what_is_known_of_the_whole(store, most, expe
         store.read_prefix("none", most)
 
 
-def test_put_replaces_the_whole_object(store):
+def test_put_replaces_the_whole_object(store: LocalStore | RemoteStore) -> None:
     store.put("a", b"a longer text")
     before = store.head("a")
     store.put("a", b"short")
@@ -56,7 +66,7 @@ def test_put_replaces_the_whole_object(store):
     assert store.head("a").etag != before.etag
 
 
-def test_create_only_keeps_the_older_object(store):
+def test_create_only_keeps_the_older_object(store: LocalStore | RemoteStore) -> None:
     store.put("a/b", b"first", create_only=True)
     with pytest.raises(AlreadyExists):
         store.put("a/b", b"second", create_only=True)
@@ -76,18 +86,20 @@ def test_create_only_keeps_the_older_object(store):
         (0, 2**60, b"0123456789"),
     ],
 )
-def test_a_range_ends_where_the_object_ends(store, offset, length, expected):
+def test_a_range_ends_where_the_object_ends(
+    store: LocalStore | RemoteStore, offset: int, length: int, expected: bytes
+) -> None:
     store.put("a", b"0123456789")
     assert store.get_range("a", offset, length) == expected
 
 
-def test_a_negative_range_is_refused(store):
+def test_a_negative_range_is_refused(store: LocalStore | RemoteStore) -> None:
     store.put("a", b"0123456789")
     with pytest.raises(ValueError, match="negative"):
         store.get_range("a", -1, 4)
 
 
-def test_a_missing_object_is_named(store):
+def test_a_missing_object_is_named(store: LocalStore | RemoteStore) -> None:
     with pytest.raises(ObjectMissing, match="no/such"):
         store.get("no/such")
     for length in (0, 4):
@@ -96,7 +108,7 @@ def test_a_missing_object_is_named(store):
     assert store.head("no/such") is None
 
 
-def test_deleting_twice_is_fine(store):
+def test_deleting_twice_is_fine(store: LocalStore | RemoteStore) -> None:
     store.put("a/b/c", b"x")
     store.delete("a/b/c")
     store.delete("a/b/c")
@@ -104,7 +116,7 @@ def test_deleting_twice_is_fine(store):
     assert list(store.list()) == []
 
 
-def test_list_goes_by_folders(store):
+def test_list_goes_by_folders(store: LocalStore | RemoteStore) -> None:
     for path in ("ab/1", "a/2", "a/b/3", "4"):
         store.put(path, path.encode())
     assert {info.path for info in store.list()} == {"ab/1", "a/2", "a/b/3", "4"}
@@ -114,7 +126,7 @@ def test_list_goes_by_folders(store):
     assert {info.size for info in store.list("a/b")} == {5}
 
 
-def test_times_are_aware_and_recent(store):
+def test_times_are_aware_and_recent(store: LocalStore | RemoteStore) -> None:
     store.put("a", b"x")
     changed = store.head("a").modified_at
     assert abs(changed - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=1)
@@ -125,7 +137,7 @@ def test_times_are_aware_and_recent(store):
     "path",
     ["", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "a\0b", "a\\b", "\ud800", "a/.put-1"],
 )
-def test_a_path_that_leads_elsewhere_is_refused(store, path):
+def test_a_path_that_leads_elsewhere_is_refused(store: LocalStore | RemoteStore, path: str) -> None:
     for operation in (
         store.get,
         store.head,
@@ -138,12 +150,12 @@ def test_a_path_that_leads_elsewhere_is_refused(store, path):
 
 
 @pytest.mark.parametrize("path", ["x" * 256, "a/" * 600 + "b"])
-def test_a_path_that_is_too_long_is_refused(store, path):
+def test_a_path_that_is_too_long_is_refused(store: LocalStore | RemoteStore, path: str) -> None:
     with pytest.raises(PathRefused):
         store.put(path, b"x")
 
 
-def test_odd_names_survive(store):
+def test_odd_names_survive(store: LocalStore | RemoteStore) -> None:
     if "x:///" in store.url:
         pytest.skip("obstore's local store encodes some characters in file names")
     store.put(ODD_NAME, b"x")
@@ -151,7 +163,7 @@ def test_odd_names_survive(store):
     assert store.get(ODD_NAME) == b"x"
 
 
-def test_sync_and_sweep_leave_objects_alone(store):
+def test_sync_and_sweep_leave_objects_alone(store: LocalStore | RemoteStore) -> None:
     store.put("a", b"x")
     store.sync()
     assert store.delete_partial_writes(dt.datetime.now(dt.UTC) + dt.timedelta(days=1)) == 0
@@ -161,11 +173,11 @@ def test_sync_and_sweep_leave_objects_alone(store):
 # --- open, writer, copy, scan
 
 
-def read_all(opened) -> bytes:
+def read_all(opened: LocalObject | RemoteObject) -> bytes:
     return b"".join(opened.read_blocks())
 
 
-def test_an_open_object_is_read_at_random(store):
+def test_an_open_object_is_read_at_random(store: LocalStore | RemoteStore) -> None:
     data = bytes(range(256)) * 8000
     store.put("a/b", data)
     with contextlib.closing(store.open("a/b")) as opened:
@@ -182,7 +194,7 @@ def test_an_open_object_is_read_at_random(store):
         store.open("a/none")
 
 
-def test_an_open_object_never_mixes_two_versions(store):
+def test_an_open_object_never_mixes_two_versions(store: LocalStore | RemoteStore) -> None:
     store.put("a", b"x" * 100_000)
     opened = store.open("a")
     store.put("a", b"y" * 100_001)
@@ -200,7 +212,9 @@ def test_an_open_object_never_mixes_two_versions(store):
 
 
 @pytest.mark.parametrize("size", [0, 1, 9_000_000])
-def test_a_writer_shows_nothing_before_it_finishes(store, size):
+def test_a_writer_shows_nothing_before_it_finishes(
+    store: LocalStore | RemoteStore, size: int
+) -> None:
     store.put("f/a", b"old")
     data = (bytes(range(251)) * (size // 251 + 1))[:size]
     writer = store.open_writer("f/a")
@@ -214,7 +228,7 @@ def test_a_writer_shows_nothing_before_it_finishes(store, size):
     assert store.get("f/a") == data
 
 
-def test_an_aborted_writer_leaves_nothing(store):
+def test_an_aborted_writer_leaves_nothing(store: LocalStore | RemoteStore) -> None:
     writer = store.open_writer("new/a")
     writer.write(b"x" * 10_000_000)
     writer.abort()
@@ -222,7 +236,7 @@ def test_an_aborted_writer_leaves_nothing(store):
     assert list(store.list()) == []
 
 
-def test_a_writer_may_create_only(store):
+def test_a_writer_may_create_only(store: LocalStore | RemoteStore) -> None:
     first, second = store.open_writer("a"), store.open_writer("a")
     first.write(b"first")
     second.write(b"second")
@@ -234,7 +248,9 @@ def test_a_writer_may_create_only(store):
     assert [info.path for info in store.list()] == ["a"]
 
 
-def test_a_writer_takes_in_parts_of_other_objects(store, tmp_path):
+def test_a_writer_takes_in_parts_of_other_objects(
+    store: LocalStore | RemoteStore, tmp_path: Path
+) -> None:
     store.put("one", b"0123456789" * 100_000)
     other = LocalStore(tmp_path / "other")
     other.put("two", b"abc")
@@ -251,7 +267,7 @@ def test_a_writer_takes_in_parts_of_other_objects(store, tmp_path):
     assert store.get("all") == expected
 
 
-def test_a_copy_is_of_its_own(store):
+def test_a_copy_is_of_its_own(store: LocalStore | RemoteStore) -> None:
     store.put("a/b", b"text")
     store.copy("a/b", "c/d/e")
     store.delete("a/b")
@@ -260,11 +276,11 @@ def test_a_copy_is_of_its_own(store):
         store.copy("a/b", "x")
 
 
-def entries(found) -> list[str]:
+def entries(found: Iterator[ObjectInfo | str]) -> list[str]:
     return [each if isinstance(each, str) else each.path for each in found]
 
 
-def model_scan(keys, prefix, after, delimiter) -> list[str]:
+def model_scan(keys: list[str], prefix: str, after: str, delimiter: str) -> list[str]:
     seen: list[str] = []
     for key in sorted(key for key in keys if key.startswith(prefix) and key > after):
         at = key.find(delimiter, len(prefix)) if delimiter else -1
@@ -280,7 +296,7 @@ AFTERS = ("", "a", "a/", "a/b", "ab/", "ab/2/3", "ab/2/", "b", "zz", "a//b", "ü
 
 
 @pytest.mark.parametrize("delimiter", ["", "/", "b", "/b"])
-def test_a_scan_is_in_the_order_of_bytes(store, delimiter):
+def test_a_scan_is_in_the_order_of_bytes(store: LocalStore | RemoteStore, delimiter: str) -> None:
     keys = [key for key in SCANNED if key != "a"]  # a folder and an object cannot share a name
     for key in keys:
         store.put(key, b"x")
@@ -290,7 +306,7 @@ def test_a_scan_is_in_the_order_of_bytes(store, delimiter):
             assert found == model_scan(keys, prefix, after, delimiter), (prefix, after)
 
 
-def test_attributes_come_back_where_a_store_keeps_them():
+def test_attributes_come_back_where_a_store_keeps_them() -> None:
     store = RemoteStore("memory:///", obstore.store.MemoryStore())
     writer = store.open_writer("a")
     writer.write(b"x")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from fixtures.catalog import NAME, advance
+from fixtures.catalog import NAME, Client, World, advance
+from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.statements.executor import execute_statement
+from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.errors import AlreadyExists, NotRestorable, PrivilegeMissing, TableNotFound
 from snowmelt.schema.types import TableName
@@ -20,8 +23,8 @@ DAY_S = 86_400.0
 
 
 @pytest.fixture
-def run(world):
-    def statement(text: str, **who: str):
+def run(world: World) -> Callable[..., StatementResult]:
+    def statement(text: str, **who: str) -> StatementResult:
         return execute_statement(
             world.database, text, clock=world.clock, default_database="db", **who
         )
@@ -30,23 +33,25 @@ def run(world):
 
 
 @pytest.fixture
-def client(world):
+def client(world: World) -> Client:
     client = world.client()
     client.open("C")
     assert world.codes(client.offer(advance("C", 0, 1, "10"))) == [[0]]
     return client
 
 
-def names(result) -> list[object]:
+def names(result: StatementResult) -> list[object]:
     return [row[result.columns.index("name")] for row in result.rows]
 
 
-def channel(world, table) -> channels.ChannelRecord:
+def channel(world: World, table: TableRecord) -> channels.ChannelRecord:
     with world.database.reading() as connection:
         return channels.find_channel(connection, table, "C")
 
 
-def test_undrop_brings_rows_grants_and_tokens_back_and_fences_who_was_there(world, run, client):
+def test_undrop_brings_rows_grants_and_tokens_back_and_fences_who_was_there(
+    world: World, run: Callable[..., StatementResult], client: Client
+) -> None:
     before = world.table()
     late = client.offer(advance("C", 0, 2, "20"))
     run("DROP TABLE t")
@@ -71,7 +76,9 @@ def test_undrop_brings_rows_grants_and_tokens_back_and_fences_who_was_there(worl
     assert events[:3] == ["opened", "table undropped", "table dropped"]
 
 
-def test_tokens_that_came_back_are_kept_like_those_of_a_channel_just_opened(world, run, client):
+def test_tokens_that_came_back_are_kept_like_those_of_a_channel_just_opened(
+    world: World, run: Callable[..., StatementResult], client: Client
+) -> None:
     run("ALTER TABLE t SET DATA_RETENTION_TIME_IN_DAYS = 90")
     run("DROP TABLE t")
     world.clock.advance(40 * DAY_S)
@@ -80,7 +87,9 @@ def test_tokens_that_came_back_are_kept_like_those_of_a_channel_just_opened(worl
     assert client.open("C").record.offset_token == "10"
 
 
-def test_a_chunk_that_was_registered_before_is_known_after(world, run, client):
+def test_a_chunk_that_was_registered_before_is_known_after(
+    world: World, run: Callable[..., StatementResult], client: Client
+) -> None:
     chunk = client.offer(advance("C", 0, 2, "20"))
     assert world.codes(chunk) == [[0]]
     run("DROP TABLE t")
@@ -90,7 +99,9 @@ def test_a_chunk_that_was_registered_before_is_known_after(world, run, client):
     assert world.table().last_seq == 2
 
 
-def test_the_last_one_dropped_comes_back_first_and_a_taken_name_is_a_sentence(world, run, client):
+def test_the_last_one_dropped_comes_back_first_and_a_taken_name_is_a_sentence(
+    world: World, run: Callable[..., StatementResult], client: Client
+) -> None:
     first = world.table().table_id
     run("CREATE OR REPLACE TABLE t (x INT)")
     second = world.table().table_id
@@ -106,7 +117,9 @@ def test_the_last_one_dropped_comes_back_first_and_a_taken_name_is_a_sentence(wo
     assert world.table().table_id == second
 
 
-def test_sequencers_never_fall_whatever_had_the_name_meanwhile(world, run, client):
+def test_sequencers_never_fall_whatever_had_the_name_meanwhile(
+    world: World, run: Callable[..., StatementResult], client: Client
+) -> None:
     run("DROP TABLE t")
     world.create_table()
     for _ in range(3):
@@ -125,7 +138,9 @@ def test_sequencers_never_fall_whatever_had_the_name_meanwhile(world, run, clien
         ("COMMENT ON TABLE t IS 'x'", 1),
     ],
 )
-def test_a_table_is_kept_as_long_as_it_or_what_it_is_in_says(world, run, said, days):
+def test_a_table_is_kept_as_long_as_it_or_what_it_is_in_says(
+    world: World, run: Callable[..., StatementResult], said: str, days: int
+) -> None:
     run(said)
     assert world.table().retention_days == days
     run("DROP TABLE t")
@@ -137,14 +152,18 @@ def test_a_table_is_kept_as_long_as_it_or_what_it_is_in_says(world, run, said, d
         run("UNDROP TABLE t")
 
 
-def test_without_retention_nothing_comes_back(world, run):
+def test_without_retention_nothing_comes_back(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
     run("CREATE TABLE gone (x INT) DATA_RETENTION_TIME_IN_DAYS = 0 COMMENT = 'short'")
     run("DROP TABLE gone")
     with pytest.raises(NotRestorable):
         run("UNDROP TABLE gone")
 
 
-def test_a_schema_comes_back_with_what_it_took_along_and_no_more(world, run):
+def test_a_schema_comes_back_with_what_it_took_along_and_no_more(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
     run("CREATE SCHEMA s DATA_RETENTION_TIME_IN_DAYS = 2")
     for table in ("a", "b"):
         run(f"CREATE TABLE s.{table} (x INT) DATA_RETENTION_TIME_IN_DAYS = 0")
@@ -162,7 +181,9 @@ def test_a_schema_comes_back_with_what_it_took_along_and_no_more(world, run):
     assert names(run("SHOW SCHEMAS LIKE 's%' IN db")) == ["S", "S2"]
 
 
-def test_a_database_comes_back_with_schemas_tables_and_functions(world, run, client):
+def test_a_database_comes_back_with_schemas_tables_and_functions(
+    world: World, run: Callable[..., StatementResult], client: Client
+) -> None:
     run("CREATE SCHEMA s")
     run("CREATE TABLE s.a (x INT)")
     run("CREATE SCHEMA gone")
@@ -179,7 +200,9 @@ def test_a_database_comes_back_with_schemas_tables_and_functions(world, run, cli
     assert client.open("C").record.offset_token == "10"
 
 
-def test_show_history_lists_what_can_come_back_to_who_may_see_it(world, run):
+def test_show_history_lists_what_can_come_back_to_who_may_see_it(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
     run("DROP TABLE t")
     run("CREATE TABLE t (x INT)")
     shown = run("SHOW TABLES HISTORY LIKE 't' IN SCHEMA public")
@@ -192,7 +215,9 @@ def test_show_history_lists_what_can_come_back_to_who_may_see_it(world, run):
     assert [row[-1] for row in run("SHOW TABLES HISTORY").rows] == [None]
 
 
-def test_who_owned_it_and_may_create_restores_it(world, run):
+def test_who_owned_it_and_may_create_restores_it(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
     who = {"role": "WRITER"}
     run("DROP TABLE t")
     with pytest.raises(NotRestorable):
@@ -206,7 +231,9 @@ def test_who_owned_it_and_may_create_restores_it(world, run):
     run("UNDROP TABLE t", **who)
 
 
-def test_what_clean_up_has_taken_does_not_come_back(world, run):
+def test_what_clean_up_has_taken_does_not_come_back(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
     table = world.table()
     with world.database.writing() as connection:
         assert not namespaces.mark_purged_if_expired(connection, table.table_id, world.now)
@@ -222,7 +249,9 @@ def test_what_clean_up_has_taken_does_not_come_back(world, run):
         tables.delete_table_record(connection, table.table_id)
 
 
-def test_either_undrop_or_clean_up_has_a_table_never_both(world, run):
+def test_either_undrop_or_clean_up_has_a_table_never_both(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
     """At the last moment by one clock, after it by another."""
     for number in range(10):
         run(f"CREATE TABLE r{number} (x INT)")
@@ -232,7 +261,12 @@ def test_either_undrop_or_clean_up_has_a_table_never_both(world, run):
         purged: list[bool] = []
         start = threading.Barrier(2)
 
-        def clean(table_id=table.table_id, ahead=ahead, purged=purged, start=start):
+        def clean(
+            table_id: int = table.table_id,
+            ahead: dt.datetime = ahead,
+            purged: list[bool] = purged,
+            start: threading.Barrier = start,
+        ) -> None:
             start.wait()
             with world.database.writing() as connection:
                 purged.append(namespaces.mark_purged_if_expired(connection, table_id, ahead))
@@ -249,7 +283,9 @@ def test_either_undrop_or_clean_up_has_a_table_never_both(world, run):
         assert [restored] != purged
 
 
-def test_truncate_empties_and_streams_go_on_from_their_tokens(world, run, client):
+def test_truncate_empties_and_streams_go_on_from_their_tokens(
+    world: World, run: Callable[..., StatementResult], client: Client
+) -> None:
     run("ALTER TABLE t SET COMMENT = 'kept' ENABLE_SCHEMA_EVOLUTION = TRUE")
     run("ALTER TABLE t CLUSTER BY (b)")
     old = world.table()
@@ -272,13 +308,17 @@ def test_truncate_empties_and_streams_go_on_from_their_tokens(world, run, client
     assert client.open("C").record.offset_token == "10"
 
 
-def test_truncate_is_the_owners_and_if_exists_is_kind(world, run):
+def test_truncate_is_the_owners_and_if_exists_is_kind(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
     with pytest.raises(PrivilegeMissing):
         run("TRUNCATE TABLE t", role="WRITER")
     assert run("TRUNCATE TABLE IF EXISTS u").message.endswith("Nothing was done.")
 
 
-def test_a_table_like_another_has_its_columns_and_none_of_its_rows(world, run, client):
+def test_a_table_like_another_has_its_columns_and_none_of_its_rows(
+    world: World, run: Callable[..., StatementResult], client: Client
+) -> None:
     run("ALTER TABLE t CLUSTER BY (b)")
     run("CREATE TABLE u LIKE t")
     copy = world.table(TableName("DB", "PUBLIC", "U"))
@@ -289,7 +329,9 @@ def test_a_table_like_another_has_its_columns_and_none_of_its_rows(world, run, c
         run("CREATE TABLE v LIKE t", role="WRITER")
 
 
-def test_a_renamed_schema_or_database_tells_open_channels_where_their_table_is(world, run, client):
+def test_a_renamed_schema_or_database_tells_open_channels_where_their_table_is(
+    world: World, run: Callable[..., StatementResult], client: Client
+) -> None:
     late = client.offer(advance("C", 0, 2, "20"))
     run("ALTER SCHEMA public RENAME TO s")
     [[verdict]] = world.register(late)
@@ -306,7 +348,9 @@ def test_a_renamed_schema_or_database_tells_open_channels_where_their_table_is(w
     assert client.open("C", name=TableName("D3", "MOVED", "T")).record.client_sequencer == 2
 
 
-def test_grants_on_all_and_on_future_tables(world, run):
+def test_grants_on_all_and_on_future_tables(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
     run("CREATE ROLE reader")
     run("CREATE TABLE u (x INT)")
     run("GRANT USAGE ON DATABASE db TO ROLE reader")
@@ -338,7 +382,9 @@ def test_grants_on_all_and_on_future_tables(world, run):
     run("DROP ROLE writer")
 
 
-def test_replaced_tables_pass_their_grants_on_when_asked(world, run):
+def test_replaced_tables_pass_their_grants_on_when_asked(
+    world: World, run: Callable[..., StatementResult]
+) -> None:
     table = world.table()
     run("CREATE OR REPLACE TABLE t (x INT) COPY GRANTS")
     with world.database.reading() as connection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from support.page_runner import DOCS, PageRun, blocks
@@ -12,6 +14,6 @@ PAGES = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "how-to").g
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
-def test_a_how_to_runs_from_start_to_end(page, tmp_path):
+def test_a_how_to_runs_from_start_to_end(page: str, tmp_path: Path) -> None:
     with PageRun(page, tmp_path) as run:
         run.run()

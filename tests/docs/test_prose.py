@@ -16,7 +16,7 @@ PAGES = sorted(
 )
 
 
-def written(page):
+def written(page: str) -> str:
     """Return a page without code, generated parts and comments."""
     text = (DOCS / page).read_text("utf-8")
     text = re.sub(r"<!-- made by.*?<!-- end -->|<!--.*?-->", "", text, flags=re.DOTALL)
@@ -25,12 +25,12 @@ def written(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_has_no_phrase_that_another_replaced(page):
+def test_a_page_has_no_phrase_that_another_replaced(page: str) -> None:
     assert not find_denied(written(page))
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_begins_with_one_title(page):
+def test_a_page_begins_with_one_title(page: str) -> None:
     assert (
         len(
             re.findall(

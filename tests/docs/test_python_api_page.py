@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ ELSEWHERE = {"errors", "__version__", "Point"}
 
 
 @pytest.mark.parametrize("module", SECTIONS)
-def test_a_section_names_what_its_module_exports(module):
+def test_a_section_names_what_its_module_exports(module: Any) -> None:
     shown = re.findall(r"^::: ([\w.]+)$", SECTIONS[module], re.MULTILINE)
     exported = set(import_module(module).__all__) - ELSEWHERE
     assert {path.rpartition(".")[2] for path in shown} == exported

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from pathlib import Path
 
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.statements.executor import execute_statement
@@ -43,11 +44,11 @@ LOADED = [
 ]
 
 
-def page():
+def page() -> str:
     return (REFERENCE / "copy.md").read_text("utf-8")
 
 
-def test_every_source_filter_and_parser_has_its_section():
+def test_every_source_filter_and_parser_has_its_section() -> None:
     for kind, package in (("source", sources), ("filter", filters), ("parser", parsers)):
         synonyms = set(getattr(package, "_SHORT_NAMES", ()))
         assert set(copy_reference_page.PURPOSES[kind]) == set(package.NAMES) - synonyms
@@ -55,7 +56,7 @@ def test_every_source_filter_and_parser_has_its_section():
             assert f"Synonym: `{synonym}`" in page()
 
 
-def test_no_effect_is_described_of_what_is_no_parameter():
+def test_no_effect_is_described_of_what_is_no_parameter() -> None:
     there = {
         parameter.name
         for package in (sources, filters, parsers)
@@ -65,7 +66,7 @@ def test_no_effect_is_described_of_what_is_no_parameter():
     assert copy_reference_page.effect_names() == there
 
 
-def test_every_option_of_the_statement_has_a_row():
+def test_every_option_of_the_statement_has_a_row() -> None:
     _, _, rest = page().partition("## Options of the statement\n")
     options, _, rest = rest.partition("## Options of a column\n")
     first_words = {
@@ -82,7 +83,7 @@ def test_every_option_of_the_statement_has_a_row():
         assert f"`{word}" in columns
 
 
-def test_the_examples_of_the_page_run(tmp_path):
+def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
     for name, data in FILES.items():
         (tmp_path / name).write_bytes(data)
     database = open_and_upgrade_database(f"sqlite:///{tmp_path}/catalog.sqlite", create=True)

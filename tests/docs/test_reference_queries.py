@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fixtures.chunks import Lakehouse
 from snowmelt.errors import LoadRefused, PrivilegeMissing, SnowmeltError
 from snowmelt.spark import Snowmelt
 from support import system_views_page
-from support.reference_pages import REFERENCE, read_sections, split_statements
+from support.reference_pages import REFERENCE, PrivilegeLine, read_sections, split_statements
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 OBJECTS = {
@@ -21,7 +28,7 @@ OBJECTS = {
 MISSING = (PrivilegeMissing, LoadRefused)
 
 
-def seen_by(lakehouse, spark, role):
+def seen_by(lakehouse: Lakehouse, spark: SparkSession, role: str) -> Snowmelt:
     return Snowmelt(
         spark,
         catalog=lakehouse.database,
@@ -32,13 +39,13 @@ def seen_by(lakehouse, spark, role):
     )
 
 
-def grants_of(line):
+def grants_of(line: PrivilegeLine) -> list[Any]:
     """Return the GRANT statements of a privilege line, without the role."""
     parts = [part.rsplit(" on ", 1) for part in line.text.rstrip(".").split("; ")]
     return [f"GRANT {what.strip('`')} ON {OBJECTS[where]}" for what, where in parts]
 
 
-def error_of(lake, statement):
+def error_of(lake: Snowmelt, statement: str) -> SnowmeltError | None:
     try:
         lake.sql(statement).collect()
     except SnowmeltError as error:
@@ -47,7 +54,7 @@ def error_of(lake, statement):
 
 
 @pytest.fixture
-def prepared(lakehouse, lake, tmp_path):
+def prepared(lakehouse: Lakehouse, lake: Snowmelt, tmp_path: Path) -> Path:
     lake.sql("CREATE DATABASE demo")
     lake.sql("CREATE TABLE demo.public.events (id NUMBER NOT NULL, what VARCHAR)")
     folder = tmp_path / "srv"
@@ -56,8 +63,10 @@ def prepared(lakehouse, lake, tmp_path):
     return folder
 
 
-def test_the_examples_run_with_exactly_the_privileges_of_the_page(lakehouse, lake, spark, prepared):
-    def here(text):
+def test_the_examples_run_with_exactly_the_privileges_of_the_page(
+    lakehouse: Lakehouse, lake: Snowmelt, spark: SparkSession, prepared: Path
+) -> None:
+    def here(text: str) -> str:
         return text.replace("/srv", str(prepared))
 
     sections = read_sections("sql/queries.md")
@@ -97,7 +106,7 @@ def test_the_examples_run_with_exactly_the_privileges_of_the_page(lakehouse, lak
             assert result.columns == section.columns
 
 
-def test_the_views_exist_with_the_columns_of_the_page(lake, prepared):
+def test_the_views_exist_with_the_columns_of_the_page(lake: Snowmelt, prepared: Path) -> None:
     text = (REFERENCE / "sql" / "system-views.md").read_text("utf-8")
     for name, columns in system_views_page.list_views():
         is_history = name.endswith(("HISTORY", "CALLS"))

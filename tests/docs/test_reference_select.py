@@ -12,7 +12,7 @@ from support import error_reference_page, select_reference_page
 from support.reference_pages import REFERENCE
 
 
-def test_every_function_has_its_syntax():
+def test_every_function_has_its_syntax() -> None:
     assert list(select_reference_page.FUNCTIONS) == [
         each.name for each in list_features(FeatureTopic.FUNCTION)
     ]
@@ -30,7 +30,7 @@ def test_every_function_has_its_syntax():
                 assert len(given) + len(re.findall(r"\w+", optional)) == most, syntax
 
 
-def test_the_limits_are_those_of_the_code():
+def test_the_limits_are_those_of_the_code() -> None:
     text = (REFERENCE / "select.md").read_text("utf-8").partition("## Limits")[2]
     for limit, value in (
         ("statement", f"{lexer.MAX_STATEMENT_BYTES >> 10} KiB"),
@@ -47,7 +47,7 @@ def test_the_limits_are_those_of_the_code():
         assert getattr(defaults, setting) == int(count) << {"": 0, "MiB": 20}[unit], setting
 
 
-def test_every_error_of_the_tree_is_on_the_page():
+def test_every_error_of_the_tree_is_on_the_page() -> None:
     text = (REFERENCE / "errors.md").read_text("utf-8")
     for module in error_reference_page._MODULES:
         for found in vars(__import__(module, fromlist=["errors"])).values():
@@ -57,7 +57,7 @@ def test_every_error_of_the_tree_is_on_the_page():
                 )
 
 
-def test_every_remedy_is_that_of_an_error():
+def test_every_remedy_is_that_of_an_error() -> None:
     error_reference_page.table()
     known = {
         each.code for each in error_reference_page.list_errors(error_reference_page.SnowmeltError)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.model.records import PRIVILEGES
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.statements import executor
@@ -25,7 +28,11 @@ from snowmelt.errors import (
     SnowmeltError,
     TableNotFound,
 )
-from support.reference_pages import REFERENCE, read_sections
+from support.reference_pages import REFERENCE, PrivilegeLine, Section, read_sections
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
 
 # What must exist before the examples of a page run.
 PREPARED = {
@@ -81,7 +88,7 @@ class Undo(Exception):
     """Ends a transaction whose changes must not stay."""
 
 
-def expected_names():
+def expected_names() -> set[Any]:
     """Return every statement that the catalog accepts, by the first words of its text."""
     names = set()
     for words, kind in executor._KINDS.items():
@@ -94,7 +101,7 @@ def expected_names():
     return names | others - {"SHOW", "TRUNCATE"}
 
 
-def test_every_statement_has_a_section_and_every_section_a_statement():
+def test_every_statement_has_a_section_and_every_section_a_statement() -> None:
     pages = {path.stem for path in (REFERENCE / "sql").glob("*.md")}
     assert pages == {*PREPARED, SPARK_PAGE, "index", "system-views"}
     found = [
@@ -104,20 +111,20 @@ def test_every_statement_has_a_section_and_every_section_a_statement():
     assert set(found) == expected_names()
 
 
-def test_the_table_of_privileges_is_complete():
+def test_the_table_of_privileges_is_complete() -> None:
     text = (REFERENCE / "sql" / "index.md").read_text("utf-8")
     for kind, privileges in PRIVILEGES.items():
         if kind != "TRANSLATOR":  # a function to statements
             assert f"| {kind.lower()} | {', '.join(privileges)} |" in text
 
 
-def all_errors(base=SnowmeltError):
+def all_errors(base: Any = SnowmeltError) -> Iterator[Any]:
     yield base
     for each in base.__subclasses__():
         yield from all_errors(each)
 
 
-def test_errors_of_every_statement_have_their_codes_and_statuses():
+def test_errors_of_every_statement_have_their_codes_and_statuses() -> None:
     text = (REFERENCE / "sql" / "index.md").read_text("utf-8")
     known = {each.code: each.status for each in all_errors()}
     found = re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.MULTILINE)
@@ -128,13 +135,13 @@ def test_errors_of_every_statement_have_their_codes_and_statuses():
 
 
 @pytest.fixture
-def database(tmp_path):
+def database(tmp_path: Path) -> Iterator[Database]:
     found = open_and_upgrade_database(f"sqlite:///{tmp_path}/catalog.sqlite", create=True)
     yield found
     found.close()
 
 
-def run_as(connection, role, statement):
+def run_as(connection: Connection, role: str, statement: str) -> executor.StatementResult | None:
     session = StatementSession(connection, None, role, None, None, SystemClock().now())
     try:
         return executor.parse_statement(statement).execute(session)
@@ -142,7 +149,9 @@ def run_as(connection, role, statement):
         return None
 
 
-def attempt(database, preparations, role, statement):
+def attempt(
+    database: Database, preparations: list[str], role: str, statement: str
+) -> SnowmeltError | None:
     """Run a statement as a role, without any effect that stays; return its error, if any."""
     error = None
     try:
@@ -158,7 +167,7 @@ def attempt(database, preparations, role, statement):
         return error
 
 
-def object_of(section, statement, words):
+def object_of(section: Section, statement: str, words: str) -> str:
     """Return the object of a privilege line as GRANT names it."""
     for name in section.names:
         if (name, words) in OBJECTS:
@@ -181,7 +190,7 @@ def object_of(section, statement, words):
     raise AssertionError(f"{section.names}: what is {words!r}?")
 
 
-def grant_everything(database):
+def grant_everything(database: Database) -> list[Any]:
     """Return statements that give a role all that ACCOUNTADMIN can grant on objects."""
     with database.reading() as connection:
         found = [f"DATABASE {each.name}" for each in namespaces.list_databases(connection)]
@@ -192,7 +201,9 @@ def grant_everything(database):
     return [*(f"GRANT OWNERSHIP ON {each} TO tester" for each in found), *account]
 
 
-def find_privilege_mistakes(database, section, line):
+def find_privilege_mistakes(
+    database: Database, section: Section, line: PrivilegeLine
+) -> Iterator[str]:
     """Yield what a privilege line says too much or too little, by running its example."""
     statement = section.example_of(line.form)
     place = f"{section.names} {line.form}"
@@ -232,7 +243,7 @@ def find_privilege_mistakes(database, section, line):
                 yield f"{place}: needs no {grant}: {error!r}"
 
 
-def find_error_mistakes(database, section):
+def find_error_mistakes(database: Database, section: Section) -> Iterator[str]:
     """Yield which errors of a section do not follow from the statements beside them."""
     for code, statements in section.errors:
         *before, last = statements.split("; ")
@@ -242,7 +253,9 @@ def find_error_mistakes(database, section):
 
 
 @pytest.mark.parametrize("page", PREPARED)
-def test_examples_run_and_privileges_errors_and_columns_hold(page, database, tmp_path):
+def test_examples_run_and_privileges_errors_and_columns_hold(
+    page: str, database: Database, tmp_path: Path
+) -> None:
     (tmp_path / "mine.py").write_text(LIBRARY)
     for each in PREPARED[page]:
         execute_statement(database, each)

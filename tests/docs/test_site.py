@@ -7,6 +7,7 @@ import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -19,12 +20,12 @@ import build as site_build  # noqa: E402
 class Page(HTMLParser):
     """The links, the anchors and the loaded resources of a page."""
 
-    def __init__(self, html):
+    def __init__(self, html: Any) -> None:
         super().__init__()
         self.links, self.anchors, self.loaded = [], {"", "__skip"}, []
         self.feed(html)
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         if "id" in given:
             self.anchors.add(given["id"])
@@ -37,16 +38,16 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return site_build.build(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="module")
-def pages(site):
+def pages(site: Any) -> dict[Any, Any]:
     return {path: Page(path.read_text("utf-8")) for path in site.rglob("*.html")}
 
 
-def test_every_link_leads_to_a_page_and_an_anchor_that_exist(site, pages):
+def test_every_link_leads_to_a_page_and_an_anchor_that_exist(site: Any, pages: Any) -> None:
     broken = []
     for path, page in pages.items():
         if path.name == "404.html":  # its links are absolute, as it is served from anywhere
@@ -65,16 +66,16 @@ def test_every_link_leads_to_a_page_and_an_anchor_that_exist(site, pages):
     assert not broken
 
 
-def test_pages_load_nothing_from_another_machine(pages):
+def test_pages_load_nothing_from_another_machine(pages: Any) -> None:
     assert [each for page in pages.values() for each in page.loaded if "//" in each] == []
 
 
-def test_every_page_of_the_repository_is_in_the_site(site):
+def test_every_page_of_the_repository_is_in_the_site(site: Any) -> None:
     for page in site_build.pages().values():
         assert (site / page).with_suffix(".html").exists()
 
 
-def test_every_page_is_in_the_navigation():
+def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "site" / "mkdocs.yml").read_text("utf-8")
     listed = ("explanation/decisions/", "explanation/measurements/", "how-to/examples/")
     missing = [
@@ -86,12 +87,12 @@ def test_every_page_is_in_the_navigation():
 
 
 @pytest.mark.parametrize("words", ["exactly once", "fenced"])
-def test_the_search_index_finds_words_of_the_pages(site, words):
+def test_the_search_index_finds_words_of_the_pages(site: Any, words: str) -> None:
     index = json.loads((site / "search.json").read_text("utf-8"))
     assert words in json.dumps(index).lower()
 
 
-def test_a_link_to_a_file_that_is_no_page_fails_the_build():
+def test_a_link_to_a_file_that_is_no_page_fails_the_build() -> None:
     with pytest.raises(SystemExit, match="leads to no page"):
         site_build._LINK.sub(
             lambda match: site_build._page_link(

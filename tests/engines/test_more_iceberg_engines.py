@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fixtures.engines import ROOT, Lake, make_environment
+from fixtures.s3 import S3Process
+from fixtures.service import KeyPair
 from interop.test_iceberg_engines import TABLE, wait_for_ids
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -17,7 +20,7 @@ ICEBERG_VERSIONS = ("1.10.1", "1.11.0")
 ENGINES = ("clickhouse", "daft", *(f"spark-{version}" for version in ICEBERG_VERSIONS))
 
 
-def find_jars(version):
+def find_jars(version: Any) -> str:
     """Return Iceberg's runtime of a version and its AWS bundle, fetched by Maven once."""
     folder = ROOT / ".tools" / "jars"
     found = []
@@ -32,12 +35,12 @@ def find_jars(version):
 
 
 @pytest.fixture
-def lake(own_s3, key_pair):
+def lake(own_s3: S3Process, key_pair: KeyPair) -> Lake:
     return Lake(own_s3, key_pair)
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request, lake, open_engine):
+def engine(request: pytest.FixtureRequest, lake: Lake, open_engine: Any) -> Any:
     name, _, version = request.param.partition("-")
     if name == "spark":
         python = make_environment("spark-4.0", SPARK)
@@ -48,7 +51,7 @@ def engine(request, lake, open_engine):
     return open_engine(name, lake.uri, "DEMO", lake.token, python=Path(python), extra=extra)
 
 
-def test_rows_are_seen_while_they_stream(lake, engine):
+def test_rows_are_seen_while_they_stream(lake: Lake, engine: Any) -> None:
     with lake.client() as client:
         channel = client.open_channel("c", table="demo.public.t")
         for call in range(30):
@@ -61,7 +64,7 @@ def test_rows_are_seen_while_they_stream(lake, engine):
     assert {row[1] for row in found} == {f"n{each}" for each in range(10)}
 
 
-def test_migrated_and_fresh_rows_are_read_together(lake, engine):
+def test_migrated_and_fresh_rows_are_read_together(lake: Lake, engine: Any) -> None:
     with lake.client() as client:
         channel = client.open_channel("c", table="demo.public.t")
         for call in range(3):

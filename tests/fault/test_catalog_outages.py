@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import httpx
@@ -14,7 +15,7 @@ import pytest
 
 import snowmelt
 from fixtures.postgres import PostgresServer
-from fixtures.service import ServiceProcess, prepare_loading
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
 from snowmelt.schema.types import TableName
@@ -56,7 +57,7 @@ class Standing:
 
 
 @pytest.fixture(scope="module")
-def standing(tmp_path_factory, key_pair):
+def standing(tmp_path_factory: pytest.TempPathFactory, key_pair: KeyPair) -> Iterator[Standing]:
     server, other = PostgresServer(), free_port()
     hosts = f"host=127.0.0.1:{server.port}&host=127.0.0.1:{other}"
     url = f"postgresql://snowmelt@/postgres?{hosts}&target_session_attrs=read-write"
@@ -82,7 +83,7 @@ def standing(tmp_path_factory, key_pair):
         server.remove()
 
 
-def test_rows_wait_while_the_database_is_killed_and_started(standing):
+def test_rows_wait_while_the_database_is_killed_and_started(standing: Standing) -> None:
     standing.insert(10)
     standing.commit()
     standing.server.kill()
@@ -94,7 +95,7 @@ def test_rows_wait_while_the_database_is_killed_and_started(standing):
     assert standing.has_each_row_once()
 
 
-def test_rows_wait_while_the_database_takes_no_writes(standing):
+def test_rows_wait_while_the_database_takes_no_writes(standing: Standing) -> None:
     def read_only(word: str) -> None:
         writes = "-c default_transaction_read_only=off"
         url = standing.server.url
@@ -119,7 +120,7 @@ def test_rows_wait_while_the_database_takes_no_writes(standing):
     assert standing.has_each_row_once()
 
 
-def test_rows_go_to_the_server_that_takes_over(standing):
+def test_rows_go_to_the_server_that_takes_over(standing: Standing) -> None:
     standing.insert(10)
     standing.commit()
     standing.server.stop()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from typing import Any
 
 import pytest
 
 import snowmelt
+from fixtures.service import ServiceProcess
 from support.sdk_table import SOON
 
 pytestmark = pytest.mark.slow
@@ -21,16 +23,18 @@ ROUNDS = (
 
 
 @pytest.fixture
-def service(loading_service):
+def service(loading_service: ServiceProcess) -> ServiceProcess:
     return loading_service
 
 
-def test_no_row_is_lost_or_doubled_and_no_channel_is_opened_twice(connect, service, ids):
+def test_no_row_is_lost_or_doubled_and_no_channel_is_opened_twice(
+    connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     problems, inserted, stop = [], Counter(), threading.Event()
     client = connect(on_problem=problems.append)
     channels = [client.open_channel(f"c{number}", table=T) for number in range(CHANNELS)]
 
-    def insert(number):
+    def insert(number: int) -> None:
         count = 0
         while not stop.is_set():
             first = number * 1_000_000 + count

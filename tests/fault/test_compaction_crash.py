@@ -7,6 +7,7 @@ import datetime as dt
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -61,14 +62,14 @@ def killed(folder: Path, point: Failpoint, later_s: float) -> None:
 
 
 @pytest.fixture
-def house(tmp_path):
+def house(tmp_path: Path) -> Iterator[Lakehouse]:
     with contextlib.closing(Lakehouse(tmp_path, ManualClock(dt.datetime.now(dt.UTC)))) as found:
         found.create()
         yield found
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_compaction_killed_at(point, house):
+def test_a_compaction_killed_at(point: Failpoint, house: Lakehouse) -> None:
     settings = MaintenanceSettings(house.warehouse.url, min_files=2)
     count = 0
     for kill in range(KILLS):

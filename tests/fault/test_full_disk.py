@@ -11,12 +11,13 @@ import datetime as dt
 import os
 import resource
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fixtures.service import prepare_loading
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
@@ -43,14 +44,14 @@ class SmallDisk:
 
     folder: Path
 
-    def fill(self, service, *, but=0):
+    def fill(self, service: ServiceProcess, *, but: int = 0) -> None:
         filler = self.folder / "filler"
         with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(bytes(4096)):
                 pass
         os.truncate(filler, filler.stat().st_size - but)
 
-    def make_room(self, service):
+    def make_room(self, service: ServiceProcess) -> None:
         (self.folder / "filler").unlink()
 
 
@@ -60,17 +61,17 @@ class LimitedProcess:
 
     folder: Path
 
-    def fill(self, service):
+    def fill(self, service: Any) -> None:
         size = max(file.stat().st_size for file in self.folder.iterdir() if file.is_file())
         limits = (size, resource.RLIM_INFINITY)
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, limits)
 
-    def make_room(self, service):
+    def make_room(self, service: Any) -> None:
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, UNLIMITED)
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
@@ -81,33 +82,33 @@ def small_disk(tmp_path):
 
 
 @pytest.fixture
-def limited(tmp_path):
+def limited(tmp_path: Path) -> LimitedProcess:
     folder = tmp_path / "catalog"
     folder.mkdir()
     return LimitedProcess(folder)
 
 
 @pytest.fixture(params=["small_disk", "limited"])
-def disk(request):
+def disk(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
-def service(service_process):
+def service(service_process: ServiceProcess) -> ServiceProcess:
     """Started by the test, which places catalog or stage first."""
     return service_process
 
 
-def begin(service, key_pair):
+def begin(service: ServiceProcess, key_pair: KeyPair) -> None:
     service.start()
     prepare_loading(service, key_pair)
 
 
-def rows(first, last, width=10):
+def rows(first: int, last: int, width: int = 10) -> list[Any]:
     return [{"id": n, "name": os.urandom(width).hex()} for n in range(first, last)]
 
 
-def numbers(service):
+def numbers(service: ServiceProcess) -> list[Any]:
     stage = service.environment.get("SNOWMELT_STAGE_URL")
     settings = Settings.load(service.data_dir, catalog_url=service.catalog_url, stage_url=stage)
     with contextlib.closing(open_and_upgrade_database(settings.catalog_url)) as catalog:
@@ -117,7 +118,9 @@ def numbers(service):
     return [int(value) for value in table["ID"].to_pylist()]
 
 
-def test_a_full_disk_under_the_catalog(disk, service, key_pair, connect):
+def test_a_full_disk_under_the_catalog(
+    disk: Any, service: ServiceProcess, key_pair: KeyPair, connect: Any
+) -> None:
     service.catalog_url = f"sqlite:///{disk.folder}/catalog.db"
     begin(service, key_pair)
     patient = connect().open_channel("patient", table=T)
@@ -150,8 +153,8 @@ def test_a_full_disk_under_the_catalog(disk, service, key_pair, connect):
 
 @pytest.mark.parametrize("uploaded", [False, True])
 def test_a_disk_that_is_full_in_the_middle_of_a_blob(
-    small_disk, service, key_pair, connect, uploaded
-):
+    small_disk: SmallDisk, service: ServiceProcess, key_pair: KeyPair, connect: Any, uploaded: bool
+) -> None:
     stage = small_disk.folder / "stage"
     service.environment["SNOWMELT_STAGE_URL"] = str(stage)
     if uploaded:

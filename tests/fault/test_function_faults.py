@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,7 +100,9 @@ spark.stop()
 """
 
 
-def run(program, folder, url, *, is_time=lambda: True):
+def run(
+    program: str, folder: Path, url: str, *, is_time: Callable[[], bool] = lambda: True
+) -> tuple[list[Any], str]:
     """Return what a program says, and its log; it is sent a line when it is time."""
     with subprocess.Popen(
         [sys.executable, "-c", DEFINED + program, str(folder), url],
@@ -123,7 +127,7 @@ def run(program, folder, url, *, is_time=lambda: True):
 
 
 @pytest.fixture
-def service():
+def service() -> Iterator[tuple[str, Counted, list[str | None]]]:
     """A slow service, what came to it, and the batches that it worked on."""
     svc, counted, worked = RemoteService("slow"), Counted(), []
 
@@ -137,10 +141,12 @@ def service():
         yield url, counted, worked
 
 
-def test_tasks_of_an_executor_that_dies_are_worked_on_once(service, tmp_path):
+def test_tasks_of_an_executor_that_dies_are_worked_on_once(
+    service: tuple[str, Counted, list[str | None]], tmp_path: Path
+) -> None:
     url, counted, worked = service
 
-    def both_at_work():
+    def both_at_work() -> bool:
         return len({(n - 100) // 80 for n in counted.values if n >= 100}) >= 2
 
     [answered], warned = run(CLUSTER, tmp_path, url, is_time=both_at_work)
@@ -152,7 +158,9 @@ def test_tasks_of_an_executor_that_dies_are_worked_on_once(service, tmp_path):
     assert set(worked) == set(posts)
 
 
-def test_spark_connect_calls_them_too(service, tmp_path):
+def test_spark_connect_calls_them_too(
+    service: tuple[str, Counted, list[str | None]], tmp_path: Path
+) -> None:
     url, _, _ = service
     answers, _ = run(CONNECT, tmp_path, url)
     assert answers[:4] == [[2 * n for n in range(30)], [8, None], [0, 2], 42]

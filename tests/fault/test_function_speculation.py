@@ -12,8 +12,10 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
@@ -93,7 +95,10 @@ def at_home(folder: Path) -> list[int]:
     return found
 
 
-def until(given, wanted):
+def until(
+    given: Callable[[], list[int]] | Callable[[], re.Match[str] | None],
+    wanted: Callable[[Any], bool] | type[bool],
+) -> list[int] | re.Match[str] | None:
     """Return what a function gives, as soon as it is wanted, or after minutes."""
     clock = SystemClock()
     end = clock.monotonic() + 200
@@ -103,7 +108,7 @@ def until(given, wanted):
 
 
 @contextmanager
-def daemon(folder: Path, name: str, *arguments: str):
+def daemon(folder: Path, name: str, *arguments: str) -> Iterator[Path]:
     """Run a daemon of Spark's standalone mode; yields the file of its log."""
     home = Path(pyspark.__file__).parent
     log = folder / f"{name.rpartition('.')[2]}-{arguments[1]}.log"
@@ -130,7 +135,7 @@ def daemon(folder: Path, name: str, *arguments: str):
 
 
 @pytest.fixture
-def master(tmp_path):
+def master(tmp_path: Path) -> Iterator[Any]:
     """The URL of a cluster with two hosts; all of it ends with the test."""
     folder = tmp_path / "cluster"
     folder.mkdir()
@@ -151,7 +156,7 @@ def master(tmp_path):
 
 
 @pytest.fixture
-def service():
+def service() -> Iterator[tuple[str, Counted, list[str | None]]]:
     """A service that answers the batch with the number 0 only when it is asked for it again."""
     svc, counted, worked = RemoteService("straggling"), Counted(), []
     clock = SystemClock()
@@ -168,7 +173,9 @@ def service():
         yield url, counted, worked
 
 
-def test_copies_and_attempts_of_a_task_are_worked_on_once(master, service, tmp_path):
+def test_copies_and_attempts_of_a_task_are_worked_on_once(
+    master: Any, service: tuple[str, Counted, list[str | None]], tmp_path: Path
+) -> None:
     url, counted, worked = service
     answer = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "lake"), url, master],

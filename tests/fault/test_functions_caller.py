@@ -12,12 +12,15 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from snowmelt.functions.caller import pipeline
-from snowmelt.functions.caller.plan import BatchStatus
+from snowmelt.functions.caller.plan import BatchStatus, CallPlan
 from support import call_plans, function_calls
 from support.call_logs import InMemoryCallLog
 from support.ports import free_port
@@ -52,19 +55,19 @@ IN_FLIGHT = 4
 
 
 @pytest.fixture(autouse=True)
-def own_files(tmp_path, monkeypatch):
+def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 class Service:
     """`snowmelt functions serve` in a folder, on the same port each time it is started."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
         self._process = None
 
-    def start(self):
+    def start(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "snowmelt", "functions", "serve", "svc.py",
              "--port", str(self.port)],
@@ -73,11 +76,11 @@ class Service:
         )  # fmt: skip
         assert self._process.stdout.readline()
 
-    def kill(self):
+    def kill(self) -> None:
         self._process.kill()
         self._process.communicate()
 
-    def logged(self):
+    def logged(self) -> tuple[Counter[Any], Counter[Any]]:
         """Return how often each batch was begun, and how often done."""
         counts = {"begun": Counter(), "done": Counter()}
         for line in (self.folder / "work.log").read_text().splitlines():
@@ -87,7 +90,7 @@ class Service:
 
 
 @pytest.fixture
-def service(tmp_path):
+def service(tmp_path: Path) -> Iterator[Service]:
     (tmp_path / "svc.py").write_text(SERVICE)
     service = Service(tmp_path)
     service.start()
@@ -96,7 +99,7 @@ def service(tmp_path):
         yield service
 
 
-def plan(service, name):
+def plan(service: Service, name: str) -> CallPlan:
     return function_calls.plan(
         f"http://127.0.0.1:{service.port}/{name}", name=name, arguments=("NUMBER(18,0)",),
         returns="NUMBER(18,0)", max_batch_rows=20, max_in_flight=IN_FLIGHT,
@@ -105,7 +108,9 @@ def plan(service, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["waited_for", "polled"])
-def test_a_service_that_is_killed_and_started_again_is_asked_again_and_works_once(service, name):
+def test_a_service_that_is_killed_and_started_again_is_asked_again_and_works_once(
+    service: Service, name: str
+) -> None:
     ledger = InMemoryCallLog()
     values, killed = [], 0
     for array in pipeline.call_function(
@@ -131,7 +136,7 @@ def test_a_service_that_is_killed_and_started_again_is_asked_again_and_works_onc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["waited_for", "polled"])
-def test_two_attempts_at_the_same_time_are_worked_on_once(service, name):
+def test_two_attempts_at_the_same_time_are_worked_on_once(service: Service, name: str) -> None:
     context = get_context("spawn")
     results = context.SimpleQueue()
     attempts = [
@@ -153,7 +158,7 @@ def test_two_attempts_at_the_same_time_are_worked_on_once(service, name):
 
 
 @pytest.mark.slow
-def test_an_attempt_after_another_is_answered_from_what_is_known(service):
+def test_an_attempt_after_another_is_answered_from_what_is_known(service: Service) -> None:
     for attempt in range(2):
         values = function_calls.ask(
             plan(service, "waited_for"),
@@ -166,7 +171,7 @@ def test_an_attempt_after_another_is_answered_from_what_is_known(service):
 
 
 @pytest.mark.slow
-def test_a_service_that_stays_away_ends_the_query_when_patience_does(service):
+def test_a_service_that_stays_away_ends_the_query_when_patience_does(service: Service) -> None:
     service.kill()
     began = time.monotonic()
     chosen = plan(service, "waited_for")

@@ -7,10 +7,17 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support import functions_service as kit
+
+if TYPE_CHECKING:
+    import httpx
+
 
 SERVICE = """
 import time
@@ -37,7 +44,7 @@ def slow(n: int) -> int:
 
 
 @contextlib.contextmanager
-def running(folder):
+def running(folder: Path) -> Iterator[httpx.Client]:
     process = subprocess.Popen(
         [sys.executable, "-m", "snowmelt", "functions", "serve", "svc.py", "--port", "0"],
         cwd=folder, stdout=subprocess.PIPE, text=True,
@@ -51,12 +58,12 @@ def running(folder):
         process.communicate()
 
 
-def post(client, path, batch):
+def post(client: httpx.Client, path: str, batch: str) -> httpx.Response:
     return client.post(path, json={"data": [[0, 1]]}, headers={kit.BATCH: batch})
 
 
 @pytest.mark.slow
-def test_answers_outlive_a_kill_and_work_that_it_left_is_done_again(tmp_path):
+def test_answers_outlive_a_kill_and_work_that_it_left_is_done_again(tmp_path: Path) -> None:
     (tmp_path / "svc.py").write_text(SERVICE)
     with running(tmp_path) as client:
         assert post(client, "/quick", "q:1").json() == {"data": [[0, 2]]}

@@ -7,6 +7,7 @@ import datetime as dt
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,14 +48,14 @@ Copying(house).copy(statement)
 
 
 @pytest.fixture
-def copying(tmp_path):
+def copying(tmp_path: Path) -> Iterator[Copying]:
     clock = ManualClock(dt.datetime.now(dt.UTC))
     with contextlib.closing(Lakehouse(tmp_path, clock)) as found:
         found.create()
         yield Copying(found)
 
 
-def killed(copying, point, statement):
+def killed(copying: Copying, point: Failpoint, statement: str) -> None:
     """Run a COPY in a process of its own that is really killed at `point`."""
     done = forked_processes.run(
         [sys.executable, "-c", CHILD, str(copying.house.folder), statement],
@@ -67,7 +68,7 @@ def killed(copying, point, statement):
 
 
 @pytest.mark.parametrize("point", [*BEFORE, *AFTER])
-def test_a_load_killed_at(point, copying):
+def test_a_load_killed_at(point: Failpoint, copying: Copying) -> None:
     house = copying.house
     house.put_numbers(0, 10)
     house.migrate()

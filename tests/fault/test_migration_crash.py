@@ -7,6 +7,7 @@ import datetime as dt
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from fixtures.chunks import Lakehouse
 from snowmelt.clock import ManualClock
 from snowmelt.failpoints import Failpoint
+from snowmelt.table.iceberg import NativeFile
 from snowmelt.table.snapshot import take_snapshots
 from support import forked_processes
 
@@ -62,7 +64,7 @@ def killed(folder: Path, point: Failpoint, work: str, later_s: float) -> None:
 
 
 @pytest.fixture
-def house(tmp_path):
+def house(tmp_path: Path) -> Iterator[Lakehouse]:
     clock = ManualClock(dt.datetime.now(dt.UTC))
     with contextlib.closing(Lakehouse(tmp_path, clock)) as found:
         found.create()
@@ -70,7 +72,7 @@ def house(tmp_path):
 
 
 @pytest.mark.parametrize("point", MIGRATION)
-def test_a_migration_killed_at(point, house):
+def test_a_migration_killed_at(point: Failpoint, house: Lakehouse) -> None:
     house.put_numbers(0, 100)
     house.migrate()
     for kill in range(KILLS):
@@ -94,7 +96,7 @@ def test_a_migration_killed_at(point, house):
 
 
 @pytest.mark.parametrize("point", CLEANUP)
-def test_a_clean_up_killed_at(point, house):
+def test_a_clean_up_killed_at(point: Failpoint, house: Lakehouse) -> None:
     house.put_numbers(0, 100)
     house.migrate()
     kept = house.put_numbers(100, 100)
@@ -107,6 +109,6 @@ def test_a_clean_up_killed_at(point, house):
     assert house.files(house.stage) == {kept}
 
 
-def snapshot_files(house):
+def snapshot_files(house: Lakehouse) -> list[NativeFile]:
     [snapshot] = take_snapshots(house.database, [house.table().name], clock=house.clock)
     return snapshot.list_native_files()

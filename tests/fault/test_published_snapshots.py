@@ -10,10 +10,12 @@ import re
 import signal
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from fixtures.engines import EngineError
+from fixtures.service import KeyPair
 from fixtures.services import Services
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import (
@@ -28,7 +30,7 @@ KILLS = 6
 
 
 @pytest.fixture
-def token(three_services):
+def token(three_services: Services) -> str:
     three_services.each[0].sql("GRANT SELECT ON TABLE demo.public.t TO ROLE loading")
     settings = three_services.settings
     keyring = KeyRing(load_master_key(settings.keys_dir))
@@ -41,14 +43,14 @@ def token(three_services):
 class Inserts(threading.Thread):
     """Calls of ten rows each, numbered in order, through the address of all services."""
 
-    def __init__(self, services: Services, key_pair):
+    def __init__(self, services: Services, key_pair: KeyPair) -> None:
         super().__init__()
         self.services, self.key_pair = services, key_pair
         self.error = None
         self.calls = 0
         self.enough = threading.Event()
 
-    def run(self):
+    def run(self) -> None:
         try:
             with self.services.client(
                 self.key_pair, max_client_lag=dt.timedelta(milliseconds=100)
@@ -64,7 +66,7 @@ class Inserts(threading.Thread):
             self.error = error
 
 
-def publishers(services):
+def publishers(services: Services) -> list[Any]:
     """Return the process numbers of all publishers that were started."""
     return [
         int(number)
@@ -75,8 +77,8 @@ def publishers(services):
 
 @pytest.mark.timeout(600)
 def test_engines_see_one_line_of_snapshots_while_services_and_publishers_are_killed(
-    three_services, key_pair, token, open_engine
-):
+    three_services: Services, key_pair: KeyPair, token: str, open_engine: Any
+) -> None:
     services = three_services
     random.seed(7)
     migrator = services.command(

@@ -49,7 +49,7 @@ def killed(folder: Path, point: Failpoint, later_s: float) -> None:
 
 
 @pytest.mark.parametrize("point", [Failpoint.CLEANUP_MARKED, Failpoint.CLEANUP_DELETED])
-def test_a_clean_up_killed_at(point, tmp_path):
+def test_a_clean_up_killed_at(point: Failpoint, tmp_path: Path) -> None:
     clock = ManualClock(dt.datetime.now(dt.UTC))
     with contextlib.closing(Lakehouse(tmp_path, clock)) as house:
         house.create()

@@ -9,13 +9,14 @@ import contextlib
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
-from fixtures.service import prepare_loading
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
@@ -45,7 +46,7 @@ class ThinDisk:
     below: Path
     folder: Path
 
-    def fill(self):
+    def fill(self) -> None:
         with (self.below / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(bytes(4096)):
                 pass
@@ -56,12 +57,12 @@ class ThinDisk:
                 file.write(bytes(100_000))
                 os.fsync(file.fileno())
 
-    def make_room(self):
+    def make_room(self) -> None:
         (self.below / "filler").unlink()
 
 
 @pytest.fixture
-def thin_disk(tmp_path):
+def thin_disk(tmp_path: Path) -> Iterator[ThinDisk]:
     disk = ThinDisk(tmp_path / "below", tmp_path / "disk")
     disk.below.mkdir()
     disk.folder.mkdir()
@@ -87,7 +88,7 @@ def thin_disk(tmp_path):
                 subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def ids(service) -> list[int]:
+def ids(service: ServiceProcess) -> list[int]:
     stage = service.environment.get("SNOWMELT_STAGE_URL", str(service.data_dir / "stage"))
     settings = Settings.load(service.data_dir, catalog_url=service.catalog_url, stage_url=stage)
     with contextlib.closing(open_and_upgrade_database(settings.catalog_url)) as catalog:
@@ -97,8 +98,8 @@ def ids(service) -> list[int]:
 
 
 def test_what_it_may_have_lost_is_registered_by_neither_protocol(
-    thin_disk, service_process, key_pair
-):
+    thin_disk: ThinDisk, service_process: ServiceProcess, key_pair: KeyPair
+) -> None:
     service = service_process
     service.environment["SNOWMELT_STAGE_URL"] = str(thin_disk.folder / "stage")
     service.start()
@@ -139,13 +140,15 @@ def test_what_it_may_have_lost_is_registered_by_neither_protocol(
         assert asked.json()["channel_statuses"]["c"]["rows_inserted"] == 2
 
 
-def other_program_syncs(disk) -> int:
+def other_program_syncs(disk: ThinDisk) -> int:
     """What cron's `sync -f`, or a second service, does: it hears of the failed write first."""
     return subprocess.run(["sync", "-f", disk.folder], check=False, capture_output=True).returncode
 
 
 @pytest.fixture
-def classic(thin_disk, service_process, key_pair):
+def classic(
+    thin_disk: ThinDisk, service_process: ServiceProcess, key_pair: KeyPair
+) -> Iterator[Conversation]:
     service = service_process
     service.environment["SNOWMELT_STAGE_URL"] = str(thin_disk.folder / "stage")
     service.start()
@@ -156,8 +159,8 @@ def classic(thin_disk, service_process, key_pair):
 
 
 def test_a_write_whose_failure_another_program_heard_of_first_is_not_committed(
-    thin_disk, service_process, classic
-):
+    thin_disk: ThinDisk, service_process: ServiceProcess, classic: Conversation
+) -> None:
     opened = classic.open("classic")
     assert classic.codes(classic.blob([(opened, 1, "1")], [{"id": 1, "name": "n"}])) == [0]
     lost = classic.blob([(opened, 2, "2")], [{"id": 2, "name": os.urandom(200_000).hex()}])
@@ -173,8 +176,8 @@ def test_a_write_whose_failure_another_program_heard_of_first_is_not_committed(
 
 
 def test_a_write_that_failed_before_the_service_started_is_not_committed(
-    thin_disk, service_process, classic
-):
+    thin_disk: ThinDisk, service_process: ServiceProcess, classic: Conversation
+) -> None:
     opened = classic.open("classic")
     whole = classic.blob([(opened, 1, "1")], [{"id": 1, "name": "n"}])
     assert other_program_syncs(thin_disk) == 0
@@ -191,8 +194,8 @@ def test_a_write_that_failed_before_the_service_started_is_not_committed(
 
 
 def test_what_is_committed_is_on_the_disk_whoever_syncs_it_meanwhile(
-    thin_disk, service_process, classic
-):
+    thin_disk: ThinDisk, service_process: ServiceProcess, classic: Conversation
+) -> None:
     loops = [
         subprocess.Popen(["sh", "-c", f"while :; do sync -f {thin_disk.folder} 2>&-; done"])
         for _ in range(3)
@@ -223,7 +226,9 @@ def test_what_is_committed_is_on_the_disk_whoever_syncs_it_meanwhile(
     assert ids(service_process) == committed
 
 
-def test_a_sync_that_fails_commits_nothing_of_what_was_staged_before_it(service_process, key_pair):
+def test_a_sync_that_fails_commits_nothing_of_what_was_staged_before_it(
+    service_process: ServiceProcess, key_pair: KeyPair
+) -> None:
     service = service_process.start(fault="store.sync=eio:2")
     prepare_loading(service, key_pair)
     talk = Conversation(service.url, key_pair.private_pem, "LOADER").configure()

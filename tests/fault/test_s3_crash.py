@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import http.client
 import time
+from collections.abc import Callable
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+
+from fixtures.s3 import S3Process
 
 pytestmark = pytest.mark.slow
 
 OLD, NEW = b"old" * 400_000, b"new!" * 2_000_000
 
 
-def files_of(process) -> list[str]:
+def files_of(process: S3Process) -> list[str]:
     objects = process.service.data_dir / "objects"
     return [path.name for path in objects.rglob("*") if path.is_file()]
 
 
-def wait_until(holds) -> None:
+def wait_until(holds: Callable[[], bool]) -> None:
     give_up_at = time.monotonic() + 200
     while not holds():
         assert time.monotonic() < give_up_at
@@ -35,7 +38,9 @@ def wait_until(holds) -> None:
         ("object.indexed=kill", NEW),
     ],
 )
-def test_a_put_that_is_killed_leaves_the_old_object_or_the_new(own_s3, fault, survivor):
+def test_a_put_that_is_killed_leaves_the_old_object_or_the_new(
+    own_s3: S3Process, fault: str, survivor: bytes
+) -> None:
     own_s3.start()
     own_s3.add_user("admin", "accountadmin")
     client = own_s3.client()
@@ -53,7 +58,7 @@ def test_a_put_that_is_killed_leaves_the_old_object_or_the_new(own_s3, fault, su
     assert own_s3.client().get_object(Bucket="crash", Key="k")["Body"].read() == survivor
 
 
-def test_what_was_acknowledged_survives_a_kill_at_any_moment(own_s3):
+def test_what_was_acknowledged_survives_a_kill_at_any_moment(own_s3: S3Process) -> None:
     own_s3.start()
     own_s3.add_user("admin", "accountadmin")
     client = own_s3.client()

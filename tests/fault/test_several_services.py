@@ -9,15 +9,17 @@ import datetime as dt
 import re
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 import snowmelt
-from fixtures.services import metric
+from fixtures.service import KeyPair
+from fixtures.services import Services, metric
 from snowmelt.catalog import model
-from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.jobs.leases import list_services
 from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
 from snowmelt.schema.types import TableName
@@ -33,13 +35,13 @@ SOON = dt.timedelta(seconds=120)
 
 
 @pytest.fixture
-def catalog(three_services):
+def catalog(three_services: Services) -> Iterator[Database]:
     database = open_and_upgrade_database(three_services.catalog_url)
     yield database
     database.close()
 
 
-def ids(three_services, catalog) -> Counter[int]:
+def ids(three_services: Services, catalog: Database) -> Counter[int]:
     settings = three_services.settings
     rows = read_table(
         catalog,
@@ -51,7 +53,9 @@ def ids(three_services, catalog) -> Counter[int]:
     return Counter(int(number) for number in rows["ID"].to_pylist())
 
 
-def stream(client, channel_name: str, numbers: range, begun: threading.Event) -> None:
+def stream(
+    client: snowmelt.Client, channel_name: str, numbers: range, begun: threading.Event
+) -> None:
     with client, client.open_channel(channel_name, table="demo.public.t") as channel:
         for number in numbers:
             channel.insert_row({"id": number}, offset_token=str(number))
@@ -61,7 +65,9 @@ def stream(client, channel_name: str, numbers: range, begun: threading.Event) ->
         channel.wait_for_commit(str(numbers[-1]), timeout=SOON)
 
 
-def test_services_that_are_killed_take_nothing_with_them(three_services, catalog, key_pair):
+def test_services_that_are_killed_take_nothing_with_them(
+    three_services: Services, catalog: Database, key_pair: KeyPair
+) -> None:
     begun = [threading.Event() for _ in range(4)]
     lag = dt.timedelta(milliseconds=100)
     clients = [three_services.client(key_pair, max_client_lag=lag) for _ in begun]
@@ -92,8 +98,8 @@ def test_services_that_are_killed_take_nothing_with_them(three_services, catalog
 
 
 def test_credentials_that_one_service_hands_out_are_good_at_the_others(
-    three_services, catalog, key_pair
-):
+    three_services: Services, catalog: Database, key_pair: KeyPair
+) -> None:
     url = three_services.each[0].url
     before = [metric(service, UPLOADS) for service in three_services.each]
     for number in range(70_000, 70_009):
@@ -107,8 +113,8 @@ def test_credentials_that_one_service_hands_out_are_good_at_the_others(
 
 
 def test_a_migrator_that_is_killed_is_followed_and_one_that_is_stopped_gives_its_lease_back(
-    three_services, catalog, key_pair
-):
+    three_services: Services, catalog: Database, key_pair: KeyPair
+) -> None:
     begun = threading.Event()
     stream(three_services.client(key_pair), "migrated", range(90_000, 90_040), begun)
     loop = ("migrate", "--loop", "--engine", "local")
@@ -131,8 +137,8 @@ def test_a_migrator_that_is_killed_is_followed_and_one_that_is_stopped_gives_its
 
 
 def test_a_service_whose_clock_is_wrong_goes_by_the_catalogs_and_doctor_says_so(
-    three_services, catalog, key_pair
-):
+    three_services: Services, catalog: Database, key_pair: KeyPair
+) -> None:
     program = (str(Path(shifted_clock_service.__file__)), "7200")
     late = three_services.service("shifted")
     late.program = program
@@ -155,14 +161,16 @@ def test_a_service_whose_clock_is_wrong_goes_by_the_catalogs_and_doctor_says_so(
     assert "ahead of that of the catalog" in late.log
 
 
-def test_a_service_with_another_master_key_is_told_so(three_services):
+def test_a_service_with_another_master_key_is_told_so(three_services: Services) -> None:
     other = three_services.service("stranger", SNOWMELT_KEYS_DIR="")
     with pytest.raises(AssertionError, match="copy it from where another service has it"):
         other.start()
     assert not (other.data_dir / "keys").exists()
 
 
-def test_services_say_that_they_run_and_when_they_end(three_services, catalog):
+def test_services_say_that_they_run_and_when_they_end(
+    three_services: Services, catalog: Database
+) -> None:
     last = three_services.each[-1]
 
     def known() -> set[str]:

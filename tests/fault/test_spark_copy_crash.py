@@ -89,7 +89,9 @@ copying.copy(f"COPY numbers FROM {path}", run=SparkLoadRunner(spark))
 """
 
 
-def test_a_load_survives_the_death_of_executors_and_workers_at_any_step(numbers_table):
+def test_a_load_survives_the_death_of_executors_and_workers_at_any_step(
+    numbers_table: Lakehouse,
+) -> None:
     steps = [*STEPS, "worker"]
     words = [str(numbers_table.folder), str(FILES), str(ROWS), *steps]
     answer = subprocess.run(

@@ -79,7 +79,9 @@ spark.stop()
 """
 
 
-def test_a_migration_survives_the_death_of_an_executor_at_any_step(numbers_table):
+def test_a_migration_survives_the_death_of_an_executor_at_any_step(
+    numbers_table: Lakehouse,
+) -> None:
     answer = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(numbers_table.folder), str(CHUNKS), str(ROWS), *STEPS],
         env={

@@ -79,7 +79,7 @@ print("done", flush=True)
 """
 
 
-def start(folder, kill):
+def start(folder: Path, kill: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(folder), kill],
         env={
@@ -94,12 +94,12 @@ def start(folder, kill):
     )
 
 
-def committed(house):
+def committed(house: Lakehouse) -> int:
     with house.database.reading() as connection:
         return sum(load.state is RunState.COMMITTED for load in list_loads(connection))
 
 
-def test_each_row_is_copied_once_whoever_is_killed(lakehouse):
+def test_each_row_is_copied_once_whoever_is_killed(lakehouse: Lakehouse) -> None:
     lakehouse.create()
     with lakehouse.database.writing() as connection:
         create_table(connection, COPIED, COLUMNS, owner="ACCOUNTADMIN", now=lakehouse.clock.now())

@@ -7,9 +7,12 @@ import datetime as dt
 import socket
 import threading
 import uuid
+from collections.abc import Iterator
 
 import pytest
 
+from fixtures.s3 import S3Process, Seaweed
+from fixtures.service import KeyPair
 from snowmelt.clock import SystemClock
 from support.sdk_table import rows
 from support.stage_service import House, T
@@ -96,14 +99,20 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 @pytest.fixture
-def gate(seaweed):
+def gate(seaweed: Seaweed) -> Iterator[Gate]:
     gate = Gate(seaweed.port)
     yield gate
     gate.close()
 
 
 @pytest.fixture
-def house(gate, seaweed, own_s3, key_pair, monkeypatch):
+def house(
+    gate: Gate,
+    seaweed: Seaweed,
+    own_s3: S3Process,
+    key_pair: KeyPair,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[House]:
     environment = seaweed.environment
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -113,7 +122,7 @@ def house(gate, seaweed, own_s3, key_pair, monkeypatch):
     house.close()
 
 
-def test_rows_wait_for_the_stage_and_are_there_once(house, gate):
+def test_rows_wait_for_the_stage_and_are_there_once(house: House, gate: Gate) -> None:
     with house.client() as client:
         channel = client.open_channel("c", table=T)
         for number, mode in enumerate(("away", "busy", "full", "slow")):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from snowmelt.failpoints import Failpoint
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashHarness]:
     with CrashHarness(
         tmp_path_factory.mktemp("crash") / "site", popen=forked_processes.Popen
     ) as site:
@@ -26,14 +28,16 @@ def site(tmp_path_factory):
 
 # Two kills at each point, one of them of what came back from the first; twenty in benchmarks/kills.py.
 @pytest.mark.parametrize("point", [*CLIENT_POINTS, *SERVICE_POINTS, *MIGRATION_POINTS])
-def test_every_committed_row_is_there_once_after_kills_at(site, point):
+def test_every_committed_row_is_there_once_after_kills_at(
+    site: CrashHarness, point: Failpoint
+) -> None:
     outcome = site.run(point, kills=2)
     assert outcome.expected_rows > 0
     assert (outcome.lost_rows, outcome.duplicate_rows) == (0, 0)
 
 
 @pytest.fixture(scope="module")
-def spark_site(tmp_path_factory):
+def spark_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashHarness]:
     with CrashHarness(tmp_path_factory.mktemp("crash") / "spark", engine="spark") as site:
         yield site
 
@@ -43,7 +47,9 @@ def spark_site(tmp_path_factory):
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("point", [Failpoint.MIGRATION_INSIDE_COMMIT])
-def test_every_committed_row_is_there_once_after_kills_of_spark_at(spark_site, point):
+def test_every_committed_row_is_there_once_after_kills_of_spark_at(
+    spark_site: CrashHarness, point: Failpoint
+) -> None:
     outcome = spark_site.run(point, kills=1)
     assert outcome.expected_rows > 0
     assert (outcome.lost_rows, outcome.duplicate_rows) == (0, 0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections.abc import Iterator
 
 import httpx
 import pytest
 
 import snowmelt
-from fixtures.service import prepare_loading
-from snowmelt.catalog.db.database import open_and_upgrade_database
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.jobs.run_history import find_table_ids_over_backlog
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
@@ -22,7 +23,7 @@ TABLE = TableName("DEMO", "PUBLIC", "T")
 
 
 @pytest.fixture
-def catalog(service_process, key_pair):
+def catalog(service_process: ServiceProcess, key_pair: KeyPair) -> Iterator[Database]:
     """The catalog of a service whose tables hold up to three chunks, or a megabyte, that wait."""
     service_process.start(backlog_max_chunks=3, backlog_max_bytes=1_000_000)
     prepare_loading(service_process, key_pair)
@@ -31,7 +32,7 @@ def catalog(service_process, key_pair):
     database.close()
 
 
-def migrate(service, database) -> None:
+def migrate(service: ServiceProcess, database: Database) -> None:
     settings = service.settings
     keyring = KeyRing(load_master_key(settings.keys_dir))
     migrate_table(
@@ -39,12 +40,14 @@ def migrate(service, database) -> None:
     )
 
 
-def has_refused(service) -> bool:
+def has_refused(service: ServiceProcess) -> bool:
     """Whether the service has told a client that too much waits."""
     return 'snowmelt_registrations_total{code="7"}' in httpx.get(service.url + "/metrics").text
 
 
-def test_a_client_waits_until_a_migration_has_caught_up(service_process, catalog, key_pair):
+def test_a_client_waits_until_a_migration_has_caught_up(
+    service_process: ServiceProcess, catalog: Database, key_pair: KeyPair
+) -> None:
     client = snowmelt.Client(
         service_process.url,
         user="loader",
@@ -73,7 +76,9 @@ def test_a_client_waits_until_a_migration_has_caught_up(service_process, catalog
     assert sorted(map(int, rows.column("ID").to_pylist())) == list(range(1, inserted + 1))
 
 
-def test_bytes_count_like_chunks_and_each_table_for_itself(service_process, catalog, key_pair):
+def test_bytes_count_like_chunks_and_each_table_for_itself(
+    service_process: ServiceProcess, catalog: Database, key_pair: KeyPair
+) -> None:
     service_process.sql("CREATE TABLE demo.public.other (id NUMBER(10,0))")
     client = snowmelt.Client(service_process.url, user="loader", private_key=key_pair.private_pem)
     with client, client.open_channel("c", table="demo.public.t") as channel:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import itertools
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from fixtures.service import prepare_loading
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.objects import tables
@@ -24,27 +25,29 @@ _databases = itertools.count(1)
 
 
 @pytest.fixture
-def loaded_database():
+def loaded_database() -> str:
     return f"GOING{next(_databases)}"
 
 
 @pytest.fixture
-def service(shared_service, key_pair, loaded_database):
+def service(
+    shared_service: ServiceProcess, key_pair: KeyPair, loaded_database: str
+) -> ServiceProcess:
     prepare_loading(shared_service, key_pair, loaded_database)
     return shared_service
 
 
 @pytest.fixture
-def table(loaded_database):
+def table(loaded_database: str) -> str:
     return f"{loaded_database}.public.t"
 
 
-def send(channel, number: int) -> None:
+def send(channel: Any, number: int) -> None:
     channel.insert_rows([{"id": number}], str(number))
     channel.flush(LATER)
 
 
-def expire(service, database: str) -> None:
+def expire(service: ServiceProcess, database: str) -> None:
     """Let the channels of a database's table T expire, as if nobody had written for long."""
     with (
         contextlib.closing(open_and_upgrade_database(service.settings.catalog_url)) as catalog,
@@ -58,8 +61,8 @@ def expire(service, database: str) -> None:
 
 
 def test_a_channel_that_expired_says_so_and_is_opened_anew(
-    connect, service, table, loaded_database
-):
+    connect: Any, service: ServiceProcess, table: str, loaded_database: str
+) -> None:
     client = connect()
     channel = client.open_channel("c", table=table)
     send(channel, 1)
@@ -73,8 +76,8 @@ def test_a_channel_that_expired_says_so_and_is_opened_anew(
 
 
 def test_a_table_that_was_dropped_restored_or_truncated_goes_on_after_the_committed_token(
-    connect, service, ids, table
-):
+    connect: Any, service: ServiceProcess, ids: Any, table: str
+) -> None:
     client = connect()
     channel = client.open_channel("c", table=table)
     send(channel, 1)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from fixtures.copy import Copying
 from snowmelt.catalog.jobs.load_history import LoadFileState
 from snowmelt.errors import (
     LoadFailed,
@@ -23,7 +25,7 @@ from support.ports import free_port
 REJECTS = TableName("DEMO", "PUBLIC", "REJECTS")
 
 
-def test_rows_of_files_join_rows_that_were_streamed(copying):
+def test_rows_of_files_join_rows_that_were_streamed(copying: Copying) -> None:
     copying.house.put_numbers(0, 10)
     plain = copying.file("a.csv", "10|ten\n11|\n")
     packed = copying.file("b.csv.gz", gzip.compress(b"12|zw\xc3\xb6lf\n"))
@@ -35,7 +37,7 @@ def test_rows_of_files_join_rows_that_were_streamed(copying):
     assert rows["WORD"].to_pylist()[-3:] == ["ten", None, "zwölf"]
 
 
-def test_files_that_were_loaded_are_skipped_until_they_change(copying):
+def test_files_that_were_loaded_are_skipped_until_they_change(copying: Copying) -> None:
     path = copying.file("a.csv", "1|one\n")
     statement = f"COPY numbers FROM {path}"
     assert copying.copy(statement).skipped_files == 0
@@ -49,7 +51,7 @@ def test_files_that_were_loaded_are_skipped_until_they_change(copying):
     assert sorted(copying.house.read_numbers()) == [1, 1, 2, 3, 4]
 
 
-def test_rejects_are_kept_in_their_table_with_place_and_reason(copying):
+def test_rejects_are_kept_in_their_table_with_place_and_reason(copying: Copying) -> None:
     path = copying.file("a.csv", "1|one\nx|two\n3|three\n4|four|five\n")
     copied = copying.copy(f"COPY numbers FROM {path} REJECTED DATA AS TABLE rejects")
     assert (copied.totals.rows, copied.totals.rejects) == (2, 2)
@@ -71,7 +73,7 @@ def test_rejects_are_kept_in_their_table_with_place_and_reason(copying):
     assert "record 2: column 1" in told.file.first_error
 
 
-def test_rejects_go_to_files(copying):
+def test_rejects_go_to_files(copying: Copying) -> None:
     path = copying.file("a.csv", b"1|one\n\xff|two\ny|three\n")
     data, reasons = copying.folder / "rejected", copying.folder / "reasons"
     copied = copying.copy(f"COPY numbers FROM {path} REJECTED DATA '{data}' EXCEPTIONS '{reasons}'")
@@ -89,7 +91,9 @@ def test_rejects_go_to_files(copying):
         ("REJECTMAX 2", r"records were rejected, and REJECTMAX is 2"),
     ],
 )
-def test_a_load_with_too_many_rejects_loads_nothing_and_keeps_the_rejects(option, told, copying):
+def test_a_load_with_too_many_rejects_loads_nothing_and_keeps_the_rejects(
+    option: str, told: str, copying: Copying
+) -> None:
     good = copying.file("a.csv", "1|one\n")
     bad = copying.file("b.csv", "2|two\nx|\ny|\nz|\n")
     statement = f"COPY numbers FROM {good}, {bad} REJECTED DATA AS TABLE rejects"
@@ -104,7 +108,7 @@ def test_a_load_with_too_many_rejects_loads_nothing_and_keeps_the_rejects(option
     assert copying.house.read(REJECTS).num_rows == kept + 3
 
 
-def test_a_file_that_fails_leaves_nothing_or_only_itself_out(copying):
+def test_a_file_that_fails_leaves_nothing_or_only_itself_out(copying: Copying) -> None:
     good = copying.file("a.csv", "1|one\n")
     broken = copying.file("b.csv.gz", gzip.compress(b"2|two\n" * 1000)[:-20])
     with pytest.raises(LoadFailed, match=r"b\.csv\.gz.*(?i:gzip)"):
@@ -118,7 +122,7 @@ def test_a_file_that_fails_leaves_nothing_or_only_itself_out(copying):
     assert copying.copy(f"COPY numbers FROM {good}, {mended}").totals.rows == 1
 
 
-def test_a_file_in_portions_is_as_one(copying):
+def test_a_file_in_portions_is_as_one(copying: Copying) -> None:
     copying.context = replace(copying.context, min_portion_bytes=1)
     lines = [f"{n}|word {n}\n" if n % 100 else f"x{n}|\n" for n in range(1000)]
     path = copying.file("a.csv", "".join(lines))
@@ -126,7 +130,7 @@ def test_a_file_in_portions_is_as_one(copying):
     class Four:
         parallelism = 4
 
-        def __call__(self, plan, tasks):
+        def __call__(self, plan: Any, tasks: Any) -> list[Any]:
             assert len(tasks) == 4
             return [run_load_task(plan, task) for task in reversed(tasks)]
 
@@ -141,13 +145,13 @@ def test_a_file_in_portions_is_as_one(copying):
     assert rows["REJECTED_DATA"].to_pylist() == [f"x{n - 1}|" for n in numbers]
 
 
-def test_a_load_that_loses_a_portion_does_not_commit(copying):
+def test_a_load_that_loses_a_portion_does_not_commit(copying: Copying) -> None:
     path = copying.file("a.csv", "1|one\n")
 
     class Nothing:
         parallelism = 1
 
-        def __call__(self, plan, tasks):
+        def __call__(self, plan: Any, tasks: Any) -> list[Any]:
             return []
 
     with pytest.raises(Exception, match=r"The load does not add up|is inconsistent"):
@@ -155,14 +159,14 @@ def test_a_load_that_loses_a_portion_does_not_commit(copying):
     assert copying.states() == ["failed"]
 
 
-def test_of_two_loads_of_a_file_at_once_one_loses(copying):
+def test_of_two_loads_of_a_file_at_once_one_loses(copying: Copying) -> None:
     path = copying.file("a.csv", "1|one\n")
     statement = f"COPY numbers FROM {path}"
 
     class Overtaken:
         parallelism = 1
 
-        def __call__(self, plan, tasks):
+        def __call__(self, plan: Any, tasks: Any) -> list[Any]:
             copying.copy(statement)
             return [run_load_task(plan, task) for task in tasks]
 
@@ -172,7 +176,7 @@ def test_of_two_loads_of_a_file_at_once_one_loses(copying):
     assert sorted(copying.states()) == ["committed", "failed"]
 
 
-def test_a_clustered_table_is_sorted_within_its_files(copying):
+def test_a_clustered_table_is_sorted_within_its_files(copying: Copying) -> None:
     copying.sql("CREATE TABLE sorted (n NUMBER(9,0), t TIMESTAMP_TZ(9)) CLUSTER BY (n, t)")
     path = copying.file("a.csv", "3|\n1|2024-01-02 03:04:05.123456789 +0100\n2|\n")
     copying.copy(f"COPY sorted FROM {path}")
@@ -182,7 +186,7 @@ def test_a_clustered_table_is_sorted_within_its_files(copying):
     assert rows["T$tz"].to_pylist() == [60, None, None]
 
 
-def test_a_filter_of_a_user_is_called_by_its_name(copying):
+def test_a_filter_of_a_user_is_called_by_its_name(copying: Copying) -> None:
     library = copying.folder / "own.py"
     library.write_text("def shout(data: bytes) -> bytes:\n    return data.upper()\n")
     copying.sql(f"CREATE LIBRARY own AS '{library}'")
@@ -192,7 +196,7 @@ def test_a_filter_of_a_user_is_called_by_its_name(copying):
     assert copying.house.read(columns=["WORD"])["WORD"].to_pylist() == ["ONE", "TWO"]
 
 
-def test_what_cannot_be_is_refused_before_anything_begins(copying):
+def test_what_cannot_be_is_refused_before_anything_begins(copying: Copying) -> None:
     path = copying.file("a.csv", "1|one\n")
     for text, error in {
         f"COPY numbers FROM {path} NO COMMIT": LoadRefused,
@@ -207,7 +211,7 @@ def test_what_cannot_be_is_refused_before_anything_begins(copying):
     assert copying.states() == []
 
 
-def test_a_role_needs_insert(copying):
+def test_a_role_needs_insert(copying: Copying) -> None:
     path = copying.file("a.csv", "1|one\n")
     copying.sql("CREATE ROLE reader")
     copying.sql("GRANT USAGE ON DATABASE demo TO ROLE reader")
@@ -218,13 +222,13 @@ def test_a_role_needs_insert(copying):
         copying.copy(f"COPY numbers FROM {path}")
 
 
-def test_an_interrupted_load_is_told_and_can_be_run_again(copying):
+def test_an_interrupted_load_is_told_and_can_be_run_again(copying: Copying) -> None:
     path = copying.file("a.csv", "1|one\n")
 
     class Interrupted:
         parallelism = 1
 
-        def __call__(self, plan, tasks):
+        def __call__(self, plan: Any, tasks: Any) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -233,7 +237,7 @@ def test_an_interrupted_load_is_told_and_can_be_run_again(copying):
     assert copying.copy(f"COPY numbers FROM {path}").totals.rows == 1
 
 
-def test_a_source_that_does_not_answer_is_named_once(copying):
+def test_a_source_that_does_not_answer_is_named_once(copying: Copying) -> None:
     address = f"http://127.0.0.1:{free_port()}/numbers.csv"
     with pytest.raises(LoadFailed) as failed:
         copying.copy(f"COPY numbers FROM '{address}'")

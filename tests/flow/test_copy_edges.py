@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
+from fixtures.copy import Copying
 from snowmelt.errors import LoadFailed, StatementError, UserError
-from snowmelt.loaders.load_task_execution import LocalTaskRunner
+from snowmelt.load.task import LoadTask
+from snowmelt.loaders.load_task_execution import LoadTaskPlan, LocalTaskRunner, PortionResult
 from snowmelt.schema.types import TableName
 
 REJECTS = "REJECTED DATA AS TABLE demo.public.rejects"
@@ -16,7 +20,9 @@ SINK = TableName("DEMO", "PUBLIC", "REJECTS")
 
 
 @pytest.mark.parametrize("limit", ["REJECTMAX 2", "ABORT ON ERROR"])
-def test_rejects_of_a_load_that_was_given_up_have_their_row_numbers(limit, copying):
+def test_rejects_of_a_load_that_was_given_up_have_their_row_numbers(
+    limit: str, copying: Copying
+) -> None:
     path = copying.file("a.csv", "1|a\nx|b\n2|c\ny|d\nz|e\n")
     with pytest.raises(LoadFailed):
         copying.copy(f"COPY numbers FROM {path} {limit} {REJECTS}")
@@ -26,7 +32,7 @@ def test_rejects_of_a_load_that_was_given_up_have_their_row_numbers(limit, copyi
     assert numbers[0] == 2
 
 
-def test_a_file_and_a_link_to_it_are_loaded_once_and_that_is_said(copying):
+def test_a_file_and_a_link_to_it_are_loaded_once_and_that_is_said(copying: Copying) -> None:
     copying.file("b.csv", "1|one\n")
     (copying.folder / "a.csv").symlink_to(copying.folder / "b.csv")
     os.link(copying.folder / "b.csv", copying.folder / "c.csv")
@@ -42,7 +48,7 @@ def test_a_file_and_a_link_to_it_are_loaded_once_and_that_is_said(copying):
     assert copying.copy(f"COPY numbers FROM '{real}'").skipped_files == 1
 
 
-def test_a_number_with_a_fraction_is_no_whole_number(copying):
+def test_a_number_with_a_fraction_is_no_whole_number(copying: Copying) -> None:
     path = copying.file("a.csv", "1.5|a\n2.0|b\n1e1|c\n-0.1|d\n")
     copied = copying.copy(f"COPY numbers FROM {path}")
     assert sorted(copying.house.read_numbers()) == [2, 10]
@@ -56,7 +62,7 @@ def test_a_number_with_a_fraction_is_no_whole_number(copying):
     assert sorted(copying.house.read_numbers()) == [2, 3, 5, 10]
 
 
-def test_a_date_in_another_form_is_rejected_with_the_word_format(copying):
+def test_a_date_in_another_form_is_rejected_with_the_word_format(copying: Copying) -> None:
     copying.sql("CREATE TABLE demo.public.days (d DATE, t TIME, s TIMESTAMP)")
     path = copying.file("a.csv", "31.12.2020||\n|3 pm|\n||31.12.2020 15:00\n")
     copied = copying.copy(f"COPY days FROM {path}")
@@ -68,7 +74,7 @@ def test_a_date_in_another_form_is_rejected_with_the_word_format(copying):
     assert copied.totals.rows == 1
 
 
-def test_hexadecimal_bytes_may_have_their_usual_prefix(copying):
+def test_hexadecimal_bytes_may_have_their_usual_prefix(copying: Copying) -> None:
     copying.sql("CREATE TABLE demo.public.bytes (b BINARY(8))")
     path = copying.file("a.csv", "0x6162\n6364\n0X65\n")
     copying.copy(f"COPY bytes FROM {path}")
@@ -76,7 +82,9 @@ def test_hexadecimal_bytes_may_have_their_usual_prefix(copying):
     assert sorted(table["B"].to_pylist()) == [b"ab", b"cd", b"e"]
 
 
-def test_a_field_of_fixed_width_is_null_where_it_is_filled_with_the_null_character(copying):
+def test_a_field_of_fixed_width_is_null_where_it_is_filled_with_the_null_character(
+    copying: Copying,
+) -> None:
     path = copying.file("a.txt", "12 abc\n34    \n56 ***\n")
     copying.copy(f"COPY numbers FROM {path} FIXEDWIDTH COLSIZES (3, 3) FORCE")
     assert words(copying) == ["abc", None, "***"]
@@ -96,18 +104,20 @@ def test_a_field_of_fixed_width_is_null_where_it_is_filled_with_the_null_charact
 
 
 @pytest.mark.parametrize("option", ["NULL 'x'", "DELIMITER ';'", "ENCLOSED BY '\"'", "NO ESCAPE"])
-def test_an_option_of_a_column_that_its_parser_would_ignore_is_refused(option, copying):
+def test_an_option_of_a_column_that_its_parser_would_ignore_is_refused(
+    option: str, copying: Copying
+) -> None:
     path = copying.file("a.json", '{"n": 1, "word": "x"}\n')
     with pytest.raises(UserError, match=r"of column WORD: parser .* does not support this option"):
         copying.copy(f"COPY numbers (n, word {option}) FROM {path} PARSER fjsonparser()")
 
 
-def words(copying):
+def words(copying: Copying) -> list[Any]:
     rows = copying.house.read(columns=["N", "WORD"]).to_pylist()
     return [row["WORD"] for row in sorted(rows, key=lambda row: row["N"])]
 
 
-def test_a_source_of_a_part_of_a_file_is_refused(copying):
+def test_a_source_of_a_part_of_a_file_is_refused(copying: Copying) -> None:
     (copying.folder / "own.py").write_text(
         "import vertica_sdk\n"
         "class Part:\n    offset, size, is_first_portion = 5, 10, False\n"
@@ -134,7 +144,9 @@ made = passed
 """
 
 
-def test_a_factory_that_is_not_there_is_refused_when_the_filter_is_created(copying):
+def test_a_factory_that_is_not_there_is_refused_when_the_filter_is_created(
+    copying: Copying,
+) -> None:
     (copying.folder / "own.py").write_text(LIBRARY)
     copying.sql(f"CREATE LIBRARY own AS '{copying.folder / 'own.py'}'")
     with pytest.raises(UserError, match=r"OWN has no Missing; it has os, Inner, passed, made"):
@@ -150,7 +162,9 @@ def test_a_factory_that_is_not_there_is_refused_when_the_filter_is_created(copyi
         copying.sql("CREATE OR REPLACE FILTER f AS NAME 'broken' LIBRARY own")
 
 
-def test_functions_for_queries_of_an_install_script_are_skipped_with_a_reason(copying):
+def test_functions_for_queries_of_an_install_script_are_skipped_with_a_reason(
+    copying: Copying,
+) -> None:
     (copying.folder / "own.py").write_text(LIBRARY)
     copying.sql(f"CREATE LIBRARY own AS '{copying.folder / 'own.py'}' LANGUAGE 'Python'")
     for kind in ("FUNCTION", "TRANSFORM FUNCTION", "OR REPLACE ANALYTIC FUNCTION"):
@@ -162,7 +176,9 @@ def test_functions_for_queries_of_an_install_script_are_skipped_with_a_reason(co
         copying.sql("CREATE FUNCTION f AS NAME 'x'")
 
 
-def test_a_load_takes_along_the_libraries_that_its_statement_names_and_no_others(copying):
+def test_a_load_takes_along_the_libraries_that_its_statement_names_and_no_others(
+    copying: Copying,
+) -> None:
     for name in ("own", "huge"):
         (copying.folder / f"{name}.py").write_text(LIBRARY + "#" * 1_000_000)
         copying.sql(f"CREATE LIBRARY {name} AS '{copying.folder / f'{name}.py'}'")
@@ -170,7 +186,9 @@ def test_a_load_takes_along_the_libraries_that_its_statement_names_and_no_others
     plans = []
 
     class Noting(LocalTaskRunner):
-        def __call__(self, plan, tasks):
+        def __call__(
+            self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]
+        ) -> Iterator[PortionResult]:
             plans.append(plan)
             return super().__call__(plan, tasks)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from fixtures.copy import Copying
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import LoadFailed
 from snowmelt.schema.types import TableName
@@ -12,7 +16,7 @@ ERRORS = TableName("DEMO", "PUBLIC", "ERRORS")
 
 
 @pytest.fixture
-def errors(copying):
+def errors(copying: Copying) -> Callable[[], Any]:
     execute_statement(
         copying.house.database,
         "ALTER TABLE demo.public.numbers SET ERROR_TABLE = demo.public.errors",
@@ -20,7 +24,7 @@ def errors(copying):
     return lambda: copying.house.read(ERRORS).sort_by("ROW_NUMBER").to_pylist()
 
 
-def test_rejects_come_with_the_rows(copying, errors):
+def test_rejects_come_with_the_rows(copying: Copying, errors: Any) -> None:
     path = copying.file("a.csv", "1|one\nx|two\n3|three\n4|four|five\n")
     copied = copying.copy(f"COPY numbers FROM {path}")
     assert (copied.totals.rows, copied.totals.rejects) == (2, 2)
@@ -39,7 +43,9 @@ def test_rejects_come_with_the_rows(copying, errors):
     assert sorted(copying.house.read_numbers()) == [1, 3]
 
 
-def test_a_load_that_fails_leaves_nothing_and_given_places_win(copying, errors):
+def test_a_load_that_fails_leaves_nothing_and_given_places_win(
+    copying: Copying, errors: Any
+) -> None:
     path = copying.file("a.csv", "1|one\nx|two\n")
     with pytest.raises(LoadFailed):
         copying.copy(f"COPY numbers FROM {path} REJECTMAX 1")

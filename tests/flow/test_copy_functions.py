@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from fixtures.copy import Copying
 from snowmelt.errors import LoadFailed, LoadRefused
 from snowmelt.load.expressions.datetime_templates import PATTERNS, REJECTED_PATTERNS
 from snowmelt.load.expressions.function_translation import FUNCTIONS, REJECTED_FUNCTIONS
@@ -45,7 +46,7 @@ def shown(value: object) -> str:
     return f"0x{value.hex()}" if isinstance(value, bytes) else str(value)
 
 
-def computed(copying, examples: list[tuple[str, str]]) -> list[str]:
+def computed(copying: Copying, examples: list[tuple[str, str]]) -> list[str]:
     """Compute expressions in one COPY of one record; return the values as the page shows them."""
     types = [column_type(result) for _, result in examples]
     columns = ", ".join(f"c{n} {each}" for n, each in enumerate(types))
@@ -57,7 +58,7 @@ def computed(copying, examples: list[tuple[str, str]]) -> list[str]:
     return [shown(row[f"C{n}"]) for n in range(len(examples))]
 
 
-def test_every_function_operator_and_cast_of_the_page_gives_its_result(copying) -> None:
+def test_every_function_operator_and_cast_of_the_page_gives_its_result(copying: Copying) -> None:
     found = computed(copying, EXAMPLES)
     wrong = [
         (sql, result, value)
@@ -74,7 +75,7 @@ def test_the_page_lists_every_function_and_no_other() -> None:
     assert sorted(name for name, _ in page.PATTERNS) == sorted(PATTERNS)
 
 
-def test_every_pattern_is_written_as_the_page_says(copying) -> None:
+def test_every_pattern_is_written_as_the_page_says(copying: Copying) -> None:
     lines = [(pattern, text) for pattern, text in page.PATTERNS]
     lines += [(template, text) for _, template, text in page.MODIFIERS]
     examples = [
@@ -84,7 +85,9 @@ def test_every_pattern_is_written_as_the_page_says(copying) -> None:
     assert computed(copying, examples) == [text for _, text in examples]
 
 
-def test_every_pattern_is_read_as_the_page_says_by_expressions_and_by_format(copying) -> None:
+def test_every_pattern_is_read_as_the_page_says_by_expressions_and_by_format(
+    copying: Copying,
+) -> None:
     examples = [
         (f"TO_TIMESTAMP({quoted(text)}, {quoted(template)})", value)
         for _, template, text, value in page.READS
@@ -103,7 +106,7 @@ def test_every_pattern_is_read_as_the_page_says_by_expressions_and_by_format(cop
         assert re.sub(r"(\.\d*?)0+$", r"\1", str(row[f"C{n}"])) == value
 
 
-def test_a_text_that_does_not_fit_its_template_is_rejected(copying) -> None:
+def test_a_text_that_does_not_fit_its_template_is_rejected(copying: Copying) -> None:
     columns = ", ".join(f"c{n} TIMESTAMP_NTZ(6)" for n in range(len(page.MISREADS)))
     copying.sql(f"CREATE OR REPLACE TABLE formatted (id NUMBER(9,0), {columns})")
     items = ", ".join(f"c{n} FORMAT {quoted(each[0])}" for n, each in enumerate(page.MISREADS))
@@ -123,7 +126,9 @@ def test_a_text_that_does_not_fit_its_template_is_rejected(copying) -> None:
 
 
 @pytest.mark.parametrize(("form", "text", "data"), page.BINARIES)
-def test_binary_formats_take_the_manuals_texts(copying, form, text, data) -> None:
+def test_binary_formats_take_the_manuals_texts(
+    copying: Copying, form: str, text: str, data: str | None
+) -> None:
     copying.sql("CREATE OR REPLACE TABLE bytes (b BINARY(5))")
     path = copying.file("bytes.csv", f"{text}\n")
     copied = copying.copy(f"COPY bytes (b FORMAT '{form}') FROM {path}")
@@ -132,21 +137,21 @@ def test_binary_formats_take_the_manuals_texts(copying, form, text, data) -> Non
     assert rows["B"].to_pylist() == ([] if data is None else [bytes.fromhex(data)])
 
 
-def refusal(copying, sql: str, path: str) -> str:
+def refusal(copying: Copying, sql: str, path: str) -> str:
     """Return why COPY takes no expression, of a record `1|été` with columns N and W."""
     with pytest.raises((LoadRefused, LoadFailed)) as refused:
         copying.copy(f"COPY numbers (n, w FILLER VARCHAR, word AS {sql}) FROM {path}")
     return str(refused.value)
 
 
-def test_a_function_that_is_not_vertica_s_is_refused_by_name(copying) -> None:
+def test_a_function_that_is_not_vertica_s_is_refused_by_name(copying: Copying) -> None:
     path = copying.file("a.csv", "1|été\n")
     for name, reason in REJECTED_FUNCTIONS.items():
         found = refusal(copying, f"{name}(w)", path)
         assert f"function {name} is not available: {reason}" in found
 
 
-def test_a_pattern_that_is_not_vertica_s_is_refused_by_name(copying) -> None:
+def test_a_pattern_that_is_not_vertica_s_is_refused_by_name(copying: Copying) -> None:
     path = copying.file("a.csv", "1|été\n")
     copying.sql("CREATE OR REPLACE TABLE formatted (at DATE)")
     for pattern, reason in REJECTED_PATTERNS.items():
@@ -188,7 +193,7 @@ REFUSED = [
 ]
 
 
-def test_what_has_another_meaning_is_refused_with_what_to_write(copying) -> None:
+def test_what_has_another_meaning_is_refused_with_what_to_write(copying: Copying) -> None:
     path = copying.file("a.csv", "1|été\n")
     for sql, reason in REFUSED:
         assert reason in refusal(copying, sql, path)
@@ -216,13 +221,13 @@ FAILS = [
 ]
 
 
-def test_a_value_whose_result_is_open_fails_with_what_to_write(copying) -> None:
+def test_a_value_whose_result_is_open_fails_with_what_to_write(copying: Copying) -> None:
     path = copying.file("a.csv", "1|été\n")
     for sql, reason in FAILS:
         assert reason in refusal(copying, sql, path)
 
 
-def test_compact_dates_are_dates_and_no_count_since_1970(copying) -> None:
+def test_compact_dates_are_dates_and_no_count_since_1970(copying: Copying) -> None:
     copying.sql("CREATE TABLE dates (d DATE, t TIMESTAMP_NTZ(6))")
     path = copying.file("dates.csv", "19990506|20210101\n12345|2021-01-01\n2021-01-01|1609459200\n")
     copied = copying.copy(f"COPY dates FROM {path}")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import random
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from textwrap import dedent
 
 import pytest
 
+from fixtures.copy import Copying
 from snowmelt.errors import LoadFailed, UserCodeFailed
+from snowmelt.load.task import LoadTask
 from snowmelt.load.udx import worker_process
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
-from snowmelt.loaders.load_task_execution import LocalTaskRunner
+from snowmelt.loaders.load_task_execution import LoadTaskPlan, LocalTaskRunner, PortionResult
 
 CODE = """
 import logging, os, re, signal, sys, warnings
@@ -88,7 +91,7 @@ STATEMENTS = [
 
 
 @pytest.fixture
-def wild(copying):
+def wild(copying: Copying) -> Iterator[Copying]:
     path = copying.folder / "wild.py"
     path.write_text(CODE)
     for each in STATEMENTS:
@@ -112,7 +115,9 @@ def wild(copying):
         ("hangs", "it has not returned for 2 s (`user_code_call_s`)"),
     ],
 )
-def test_a_filter_that_harms_its_process_fails_the_load_and_is_named(name, told, wild):
+def test_a_filter_that_harms_its_process_fails_the_load_and_is_named(
+    name: str, told: str, wild: Copying
+) -> None:
     path = wild.file("a.csv", "1|one\n2|two\n")
     with pytest.raises(LoadFailed) as info:
         wild.copy(f"COPY numbers FROM {path} FILTER passed() FILTER {name}()")
@@ -123,7 +128,7 @@ def test_a_filter_that_harms_its_process_fails_the_load_and_is_named(name, told,
     assert wild.states() == ["failed"]
 
 
-def test_code_that_ends_while_a_load_is_planned_refuses_it(wild):
+def test_code_that_ends_while_a_load_is_planned_refuses_it(wild: Copying) -> None:
     path = wild.file("a.csv", "1|one\n")
     with pytest.raises(
         UserCodeFailed, match=r"filter planned\(\): its process exited with status 0"
@@ -132,7 +137,7 @@ def test_code_that_ends_while_a_load_is_planned_refuses_it(wild):
     wild.sql(f"CREATE OR REPLACE LIBRARY wild AS '{wild.folder / 'wild.py'}' LANGUAGE 'Python'")
 
 
-def test_a_file_that_cannot_be_filtered_is_left_out_with_error_tolerance(wild):
+def test_a_file_that_cannot_be_filtered_is_left_out_with_error_tolerance(wild: Copying) -> None:
     bad, good = wild.file("a.csv", "1|one\n2|!\n"), wild.file("b.csv", "3|three\n")
     copied = wild.copy(f"COPY numbers FROM {bad}, {good} FILTER chooses() ERROR TOLERANCE")
     assert [path for path, _ in copied.failed_files] == [bad[1:-1]]
@@ -140,7 +145,9 @@ def test_a_file_that_cannot_be_filtered_is_left_out_with_error_tolerance(wild):
     assert wild.house.read_numbers() == [3]
 
 
-def test_what_code_of_users_prints_stays_out_of_the_answer(wild, capfd, caplog):
+def test_what_code_of_users_prints_stays_out_of_the_answer(
+    wild: Copying, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     path = wild.file("a.csv", "1|one\n")
     with caplog.at_level(logging.INFO), pytest.warns(UserWarning, match="careful"):
         wild.copy(f"COPY numbers FROM {path} FILTER says()")
@@ -151,12 +158,14 @@ def test_what_code_of_users_prints_stays_out_of_the_answer(wild, capfd, caplog):
     assert "told by filter" in caplog.text
 
 
-def test_a_cancelled_load_ends_its_process(wild):
+def test_a_cancelled_load_ends_its_process(wild: Copying) -> None:
     path = wild.file("a.csv", "1|one\n")
 
     class Interrupted(LocalTaskRunner):
-        def __call__(self, plan, tasks):
-            def begun(cancel):
+        def __call__(
+            self, plan: LoadTaskPlan, tasks: Sequence[LoadTask]
+        ) -> Iterator[PortionResult]:
+            def begun(cancel: Callable[[], None]) -> None:
                 cancel()
 
             from snowmelt.loaders.load_task_execution import run_load_task
@@ -169,7 +178,7 @@ def test_a_cancelled_load_ends_its_process(wild):
     assert wild.house.read_numbers() == []
 
 
-def test_a_parser_and_a_source_run_in_the_same_process(wild):
+def test_a_parser_and_a_source_run_in_the_same_process(wild: Copying) -> None:
     (wild.folder / "more.py").write_text(
         dedent("""
         import os, vertica_sdk
@@ -198,7 +207,7 @@ def test_a_parser_and_a_source_run_in_the_same_process(wild):
         wild.copy("COPY numbers SOURCE numbers()")
 
 
-def test_a_library_that_ends_its_process_is_refused_by_name(wild):
+def test_a_library_that_ends_its_process_is_refused_by_name(wild: Copying) -> None:
     (wild.folder / "last.py").write_text("import os\nos._exit(0)\nf = None\n")
     wild.sql(f"CREATE LIBRARY last AS '{wild.folder / 'last.py'}'")
     wild.sql("CREATE FILTER f AS NAME 'f' LIBRARY last")
@@ -207,7 +216,7 @@ def test_a_library_that_ends_its_process_is_refused_by_name(wild):
         wild.copy(f"COPY numbers FROM {path} FILTER f()")
 
 
-def test_rows_and_rejects_are_those_of_a_load_without_the_process(wild):
+def test_rows_and_rejects_are_those_of_a_load_without_the_process(wild: Copying) -> None:
     seeded = random.Random(7)
     for number in range(6):
         lines = [

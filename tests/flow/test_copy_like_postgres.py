@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -44,7 +45,7 @@ BETWEEN = (" ", "-", "/", ":", ".", ", ", '"a Day of Q"', "'")
 
 
 @pytest.fixture(scope="module")
-def server(postgres):
+def server(postgres: str) -> Iterator[Any]:
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("SET TIME ZONE 'UTC'")
         yield connection
@@ -72,7 +73,9 @@ def templates(draw: st.DrawFn) -> str:
 
 @settings(max_examples=max(settings.default.max_examples // 2, 20))
 @given(templates(), st.lists(MOMENTS, min_size=20, max_size=20))
-def test_to_char_writes_what_postgresql_writes(server, template, moments) -> None:
+def test_to_char_writes_what_postgresql_writes(
+    server: Any, template: str, moments: list[Any]
+) -> None:
     schema = TableSchema(1, (Column("T", LogicalType.TIMESTAMP_NTZ, 1, scale=6),))
     rows = pa.table([pa.array(moments, pa.timestamp("us"))], schema=native_schema(schema))
     quoted = template.replace("'", "''")
@@ -100,7 +103,7 @@ TIMES = ("", "HH24:MI:SS", "HH24MISS", "HH12:MI AM", "FMHH12 p.m.", "SSSS", "HH2
     st.randoms(use_true_random=False),
 )
 def test_what_is_read_by_a_template_is_what_postgresql_reads(
-    server, date, between, time, moments, rng
+    server: Any, date: Any, between: Any, time: Any, moments: list[Any], rng: Random
 ) -> None:
     template = f"{date}{between}{time}" if time else date
     reader = DatetimeTemplateReader(template, needs_date=True)
@@ -200,7 +203,9 @@ ROWS = st.tuples(
 
 @settings(max_examples=2, phases=[Phase.generate])
 @given(st.lists(ROWS, min_size=60, max_size=100))
-def test_functions_operators_and_casts_give_what_postgresql_gives(server, rows) -> None:
+def test_functions_operators_and_casts_give_what_postgresql_gives(
+    server: Any, rows: list[Any]
+) -> None:
     columns = list(zip(*rows, strict=True))
     fields = native_schema(SCHEMA)
     table = pa.table(

@@ -40,7 +40,7 @@ print(peak() - before)
 """
 
 
-def mebibytes(folder, times):
+def mebibytes(folder: Path, times: int) -> int:
     folder.mkdir()
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(folder), str(times)],
@@ -54,7 +54,7 @@ def mebibytes(folder, times):
     return int(done.stdout)
 
 
-def test_a_load_of_any_size_takes_64_mebibytes(tmp_path):
+def test_a_load_of_any_size_takes_64_mebibytes(tmp_path: Path) -> None:
     # 35 and 140 MB of text.
     small, large = mebibytes(tmp_path / "small", 10), mebibytes(tmp_path / "large", 40)
     assert large <= 64, (small, large)

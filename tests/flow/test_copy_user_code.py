@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 
+from fixtures.copy import Copying
 from snowmelt.errors import LoadFailed, LoadRefused
 
 # What a user has: one file with a filter and a parser, in the order of arguments of existing code.
@@ -70,7 +71,7 @@ class ArrowsFactory(vertica_sdk.ParserFactory):
 
 
 @pytest.fixture
-def own(copying):
+def own(copying: Copying) -> Copying:
     (copying.folder / "words.py").write_text("FORBIDDEN = b'forbidden'\n")
     (copying.folder / "own.py").write_text(OWN)
     copying.sql(
@@ -82,7 +83,7 @@ def own(copying):
     return copying
 
 
-def test_a_filter_and_a_parser_load_rows_and_reject_records(own):
+def test_a_filter_and_a_parser_load_rows_and_reject_records(own: Copying) -> None:
     path = own.file("a.txt", "# numbers\n1->one\nbroken\n2->two\nx->three\n")
     copied = own.copy(
         f"COPY numbers FROM {path} FILTER Comments(mark='#') PARSER Arrows() "
@@ -93,7 +94,7 @@ def test_a_filter_and_a_parser_load_rows_and_reject_records(own):
     assert ("there is no arrow", 1) in copied.reject_reasons
 
 
-def test_an_error_of_user_code_names_all_there_is_to_know(own):
+def test_an_error_of_user_code_names_all_there_is_to_know(own: Copying) -> None:
     path = own.file("a.txt", "1->one\n2->forbidden\n")
     with pytest.raises(LoadFailed) as info:
         own.copy(f"COPY numbers FROM {path} FILTER comments(mark='#') PARSER arrows()")
@@ -102,7 +103,7 @@ def test_an_error_of_user_code_names_all_there_is_to_know(own):
     assert "process() raised ValueError: forbidden (OWN/own.py, line" in text
 
 
-def test_what_plan_refuses_is_refused_and_what_nobody_declares_is_warned_of(own):
+def test_what_plan_refuses_is_refused_and_what_nobody_declares_is_warned_of(own: Copying) -> None:
     path = own.file("a.txt", "1->one\n")
     with pytest.raises(LoadRefused, match="mark is missing"):
         own.copy(f"COPY numbers FROM {path} FILTER comments() PARSER arrows()")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from contextlib import closing
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -21,7 +22,7 @@ from support.call_logs import InMemoryCallLog
 
 
 @pytest.mark.slow
-def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
+def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path: Path) -> None:
     flights = dataset.load_flights()
     expected = scenario.compute_expected_calls(flights)
     routes = Counter(zip(flights["origin"].to_pylist(), flights["dest"].to_pylist(), strict=True))
@@ -66,7 +67,7 @@ def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path):
     ]
 
 
-def test_the_service_ends_with_its_context(tmp_path):
+def test_the_service_ends_with_its_context(tmp_path: Path) -> None:
     with scenario.AirportServiceProcess(tmp_path / "airports.log") as service:
         process = service._process
         os.kill(process.pid, 0)

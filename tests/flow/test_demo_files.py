@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from snowmelt.catalog.db.database import open_and_upgrade_database
@@ -13,7 +15,7 @@ from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
 
 @pytest.mark.slow
-def test_weather_and_planes_are_loaded_through_a_filter_written_for_vertica(tmp_path):
+def test_weather_and_planes_are_loaded_through_a_filter_written_for_vertica(tmp_path: Path) -> None:
     expected = dataset.write_raw_files(tmp_path / "files")
     (tmp_path / "warehouse").mkdir()
     database = open_and_upgrade_database(str(tmp_path / "catalog.db"))

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fixtures.service import prepare_loading
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from support.streaming_wire import Conversation
+
+if TYPE_CHECKING:
+    import httpx
+
 
 pytestmark = pytest.mark.slow
 _databases = itertools.count(1)
@@ -15,7 +21,7 @@ PATH = "/v1/snowmelt/tables/evolve"
 
 
 @pytest.fixture
-def client(shared_service, key_pair):
+def client(shared_service: ServiceProcess, key_pair: KeyPair) -> Iterator[Conversation]:
     database = f"evolving{next(_databases)}"
     prepare_loading(shared_service, key_pair, database)
     client = Conversation(shared_service.url, key_pair.private_pem, "LOADER", database=database)
@@ -23,12 +29,12 @@ def client(shared_service, key_pair):
     client.http.close()
 
 
-def ask(client, **more):
+def ask(client: Conversation, **more: Any) -> httpx.Response:
     place = {"database": client.database, "schema": "public", "table": "t"}
     return client.http.post(PATH, json=place | more)
 
 
-def test_columns_come_once_they_may(client, shared_service):
+def test_columns_come_once_they_may(client: Conversation, shared_service: ServiceProcess) -> None:
     table = f"{client.database}.public.t"
     wanted = {"columns": [{"name": "gate", "type": "VARCHAR"}], "drop_not_null": ["id"]}
     refused = ask(client, **wanted)
@@ -53,6 +59,8 @@ def test_columns_come_once_they_may(client, shared_service):
     "request_body",
     [{"columns": [{"name": "", "type": "INT"}]}, {"columns": [{"name": "x"}]}, {"table": None}],
 )
-def test_what_makes_no_sense_is_refused(client, request_body):
+def test_what_makes_no_sense_is_refused(
+    client: Conversation, request_body: dict[str, None] | dict[str, list[dict[str, str]]]
+) -> None:
     answer = ask(client, **request_body)
     assert answer.status_code == 400

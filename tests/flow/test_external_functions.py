@@ -8,14 +8,18 @@ import random
 import re
 import struct
 import uuid
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from opentelemetry import trace
 from pyspark.errors import PythonException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from fixtures.functions import ECHOED, OPEN, echo_of
+from fixtures.functions import ECHOED, OPEN, Counted, echo_of
 from snowmelt.clock import SystemClock
 from snowmelt.errors import NotFound, SchemaNotFound
 from snowmelt.functions.caller.plan import CallerOptions
@@ -23,6 +27,10 @@ from snowmelt.spark import Snowmelt
 from snowmelt.spark.functions.call_rewriter import CallMalformed
 from snowmelt.spark.functions.registry import count_executor_hosts
 from support.raw_service import RawService, reply
+
+if TYPE_CHECKING:
+    from snowmelt.spark.functions.call_estimates import FunctionCallEstimate
+
 
 pytestmark = pytest.mark.spark
 
@@ -45,7 +53,9 @@ _FUNCTIONS = (
 
 
 @pytest.fixture(scope="module")
-def world(spark, counted_service, tmp_path_factory):
+def world(
+    spark: SparkSession, counted_service: Counted, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Snowmelt]:
     """A lake with functions for the counted service."""
     url = counted_service.url
     with Snowmelt.local(tmp_path_factory.mktemp("functions"), spark=spark, create=True) as lake:
@@ -66,16 +76,18 @@ def world(spark, counted_service, tmp_path_factory):
 
 
 @pytest.fixture
-def ask(world, counted):
+def ask(world: Snowmelt, counted: Counted) -> Callable[..., Any]:
     """Run a query with short names; returns its rows."""
 
-    def asked(text, **options):
+    def asked(text: Any, **options: Any) -> list[Any]:
         return [tuple(row) for row in world.sql(text, **{**_HERE, **options}).collect()]
 
     return asked
 
 
-def test_the_published_query_runs_as_written(world, spark, ask):
+def test_the_published_query_runs_as_written(
+    world: Snowmelt, spark: SparkSession, ask: Any
+) -> None:
     world.sql("create or replace table demo.public.table_of_city_names (city_name varchar)")
     text = (
         "select val:city, val:latitude, val:longitude"
@@ -110,7 +122,7 @@ def test_the_published_query_runs_as_written(world, spark, ask):
         ("TIMESTAMP_TZ", "TIMESTAMP'2020-01-02 03:04:05.5-08:00'", None),
     ],
 )
-def test_values_come_back_as_they_went(ask, kind, text, value):
+def test_values_come_back_as_they_went(ask: Any, kind: str, text: str, value: Any) -> None:
     there_and_back, direct = ask(f"select {echo_of(kind)}({text}) as a, {text} as b")[0]
     assert there_and_back == (direct if value is None else value)
     assert type(there_and_back) is type(direct if value is None else value)
@@ -133,7 +145,9 @@ def test_values_come_back_as_they_went(ask, kind, text, value):
         ("ARRAY", "parse_json('[[1], \"x\"]')", '[[1],"x"]'),
     ],
 )
-def test_documents_come_back_as_they_went(ask, kind, text, document):
+def test_documents_come_back_as_they_went(
+    ask: Any, kind: str, text: str, document: str | None
+) -> None:
     back, direct = ask(
         f"select to_json({echo_of(kind)}({text})) as a, to_json(array({text})) as b"
     )[0]
@@ -142,11 +156,13 @@ def test_documents_come_back_as_they_went(ask, kind, text, document):
     assert back == document
 
 
-def test_random_values_come_back_as_python_computes_them(world, spark):
+def test_random_values_come_back_as_python_computes_them(
+    world: Snowmelt, spark: SparkSession
+) -> None:
     """From Spark to JSON, to the service, and back, beside `decimal` and `json` of Python."""
     chance = random.Random(20240131)
 
-    def text():
+    def text() -> str:
         return "".join(chance.choice('aé雪\\"\n\u00010') for _ in range(chance.randrange(6)))
 
     rows = [
@@ -186,7 +202,9 @@ def test_random_values_come_back_as_python_computes_them(world, spark):
         ("variant", '{"a":1e400}', "Row 0: a number in the VARIANT"),
     ],
 )
-def test_a_result_that_its_type_does_not_hold_ends_the_query(world, ask, kind, fragment, reason):
+def test_a_result_that_its_type_does_not_hold_ends_the_query(
+    world: Snowmelt, ask: Any, kind: str, fragment: str, reason: str
+) -> None:
     with RawService(reply(200, f'{{"data":[[0,{fragment}]]}}'.encode())) as service:
         world.sql(
             "create or replace api integration odd api_provider = http"
@@ -200,16 +218,16 @@ def test_a_result_that_its_type_does_not_hold_ends_the_query(world, ask, kind, f
             ask("select odd('x')")
 
 
-def test_null_in_json_is_null_in_sql(ask):
+def test_null_in_json_is_null_in_sql(ask: Any) -> None:
     assert ask(f"select {echo_of('VARIANT')}(parse_json('null')) is null as a") == [(True,)]
 
 
-def test_values_that_do_not_fit_their_type_are_refused(ask):
+def test_values_that_do_not_fit_their_type_are_refused(ask: Any) -> None:
     with pytest.raises(Exception, match="NUMERIC_VALUE_OUT_OF_RANGE"):
         ask(f"select {echo_of('NUMBER(5,0)')}(123456) as a")
 
 
-def test_names_defaults_and_overloads(ask):
+def test_names_defaults_and_overloads(ask: Any) -> None:
     found = ask(
         "select middle(id), middle(id, 4), middle(b => 4, a => id), demo.public.middle(id, 1),"
         " seven() from range(1)"
@@ -231,13 +249,15 @@ def test_names_defaults_and_overloads(ask):
         ("transform(array('x'), x -> loud(x))", "a lambda function cannot call"),
     ],
 )
-def test_wrong_calls_are_told_in_our_sentences(ask, counted, call, message):
+def test_wrong_calls_are_told_in_our_sentences(
+    ask: Any, counted: Counted, call: str, message: str
+) -> None:
     with pytest.raises(CallMalformed, match=message):
         ask(f"select {call} from range(2)")
     assert counted.calls == []
 
 
-def test_unknown_functions_are_refused(ask):
+def test_unknown_functions_are_refused(ask: Any) -> None:
     with pytest.raises(NotFound, match=r"Function DEMO\.PUBLIC\.NOPE does not exist"):
         ask("select demo.public.nope(1)")
     with pytest.raises(NotFound, match="Function nope does not exist"):
@@ -246,23 +266,23 @@ def test_unknown_functions_are_refused(ask):
         ask("select loud('x')", database=None, schema=None)
 
 
-def test_functions_of_spark_keep_their_names(ask, counted):
+def test_functions_of_spark_keep_their_names(ask: Any, counted: Counted) -> None:
     assert ask("select upper('x'), 'loud(x)' /* loud(1) */") == [("X", "loud(x)")]
     assert counted.calls == []
 
 
-def test_columns_bear_the_names_that_users_wrote(world):
+def test_columns_bear_the_names_that_users_wrote(world: Snowmelt) -> None:
     frame = world.sql("select loud(x), middle(1):: int, seven() s from values ('a') t(x)", **_HERE)
     assert frame.columns == ["loud(x)", "middle(1):: int", "s"]
 
 
-def test_rows_with_null_of_strict_functions_never_leave(ask, counted):
+def test_rows_with_null_of_strict_functions_never_leave(ask: Any, counted: Counted) -> None:
     rows = "values ('a'), (null), ('b'), (null) t(x)"
     assert ask(f"select loud_strict(x) from {rows}") == [("A",), (None,), ("B",), (None,)]
     assert sorted(counted.values) == ["a", "b"]
 
 
-def test_immutable_functions_see_equal_inputs_once_per_batch(ask, counted):
+def test_immutable_functions_see_equal_inputs_once_per_batch(ask: Any, counted: Counted) -> None:
     found = ask("select loud_once(cast(id % 10 as string)) from range(0, 1000, 1, 1)")
     assert len(found) == 1000
     assert counted.rows == 10
@@ -279,7 +299,9 @@ def test_immutable_functions_see_equal_inputs_once_per_batch(ask, counted):
         ("select count(*) from (select {f}(s) from {t})", 0, 0),
     ],
 )
-def test_spark_calls_as_often_as_documented(ask, counted, query, immutable, volatile):
+def test_spark_calls_as_often_as_documented(
+    ask: Any, counted: Counted, query: str, immutable: int, volatile: int
+) -> None:
     table = "(select id as n, cast(id % 10 as string) as s from range(0, 100, 1, 1))"
     for function, rows in (("loud_once", immutable), ("loud", volatile)):
         counted.clear()
@@ -287,7 +309,7 @@ def test_spark_calls_as_often_as_documented(ask, counted, query, immutable, vola
         assert counted.rows == rows, function
 
 
-def test_limit_stops_calls(world, ask, counted):
+def test_limit_stops_calls(world: Snowmelt, ask: Any, counted: Counted) -> None:
     # The filter keeps Spark from cutting the rows before the calls.
     asked = "select v from (select slow(cast(id as string)) as v from range(0, 60000, 1, 1))"
     # Once before, because Spark compiles the query while the service answers.
@@ -298,7 +320,7 @@ def test_limit_stops_calls(world, ask, counted):
     assert len(counted.calls) <= 1 + CallerOptions().max_in_flight
 
 
-def test_errors_of_rows_end_the_query_or_become_null_or_values(ask):
+def test_errors_of_rows_end_the_query_or_become_null_or_values(ask: Any) -> None:
     rows = "(select * from values ('good'), ('bad secret') t(x))"
     with pytest.raises(Exception, match=r"DEMO\.|shaky.*batch") as raised:
         ask(f"select shaky(x) from {rows}")
@@ -312,12 +334,14 @@ def test_errors_of_rows_end_the_query_or_become_null_or_values(ask):
     assert all(each.batch_id.count(":") == 4 for (each,) in found)
 
 
-def test_tried_documents_have_their_types(ask):
+def test_tried_documents_have_their_types(ask: Any) -> None:
     query = "select t.value:city::string, t.error from (select try_ext_func_city_lat_long('x') t)"
     assert ask(query) == [("x", None)]
 
 
-def test_context_headers_are_those_of_the_query(world, counted, ask):
+def test_context_headers_are_those_of_the_query(
+    world: Snowmelt, counted: Counted, ask: Any
+) -> None:
     world.sql(
         "create or replace external function demo.public.told(t varchar) returns varchar"
         " api_integration = here headers = ('unit'='km') max_batch_rows = 2"
@@ -337,7 +361,9 @@ def test_context_headers_are_those_of_the_query(world, counted, ask):
     assert len({batch.split(":")[0] for batch in counted.ids}) == 1
 
 
-def test_calls_belong_to_the_trace_of_their_query(world, counted, ask):
+def test_calls_belong_to_the_trace_of_their_query(
+    world: Snowmelt, counted: Counted, ask: Any
+) -> None:
     context = trace.SpanContext(7 << 64, 11, is_remote=False, trace_flags=trace.TraceFlags(1))
     with trace.use_span(trace.NonRecordingSpan(context)):
         ask("select slow('a')")
@@ -346,7 +372,7 @@ def test_calls_belong_to_the_trace_of_their_query(world, counted, ask):
     assert "traceparent" not in counted.headers
 
 
-def test_what_is_changed_counts_at_once(world, counted, ask):
+def test_what_is_changed_counts_at_once(world: Snowmelt, counted: Counted, ask: Any) -> None:
     create = "create or replace external function demo.public.fickle({}) returns varchar {}"
     rest = f"api_integration = here as '{counted.url}/upper'"
     world.sql(create.format("t varchar", rest))
@@ -364,7 +390,7 @@ def test_what_is_changed_counts_at_once(world, counted, ask):
         ask("select demo.public.fickle('x')")
 
 
-def test_functions_need_privileges(world, spark, tmp_path):
+def test_functions_need_privileges(world: Snowmelt, spark: SparkSession, tmp_path: Path) -> None:
     world.sql("create role reader")
     reader = Snowmelt(
         spark,
@@ -383,7 +409,9 @@ def test_functions_need_privileges(world, spark, tmp_path):
     assert [row.FUNCTION_NAME for row in reader.calls().collect()] == ["DEMO.PUBLIC.LOUD"]
 
 
-def test_the_session_may_call_them_by_itself(world, spark, counted):
+def test_the_session_may_call_them_by_itself(
+    world: Snowmelt, spark: SparkSession, counted: Counted
+) -> None:
     attached = world.attach_functions("demo.public")
     assert {"loud", "try_loud", "middle_2", "middle_3", "seven"} <= set(attached)
     found = spark.sql(
@@ -396,7 +424,7 @@ def test_the_session_may_call_them_by_itself(world, spark, counted):
         world.attach_functions("demo.nowhere")
 
 
-def test_functions_make_columns(world, spark, counted):
+def test_functions_make_columns(world: Snowmelt, spark: SparkSession, counted: Counted) -> None:
     middle, place = (
         world.function(f"demo.public.{name}") for name in ("middle", "ext_func_city_lat_long")
     )
@@ -411,7 +439,7 @@ def test_functions_make_columns(world, spark, counted):
         middle()
 
 
-def test_batches_are_written_down(world, ask, counted):
+def test_batches_are_written_down(world: Snowmelt, ask: Any, counted: Counted) -> None:
     name = f"noted_{uuid.uuid4().hex[:8]}"
     world.sql(
         f"create external function demo.public.{name}(t varchar) returns varchar immutable"
@@ -428,8 +456,8 @@ def test_batches_are_written_down(world, ask, counted):
     assert world.calls(days=1).count() >= len(found)
 
 
-def test_plans_are_counted_and_their_doubles_named(world, counted):
-    def explained(text, **options):
+def test_plans_are_counted_and_their_doubles_named(world: Snowmelt, counted: Counted) -> None:
+    def explained(text: str, **options: bool) -> list[FunctionCallEstimate]:
         return world.explain_calls(text.format(t="range(0, 3000, 1, 2)"), **_HERE, **options)
 
     [once] = explained("select loud(cast(id as string)) from {t}")
@@ -465,7 +493,9 @@ def test_plans_are_counted_and_their_doubles_named(world, counted):
         "select max(v) from (select loud(s) v from {t})",
     ],
 )
-def test_plans_count_what_spark_then_sends(world, ask, counted, query):
+def test_plans_count_what_spark_then_sends(
+    world: Snowmelt, ask: Any, counted: Counted, query: str
+) -> None:
     text = query.format(t="(select id n, cast(id as string) s from range(0, 3000, 1, 2))")
     [explained] = world.explain_calls(text, **_HERE)
     assert counted.calls == []
@@ -473,7 +503,9 @@ def test_plans_count_what_spark_then_sends(world, ask, counted, query):
     assert counted.rows <= explained.rows <= max(counted.rows, 3000)
 
 
-def test_a_budget_counts_every_request_of_all_partitions(world, spark, tmp_path):
+def test_a_budget_counts_every_request_of_all_partitions(
+    world: Snowmelt, spark: SparkSession, tmp_path: Path
+) -> None:
     with RawService(reply(503, retry_after="0")) as service:
         world.sql(
             "create or replace api integration away api_provider = http"
@@ -496,7 +528,7 @@ def test_a_budget_counts_every_request_of_all_partitions(world, spark, tmp_path)
         assert len(service.requests) == 3
 
 
-def test_an_error_says_why_before_any_traceback(world, ask):
+def test_an_error_says_why_before_any_traceback(world: Snowmelt, ask: Any) -> None:
     body = b'{"message":"no such model"}'
     with RawService(reply(404, body)) as service:
         world.sql(
@@ -517,17 +549,19 @@ def test_an_error_says_why_before_any_traceback(world, ask):
     assert "hidden" not in str(raised.value)
 
 
-def test_sessions_are_guarded(world, spark):
+def test_sessions_are_guarded(world: Snowmelt, spark: SparkSession) -> None:
     world.sql("select loud('x')", **_HERE)
     assert int(spark.conf.get("spark.sql.execution.pandas.udf.buffer.size")) <= 256
 
 
-def test_a_streaming_query_asks_again_with_the_same_ids(world, spark, counted, tmp_path):
+def test_a_streaming_query_asks_again_with_the_same_ids(
+    world: Snowmelt, spark: SparkSession, counted: Counted, tmp_path: Path
+) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "one.txt").write_text("a\nb\nc\n")
     closed = world.function("demo.public.closed")
 
-    def run():
+    def run() -> None:
         rows = spark.readStream.text(str(tmp_path / "in")).select(closed("value").alias("v"))
         query = (
             rows.writeStream.format("parquet")
@@ -565,8 +599,8 @@ def test_a_streaming_query_asks_again_with_the_same_ids(world, spark, counted, t
     ],
 )
 def test_calls_of_a_volatile_function_in_one_statement_have_values_of_their_own(
-    ask, counted, query
-):
+    ask: Any, counted: Counted, query: str
+) -> None:
     rows = ask(query.format(t="(select * from values ('a'), ('b') t(x))"))
     values = [value for row in rows for value in row if value is not None]
     assert len(set(values)) == len(values) >= 2
@@ -574,7 +608,9 @@ def test_calls_of_a_volatile_function_in_one_statement_have_values_of_their_own(
     assert len(set(counted.ids)) == len(counted.ids)
 
 
-def test_columns_and_attached_functions_have_values_of_their_own(world, spark, counted):
+def test_columns_and_attached_functions_have_values_of_their_own(
+    world: Snowmelt, spark: SparkSession, counted: Counted
+) -> None:
     token = world.function("demo.public.token")
     column = token("x")
     frame = spark.createDataFrame([("a",)], "x string")
@@ -588,12 +624,14 @@ def test_columns_and_attached_functions_have_values_of_their_own(world, spark, c
     assert rows[0][0] != rows[0][1]
 
 
-def test_statements_of_a_streaming_batch_have_values_of_their_own(world, spark, counted, tmp_path):
+def test_statements_of_a_streaming_batch_have_values_of_their_own(
+    world: Snowmelt, spark: SparkSession, counted: Counted, tmp_path: Path
+) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "one.txt").write_text("a\n")
     found = []
 
-    def each(_, number):
+    def each(_: DataFrame, number: int) -> None:
         for name in ("one", "two"):
             row = world.sql(f"select token('a') as {name}, token('a')", **_HERE).collect()[0]
             found.extend(row)
@@ -607,7 +645,9 @@ def test_statements_of_a_streaming_batch_have_values_of_their_own(world, spark, 
     assert len(set(found)) == len(found) == 4
 
 
-def test_a_translator_that_crashes_ends_its_query_alone(world, ask, counted):
+def test_a_translator_that_crashes_ends_its_query_alone(
+    world: Snowmelt, ask: Any, counted: Counted
+) -> None:
     url = counted.url
     for name, source in {
         "deep": "let a = []; for (let i = 0; i < 20000; i++) a = [a]; return {body: a}",
@@ -635,12 +675,14 @@ def test_a_translator_that_crashes_ends_its_query_alone(world, ask, counted):
     assert ask("select kept('other')") == [("OTHER/OTHER",)]
 
 
-def test_only_headers_of_the_function_are_custom(world, counted, ask):
+def test_only_headers_of_the_function_are_custom(
+    world: Snowmelt, counted: Counted, ask: Any
+) -> None:
     ask("select loud('x')")
     assert [name for name in counted.headers if name.startswith("sf-custom-")] == []
 
 
-def test_a_rate_holds_for_all_partitions(world, counted):
+def test_a_rate_holds_for_all_partitions(world: Snowmelt, counted: Counted) -> None:
     clock = SystemClock()
     frame = world.sql("select rated(cast(id as string)) v from range(0, 40, 1, 40)", **_HERE)
     before = clock.monotonic()
@@ -650,5 +692,5 @@ def test_a_rate_holds_for_all_partitions(world, counted):
     assert clock.monotonic() - before >= 2.5
 
 
-def test_hosts_are_counted(spark):
+def test_hosts_are_counted(spark: SparkSession) -> None:
     assert count_executor_hosts(spark) == 1

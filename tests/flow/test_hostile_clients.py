@@ -6,8 +6,9 @@ import contextlib
 import copy
 import datetime as dt
 import itertools
+from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,8 @@ from support.hostile_client import Lie, claims, counting, describe, encoded, pag
 from support.streaming_wire import Conversation, verdicts
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from fixtures.service import KeyPair, ServiceProcess
     from snowmelt.schema.types import TableSchema
 
@@ -215,7 +218,9 @@ LIES = [
 
 
 @pytest.fixture(scope="module")
-def world(spark, shared_service: ServiceProcess, key_pair: KeyPair):
+def world(
+    spark: SparkSession, shared_service: ServiceProcess, key_pair: KeyPair
+) -> Iterator[World]:
     """A table with rows of an honest client, the two clients, and what queries see."""
     service, key = shared_service, key_pair.public_base64
     service.sql(
@@ -288,7 +293,9 @@ def test_a_true_chunk_of_the_same_client_is_taken(world: World) -> None:
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
-def test_a_lie_is_refused_with_its_reason_and_harms_no_query(world: World, lie) -> None:
+def test_a_lie_is_refused_with_its_reason_and_harms_no_query(
+    world: World, lie: Callable[[Any, TableSchema], Lie]
+) -> None:
     opened = world.hostile.open(f"lies{next(_channels)}")
     told = lie(world.table, world.schema)
     [verdict] = verdicts(world.hostile.register(describe(world.hostile, opened, 1, told)))

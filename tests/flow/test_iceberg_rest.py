@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -14,6 +16,7 @@ from botocore.exceptions import ClientError
 
 from fixtures.engines import Lake
 from fixtures.s3 import s3_process
+from fixtures.service import KeyPair
 from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
 from snowmelt.clock import SystemClock
 
@@ -22,7 +25,7 @@ TABLE = "DEMO/namespaces/PUBLIC/tables/T"
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory, key_pair):
+def lake(tmp_path_factory: pytest.TempPathFactory, key_pair: KeyPair) -> Iterator[Lake]:
     """A service with ten rows in DEMO.PUBLIC.T, and table OTHER that the reader may not select from."""
     process = s3_process(tmp_path_factory.mktemp("rest"))
     found = Lake(process, key_pair)
@@ -35,7 +38,7 @@ def lake(tmp_path_factory, key_pair):
     process.service.kill()
 
 
-def error_of(response):
+def error_of(response: httpx.Response) -> tuple[int, Any]:
     """Return status and type of an error, whose body has both."""
     error = response.json()["error"]
     assert error["code"] == response.status_code
@@ -43,7 +46,7 @@ def error_of(response):
     return response.status_code, error["type"]
 
 
-def files_of(loaded, **changes):
+def files_of(loaded: Any, **changes: Any) -> Any:
     """Return a client of the S3 endpoint with vended credentials."""
     given = {**loaded["config"], **changes}
     return boto3.client(
@@ -57,18 +60,18 @@ def files_of(loaded, **changes):
     )
 
 
-def place_of(address):
+def place_of(address: Any) -> dict[Any, Any]:
     parts = urlsplit(address)
     return {"Bucket": parts.netloc, "Key": parts.path.lstrip("/")}
 
 
-def refusal(work, **arguments):
+def refusal(work: Any, **arguments: Any) -> Any:
     with pytest.raises(ClientError) as raised:
         work(**arguments)
     return raised.value.response["ResponseMetadata"]["HTTPStatusCode"]
 
 
-def can_read(files, place):
+def can_read(files: Any, place: Any) -> bool:
     try:
         files.head_object(**place)
     except ClientError:
@@ -79,7 +82,7 @@ def can_read(files, place):
 # Configuration, namespaces and tables.
 
 
-def test_the_configuration_names_prefix_and_endpoints(lake):
+def test_the_configuration_names_prefix_and_endpoints(lake: Lake) -> None:
     answer = lake.get("config", params={"warehouse": "DEMO"})
     assert answer.json()["overrides"] == {"prefix": "DEMO"}
     # Without the list, clients assume endpoints that write.
@@ -88,7 +91,7 @@ def test_the_configuration_names_prefix_and_endpoints(lake):
     assert not any(each.startswith(("DELETE", "PUT")) for each in endpoints)
 
 
-def test_a_warehouse_is_a_database_in_any_case(lake):
+def test_a_warehouse_is_a_database_in_any_case(lake: Lake) -> None:
     for name in ("demo", "DEMO"):
         answer = lake.get("config", params={"warehouse": name})
         assert answer.json()["overrides"] == {"prefix": "DEMO"}
@@ -96,17 +99,17 @@ def test_a_warehouse_is_a_database_in_any_case(lake):
     assert settled["overrides"] == {"prefix": "DEMO%40settled"}
 
 
-def test_a_single_database_needs_no_warehouse(lake):
+def test_a_single_database_needs_no_warehouse(lake: Lake) -> None:
     assert lake.get("config").json()["overrides"] == {"prefix": "DEMO"}
 
 
 @pytest.mark.parametrize("name", ["nothing", "SECRET"])
-def test_a_database_that_the_role_cannot_use_is_not_found(lake, name):
+def test_a_database_that_the_role_cannot_use_is_not_found(lake: Lake, name: str) -> None:
     answer = lake.get("config", params={"warehouse": name})
     assert error_of(answer) == (404, "NoSuchWarehouseException")
 
 
-def test_schemas_are_namespaces_of_one_level(lake):
+def test_schemas_are_namespaces_of_one_level(lake: Lake) -> None:
     assert lake.get("DEMO/namespaces").json() == {"namespaces": [["PUBLIC"]]}
     # ClickHouse descends as long as there are children.
     inner = lake.get("DEMO/namespaces", params={"parent": "PUBLIC"})
@@ -118,12 +121,12 @@ def test_schemas_are_namespaces_of_one_level(lake):
     assert error_of(nested) == (404, "NoSuchNamespaceException")
 
 
-def test_tables_that_the_role_may_select_from_are_listed(lake):
+def test_tables_that_the_role_may_select_from_are_listed(lake: Lake) -> None:
     listed = lake.get("DEMO/namespaces/PUBLIC/tables").json()
     assert listed == {"identifiers": [{"namespace": ["PUBLIC"], "name": "T"}]}
 
 
-def test_long_lists_come_in_pages(lake):
+def test_long_lists_come_in_pages(lake: Lake) -> None:
     lake.service.sql("CREATE SCHEMA demo.extra", "GRANT USAGE ON SCHEMA demo.extra TO ROLE reading")
     first = lake.get("DEMO/namespaces", params={"pageSize": "1", "pageToken": ""}).json()
     assert first["namespaces"] == [["EXTRA"]]
@@ -134,12 +137,12 @@ def test_long_lists_come_in_pages(lake):
 
 
 @pytest.mark.parametrize("name", ["NOTHING", "OTHER"])
-def test_a_table_without_select_is_not_found(lake, name):
+def test_a_table_without_select_is_not_found(lake: Lake, name: str) -> None:
     answer = lake.get(f"DEMO/namespaces/PUBLIC/tables/{name}")
     assert error_of(answer) == (404, "NoSuchTableException")
 
 
-def test_a_table_exists_or_not(lake):
+def test_a_table_exists_or_not(lake: Lake) -> None:
     headers = {"authorization": f"Bearer {lake.token}"}
     base = f"{lake.uri}/v1/DEMO/namespaces/PUBLIC"
     statuses = {
@@ -155,7 +158,7 @@ def test_a_table_exists_or_not(lake):
     }
 
 
-def test_unknown_paths_and_changes_are_refused_by_name(lake):
+def test_unknown_paths_and_changes_are_refused_by_name(lake: Lake) -> None:
     assert error_of(lake.get("DEMO/views")) == (404, "NoSuchEndpointException")
     headers = {"authorization": f"Bearer {lake.token}"}
     for method, path in (
@@ -167,14 +170,14 @@ def test_unknown_paths_and_changes_are_refused_by_name(lake):
         assert error_of(answer) == (406, "UnsupportedOperationException"), (method, path)
 
 
-def test_a_report_of_metrics_is_accepted(lake):
+def test_a_report_of_metrics_is_accepted(lake: Lake) -> None:
     headers = {"authorization": f"Bearer {lake.token}"}
     report = {"report-type": "scan-report", "table-name": "T"}
     answer = httpx.post(f"{lake.uri}/v1/{TABLE}/metrics", headers=headers, json=report)
     assert answer.status_code == 204
 
 
-def test_an_oversized_body_is_refused(lake):
+def test_an_oversized_body_is_refused(lake: Lake) -> None:
     headers = {"authorization": f"Bearer {lake.token}"}
     answer = httpx.post(f"{lake.uri}/v1/{TABLE}/metrics", headers=headers, content=b"x" * (2 << 20))
     assert error_of(answer)[0] == 413
@@ -183,7 +186,7 @@ def test_an_oversized_body_is_refused(lake):
 # Loads.
 
 
-def test_a_load_is_cached_by_its_etag(lake):
+def test_a_load_is_cached_by_its_etag(lake: Lake) -> None:
     first = lake.get(TABLE)
     assert first.status_code == 200
     # Java reads this spelling only.
@@ -201,24 +204,24 @@ def test_a_load_is_cached_by_its_etag(lake):
     assert lake.get(TABLE).headers["etag"] != etag
 
 
-def test_a_load_may_list_the_current_snapshot_alone(lake):
+def test_a_load_may_list_the_current_snapshot_alone(lake: Lake) -> None:
     loaded = lake.get(TABLE, params={"snapshots": "refs"}).json()["metadata"]
     assert [each["snapshot-id"] for each in loaded["snapshots"]] == [loaded["current-snapshot-id"]]
 
 
-def test_the_metadata_of_a_load_is_the_object_at_its_address(lake):
+def test_the_metadata_of_a_load_is_the_object_at_its_address(lake: Lake) -> None:
     loaded = lake.get(TABLE).json()
     body = files_of(loaded).get_object(**place_of(loaded["metadata-location"]))["Body"].read()
     assert httpx.Response(200, content=body).json() == loaded["metadata"]
 
 
-def test_clickhouse_gets_no_endpoint(lake):
+def test_clickhouse_gets_no_endpoint(lake: Lake) -> None:
     loaded = lake.get(TABLE, headers={"user-agent": "ClickHouse/26.9"}).json()
     assert "s3.endpoint" not in loaded["config"]
     assert "s3.endpoint" in lake.get(TABLE).json()["config"]
 
 
-def test_credentials_are_renewed_by_a_request_of_their_own(lake):
+def test_credentials_are_renewed_by_a_request_of_their_own(lake: Lake) -> None:
     loaded = lake.get(TABLE).json()
     path = loaded["config"]["client.refresh-credentials-endpoint"].removeprefix("v1/")
     [fresh] = lake.get(path).json()["storage-credentials"]
@@ -226,7 +229,7 @@ def test_credentials_are_renewed_by_a_request_of_their_own(lake):
     files_of({"config": fresh["config"]}).head_object(**place_of(loaded["metadata-location"]))
 
 
-def test_a_dropped_table_is_not_found_and_a_new_one_is_another(lake):
+def test_a_dropped_table_is_not_found_and_a_new_one_is_another(lake: Lake) -> None:
     lake.service.sql(
         "CREATE TABLE demo.public.again (id NUMBER)",
         "GRANT SELECT ON TABLE demo.public.again TO ROLE reading",
@@ -244,7 +247,7 @@ def test_a_dropped_table_is_not_found_and_a_new_one_is_another(lake):
     assert first["location"] != second["location"]
 
 
-def test_metrics_tell_how_fresh_tables_are(lake):
+def test_metrics_tell_how_fresh_tables_are(lake: Lake) -> None:
     lake.get(TABLE)
     page = httpx.get(f"{lake.service.url}/metrics").text
     found = dict(
@@ -259,11 +262,13 @@ def test_metrics_tell_how_fresh_tables_are(lake):
 # Tokens.
 
 
-def request_token(lake, *, auth=None, **form):
+def request_token(
+    lake: Lake, *, auth: tuple[str, str] | None = None, **form: Any
+) -> httpx.Response:
     return httpx.post(f"{lake.uri}/v1/oauth/tokens", data=form, auth=auth)
 
 
-def client_form(lake, **more):
+def client_form(lake: Lake, **more: str) -> dict[Any, Any]:
     return {
         "grant_type": "client_credentials",
         "client_id": lake.key.access_key_id,
@@ -272,11 +277,11 @@ def client_form(lake, **more):
     }
 
 
-def use(lake, token, path=TABLE):
+def use(lake: Lake, token: Any, path: str = TABLE) -> httpx.Response:
     return httpx.get(f"{lake.uri}/v1/{path}", headers={"authorization": f"Bearer {token}"})
 
 
-def test_an_access_key_is_exchanged_for_a_token(lake):
+def test_an_access_key_is_exchanged_for_a_token(lake: Lake) -> None:
     for scope in ("catalog", "PRINCIPAL_ROLE:ALL", "", "PRINCIPAL_ROLE:reading"):
         answer = request_token(lake, **client_form(lake, scope=scope)).json()
         assert (answer["token_type"], answer["expires_in"]) == ("bearer", 3600)
@@ -290,7 +295,7 @@ def test_an_access_key_is_exchanged_for_a_token(lake):
     assert use(lake, basic.json()["access_token"]).status_code == 200
 
 
-def test_a_token_is_renewed_by_an_exchange(lake):
+def test_a_token_is_renewed_by_an_exchange(lake: Lake) -> None:
     token = request_token(lake, **client_form(lake)).json()["access_token"]
     renewed = request_token(
         lake,
@@ -312,17 +317,19 @@ def test_a_token_is_renewed_by_an_exchange(lake):
         ({"scope": "nonsense"}, 400, "invalid_scope"),
     ],
 )
-def test_a_wrong_token_request_is_refused_by_name(lake, change, status, error):
+def test_a_wrong_token_request_is_refused_by_name(
+    lake: Lake, change: dict[str, str], status: int, error: str
+) -> None:
     answer = request_token(lake, **client_form(lake, **change))
     assert (answer.status_code, answer.json()["error"]) == (status, error)
 
 
 @pytest.mark.parametrize("token", ["None", "nonsense", "SMAKAAAAAAAAAAAAAAAA.secret"])
-def test_a_request_without_a_valid_token_is_unauthorized(lake, token):
+def test_a_request_without_a_valid_token_is_unauthorized(lake: Lake, token: str) -> None:
     assert error_of(use(lake, token)) == (401, "NotAuthorizedException")
 
 
-def test_a_token_ends_with_its_access_key(lake):
+def test_a_token_ends_with_its_access_key(lake: Lake) -> None:
     key = lake.process.add_key("reader")
     lake_token = request_token(
         lake,
@@ -339,7 +346,9 @@ def test_a_token_ends_with_its_access_key(lake):
     assert error_of(use(lake, lake_token)) == (401, "NotAuthorizedException")
 
 
-def test_key_pair_tokens_are_accepted_with_the_grants_of_the_role(lake, key_pair):
+def test_key_pair_tokens_are_accepted_with_the_grants_of_the_role(
+    lake: Lake, key_pair: KeyPair
+) -> None:
     provider = KeyPairTokenProvider(
         "LOCAL", "LOADER", load_private_key(key_pair.private_pem), SystemClock()
     )
@@ -352,7 +361,7 @@ def test_key_pair_tokens_are_accepted_with_the_grants_of_the_role(lake, key_pair
 # Files.
 
 
-def test_vended_credentials_read_files_of_their_table_only(lake):
+def test_vended_credentials_read_files_of_their_table_only(lake: Lake) -> None:
     loaded = lake.get(TABLE).json()
     files, place = files_of(loaded), place_of(loaded["metadata-location"])
     files.head_object(**place)
@@ -371,7 +380,7 @@ def test_vended_credentials_read_files_of_their_table_only(lake):
     assert refusal(files.get_object, Bucket=bucket, Key=f"{folder}/metadata/x.json") == 404
 
 
-def test_vended_credentials_neither_list_nor_write_nor_delete(lake):
+def test_vended_credentials_neither_list_nor_write_nor_delete(lake: Lake) -> None:
     loaded = lake.get(TABLE).json()
     files, place = files_of(loaded), place_of(loaded["metadata-location"])
     assert refusal(files.list_objects_v2, Bucket=place["Bucket"]) == 403
@@ -385,7 +394,7 @@ def test_vended_credentials_neither_list_nor_write_nor_delete(lake):
     files.head_object(**place)
 
 
-def test_changed_credentials_are_refused(lake):
+def test_changed_credentials_are_refused(lake: Lake) -> None:
     loaded = lake.get(TABLE).json()
     place, token = place_of(loaded["metadata-location"]), loaded["config"]["s3.session-token"]
     sealed = bytearray(base64.urlsafe_b64decode(token))
@@ -397,7 +406,7 @@ def test_changed_credentials_are_refused(lake):
     assert refusal(wrong.head_object, **place) == 403
 
 
-def test_a_withdrawn_grant_ends_loads_and_reads(lake):
+def test_a_withdrawn_grant_ends_loads_and_reads(lake: Lake) -> None:
     key = lake.process.add_user("leaving", "leaver")
     for statement in (
         "GRANT USAGE ON DATABASE demo TO ROLE leaver",

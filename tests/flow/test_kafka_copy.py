@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
+from fixtures.copy import Copying
+from fixtures.kafka import Broker
 from snowmelt.catalog.jobs import load_history
 from snowmelt.errors import LoadOvertaken
 from snowmelt.loaders.load_task_execution import run_load_task
@@ -16,18 +19,18 @@ pytestmark = pytest.mark.slow
 REJECTS = TableName("DEMO", "PUBLIC", "REJECTS")
 
 
-def messages(*numbers):
+def messages(*numbers: int) -> list[Any]:
     return [json.dumps({"n": n, "word": f"w{n}"}).encode() for n in numbers]
 
 
-def statement(kafka, topic, rest=""):
+def statement(kafka: Broker, topic: str, rest: str = "") -> str:
     return (
         f"COPY numbers SOURCE KafkaSource(stream='{topic}|*|-3', brokers='{kafka.brokers}', "
         f"stop_on_eof=true) PARSER KafkaJSONParser() {rest}"
     )
 
 
-def test_each_message_is_a_row_once(kafka, copying):
+def test_each_message_is_a_row_once(kafka: Broker, copying: Copying) -> None:
     topic = kafka.topic("copied", messages(1, 2), messages(3))
     copy = statement(kafka, topic, "REJECTED DATA AS TABLE rejects")
     assert copying.copy(copy).totals.rows == 3
@@ -43,14 +46,14 @@ def test_each_message_is_a_row_once(kafka, copying):
     assert copying.copy(copy + " STREAM NAME 'other'").totals.rows == 4
 
 
-def test_of_two_loads_of_a_stream_one_loses(kafka, copying):
+def test_of_two_loads_of_a_stream_one_loses(kafka: Broker, copying: Copying) -> None:
     topic = kafka.topic("contested", messages(1, 2))
     copy = statement(kafka, topic)
 
     class Overtaken:
         parallelism = 1
 
-        def __call__(self, plan, tasks):
+        def __call__(self, plan: Any, tasks: Any) -> list[Any]:
             copying.copy(copy)
             return [run_load_task(plan, task) for task in tasks]
 
@@ -59,7 +62,7 @@ def test_of_two_loads_of_a_stream_one_loses(kafka, copying):
     assert sorted(copying.house.read_numbers()) == [1, 2]
 
 
-def test_the_history_shows_no_secrets(kafka, copying):
+def test_the_history_shows_no_secrets(kafka: Broker, copying: Copying) -> None:
     topic = kafka.topic("secret", messages(1))
     secrets = "kafka_conf='client.id=it''s', KAFKA_CONF_SECRET = E'sasl.password=a\\'b'"
     text = statement(kafka, topic).replace("stop_on_eof", f"{secrets}, stop_on_eof")

@@ -6,10 +6,13 @@ import contextlib
 import json
 import signal
 import threading
+from typing import Any
 
 import confluent_kafka as ck
 import pytest
 
+from fixtures.copy import Copying
+from fixtures.kafka import Broker
 from snowmelt.errors import BrokersSilent, LoadFailed
 from snowmelt.loaders.kafka import KafkaFrameOptions, run_frames
 from snowmelt.loaders.load_task_execution import LocalTaskRunner
@@ -17,15 +20,15 @@ from snowmelt.loaders.load_task_execution import LocalTaskRunner
 pytestmark = pytest.mark.slow
 
 
-def messages(*numbers):
+def messages(*numbers: int) -> list[Any]:
     return [json.dumps({"n": n, "word": f"w{n}"}).encode() for n in numbers]
 
 
-def frames(kafka, topic, **more):
+def frames(kafka: Broker, topic: str, **more: Any) -> KafkaFrameOptions:
     return KafkaFrameOptions(topic=topic, table="numbers", brokers=kafka.brokers, **more)
 
 
-def test_frames_load_what_has_come_and_nothing_twice(kafka, copying):
+def test_frames_load_what_has_come_and_nothing_twice(kafka: Broker, copying: Copying) -> None:
     topic = kafka.topic("framed", messages(1, 2), messages(3))
     stop, loaded = threading.Event(), []
     wanted = frames(kafka, topic, seconds=0.5, rest="REJECTED DATA AS TABLE rejects")
@@ -42,7 +45,9 @@ def test_frames_load_what_has_come_and_nothing_twice(kafka, copying):
     assert copying.states() == ["committed"] * len(loaded)
 
 
-def test_once_loads_up_to_the_end_offsets_of_its_start_however_short_a_frame_is(kafka, copying):
+def test_once_loads_up_to_the_end_offsets_of_its_start_however_short_a_frame_is(
+    kafka: Broker, copying: Copying
+) -> None:
     parts = [range(number, 9000, 3) for number in range(3)]
     topic = kafka.topic("once-all", *(messages(*part) for part in parts), [])
     wanted, loaded = frames(kafka, topic, seconds=0.01), []
@@ -60,7 +65,7 @@ def test_once_loads_up_to_the_end_offsets_of_its_start_however_short_a_frame_is(
     assert sorted(copying.house.read_numbers())[9000:] == [9001, 9002]
 
 
-def test_once_ends_where_a_topic_is_empty_or_missing(kafka, copying):
+def test_once_ends_where_a_topic_is_empty_or_missing(kafka: Broker, copying: Copying) -> None:
     topic = kafka.topic("once-empty", [])
     wanted = frames(kafka, topic)
     assert (
@@ -72,7 +77,7 @@ def test_once_ends_where_a_topic_is_empty_or_missing(kafka, copying):
         list(run_frames(wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True))
 
 
-def test_any_parser_behind_delimiters(kafka, copying):
+def test_any_parser_behind_delimiters(kafka: Broker, copying: Copying) -> None:
     topic = kafka.topic("delimited", [b"7|seven", b"8|eight\n9|nine"])
     filters = ("KafkaInsertDelimiters(delimiter=E'\\n')",)
     wanted = frames(kafka, topic, parser="Delimited(delimiter='|')", filters=filters)
@@ -80,7 +85,9 @@ def test_any_parser_behind_delimiters(kafka, copying):
     assert sorted(copying.house.read_numbers()) == [7, 8, 9]
 
 
-def test_a_frame_that_fails_leaves_its_messages_to_the_next(kafka, copying):
+def test_a_frame_that_fails_leaves_its_messages_to_the_next(
+    kafka: Broker, copying: Copying
+) -> None:
     topic = kafka.topic("failing", [*messages(1), b"broken"])
     strict = frames(kafka, topic, rest="ABORT ON ERROR")
     with pytest.raises(LoadFailed):
@@ -91,7 +98,9 @@ def test_a_frame_that_fails_leaves_its_messages_to_the_next(kafka, copying):
     assert copying.house.read_numbers() == [1]
 
 
-def test_brokers_that_do_not_answer_are_waited_for(own_kafka, copying, monkeypatch):
+def test_brokers_that_do_not_answer_are_waited_for(
+    own_kafka: Broker, copying: Copying, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("snowmelt.load.kafka.connection._REQUEST_TIMEOUT_S", 0.3)
     topic = own_kafka.topic("late", messages(7))
     wanted = frames(own_kafka, topic, seconds=0.2)
@@ -108,7 +117,9 @@ def test_brokers_that_do_not_answer_are_waited_for(own_kafka, copying, monkeypat
     assert copying.house.read_numbers() == [7]
 
 
-def test_the_group_is_told_of_what_was_committed_and_nothing_else(kafka, copying):
+def test_the_group_is_told_of_what_was_committed_and_nothing_else(
+    kafka: Broker, copying: Copying
+) -> None:
     topic = kafka.topic("group", [*messages(1, 2), b"broken"])
     told = ck.TopicPartition(topic, 0)
     consumer = ck.Consumer({"bootstrap.servers": kafka.brokers, "group.id": "watching"})
@@ -122,7 +133,7 @@ def test_the_group_is_told_of_what_was_committed_and_nothing_else(kafka, copying
     consumer.close()
 
 
-def test_names_in_quotes_and_settings_reach_the_source(kafka, copying):
+def test_names_in_quotes_and_settings_reach_the_source(kafka: Broker, copying: Copying) -> None:
     topic = kafka.topic("quoted", messages(5))
     wanted = frames(kafka, topic, settings="client.id=it's me", stream_name="it's")
     list(run_frames(wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True))

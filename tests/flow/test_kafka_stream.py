@@ -11,11 +11,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fixtures.service import prepare_loading
+from fixtures.kafka import Broker
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.objects.tables import add_schema_version, find_table
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
@@ -34,14 +38,16 @@ pytestmark = pytest.mark.slow
 _numbers = itertools.count()
 
 
-def messages(*numbers):
+def messages(*numbers: int) -> list[Any]:
     return [json.dumps({"id": number, "name": f"n{number}"}).encode() for number in numbers]
 
 
 class Streaming:
     """A service, a broker, and what was refused."""
 
-    def __init__(self, kafka, service, key_pair, database):
+    def __init__(
+        self, kafka: Broker, service: ServiceProcess, key_pair: KeyPair, database: str
+    ) -> None:
         self.kafka = kafka
         self.name = TableName(database, "PUBLIC", "T")
         self.table = f"{database}.public.t"
@@ -49,7 +55,7 @@ class Streaming:
         self.key_pair = key_pair
         self.refused = []
 
-    def client(self, **options):
+    def client(self, **options: Any) -> Client:
         lag = {"max_client_lag": dt.timedelta(milliseconds=100)}
         return Client(
             self.service.url,
@@ -58,7 +64,9 @@ class Streaming:
             **{**lag, **options},
         )
 
-    def connector(self, topic, client, table=None, **more):
+    def connector(
+        self, topic: str, client: Client, table: Any = None, **more: Any
+    ) -> KafkaConnector:
         options = KafkaConnectorOptions(
             topic=topic, table=table or self.table, buffer_seconds=0.1, **more
         )
@@ -66,13 +74,13 @@ class Streaming:
         return KafkaConnector(options, client, connection, SystemClock(), self.refused.append)
 
     @contextmanager
-    def running(self, topic, **more):
+    def running(self, topic: str, **more: str) -> Iterator[threading.Thread]:
         """Run a connector in a thread, which is yielded; its error is raised at the end."""
         stop, errors = threading.Event(), []
         with self.client() as client:
             connector = self.connector(topic, client, **more)
 
-            def run():
+            def run() -> None:
                 try:
                     connector.run(stop)
                 except Exception as error:
@@ -89,7 +97,7 @@ class Streaming:
         if errors:
             raise errors[0]
 
-    def rows(self):
+    def rows(self) -> Any:
         settings = Settings.load(self.service.data_dir)
         database = open_and_upgrade_database(settings.catalog_url)
         try:
@@ -98,7 +106,7 @@ class Streaming:
         finally:
             database.close()
 
-    def change(self, columns_of):
+    def change(self, columns_of: Callable[[Any], list[Any]]) -> None:
         """Give the table other columns."""
         database = open_and_upgrade_database(Settings.load(self.service.data_dir).catalog_url)
         try:
@@ -109,10 +117,10 @@ class Streaming:
         finally:
             database.close()
 
-    def ids(self):
+    def ids(self) -> list[Any]:
         return sorted(int(number) for number in self.rows()["ID"].to_pylist())
 
-    def wait_for(self, *ids):
+    def wait_for(self, *ids: int) -> None:
         give_up_at = time.monotonic() + 200
         while (found := self.ids()) != sorted(ids):
             assert time.monotonic() < give_up_at, f"{found}, not {ids}"
@@ -120,13 +128,13 @@ class Streaming:
 
 
 @pytest.fixture
-def streaming(kafka, shared_service, key_pair):
+def streaming(kafka: Broker, shared_service: ServiceProcess, key_pair: KeyPair) -> Streaming:
     database = f"KAFKA_{next(_numbers)}"
     prepare_loading(shared_service, key_pair, database)
     return Streaming(kafka, shared_service, key_pair, database)
 
 
-def test_partitions_go_through_channels_of_their_own_and_are_resumed(streaming):
+def test_partitions_go_through_channels_of_their_own_and_are_resumed(streaming: Streaming) -> None:
     topic = streaming.kafka.topic("T", messages(1, 2), messages(3))
     with streaming.running(topic):
         streaming.wait_for(1, 2, 3)
@@ -141,7 +149,7 @@ def test_partitions_go_through_channels_of_their_own_and_are_resumed(streaming):
     assert streaming.refused == []
 
 
-def test_what_is_no_row_is_told_with_its_place_and_the_rest_goes_on(streaming):
+def test_what_is_no_row_is_told_with_its_place_and_the_rest_goes_on(streaming: Streaming) -> None:
     bad = [b"{", b"[1]", b'{"id": "x"}', b'{"name": "no id"}', b'{"id": 8, "more": 1}']
     topic = streaming.kafka.topic("bad", [*messages(1), *bad, *messages(2)])
     with streaming.running(topic):
@@ -154,7 +162,7 @@ def test_what_is_no_row_is_told_with_its_place_and_the_rest_goes_on(streaming):
     assert told[5].data == bad[-1]
 
 
-def test_columns_that_come_and_go_need_no_restart(streaming):
+def test_columns_that_come_and_go_need_no_restart(streaming: Streaming) -> None:
     topic = streaming.kafka.topic("changing", messages(1))
     with streaming.running(topic):
         streaming.wait_for(1)
@@ -175,10 +183,10 @@ def test_columns_that_come_and_go_need_no_restart(streaming):
     assert streaming.refused == []
 
 
-def test_a_second_connector_takes_over(streaming):
+def test_a_second_connector_takes_over(streaming: Streaming) -> None:
     topic = streaming.kafka.topic("contended", messages(1))
 
-    def overtaken():
+    def overtaken() -> None:
         last = 1
         with streaming.running(topic) as first:
             streaming.wait_for(1)
@@ -193,7 +201,7 @@ def test_a_second_connector_takes_over(streaming):
         overtaken()
 
 
-def test_errors_that_no_retry_helps(streaming):
+def test_errors_that_no_retry_helps(streaming: Streaming) -> None:
     topic = streaming.kafka.topic("refused", messages(1))
     with (
         pytest.raises(TableNotFound),
@@ -209,7 +217,7 @@ def test_errors_that_no_retry_helps(streaming):
         ended.join(200)
 
 
-def test_a_killed_connector_loses_and_doubles_nothing(streaming, tmp_path):
+def test_a_killed_connector_loses_and_doubles_nothing(streaming: Streaming, tmp_path: Path) -> None:
     topic = streaming.kafka.topic("killed", messages(*range(200)), messages(*range(200, 400)))
     key = tmp_path / "key.pem"
     key.write_text(streaming.key_pair.private_pem)

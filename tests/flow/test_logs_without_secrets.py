@@ -6,6 +6,8 @@ import base64
 import contextlib
 import datetime as dt
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import boto3
 import httpx
@@ -17,7 +19,8 @@ from cryptography.hazmat.primitives import serialization
 
 import snowmelt
 from fixtures.s3 import S3Process
-from fixtures.service import prepare_loading
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
+from snowmelt.catalog.security.encryption_keys import AccessKey
 from snowmelt.client.auth import KeyPairTokenProvider
 from snowmelt.clock import SystemClock
 from support.authorization_server import KEY, AuthorisationServer, integration, token
@@ -26,14 +29,14 @@ WRONG_TOKEN = jwt.encode({"sub": "A.LOADER", "iss": "A.LOADER.x"}, "k" * 32, alg
 
 
 @pytest.fixture
-def service(service_process, key_pair):
+def service(service_process: ServiceProcess, key_pair: KeyPair) -> S3Process:
     """A service with both ports that tells everything."""
     s3 = S3Process(service_process).start(log_level="debug", log_format="json")
     prepare_loading(service_process, key_pair)
     return s3
 
 
-def s3_client(url: str, key_id: str, secret: str):
+def s3_client(url: str, key_id: str, secret: str) -> Any:
     return boto3.client(
         "s3",
         endpoint_url=url,
@@ -45,13 +48,18 @@ def s3_client(url: str, key_id: str, secret: str):
 
 
 @pytest.fixture
-def idp():
+def idp() -> Iterator[AuthorisationServer]:
     server = AuthorisationServer()
     yield server
     server.close()
 
 
-def test_no_secret_is_in_the_log_of_a_service_that_tells_everything(service, key_pair, idp, caplog):
+def test_no_secret_is_in_the_log_of_a_service_that_tells_everything(
+    service: S3Process,
+    key_pair: KeyPair,
+    idp: AuthorisationServer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     process = service.service
     key = service.add_user("keeper", "accountadmin")
     tokens = stream(process.url, key_pair)
@@ -83,7 +91,7 @@ def test_no_secret_is_in_the_log_of_a_service_that_tells_everything(service, key
     assert any(line.get("user") == "LOADER" for line in lines)
 
 
-def stream(url: str, key_pair) -> list[str]:
+def stream(url: str, key_pair: KeyPair) -> list[str]:
     """Stream rows, be refused, and return the tokens that were sent."""
     client = snowmelt.Client(url, user="loader", private_key=key_pair.private_pem)
     with client:
@@ -121,7 +129,7 @@ def authorise(url: str, idp: AuthorisationServer) -> list[str]:
     return [oauth.client_secret, oauth.refresh_token, basic, *idp.issued, *wrong, *shown]
 
 
-def keep_objects(url: str, key) -> list[str]:
+def keep_objects(url: str, key: AccessKey) -> list[str]:
     """Use the S3 endpoint rightly and wrongly, and return presigned addresses that were used."""
     client = s3_client(url, key.access_key_id, key.secret)
     client.create_bucket(Bucket="kept")

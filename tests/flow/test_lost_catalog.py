@@ -6,22 +6,27 @@ import datetime as dt
 import socket
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from fixtures.service import ServiceProcess
 from snowmelt.errors import CommitTimeout
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def service(loading_service):
+def service(loading_service: ServiceProcess) -> ServiceProcess:
     return loading_service
 
 
 @pytest.mark.parametrize("happened", ["deleted", "replaced"])
-def test_a_service_whose_catalog_is_gone_says_so_and_commits_nothing(happened, service, connect):
+def test_a_service_whose_catalog_is_gone_says_so_and_commits_nothing(
+    happened: str, service: ServiceProcess, connect: Any
+) -> None:
     channel = connect().open_channel("c", table="demo.public.t")
     channel.insert_row({"id": 1}, "1")
     channel.wait_for_commit("1")
@@ -41,7 +46,9 @@ def test_a_service_whose_catalog_is_gone_says_so_and_commits_nothing(happened, s
 
 
 @pytest.mark.parametrize("setting", ["port", "s3_port"])
-def test_a_service_whose_port_is_taken_leaves_no_folder_behind(setting, tmp_path):
+def test_a_service_whose_port_is_taken_leaves_no_folder_behind(
+    setting: str, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = str(taken.getsockname()[1])
         ports = {"port": "0", "s3_port": "0"} | {setting: number}

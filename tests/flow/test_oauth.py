@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import uuid
+from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import snowmelt
-from fixtures.service import prepare_loading
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import (
@@ -32,20 +34,24 @@ STRANGERS_KEY = rsa.generate_private_key(65537, 2048)
 
 
 @pytest.fixture(scope="module")
-def idp():
+def idp() -> Iterator[AuthorisationServer]:
     server = AuthorisationServer()
     yield server
     server.close()
 
 
 @pytest.fixture(scope="module")
-def service(shared_service, key_pair, idp):
+def service(
+    shared_service: ServiceProcess, key_pair: KeyPair, idp: AuthorisationServer
+) -> ServiceProcess:
     prepare_loading(shared_service, key_pair, "oauth")
     shared_service.sql(integration(idp))
     return shared_service
 
 
-def test_rows_come_in_with_a_token_that_is_refreshed(service, idp):
+def test_rows_come_in_with_a_token_that_is_refreshed(
+    service: ServiceProcess, idp: AuthorisationServer
+) -> None:
     idp.failures = 1
     oauth = snowmelt.OAuth("the client", "a secret", "refresh me", f"{idp.url}/token")
     with (
@@ -61,7 +67,7 @@ def test_rows_come_in_with_a_token_that_is_refreshed(service, idp):
     assert "a secret" not in repr(oauth)
 
 
-def test_a_token_names_the_roles(service):
+def test_a_token_names_the_roles(service: ServiceProcess) -> None:
     given = lambda: token(scp="session:role:public session:role:loading")  # noqa: E731
     with (
         snowmelt.Client(service.url, oauth=given, role="loading") as client,
@@ -72,7 +78,7 @@ def test_a_token_names_the_roles(service):
         snowmelt.Client(service.url, oauth=given, role="accountadmin")
 
 
-def test_columns_are_added_as_a_role_of_the_token_only(service):
+def test_columns_are_added_as_a_role_of_the_token_only(service: ServiceProcess) -> None:
     service.sql("CREATE ROLE IF NOT EXISTS shaping")
     service.sql("GRANT ROLE shaping TO USER loader")
     service.sql("GRANT EVOLVE SCHEMA ON TABLE oauth.public.t TO ROLE shaping")
@@ -104,12 +110,14 @@ def test_columns_are_added_as_a_role_of_the_token_only(service):
         ({"scp": "openid"}, "no scope session:role"),
     ],
 )
-def test_a_token_that_does_not_hold_is_refused(service, changed, reason):
+def test_a_token_that_does_not_hold_is_refused(
+    service: ServiceProcess, changed: Any, reason: str
+) -> None:
     with pytest.raises(AuthenticationFailed, match=reason):
         snowmelt.Client(service.url, oauth=token(**changed))
 
 
-def test_whose_tokens_are_taken_is_the_administrators(service):
+def test_whose_tokens_are_taken_is_the_administrators(service: ServiceProcess) -> None:
     for kind in ("SECURITY ", ""):
         assert [row[0] for row in service.sql(f"SHOW {kind}INTEGRATIONS").rows] == ["IDP"]
     settings = service.settings
@@ -119,7 +127,7 @@ def test_whose_tokens_are_taken_is_the_administrators(service):
         assert not execute_statement(database, "SHOW SECURITY INTEGRATIONS", user="LOADER").rows
 
 
-def test_an_integration_is_changed_and_dropped(service, key_pair):
+def test_an_integration_is_changed_and_dropped(service: ServiceProcess, key_pair: KeyPair) -> None:
     service.sql(
         "CREATE SECURITY INTEGRATION second TYPE = EXTERNAL_OAUTH ENABLED = TRUE"
         " EXTERNAL_OAUTH_TYPE = OKTA EXTERNAL_OAUTH_ISSUER = 'https://second.example.com'"

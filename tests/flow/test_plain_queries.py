@@ -5,17 +5,22 @@ from __future__ import annotations
 import datetime as dt
 import random
 from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from pyspark.sql.types import TimestampType
 
-from fixtures.chunks import NUMBERS
+from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.errors import BlobCorrupt, DatabaseNotFound
 from snowmelt.query.duckdb_engine import DuckDBEngine
 from snowmelt.query.plain_query import QueryNotPlain
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
+
+if TYPE_CHECKING:
+    from snowmelt.spark.snowmelt_session import Snowmelt
+
 
 NAME = TableName("DEMO", "PUBLIC", "PLAIN")
 COLUMNS = (
@@ -35,8 +40,8 @@ WORDS = ["", "a", "A", "b%", "b_", "ß", "雪", "\x00x", "it's", "\\", "zz", "Z\
 REALS = [0.0, -0.0, 1.5, -2.25, float("inf"), float("-inf"), float("nan"), 1e300, 0.1]
 
 
-def random_row(rng, number):
-    def maybe(value):
+def random_row(rng: random.Random, number: int) -> dict[Any, Any]:
+    def maybe(value: Any) -> Any:
         return None if rng.random() < 0.2 else value
 
     when = dt.datetime(1900, 1, 1) + dt.timedelta(
@@ -57,7 +62,7 @@ def random_row(rng, number):
     }
 
 
-def literal(rng, column):
+def literal(rng: Any, column: Any) -> Any:
     kind = column.kind
     if kind is LogicalType.FIXED:
         return rng.choice(["0", "1", "-0.125", "3", "100000000000000000", "0.01", "7"])
@@ -72,11 +77,11 @@ def literal(rng, column):
     return f"TIMESTAMP '{rng.randrange(1900, 2070)}-01-0{rng.randrange(1, 10)} 12:00:00'"
 
 
-def quoted(column):
+def quoted(column: Any) -> Any:
     return f"`{column.name}`" if " " in column.name else column.name.lower()
 
 
-def condition(rng, depth=0):
+def condition(rng: Any, depth: Any = 0) -> Any:
     if depth < 3 and rng.random() < 0.5:
         left, right = condition(rng, depth + 1), condition(rng, depth + 1)
         return rng.choice([f"({left} AND {right})", f"{left} OR {right}", f"NOT ({left})"])
@@ -93,7 +98,7 @@ def condition(rng, depth=0):
     return rng.choice(forms)
 
 
-def random_query(rng):
+def random_query(rng: random.Random) -> str:
     where = f" WHERE {condition(rng)}" if rng.random() < 0.8 else ""
     groupable = [each for each in COLUMNS if each.kind is not LogicalType.REAL]
     form = rng.randrange(4)
@@ -129,7 +134,7 @@ def random_query(rng):
 
 
 @pytest.fixture
-def plain(lakehouse):
+def plain(lakehouse: Lakehouse) -> Lakehouse:
     """A table of every plain type: two chunks in native files, two fresh."""
     rng = random.Random(5)
     lakehouse.create(NAME, COLUMNS)
@@ -144,7 +149,7 @@ def plain(lakehouse):
     return lakehouse
 
 
-def make_engine(lakehouse, role="ACCOUNTADMIN"):
+def make_engine(lakehouse: Lakehouse, role: str = "ACCOUNTADMIN") -> DuckDBEngine:
     return DuckDBEngine(
         lakehouse.database,
         lakehouse.keyring,
@@ -154,12 +159,12 @@ def make_engine(lakehouse, role="ACCOUNTADMIN"):
     )
 
 
-def ask_duckdb(lakehouse, text):
+def ask_duckdb(lakehouse: Lakehouse, text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     with make_engine(lakehouse).running(text) as result:
         return list(result.columns), list(result.rows)
 
 
-def ask_spark(lake, text):
+def ask_spark(lake: Snowmelt, text: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     frame = lake.sql(text)
     instants = {
         index for index, each in enumerate(frame.schema) if isinstance(each.dataType, TimestampType)
@@ -179,7 +184,7 @@ def ask_spark(lake, text):
 
 
 @pytest.mark.spark
-def test_duckdb_and_spark_give_the_same_answers(lake, plain):
+def test_duckdb_and_spark_give_the_same_answers(lake: Snowmelt, plain: Lakehouse) -> None:
     rng = random.Random(11)
     answered = 0
     for _ in range(60):
@@ -200,14 +205,14 @@ def test_duckdb_and_spark_give_the_same_answers(lake, plain):
     assert answered > 20
 
 
-def test_fresh_and_migrated_rows_are_counted_together(plain):
+def test_fresh_and_migrated_rows_are_counted_together(plain: Lakehouse) -> None:
     assert ask_duckdb(plain, "SELECT count(*), sum(id) FROM demo.public.plain") == (
         ["count(1)", "sum(id)"],
         [(240, Decimal(sum(range(240))))],
     )
 
 
-def test_a_role_needs_select(plain):
+def test_a_role_needs_select(plain: Lakehouse) -> None:
     with (
         pytest.raises(DatabaseNotFound),
         make_engine(plain, "PUBLIC").running("SELECT id FROM demo.public.plain"),
@@ -215,7 +220,7 @@ def test_a_role_needs_select(plain):
         pass
 
 
-def test_a_corrupt_blob_is_named_and_gives_no_answer(lakehouse):
+def test_a_corrupt_blob_is_named_and_gives_no_answer(lakehouse: Lakehouse) -> None:
     lakehouse.create()
     lakehouse.put_numbers(0, 10)
     path = lakehouse.put_numbers(10, 10)
@@ -229,7 +234,7 @@ def test_a_corrupt_blob_is_named_and_gives_no_answer(lakehouse):
         list(result.rows)
 
 
-def test_what_duckdb_cannot_compute_is_left_to_spark(lakehouse):
+def test_what_duckdb_cannot_compute_is_left_to_spark(lakehouse: Lakehouse) -> None:
     columns = (Column("N", LogicalType.FIXED, 1, precision=38, scale=0),)
     lakehouse.create(NUMBERS, columns)
     converter = RowConverter(TableSchema(1, columns), zone=ZoneInfo("UTC"))
@@ -238,7 +243,7 @@ def test_what_duckdb_cannot_compute_is_left_to_spark(lakehouse):
         ask_duckdb(lakehouse, f"SELECT sum(n) FROM {NUMBERS}")
 
 
-def test_the_engine_reaches_no_files(plain):
+def test_the_engine_reaches_no_files(plain: Lakehouse) -> None:
     engine = make_engine(plain)
     for text in ("SELECT * FROM '/etc/passwd'", "SELECT * FROM read_text('/etc/passwd')"):
         with pytest.raises(QueryNotPlain), engine.running(text):

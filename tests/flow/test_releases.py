@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tarfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ NAME = TableName("SHOP", "PUBLIC", "ORDERS")
 
 
 @pytest.fixture(params=sorted(path.name for path in RELEASES.glob("*.tar.gz")))
-def data_dir(request, tmp_path):
+def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     with tarfile.open(RELEASES / request.param) as archive:
         # Early versions of Python 3.11 have no filters.
         safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
@@ -30,7 +32,7 @@ def data_dir(request, tmp_path):
     return tmp_path / "data"
 
 
-def read_rows(data_dir):
+def read_rows(data_dir: Path) -> list[Any]:
     database = open_and_upgrade_database(str(data_dir / "catalog.db"))
     try:
         keyring = KeyRing(load_master_key(data_dir / "keys"))
@@ -40,7 +42,7 @@ def read_rows(data_dir):
     return sorted(found.to_pylist(), key=lambda row: row["ID"])
 
 
-def expect(rows):
+def expect(rows: list[dict[str, Any]]) -> list[Any]:
     return [
         {
             "ID": row["id"],
@@ -54,7 +56,7 @@ def expect(rows):
     ]
 
 
-def test_rows_channels_and_grants_of_a_release_are_there_and_go_on(data_dir):
+def test_rows_channels_and_grants_of_a_release_are_there_and_go_on(data_dir: Path) -> None:
     assert read_rows(data_dir) == expect(ROWS)
     more = {**ROWS[0], "id": 20}
     # Its channels are older than the time after which idle ones expire.
@@ -72,7 +74,7 @@ def test_rows_channels_and_grants_of_a_release_are_there_and_go_on(data_dir):
     assert read_rows(data_dir) == expect([*ROWS, more])
 
 
-def test_chunks_of_a_release_are_migrated(data_dir):
+def test_chunks_of_a_release_are_migrated(data_dir: Path) -> None:
     database = open_and_upgrade_database(str(data_dir / "catalog.db"))
     try:
         with database.reading() as connection:

@@ -6,6 +6,8 @@ import datetime as dt
 import http.client
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -15,17 +17,19 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from fixtures.s3 import S3Process
 
-def code_of(refused) -> str:
+
+def code_of(refused: pytest.ExceptionInfo[Any]) -> str:
     return refused.value.response["Error"]["Code"]
 
 
 @pytest.fixture
-def client(s3):
+def client(s3: S3Process) -> Any:
     return s3.client()
 
 
-def other_client(s3, key_id, secret, **config):
+def other_client(s3: S3Process, key_id: str, secret: str, **config: Any) -> Any:
     return boto3.client(
         "s3",
         endpoint_url=s3.url,
@@ -36,7 +40,7 @@ def other_client(s3, key_id, secret, **config):
     )
 
 
-def test_a_wrong_secret_and_an_unknown_key_are_told_apart(s3, bucket):
+def test_a_wrong_secret_and_an_unknown_key_are_told_apart(s3: S3Process, bucket: str) -> None:
     key = s3.keys["admin"]
     assert other_client(s3, key.access_key_id, key.secret).list_buckets()["Buckets"]
     for key_id, secret, code in [
@@ -54,7 +58,7 @@ def test_a_wrong_secret_and_an_unknown_key_are_told_apart(s3, bucket):
             assert refused.value.response["ResponseMetadata"]["RequestId"]
 
 
-def test_requests_must_be_signed(s3, bucket):
+def test_requests_must_be_signed(s3: S3Process, bucket: str) -> None:
     client = other_client(s3, "x", "x", signature_version=UNSIGNED)
     with pytest.raises(ClientError) as refused:
         client.list_objects_v2(Bucket=bucket)
@@ -62,7 +66,9 @@ def test_requests_must_be_signed(s3, bucket):
 
 
 @pytest.mark.parametrize("minutes", [-20, 20])
-def test_a_skewed_clock_is_told(s3, bucket, client, monkeypatch, minutes):
+def test_a_skewed_clock_is_told(
+    s3: S3Process, bucket: str, client: Any, monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
     skewed = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
     monkeypatch.setattr(
         botocore.auth,
@@ -75,7 +81,9 @@ def test_a_skewed_clock_is_told(s3, bucket, client, monkeypatch, minutes):
 
 
 @pytest.mark.parametrize("version", ["s3v4", "s3"])
-def test_presigned_addresses_work_without_a_client(s3, bucket, version):
+def test_presigned_addresses_work_without_a_client(
+    s3: S3Process, bucket: str, version: str
+) -> None:
     client = s3.client(signature_version=version)
     key = "a b/ü+1"
     put = client.generate_presigned_url("put_object", {"Bucket": bucket, "Key": key})
@@ -98,7 +106,9 @@ def test_presigned_addresses_work_without_a_client(s3, bucket, version):
         refused.value.close()
 
 
-def test_a_presigned_address_expires(s3, bucket, client, monkeypatch):
+def test_a_presigned_address_expires(
+    s3: S3Process, bucket: str, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     past = dt.datetime.now(dt.UTC) - dt.timedelta(hours=2)
     with monkeypatch.context() as patched:
         patched.setattr(
@@ -115,7 +125,7 @@ def test_a_presigned_address_expires(s3, bucket, client, monkeypatch):
     refused.value.close()
 
 
-def test_a_bucket_may_stand_in_the_host(s3, bucket):
+def test_a_bucket_may_stand_in_the_host(s3: S3Process, bucket: str) -> None:
     key = s3.keys["admin"]
     client = boto3.client(
         "s3",
@@ -143,7 +153,7 @@ def test_a_bucket_may_stand_in_the_host(s3, bucket):
     connection.close()
 
 
-def test_grants_decide_what_is_reached(s3, bucket, client):
+def test_grants_decide_what_is_reached(s3: S3Process, bucket: str, client: Any) -> None:
     name = f"u{bucket[2:]}"
     role = f"r{bucket[2:]}"
     s3.add_user(name, role)
@@ -151,7 +161,7 @@ def test_grants_decide_what_is_reached(s3, bucket, client):
     client.put_object(Bucket=bucket, Key="in/a", Body=b"a")
     client.put_object(Bucket=bucket, Key="secret", Body=b"s")
 
-    def allowed(call) -> bool:
+    def allowed(call: Callable[[], Any]) -> bool:
         try:
             call()
         except ClientError as error:
@@ -160,10 +170,10 @@ def test_grants_decide_what_is_reached(s3, bucket, client):
             return False
         return True
 
-    def reads(key):
+    def reads(key: str) -> bool:
         return allowed(lambda: user.get_object(Bucket=bucket, Key=key)["Body"].read())
 
-    def writes(key):
+    def writes(key: str) -> bool:
         return allowed(lambda: user.put_object(Bucket=bucket, Key=key, Body=b"x"))
 
     assert not reads("in/a")
@@ -193,7 +203,7 @@ def test_grants_decide_what_is_reached(s3, bucket, client):
     assert not writes("in/b")
 
 
-def test_buckets_belong_to_the_role_that_may_create_them(s3):
+def test_buckets_belong_to_the_role_that_may_create_them(s3: S3Process) -> None:
     s3.add_user("maker", "makers")
     s3.add_user("mate", "makers")
     s3.add_user("stranger", "strangers")
@@ -210,7 +220,7 @@ def test_buckets_belong_to_the_role_that_may_create_them(s3):
     assert code_of(refused) == "BucketAlreadyExists"
 
 
-def test_a_withdrawn_key_is_no_key(s3, bucket):
+def test_a_withdrawn_key_is_no_key(s3: S3Process, bucket: str) -> None:
     s3.add_user("leaver", "accountadmin")
     key = s3.keys["leaver"]
     s3.service.sql(f"ALTER USER leaver DROP ACCESS KEY '{key.access_key_id}'")
@@ -219,7 +229,7 @@ def test_a_withdrawn_key_is_no_key(s3, bucket):
     assert code_of(refused) == "InvalidAccessKeyId"
 
 
-def test_development_needs_no_signature_on_loopback_names(own_s3):
+def test_development_needs_no_signature_on_loopback_names(own_s3: S3Process) -> None:
     own_s3.start(dev=1)
     client = other_client(own_s3, "x", "x", signature_version=UNSIGNED)
     client.create_bucket(Bucket="dev")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from fixtures.s3 import S3Process, Seaweed
+
 MIB = 1024 * 1024
 
 
-def code_of(refused) -> str:
+def code_of(refused: pytest.ExceptionInfo[Any]) -> str:
     return refused.value.response["Error"]["Code"]
 
 
 @pytest.fixture
-def front(own_s3, seaweed, tmp_path):
+def front(own_s3: S3Process, seaweed: Seaweed, tmp_path: Path) -> S3Process:
     """An endpoint in front of a bucket at another server, and of a folder."""
     folder = tmp_path / "exports"
     (folder / "deep").mkdir(parents=True)
@@ -26,12 +30,12 @@ def front(own_s3, seaweed, tmp_path):
     return own_s3
 
 
-def keys_of(listed) -> list[str]:
+def keys_of(listed: Any) -> list[str]:
     return [each["Key"] for each in listed.get("Contents", [])]
 
 
 @pytest.mark.slow
-def test_a_bucket_elsewhere_is_read_and_written_through(front, seaweed):
+def test_a_bucket_elsewhere_is_read_and_written_through(front: S3Process, seaweed: Seaweed) -> None:
     behind, client = seaweed.client(), front.client()
     behind.put_object(Bucket="front", Key="was/there", Body=b"old", ContentType="text/csv")
     names = {each["Name"] for each in client.list_buckets()["Buckets"]}
@@ -83,7 +87,7 @@ def test_a_bucket_elsewhere_is_read_and_written_through(front, seaweed):
 
 
 @pytest.mark.slow
-def test_a_folder_is_a_bucket(front, tmp_path):
+def test_a_folder_is_a_bucket(front: S3Process, tmp_path: Path) -> None:
     client = front.client()
     found = client.get_object(Bucket="files", Key="deep/a.csv")
     assert (found["Body"].read(), found["ContentType"]) == (b"1,2\n", "text/csv")

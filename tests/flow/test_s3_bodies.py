@@ -7,7 +7,9 @@ import hashlib
 import http.client
 import socket
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.auth import S3SigV4Auth
@@ -15,6 +17,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
+from fixtures.s3 import S3Process
 from snowmelt import sigv4
 from snowmelt.buckets import checksums
 from support.select_wire import until
@@ -25,17 +28,24 @@ DATA = bytes(range(256)) * 1200
 class _Auth(S3SigV4Auth):
     """Signs whatever x-amz-content-sha256 says."""
 
-    def payload(self, request):
+    def payload(self, request: Any) -> Any:
         return request.headers["X-Amz-Content-SHA256"]
 
-    def _modify_request_before_signing(self, request):
+    def _modify_request_before_signing(self, request: Any) -> None:
         mode = request.headers["X-Amz-Content-SHA256"]
         super()._modify_request_before_signing(request)
         del request.headers["X-Amz-Content-SHA256"]
         request.headers["X-Amz-Content-SHA256"] = mode
 
 
-def send(s3, method, path, body, mode, headers=None):
+def send(
+    s3: S3Process,
+    method: str,
+    path: str,
+    body: Any,
+    mode: str,
+    headers: dict[str, str] | None = None,
+) -> tuple[int, bytes, dict[str, Any]]:
     """Sign and send a request; `body` may be a function of its signature and time."""
     key = s3.keys["admin"]
     request = AWSRequest(method, s3.url + path, headers=dict(headers or {}))
@@ -54,25 +64,25 @@ def send(s3, method, path, body, mode, headers=None):
         connection.close()
 
 
-def checksum(algorithm, data=DATA) -> str:
+def checksum(algorithm: str, data: bytes = DATA) -> str:
     hashing = checksums.new_hasher(algorithm)
     hashing.update(data)
     return checksums.to_checksum(algorithm, hashing).value
 
 
-def pieces(data=DATA, size=65_536) -> list[bytes]:
+def pieces(data: bytes = DATA, size: int = 65_536) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)] + [b""]
 
 
-def unsigned(trailers) -> bytes:
+def unsigned(trailers: Any) -> bytes:
     body = b""
     for piece in pieces():
         body += b"%x\r\n" % len(piece) + piece + (b"\r\n" if piece else b"")
     return body + "".join(f"{n}:{v}\r\n" for n, v in trailers.items()).encode() + b"\r\n"
 
 
-def signed(trailers, *, spoil=False):
-    def body(secret, stamp, seed):
+def signed(trailers: dict[Any, Any], *, spoil: bool = False) -> Callable[[Any, Any, Any], bytes]:
+    def body(secret: Any, stamp: Any, seed: Any) -> bytes:
         scope = f"{stamp[:8]}/us-east-1/s3/aws4_request"
         key = sigv4.derive_signing_key(secret, scope)
         previous, out = seed, b""
@@ -101,7 +111,9 @@ CHUNKED = {"x-amz-decoded-content-length": str(len(DATA)), "content-encoding": "
 
 @pytest.mark.parametrize("algorithm", checksums.CHECKSUM_ALGORITHMS)
 @pytest.mark.parametrize("sign", [True, False])
-def test_trailing_checksums_are_verified(s3, bucket, algorithm, sign):
+def test_trailing_checksums_are_verified(
+    s3: S3Process, bucket: str, algorithm: str, sign: bool
+) -> None:
     name = f"x-amz-checksum-{algorithm.lower()}"
     headers = CHUNKED | {"x-amz-trailer": name}
     mode = (
@@ -126,7 +138,7 @@ def test_trailing_checksums_are_verified(s3, bucket, algorithm, sign):
         s3.client().head_object(Bucket=bucket, Key="k2")
 
 
-def test_signed_chunks_are_verified(s3, bucket):
+def test_signed_chunks_are_verified(s3: S3Process, bucket: str) -> None:
     mode = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
     status, body, _ = send(s3, "PUT", f"/{bucket}/k", signed({}), mode, CHUNKED)
     assert (status, body) == (200, b"")
@@ -152,7 +164,9 @@ def test_signed_chunks_are_verified(s3, bucket):
         ({"x-amz-sdk-checksum-algorithm": "MD4"}, b"InvalidRequest"),
     ],
 )
-def test_digests_in_headers_are_verified(s3, bucket, headers, code):
+def test_digests_in_headers_are_verified(
+    s3: S3Process, bucket: str, headers: dict[str, str], code: bytes | None
+) -> None:
     digest = hashlib.sha256(DATA).hexdigest()
     for mode in (digest, "UNSIGNED-PAYLOAD"):
         status, body, _ = send(s3, "PUT", f"/{bucket}/k", DATA, mode, headers)
@@ -160,7 +174,7 @@ def test_digests_in_headers_are_verified(s3, bucket, headers, code):
         assert (code or b"") in body
 
 
-def test_another_body_than_the_signed_one_is_refused(s3, bucket):
+def test_another_body_than_the_signed_one_is_refused(s3: S3Process, bucket: str) -> None:
     status, body, _ = send(s3, "PUT", f"/{bucket}/k", DATA, hashlib.sha256(b"").hexdigest())
     assert (status, b"XAmzContentSHA256Mismatch" in body) == (400, True)
     listed = b"<Delete><Object><Key>a</Key></Object></Delete>"
@@ -183,14 +197,16 @@ def test_another_body_than_the_signed_one_is_refused(s3, bucket):
         b'<!DOCTYPE x [<!ENTITY a "b">]><Delete>&a;</Delete>',
     ],
 )
-def test_broken_xml_is_refused_and_the_next_request_works(s3, bucket, body):
+def test_broken_xml_is_refused_and_the_next_request_works(
+    s3: S3Process, bucket: str, body: bytes
+) -> None:
     status, answer, _ = send(s3, "POST", f"/{bucket}?delete=", body, "UNSIGNED-PAYLOAD")
     assert status in {200, 400}
     assert b"MalformedXML" in answer or b"<Error>" in answer
     assert s3.client().list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
 
-def test_an_object_over_5_gib_is_refused_before_it_comes(s3, bucket):
+def test_an_object_over_5_gib_is_refused_before_it_comes(s3: S3Process, bucket: str) -> None:
     with socket.create_connection(("127.0.0.1", s3.port)) as raw:
         url = s3.client(signature_version="s3v4").generate_presigned_url(
             "put_object", {"Bucket": bucket, "Key": "k"}
@@ -205,7 +221,7 @@ def test_an_object_over_5_gib_is_refused_before_it_comes(s3, bucket):
     assert b"connection: close" in answer.lower()
 
 
-def test_an_endless_head_ends_the_connection(s3):
+def test_an_endless_head_ends_the_connection(s3: S3Process) -> None:
     with socket.create_connection(("127.0.0.1", s3.port)) as raw:
         raw.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-Long: ")
         with pytest.raises(OSError, match=r"reset|Broken"):
@@ -213,7 +229,7 @@ def test_an_endless_head_ends_the_connection(s3):
     assert s3.client().list_buckets()["ResponseMetadata"]["HTTPStatusCode"] == 200
 
 
-def test_a_client_that_goes_away_leaves_nothing(s3, bucket):
+def test_a_client_that_goes_away_leaves_nothing(s3: S3Process, bucket: str) -> None:
     objects = s3.service.data_dir / "objects"
     before = {path for path in objects.rglob("*") if path.is_file()}
     url = s3.client(signature_version="s3v4").generate_presigned_url(
@@ -234,7 +250,7 @@ def test_a_client_that_goes_away_leaves_nothing(s3, bucket):
     assert s3.client().list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
 
-def test_large_objects_pass_in_little_memory(s3, bucket):
+def test_large_objects_pass_in_little_memory(s3: S3Process, bucket: str) -> None:
     def peak() -> int:
         lines = Path(f"/proc/{s3.pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1])

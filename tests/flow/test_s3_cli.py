@@ -7,15 +7,18 @@ import os
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from fixtures.s3 import S3Process
 
 AWS = Path(sys.executable).parent / "aws"
 
 
 @pytest.fixture
-def aws(s3, tmp_path):
+def aws(s3: S3Process, tmp_path: Path) -> Callable[..., str]:
     def run(*arguments: str, text: str | None = None) -> str:
         ended = subprocess.run(
             [sys.executable, AWS, *arguments],
@@ -33,7 +36,9 @@ def aws(s3, tmp_path):
 
 
 @pytest.mark.slow
-def test_files_and_folders_go_both_ways(aws, bucket, tmp_path):
+def test_files_and_folders_go_both_ways(
+    aws: Callable[..., str], bucket: str, tmp_path: Path
+) -> None:
     place = f"s3://{bucket}"
     source = tmp_path / "source"
     (source / "sub dir").mkdir(parents=True)
@@ -61,7 +66,7 @@ def test_files_and_folders_go_both_ways(aws, bucket, tmp_path):
     aws("s3", "rb", place)
 
 
-def test_an_access_key_of_the_command_line_is_for_the_shell(s3, bucket):
+def test_an_access_key_of_the_command_line_is_for_the_shell(s3: S3Process, bucket: str) -> None:
     s3.service.sql("CREATE USER sheller", "GRANT ROLE accountadmin TO USER sheller")
     command = [sys.executable, "-m", "snowmelt", "--data-dir", str(s3.service.data_dir)]
     printed = subprocess.run(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from fixtures.s3 import S3Process
+
 MIB = 1024 * 1024
 
 
-def refusal(call, **arguments):
+def refusal(call: Any, **arguments: Any) -> tuple[Any, Any, Any]:
     """Return code, status and the whole error of a call that must be refused."""
     with pytest.raises(ClientError) as refused:
         call(**arguments)
@@ -23,12 +26,12 @@ def refusal(call, **arguments):
 
 
 @pytest.fixture
-def client(s3):
+def client(s3: S3Process) -> Any:
     return s3.client()
 
 
 @pytest.fixture
-def there(client, bucket):
+def there(client: Any, bucket: str) -> Any:
     """An object `k`, as HeadObject shows it."""
     client.put_object(Bucket=bucket, Key="k", Body=b"12345")
     return client.head_object(Bucket=bucket, Key="k")
@@ -37,7 +40,7 @@ def there(client, bucket):
 CONDITIONS = ["IfMatch", "IfMatchSize", "IfMatchLastModifiedTime"]
 
 
-def one(there, name, *, holds):
+def one(there: Any, name: str, *, holds: bool) -> dict[Any, Any]:
     good = {
         "IfMatch": there["ETag"],
         "IfMatchSize": there["ContentLength"],
@@ -52,7 +55,9 @@ def one(there, name, *, holds):
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
-def test_a_deletion_whose_condition_does_not_hold_deletes_nothing(client, bucket, there, name):
+def test_a_deletion_whose_condition_does_not_hold_deletes_nothing(
+    client: Any, bucket: str, there: Any, name: str
+) -> None:
     asked = {"Bucket": bucket, "Key": "k"}
     wrong = asked | one(there, name, holds=False)
     assert refusal(client.delete_object, **wrong)[:2] == ("PreconditionFailed", 412)
@@ -68,11 +73,13 @@ def test_a_deletion_whose_condition_does_not_hold_deletes_nothing(client, bucket
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
-def test_each_deletion_of_many_has_its_own_condition(client, bucket, there, name):
+def test_each_deletion_of_many_has_its_own_condition(
+    client: Any, bucket: str, there: Any, name: str
+) -> None:
     client.put_object(Bucket=bucket, Key="free", Body=b"x")
     element = {"IfMatch": "ETag", "IfMatchSize": "Size"}.get(name, "LastModifiedTime")
 
-    def delete(*, holds):
+    def delete(*, holds: bool) -> Any:
         (value,) = one(there, name, holds=holds).values()
         objects = [{"Key": "k", element: value}, {"Key": "free"}]
         return client.delete_objects(Bucket=bucket, Delete={"Objects": objects})
@@ -86,7 +93,7 @@ def test_each_deletion_of_many_has_its_own_condition(client, bucket, there, name
     assert {each["Key"] for each in delete(holds=True)["Deleted"]} == {"k", "free"}
 
 
-def test_a_deletion_may_ask_that_there_is_an_object(client, bucket, there):
+def test_a_deletion_may_ask_that_there_is_an_object(client: Any, bucket: str, there: Any) -> None:
     client.delete_object(Bucket=bucket, Key="k", IfMatch="*")
     for etag in ("*", there["ETag"]):
         found = refusal(client.delete_object, Bucket=bucket, Key="k", IfMatch=etag)
@@ -107,8 +114,8 @@ def test_a_deletion_may_ask_that_there_is_an_object(client, bucket, there):
     ],
 )
 def test_conditions_that_s3_does_not_know_of_writes_write_nothing(
-    client, bucket, there, condition, header
-):
+    client: Any, bucket: str, there: Any, condition: dict[str, str], header: str
+) -> None:
     upload = client.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
     part = client.upload_part(Bucket=bucket, Key="k", UploadId=upload, PartNumber=1, Body=b"y")[
         "ETag"
@@ -128,7 +135,7 @@ def test_conditions_that_s3_does_not_know_of_writes_write_nothing(
     assert client.head_object(Bucket=bucket, Key="k")["ETag"] == there["ETag"]
 
 
-def test_an_owner_that_is_expected_is_compared(client, bucket, there):
+def test_an_owner_that_is_expected_is_compared(client: Any, bucket: str, there: Any) -> None:
     owner = client.list_objects_v2(Bucket=bucket, FetchOwner=True)["Contents"][0]["Owner"]["ID"]
     asked = {"Bucket": bucket, "Key": "k"}
     for expected, works in ((owner, True), ("123456789012", False)):
@@ -156,7 +163,7 @@ def test_an_owner_that_is_expected_is_compared(client, bucket, there):
 
 
 @pytest.fixture
-def in_parts(client, bucket):
+def in_parts(client: Any, bucket: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     sizes = [5 * MIB, 5 * MIB, 7]
     upload = client.create_multipart_upload(Bucket=bucket, Key="parts")["UploadId"]
     asked = {"Bucket": bucket, "Key": "parts", "UploadId": upload}
@@ -168,7 +175,9 @@ def in_parts(client, bucket):
     return asked, parts
 
 
-def test_parts_of_an_object_are_got_by_number(client, bucket, in_parts):
+def test_parts_of_an_object_are_got_by_number(
+    client: Any, bucket: str, in_parts: tuple[dict[str, Any], list[dict[str, Any]]]
+) -> None:
     asked, parts = in_parts
     client.complete_multipart_upload(**asked, MultipartUpload={"Parts": parts})
     where = {"Bucket": bucket, "Key": "parts"}
@@ -196,7 +205,7 @@ def test_parts_of_an_object_are_got_by_number(client, bucket, in_parts):
     assert whole["Metadata"] == {}
 
 
-def test_an_object_that_came_whole_is_its_first_part(client, bucket, there):
+def test_an_object_that_came_whole_is_its_first_part(client: Any, bucket: str, there: Any) -> None:
     del there
     got = client.get_object(Bucket=bucket, Key="k", PartNumber=1)
     assert (got["Body"].read(), got["ContentRange"]) == (b"12345", "bytes 0-4/5")
@@ -207,7 +216,9 @@ def test_an_object_that_came_whole_is_its_first_part(client, bucket, there):
     )
 
 
-def test_what_is_said_of_the_whole_is_compared_when_it_is_completed(client, in_parts):
+def test_what_is_said_of_the_whole_is_compared_when_it_is_completed(
+    client: Any, in_parts: tuple[dict[str, Any], list[dict[str, Any]]]
+) -> None:
     asked, parts = in_parts
     listed = {"Parts": parts}
     complete = client.complete_multipart_upload
@@ -224,7 +235,7 @@ def test_what_is_said_of_the_whole_is_compared_when_it_is_completed(client, in_p
     complete(**asked, MultipartUpload=listed, MpuObjectSize=10 * MIB + 7)
 
 
-def test_a_part_has_the_checksum_that_its_upload_began_with(client, bucket):
+def test_a_part_has_the_checksum_that_its_upload_began_with(client: Any, bucket: str) -> None:
     upload = client.create_multipart_upload(Bucket=bucket, Key="k", ChecksumAlgorithm="SHA256")
     asked = {"Bucket": bucket, "Key": "k", "UploadId": upload["UploadId"], "PartNumber": 1}
     found = refusal(client.upload_part, **asked, Body=b"x", ChecksumAlgorithm="CRC32")
@@ -235,7 +246,7 @@ def test_a_part_has_the_checksum_that_its_upload_began_with(client, bucket):
     client.upload_part(**asked, Body=b"x", ChecksumAlgorithm="SHA256")
 
 
-def test_an_abort_may_name_when_the_upload_began(client, bucket):
+def test_an_abort_may_name_when_the_upload_began(client: Any, bucket: str) -> None:
     upload = client.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
     (listed,) = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
     asked = {"Bucket": bucket, "Key": "k", "UploadId": upload}
@@ -245,7 +256,7 @@ def test_an_abort_may_name_when_the_upload_began(client, bucket):
     client.abort_multipart_upload(**asked, IfMatchInitiatedTime=listed["Initiated"])
 
 
-def test_a_copy_gets_the_checksum_that_is_asked_for(client, bucket, there):
+def test_a_copy_gets_the_checksum_that_is_asked_for(client: Any, bucket: str, there: Any) -> None:
     del there
     copied = client.copy_object(
         Bucket=bucket, Key="c", CopySource=f"{bucket}/k", ChecksumAlgorithm="SHA256"

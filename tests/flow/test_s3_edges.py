@@ -10,6 +10,7 @@ import subprocess
 import sys
 from email.header import decode_header, make_header
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -18,19 +19,23 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from fixtures.s3 import S3Process
+
 
 @pytest.fixture
-def client(s3):
+def client(s3: S3Process) -> Any:
     return s3.client()
 
 
-def code_of(call, **arguments) -> str:
+def code_of(call: Any, **arguments: Any) -> str:
     with pytest.raises(ClientError) as refused:
         call(**arguments)
     return refused.value.response["Error"]["Code"]
 
 
-def send(url, method="GET", body=b"", headers=None):
+def send(
+    url: Any, method: str = "GET", body: bytes = b"", headers: dict[str, str] | None = None
+) -> tuple[int, http.client.HTTPMessage, str]:
     """Send a presigned request as a program without an SDK does; return status, headers, body."""
     address = urlsplit(url)
     connection = http.client.HTTPConnection(address.hostname, address.port)
@@ -51,25 +56,25 @@ def send(url, method="GET", body=b"", headers=None):
         *("name-s3alias", "name--ol-s3", "name.mrap", "name--table-s3", "x" * 64),
     ],
 )
-def test_names_that_s3_gives_no_bucket_are_refused(s3, name):
+def test_names_that_s3_gives_no_bucket_are_refused(s3: S3Process, name: str) -> None:
     client = s3.client(parameter_validation=False)
     client.meta.events.unregister("before-parameter-build.s3", _validate_bucket())
     assert code_of(client.create_bucket, Bucket=name) == "InvalidBucketName"
 
 
-def _validate_bucket():
+def _validate_bucket() -> Any:
     from botocore.handlers import validate_bucket_name
 
     return validate_bucket_name
 
 
 @pytest.mark.parametrize("name", ["abc", "a.b.c", "a--b", "1-2.3-4", "x" * 63])
-def test_names_that_s3_gives_a_bucket_are_taken(client, name):
+def test_names_that_s3_gives_a_bucket_are_taken(client: Any, name: str) -> None:
     client.create_bucket(Bucket=name)
     client.delete_bucket(Bucket=name)
 
 
-def test_what_hinders_the_deletion_of_a_bucket_is_said(client, bucket):
+def test_what_hinders_the_deletion_of_a_bucket_is_said(client: Any, bucket: str) -> None:
     upload = client.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
     with pytest.raises(ClientError, match="multipart uploads that are not completed") as refused:
         client.delete_bucket(Bucket=bucket)
@@ -83,7 +88,7 @@ def test_what_hinders_the_deletion_of_a_bucket_is_said(client, bucket):
     client.delete_bucket(Bucket=bucket)
 
 
-def signed_for(s3, region, **config):
+def signed_for(s3: S3Process, region: str | None, **config: str) -> Any:
     key = s3.keys["admin"]
     return boto3.client(
         "s3",
@@ -95,7 +100,9 @@ def signed_for(s3, region, **config):
     )
 
 
-def test_a_signature_for_another_region_is_refused_with_the_one_expected(s3, bucket):
+def test_a_signature_for_another_region_is_refused_with_the_one_expected(
+    s3: S3Process, bucket: str
+) -> None:
     with pytest.raises(ClientError) as refused:
         signed_for(s3, "eu-central-1").list_buckets()
     error = refused.value.response["Error"]
@@ -112,7 +119,9 @@ def test_a_signature_for_another_region_is_refused_with_the_one_expected(s3, buc
     assert s3.client().head_bucket(Bucket=bucket)["BucketRegion"] == "us-east-1"
 
 
-def test_clients_without_a_region_are_let_in(s3, monkeypatch):
+def test_clients_without_a_region_are_let_in(
+    s3: S3Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     assert signed_for(s3, None).list_buckets()["Buckets"] is not None
@@ -126,7 +135,7 @@ def test_clients_without_a_region_are_let_in(s3, monkeypatch):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_region_is_a_setting(own_s3):
+def test_the_region_is_a_setting(own_s3: S3Process) -> None:
     own_s3.start(s3_region="eu-west-3")
     own_s3.add_user("admin", "accountadmin")
     client = signed_for(own_s3, "eu-west-3")
@@ -150,7 +159,9 @@ def test_the_region_is_a_setting(own_s3):
 
 
 @pytest.mark.parametrize("version", ["s3v4", "s3"])
-def test_an_expired_address_is_answered_with_its_times(s3, bucket, monkeypatch, version):
+def test_an_expired_address_is_answered_with_its_times(
+    s3: S3Process, bucket: str, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
     past = dt.datetime.now(dt.UTC) - dt.timedelta(hours=2)
     with monkeypatch.context() as patched:
         patched.setattr(
@@ -172,11 +183,11 @@ def test_an_expired_address_is_answered_with_its_times(s3, bucket, monkeypatch, 
         assert "<X-Amz-Expires>3600</X-Amz-Expires>" in body
 
 
-def test_headers_that_presigning_moved_into_the_address_count(s3, bucket):
+def test_headers_that_presigning_moved_into_the_address_count(s3: S3Process, bucket: str) -> None:
     client = s3.client(signature_version="s3v4")
 
-    def presigned(method, **moved):
-        def add(request, **_):
+    def presigned(method: str, **moved: Any) -> Any:
+        def add(request: Any, **_: Any) -> None:
             request.url += "?" + "&".join(f"{name}={value}" for name, value in moved.items())
 
         client.meta.events.register("before-sign.s3", add)
@@ -195,10 +206,10 @@ def test_headers_that_presigning_moved_into_the_address_count(s3, bucket):
     assert client.get_object(Bucket=bucket, Key="k")["Body"].read() == b"x"
 
 
-def test_metadata_beyond_ascii_comes_back_as_encoded_words(s3, bucket):
+def test_metadata_beyond_ascii_comes_back_as_encoded_words(s3: S3Process, bucket: str) -> None:
     told = {}
 
-    def add(request, **_):
+    def add(request: Any, **_: Any) -> None:
         for name, value in told.items():
             request.headers[name] = value
 
@@ -218,7 +229,9 @@ def test_metadata_beyond_ascii_comes_back_as_encoded_words(s3, bucket):
         assert str(make_header(decode_header(found))) == expected
 
 
-def test_a_prefix_with_a_line_break_lists_in_every_form(s3, client, bucket):
+def test_a_prefix_with_a_line_break_lists_in_every_form(
+    s3: S3Process, client: Any, bucket: str
+) -> None:
     keys = ["a\nb/1", "a\nb/2\r", "a\n", "a b"]
     for key in keys:
         client.put_object(Bucket=bucket, Key=key, Body=b"x")
@@ -238,11 +251,11 @@ def test_a_prefix_with_a_line_break_lists_in_every_form(s3, client, bucket):
         assert "<Key>a&#xa;b/2&#xd;</Key>" in body
 
 
-def listing_address(s3, bucket, query):
+def listing_address(s3: S3Process, bucket: str, query: str) -> Any:
     """Return the presigned address of a listing with this query."""
     client = s3.client(signature_version="s3v4")
 
-    def add(request, **_):
+    def add(request: Any, **_: Any) -> None:
         request.url = request.url.partition("?")[0] + f"?{query}"
 
     presigning = client.meta.events
@@ -253,7 +266,7 @@ def listing_address(s3, bucket, query):
         presigning.unregister("before-sign.s3", add)
 
 
-def test_a_form_is_refused_by_name(client, bucket):
+def test_a_form_is_refused_by_name(client: Any, bucket: str) -> None:
     post = client.generate_presigned_post(bucket, "k")
     boundary = "x" * 20
     fields = post["fields"] | {"file": "hello"}
@@ -268,7 +281,7 @@ def test_a_form_is_refused_by_name(client, bucket):
     assert code_of(client.head_object, Bucket=bucket, Key="k") == "404"
 
 
-def test_digests_that_do_not_match_are_told_with_both(client, bucket):
+def test_digests_that_do_not_match_are_told_with_both(client: Any, bucket: str) -> None:
     with pytest.raises(ClientError) as refused:
         client.put_object(Bucket=bucket, Key="k", Body=b"x", ContentMD5="A" * 22 + "==")
     error = refused.value.response["Error"]
@@ -287,7 +300,7 @@ def test_digests_that_do_not_match_are_told_with_both(client, bucket):
     assert code_of(client.head_object, Bucket=bucket, Key="k") == "404"
 
 
-def test_a_range_of_another_object_brings_the_whole(s3, bucket):
+def test_a_range_of_another_object_brings_the_whole(s3: S3Process, bucket: str) -> None:
     client = s3.client(signature_version="s3v4")
     etag = client.put_object(Bucket=bucket, Key="k", Body=b"12345")["ETag"]
     address = client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": "k"})
@@ -296,7 +309,9 @@ def test_a_range_of_another_object_brings_the_whole(s3, bucket):
     assert send(address, headers=asked | {"If-Range": '"other"'})[::2] == (200, "12345")
 
 
-def test_parameters_that_no_operation_knows_are_refused_by_name(s3, client, bucket):
+def test_parameters_that_no_operation_knows_are_refused_by_name(
+    s3: S3Process, client: Any, bucket: str
+) -> None:
     client.put_object(Bucket=bucket, Key="k", Body=b"x")
     status, _, body = send(listing_address(s3, bucket, "prefix=k&fetch-owners=true"))
     assert (status, "fetch-owners" in body) == (501, True)

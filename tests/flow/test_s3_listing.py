@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fixtures.s3 import S3Process
+
 names = st.text("ab/é\x7f&<\\", min_size=1, max_size=6)
 _buckets = itertools.count()
 
 
-def model(keys, prefix, after, delimiter) -> list[tuple[str, str]]:
+def model(keys: set[Any], prefix: str, after: Any, delimiter: Any) -> list[tuple[str, str]]:
     entries: dict[tuple[str, str], None] = {}
     for key in sorted(keys, key=lambda key: key.encode()):
         if not key.startswith(prefix) or key.encode() <= after.encode():
@@ -25,7 +28,7 @@ def model(keys, prefix, after, delimiter) -> list[tuple[str, str]]:
     return list(entries)
 
 
-def entries_of(pages) -> list[tuple[str, str]]:
+def entries_of(pages: Any) -> list[tuple[str, str]]:
     found = []
     for page in pages:
         keys = [("key", each["Key"]) for each in page.get("Contents", page.get("Versions", []))]
@@ -46,7 +49,9 @@ def entries_of(pages) -> list[tuple[str, str]]:
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_a_listing_is_the_sorted_keys_in_pages(s3, keys, prefix, delimiter, after, size):
+def test_a_listing_is_the_sorted_keys_in_pages(
+    s3: S3Process, keys: set[Any], prefix: str, delimiter: Any, after: Any, size: int
+) -> None:
     client = s3.client()
     bucket = f"listing-{next(_buckets)}"
     client.create_bucket(Bucket=bucket)
@@ -71,7 +76,7 @@ def test_a_listing_is_the_sorted_keys_in_pages(s3, keys, prefix, delimiter, afte
     client.delete_bucket(Bucket=bucket)
 
 
-def test_a_thousand_and_more_keys_come_in_pages(s3, bucket):
+def test_a_thousand_and_more_keys_come_in_pages(s3: S3Process, bucket: str) -> None:
     client = s3.client()
     keys = [f"k{number:04d}" for number in range(1003)]
     for key in keys:
@@ -88,7 +93,7 @@ def test_a_thousand_and_more_keys_come_in_pages(s3, bucket):
     assert client.list_objects_v2(Bucket=bucket)["KeyCount"] == 3
 
 
-def test_owners_are_shown_on_demand(s3, bucket):
+def test_owners_are_shown_on_demand(s3: S3Process, bucket: str) -> None:
     client = s3.client()
     client.put_object(Bucket=bucket, Key="k", Body=b"")
     assert "Owner" not in client.list_objects_v2(Bucket=bucket)["Contents"][0]
@@ -97,20 +102,20 @@ def test_owners_are_shown_on_demand(s3, bucket):
     assert client.list_objects(Bucket=bucket)["Contents"][0]["Owner"] == shown
 
 
-def test_no_keys_at_all_may_be_asked_for(s3, bucket):
+def test_no_keys_at_all_may_be_asked_for(s3: S3Process, bucket: str) -> None:
     client = s3.client()
     client.put_object(Bucket=bucket, Key="k", Body=b"")
     listed = client.list_objects_v2(Bucket=bucket, MaxKeys=0)
     assert (listed["KeyCount"], listed["IsTruncated"]) == (0, False)
 
 
-def test_a_wrong_token_is_refused(s3, bucket):
+def test_a_wrong_token_is_refused(s3: S3Process, bucket: str) -> None:
     with pytest.raises(ClientError, match="continuation token") as refused:
         s3.client().list_objects_v2(Bucket=bucket, ContinuationToken="!!!")
     assert refused.value.response["Error"]["Code"] == "InvalidArgument"
 
 
-def test_buckets_come_in_pages(s3):
+def test_buckets_come_in_pages(s3: S3Process) -> None:
     client = s3.client()
     names = [f"paged-{number}" for number in range(5)]
     for name in names:

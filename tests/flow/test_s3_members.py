@@ -6,12 +6,15 @@ What operations have which members is botocore's own service model, not a list o
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import botocore.session
 import pytest
 from botocore.exceptions import ClientError
 
+from fixtures.s3 import S3Process
 from snowmelt.server.s3 import endpoint, supported_parameters
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "s3.md").read_text()
@@ -50,7 +53,7 @@ OF_HTTP = {
 DOCUMENTS = {"Delete": "Delete", "MultipartUpload": "CompleteMultipartUpload"}
 
 
-def members_of(operation):
+def members_of(operation: str) -> Iterator[tuple[Any, Any, Any]]:
     """Yield the members of an operation that stand in headers and in the address."""
     shape = MODEL.operation_model(operation).input_shape
     for name, member in shape.members.items():
@@ -60,7 +63,7 @@ def members_of(operation):
             yield name, wire if place == "querystring" else wire.lower(), member
 
 
-def is_understood(handler, wire):
+def is_understood(handler: str, wire: Any) -> bool:
     return (
         wire in supported_parameters.SUPPORTED_PARAMETERS[handler]
         or wire in supported_parameters.IGNORED_HEADERS
@@ -76,7 +79,7 @@ REFUSED = [
 ]
 
 
-def test_every_served_operation_has_its_members_listed():
+def test_every_served_operation_has_its_members_listed() -> None:
     tables = (
         endpoint._SERVICE_OPERATIONS,
         endpoint._BUCKET_OPERATIONS,
@@ -99,7 +102,7 @@ def test_every_served_operation_has_its_members_listed():
     assert claimed - known <= {"if-range"} | supported_parameters._CHECKSUM_HEADERS
 
 
-def test_every_harmless_member_is_on_the_page():
+def test_every_harmless_member_is_on_the_page() -> None:
     for wire in (
         *supported_parameters.IGNORED_HEADERS,
         *supported_parameters.NEUTRAL_HEADER_VALUES,
@@ -108,7 +111,7 @@ def test_every_harmless_member_is_on_the_page():
 
 
 @pytest.fixture(scope="module")
-def arguments(s3):
+def arguments(s3: S3Process) -> dict[Any, Any]:
     client = s3.client()
     bucket = "members"
     client.create_bucket(Bucket=bucket)
@@ -128,7 +131,7 @@ def arguments(s3):
     }
 
 
-def value_of(member):
+def value_of(member: Any) -> Any:
     if member.type_name in {"integer", "long"}:
         return 1
     if member.type_name == "boolean":
@@ -140,7 +143,9 @@ def value_of(member):
 
 
 @pytest.mark.parametrize(("operation", "name", "wire"), REFUSED)
-def test_a_member_that_is_not_carried_out_is_refused_by_name(s3, arguments, operation, name, wire):
+def test_a_member_that_is_not_carried_out_is_refused_by_name(
+    s3: S3Process, arguments: Any, operation: str, name: Any, wire: Any
+) -> None:
     client = s3.client()
     shape = MODEL.operation_model(operation).input_shape
     given = {each: arguments[each] for each in shape.required_members}
@@ -162,7 +167,9 @@ def test_a_member_that_is_not_carried_out_is_refused_by_name(s3, arguments, oper
     client.head_object(Bucket=arguments["Bucket"], Key="k")
 
 
-def test_every_element_of_a_document_is_understood_or_refused_by_name(s3, arguments):
+def test_every_element_of_a_document_is_understood_or_refused_by_name(
+    s3: S3Process, arguments: Any
+) -> None:
     client = s3.client()
     for operation, member in (
         ("DeleteObjects", "Delete"),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from fixtures.s3 import S3Process
+
 MIB = 1024 * 1024
 
 
-def code_of(refused) -> str:
+def code_of(refused: pytest.ExceptionInfo[Any]) -> str:
     return refused.value.response["Error"]["Code"]
 
 
@@ -21,24 +24,24 @@ def part_data(number: int, size: int = 5 * MIB) -> bytes:
 
 
 @pytest.fixture
-def client(s3):
+def client(s3: S3Process) -> Any:
     return s3.client()
 
 
 @pytest.fixture
-def upload(client, bucket):
+def upload(client: Any, bucket: str) -> dict[Any, Any]:
     begun = client.create_multipart_upload(
         Bucket=bucket, Key="big/ü", ContentType="text/csv", Metadata={"a": "b"}
     )
     return {"Bucket": bucket, "Key": "big/ü", "UploadId": begun["UploadId"]}
 
 
-def put_part(client, upload, number, data, **more) -> dict:
+def put_part(client: Any, upload: Any, number: int, data: bytes, **more: Any) -> dict:
     answer = client.upload_part(**upload, PartNumber=number, Body=data, **more)
     return {"PartNumber": number, "ETag": answer["ETag"]}
 
 
-def test_parts_arrive_in_any_order_and_twice(client, upload):
+def test_parts_arrive_in_any_order_and_twice(client: Any, upload: Any) -> None:
     last = put_part(client, upload, 7, b"the end")
     first = put_part(client, upload, 1, b"x" * 100)
     first = put_part(client, upload, 1, part_data(1))
@@ -64,7 +67,7 @@ def test_parts_arrive_in_any_order_and_twice(client, upload):
     assert again["ETag"] == done["ETag"]
 
 
-def test_an_abort_leaves_nothing(client, upload, bucket):
+def test_an_abort_leaves_nothing(client: Any, upload: Any, bucket: str) -> None:
     put_part(client, upload, 1, part_data(1))
     (listed,) = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
     assert (listed["Key"], listed["UploadId"]) == (upload["Key"], upload["UploadId"])
@@ -86,7 +89,7 @@ def test_an_abort_leaves_nothing(client, upload, bucket):
     client.delete_bucket(Bucket=bucket)
 
 
-def test_wrong_lists_are_refused_and_the_upload_goes_on(client, upload):
+def test_wrong_lists_are_refused_and_the_upload_goes_on(client: Any, upload: Any) -> None:
     one, two = put_part(client, upload, 1, part_data(1)), put_part(client, upload, 2, b"small")
     three = put_part(client, upload, 3, b"x")
     for parts, code in [
@@ -104,14 +107,16 @@ def test_wrong_lists_are_refused_and_the_upload_goes_on(client, upload):
 
 
 @pytest.mark.parametrize("number", [0, 10_001])
-def test_part_numbers_are_1_to_10000(client, upload, number):
+def test_part_numbers_are_1_to_10000(client: Any, upload: Any, number: int) -> None:
     with pytest.raises(ClientError) as refused:
         put_part(client, upload, number, b"x")
     assert code_of(refused) == "InvalidArgument"
 
 
 @pytest.mark.parametrize(("kind", "algorithm"), [("COMPOSITE", "SHA256"), ("FULL_OBJECT", "CRC32")])
-def test_checksums_of_parts_become_one_of_the_object(client, bucket, kind, algorithm):
+def test_checksums_of_parts_become_one_of_the_object(
+    client: Any, bucket: str, kind: str, algorithm: str
+) -> None:
     begun = client.create_multipart_upload(
         Bucket=bucket, Key="k", ChecksumAlgorithm=algorithm, ChecksumType=kind
     )
@@ -141,7 +146,7 @@ def test_checksums_of_parts_become_one_of_the_object(client, bucket, kind, algor
     assert (head[name], head["ChecksumType"]) == (expected, kind)
 
 
-def test_parts_may_be_copied(client, bucket, upload):
+def test_parts_may_be_copied(client: Any, bucket: str, upload: Any) -> None:
     client.put_object(Bucket=bucket, Key="source", Body=part_data(4, 6 * MIB))
     source = {"Bucket": bucket, "Key": "source"}
     copied = client.upload_part_copy(**upload, PartNumber=1, CopySource=source)
@@ -162,7 +167,7 @@ def test_parts_may_be_copied(client, bucket, upload):
     assert code_of(refused) == "NoSuchUpload"
 
 
-def test_uploads_are_listed_by_key_and_age_in_pages(client, bucket):
+def test_uploads_are_listed_by_key_and_age_in_pages(client: Any, bucket: str) -> None:
     keys = ["a/1", "a/2", "b", "b", "c/1"]
     ids = [client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"] for key in keys]
     paginator = client.get_paginator("list_multipart_uploads")
@@ -179,7 +184,9 @@ def test_uploads_are_listed_by_key_and_age_in_pages(client, bucket):
     assert [each["Key"] for each in beneath["Uploads"]] == ["a/1", "a/2"]
 
 
-def test_a_condition_is_asked_when_the_object_is_whole(client, bucket, upload):
+def test_a_condition_is_asked_when_the_object_is_whole(
+    client: Any, bucket: str, upload: Any
+) -> None:
     part = put_part(client, upload, 1, b"late")
     client.put_object(Bucket=bucket, Key=upload["Key"], Body=b"first")
     with pytest.raises(ClientError) as refused:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import io
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+
+from fixtures.s3 import S3Process
 
 KEYS = [
     "a",
@@ -30,21 +33,23 @@ KEYS = [
 ]
 
 
-def code_of(refused) -> str:
+def code_of(refused: pytest.ExceptionInfo[Any]) -> str:
     return refused.value.response["Error"]["Code"]
 
 
-def body_of(answer) -> bytes:
+def body_of(answer: Any) -> bytes:
     return answer["Body"].read()
 
 
 @pytest.fixture
-def client(s3):
+def client(s3: S3Process) -> Any:
     return s3.client()
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: ascii(key[:20]))
-def test_any_key_can_be_put_got_listed_copied_and_deleted(client, bucket, key):
+def test_any_key_can_be_put_got_listed_copied_and_deleted(
+    client: Any, bucket: str, key: str
+) -> None:
     data = key.encode() * 3
     client.put_object(Bucket=bucket, Key=key, Body=data)
     assert body_of(client.get_object(Bucket=bucket, Key=key)) == data
@@ -65,13 +70,13 @@ def test_any_key_can_be_put_got_listed_copied_and_deleted(client, bucket, key):
     assert "Contents" not in client.list_objects_v2(Bucket=bucket)
 
 
-def test_a_key_over_1024_bytes_is_refused(client, bucket):
+def test_a_key_over_1024_bytes_is_refused(client: Any, bucket: str) -> None:
     with pytest.raises(ClientError) as refused:
         client.put_object(Bucket=bucket, Key="é" * 512 + "x", Body=b"")
     assert code_of(refused) == "KeyTooLongError"
 
 
-def test_headers_and_metadata_come_back(client, bucket):
+def test_headers_and_metadata_come_back(client: Any, bucket: str) -> None:
     expires = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
     put = client.put_object(
         Bucket=bucket,
@@ -103,7 +108,7 @@ def test_headers_and_metadata_come_back(client, bucket):
     assert body_of(told) == b"hello"
 
 
-def test_metadata_over_2_kib_is_refused(client, bucket):
+def test_metadata_over_2_kib_is_refused(client: Any, bucket: str) -> None:
     with pytest.raises(ClientError) as refused:
         client.put_object(Bucket=bucket, Key="k", Body=b"", Metadata={"a": "x" * 2050})
     assert code_of(refused) == "MetadataTooLarge"
@@ -118,7 +123,9 @@ def test_metadata_over_2_kib_is_refused(client, bucket):
         ("bytes=5-9999999", (5, 1_000_000)),
     ],
 )
-def test_a_range_is_a_part(client, bucket, header, expected):
+def test_a_range_is_a_part(
+    client: Any, bucket: str, header: str, expected: tuple[int, int]
+) -> None:
     data = bytes(range(250)) * 4000
     client.put_object(Bucket=bucket, Key="k", Body=data)
     found = client.get_object(Bucket=bucket, Key="k", Range=header)
@@ -129,7 +136,7 @@ def test_a_range_is_a_part(client, bucket, header, expected):
     assert client.head_object(Bucket=bucket, Key="k", Range=header)["ContentLength"] == end - start
 
 
-def test_a_range_beyond_the_end_is_refused(client, bucket):
+def test_a_range_beyond_the_end_is_refused(client: Any, bucket: str) -> None:
     client.put_object(Bucket=bucket, Key="k", Body=b"0123456789")
     with pytest.raises(ClientError) as refused:
         client.get_object(Bucket=bucket, Key="k", Range="bytes=10-")
@@ -138,7 +145,7 @@ def test_a_range_beyond_the_end_is_refused(client, bucket):
     assert refused.value.response["Error"]["ActualObjectSize"] == "10"
 
 
-def test_conditions_of_reads(client, bucket):
+def test_conditions_of_reads(client: Any, bucket: str) -> None:
     etag = client.put_object(Bucket=bucket, Key="k", Body=b"x")["ETag"]
     future = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
     past = future - dt.timedelta(days=1)
@@ -158,7 +165,7 @@ def test_conditions_of_reads(client, bucket):
     assert body_of(client.get_object(Bucket=bucket, Key="k")) == b"x"
 
 
-def test_conditions_of_writes(client, bucket):
+def test_conditions_of_writes(client: Any, bucket: str) -> None:
     etag = client.put_object(Bucket=bucket, Key="k", Body=b"first", IfNoneMatch="*")["ETag"]
     with pytest.raises(ClientError) as refused:
         client.put_object(Bucket=bucket, Key="k", Body=b"second", IfNoneMatch="*")
@@ -177,7 +184,7 @@ def test_conditions_of_writes(client, bucket):
     assert body_of(client.get_object(Bucket=bucket, Key="k")) == b"second"
 
 
-def test_an_empty_object_and_one_that_is_replaced(client, bucket):
+def test_an_empty_object_and_one_that_is_replaced(client: Any, bucket: str) -> None:
     client.put_object(Bucket=bucket, Key="k", Body=b"")
     assert body_of(client.get_object(Bucket=bucket, Key="k")) == b""
     client.put_object(Bucket=bucket, Key="k", Body=b"y" * 3_000_000)
@@ -190,7 +197,7 @@ def test_an_empty_object_and_one_that_is_replaced(client, bucket):
     client.delete_object(Bucket=bucket, Key="k")
 
 
-def test_what_is_missing_is_told(client, bucket):
+def test_what_is_missing_is_told(client: Any, bucket: str) -> None:
     for call, code in [
         (lambda: client.get_object(Bucket=bucket, Key="none"), "NoSuchKey"),
         (lambda: client.head_object(Bucket=bucket, Key="none"), "404"),
@@ -208,7 +215,7 @@ def test_what_is_missing_is_told(client, bucket):
         assert code_of(refused) == code
 
 
-def test_a_copy_keeps_or_replaces_metadata(client, bucket, s3):
+def test_a_copy_keeps_or_replaces_metadata(client: Any, bucket: str, s3: S3Process) -> None:
     client.put_object(
         Bucket=bucket, Key="a", Body=b"x", ContentType="text/csv", Metadata={"m": "1"}
     )
@@ -237,7 +244,7 @@ def test_a_copy_keeps_or_replaces_metadata(client, bucket, s3):
     assert code_of(refused) == "NoSuchKey"
 
 
-def test_buckets_come_and_go(client, s3):
+def test_buckets_come_and_go(client: Any, s3: S3Process) -> None:
     client.create_bucket(Bucket="come-and-go")
     client.create_bucket(Bucket="come-and-go")
     assert "come-and-go" in {each["Name"] for each in client.list_buckets()["Buckets"]}
@@ -258,7 +265,7 @@ def test_buckets_come_and_go(client, s3):
     assert code_of(refused) == "InvalidBucketName"
 
 
-def test_what_is_not_offered_is_said(client, bucket):
+def test_what_is_not_offered_is_said(client: Any, bucket: str) -> None:
     client.put_object(Bucket=bucket, Key="k", Body=b"x")
     own_key = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}
     for call in (
@@ -304,7 +311,7 @@ def test_what_is_not_offered_is_said(client, bucket):
 
 
 @pytest.mark.parametrize("algorithm", ["CRC32", "SHA1", "SHA256"])
-def test_checksums_are_kept(client, bucket, algorithm):
+def test_checksums_are_kept(client: Any, bucket: str, algorithm: str) -> None:
     put = client.put_object(Bucket=bucket, Key="k", Body=b"hello", ChecksumAlgorithm=algorithm)
     name = f"Checksum{algorithm}"
     found = client.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
@@ -315,7 +322,7 @@ def test_checksums_are_kept(client, bucket, algorithm):
     assert got[name] == put[name]
 
 
-def test_files_go_up_and_down_through_the_transfer_manager(client, bucket):
+def test_files_go_up_and_down_through_the_transfer_manager(client: Any, bucket: str) -> None:
     data = bytes(range(256)) * 80_000
     client.upload_fileobj(io.BytesIO(data), bucket, "big")
     assert client.head_object(Bucket=bucket, Key="big")["ETag"].endswith('-3"')

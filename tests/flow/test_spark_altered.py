@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from fixtures.chunks import NUMBERS
+from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.schema.chunk_types import chunk_arrow_schema
 from snowmelt.schema.types import Column, LogicalType
 from snowmelt.spark import Snowmelt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +29,7 @@ FIRST = (
 )
 
 
-def put(house, **values: object) -> None:
+def put(house: Lakehouse, **values: object) -> None:
     """Register one row for the table's columns as they are now."""
     schema = chunk_arrow_schema(house.table().schema)
     arrays = [pa.array([values.get(field.name)], field.type) for field in schema]
@@ -31,17 +37,19 @@ def put(house, **values: object) -> None:
 
 
 @pytest.fixture
-def lake(tmp_path, lakehouse, spark):
+def lake(tmp_path: Path, lakehouse: Lakehouse, spark: SparkSession) -> Snowmelt:
     lakehouse.create(columns=FIRST)
     return Snowmelt.local(tmp_path, spark=spark, create=True)
 
 
-def one(lake, text: str) -> list[tuple[object, ...]]:
+def one(lake: Snowmelt, text: str) -> list[tuple[object, ...]]:
     return [tuple(row) for row in lake.sql(text).collect()]
 
 
 @pytest.mark.parametrize("is_migrated", [False, True], ids=["chunks", "native"])
-def test_rows_of_every_age_are_one_table(lake, lakehouse, is_migrated):
+def test_rows_of_every_age_are_one_table(
+    lake: Snowmelt, lakehouse: Lakehouse, is_migrated: bool
+) -> None:
     old = {"COST": Decimal("1.25"), "TINY": Decimal("2.5"), "WORD": "old", "GONE": 1.0}
     put(lakehouse, ID=Decimal(1), **old)
     lakehouse.migrate()
@@ -78,7 +86,7 @@ def test_rows_of_every_age_are_one_table(lake, lakehouse, is_migrated):
     assert lakehouse.table(NUMBERS).cluster_by == ("NAME",)
 
 
-def test_a_table_is_queried_by_its_new_name(lake, lakehouse):
+def test_a_table_is_queried_by_its_new_name(lake: Snowmelt, lakehouse: Lakehouse) -> None:
     put(lakehouse, ID=Decimal(1), WORD="w")
     lakehouse.migrate()
     put(lakehouse, ID=Decimal(2), WORD="v")

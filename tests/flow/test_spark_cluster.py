@@ -12,13 +12,16 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
 
 import snowmelt
-from fixtures.service import ServiceProcess, prepare_loading
+from fixtures.s3 import Seaweed
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.clock import SystemClock
 from snowmelt.spark.java import use_java
 from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
@@ -104,7 +107,9 @@ class Cluster:
 
 
 @pytest.fixture
-def environment(seaweed, postgres_url, monkeypatch):
+def environment(
+    seaweed: Seaweed, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> dict[Any, Any]:
     """Catalog, stage and warehouse of the deployment, as every process of it gets them."""
     own = uuid.uuid4().hex[:8]
     given = seaweed.environment | {
@@ -127,7 +132,7 @@ def copied(file: int) -> range:
 
 
 @pytest.fixture
-def data(environment, tmp_path, key_pair):
+def data(environment: Any, tmp_path: Path, key_pair: KeyPair) -> Iterator[Path]:
     """The data folder of a service into which the rows have been streamed."""
     service = ServiceProcess(tmp_path / "data", free_port(), os.environ["SNOWMELT_CATALOG_URL"])
     s3_port = free_port()
@@ -151,7 +156,7 @@ def data(environment, tmp_path, key_pair):
     service.kill()
 
 
-def test_a_worker_may_die_in_each_step(environment, data, tmp_path):
+def test_a_worker_may_die_in_each_step(environment: Any, data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     folder.mkdir()
     cluster = Cluster(folder, environment)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as st
 
+from fixtures.copy import Copying
 from snowmelt.errors import LoadFailed, TableNotFound
 from snowmelt.spark.copy_dataframe_source import REJECTED_COLUMN, REJECTED_COLUMN_TYPE
 from snowmelt.spark.load_job import SparkLoadRunner
+
+if TYPE_CHECKING:
+    from snowmelt.spark.snowmelt_session import Snowmelt
+
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -19,10 +27,12 @@ SCHEMA = st.StructType(
 
 
 @pytest.fixture
-def frame(spark, copying):
+def frame(spark: SparkSession, copying: Copying) -> Callable[..., DataFrame]:
     """Read text as a DataFrame."""
 
-    def read(data, schema=SCHEMA, copy="", **options):
+    def read(
+        data: Any, schema: st.StructType = SCHEMA, copy: str = "", **options: Any
+    ) -> DataFrame:
         path = copying.file("frame.csv", data).strip("'")
         reader = spark.read.format("snowmelt-load").schema(schema).option("copy", copy)
         return reader.options(**options).load(path)
@@ -30,7 +40,9 @@ def frame(spark, copying):
     return read
 
 
-def test_files_are_loaded_as_tasks_and_read_with_streamed_rows(lake, copying):
+def test_files_are_loaded_as_tasks_and_read_with_streamed_rows(
+    lake: Snowmelt, copying: Copying
+) -> None:
     copying.house.put_numbers(0, 5)
     for number in range(4):
         copying.file(f"{number}.csv.gz", gzip.compress(f"{number + 5}|word\nx|\n".encode()))
@@ -55,7 +67,9 @@ def test_files_are_loaded_as_tasks_and_read_with_streamed_rows(lake, copying):
     assert (load.STATE, load.ROW_COUNT, load.TABLE_NAME) == ("committed", 4, "NUMBERS")
 
 
-def test_tasks_that_are_done_are_told_while_others_run(spark, lake, copying):
+def test_tasks_that_are_done_are_told_while_others_run(
+    spark: SparkSession, lake: Snowmelt, copying: Copying
+) -> None:
     paths = ", ".join(copying.file(f"{number}.csv", f"{number}|x\n") for number in range(3))
     told = []
     run = SparkLoadRunner(spark, lambda *counts: told.append(counts))
@@ -66,7 +80,7 @@ def test_tasks_that_are_done_are_told_while_others_run(spark, lake, copying):
     assert {done for done, _ in told} & {1, 2}
 
 
-def test_a_failed_load_says_why_and_loads_nothing(lake, copying):
+def test_a_failed_load_says_why_and_loads_nothing(lake: Snowmelt, copying: Copying) -> None:
     path = copying.file("a.csv.gz", gzip.compress(b"1|one\n" * 100)[:-9])
     with pytest.raises(LoadFailed, match=r"a\.csv\.gz.*GZIP"):
         lake.sql(f"COPY demo.public.numbers FROM {path}")
@@ -77,7 +91,7 @@ def test_a_failed_load_says_why_and_loads_nothing(lake, copying):
         lake.sql(f"COPY demo.public.nothing FROM {path}")
 
 
-def test_code_of_users_that_ends_its_process_is_named(lake, copying):
+def test_code_of_users_that_ends_its_process_is_named(lake: Snowmelt, copying: Copying) -> None:
     (copying.folder / "own.py").write_text("import os\ndef ends(data):\n    os._exit(7)\n")
     copying.sql(f"CREATE LIBRARY own AS '{copying.folder / 'own.py'}'")
     copying.sql("CREATE FILTER ends AS NAME 'ends' LIBRARY own")
@@ -89,12 +103,12 @@ def test_code_of_users_that_ends_its_process_is_named(lake, copying):
     assert copying.house.read_numbers() == []
 
 
-def test_raw_files_are_a_frame(frame):
+def test_raw_files_are_a_frame(frame: Any) -> None:
     rows = frame("n;word\n1;one\n2;\n", copy="DELIMITER ';' SKIP 1").orderBy("n").collect()
     assert [tuple(row) for row in rows] == [(1, "one"), (2, None)]
 
 
-def test_a_frame_keeps_rejects_as_a_column(frame):
+def test_a_frame_keeps_rejects_as_a_column(frame: Any) -> None:
     schema = st.StructType([*SCHEMA.fields, st.StructField(REJECTED_COLUMN, REJECTED_COLUMN_TYPE)])
     data = "1|one\nx|two\n3|three\n"
     rows = frame(data, schema).collect()
@@ -105,7 +119,9 @@ def test_a_frame_keeps_rejects_as_a_column(frame):
     assert "column 1" in bad.reason
 
 
-def test_a_frame_keeps_rejects_in_a_folder_once(frame, spark, copying):
+def test_a_frame_keeps_rejects_in_a_folder_once(
+    frame: Any, spark: SparkSession, copying: Copying
+) -> None:
     folder = str(copying.folder / "rejects")
     found = frame("1|one\nx|two\n", rejects=folder)
     assert found.count() == found.count() == 1
@@ -113,7 +129,7 @@ def test_a_frame_keeps_rejects_in_a_folder_once(frame, spark, copying):
     assert row.REJECTED_DATA == "x|two"
 
 
-def test_a_frame_loses_no_reject_without_a_word(frame):
+def test_a_frame_loses_no_reject_without_a_word(frame: Any) -> None:
     with pytest.raises(Exception, match="record 2 of the portion"):
         frame("1|one\nx|two\n").collect()
     assert frame("1|one\nx|two\n", ignore_rejects="true").count() == 1

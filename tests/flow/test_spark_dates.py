@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fixtures.chunks import Lakehouse
 from snowmelt.errors import SnowmeltError
 from snowmelt.spark.format import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from snowmelt.spark.snowmelt_session import Snowmelt
+
 
 pytestmark = pytest.mark.spark
 # Skipped by Los Angeles, and there twice.
@@ -15,13 +24,13 @@ CLOCKS = ["2024-03-10 02:30:00", "2024-11-03 01:30:00", "2024-07-01 12:00:00.123
 
 
 @pytest.fixture
-def in_los_angeles(spark):
+def in_los_angeles(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
     yield spark
     spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def micros(lake, spark, table, column):
+def micros(lake: Snowmelt, spark: SparkSession, table: str, column: str) -> list[Any]:
     """Return a column as a count, which no zone of a reader changes."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     frame = lake.sql(f"SELECT {column} AS c FROM {table}")
@@ -29,8 +38,8 @@ def micros(lake, spark, table, column):
 
 
 def test_a_timestamp_without_zone_is_stored_as_inserted_whatever_the_sessions_zone(
-    lakehouse, lake, in_los_angeles
-):
+    lakehouse: Lakehouse, lake: Snowmelt, in_los_angeles: SparkSession
+) -> None:
     lakehouse.create()
     lake.sql("CREATE TABLE demo.public.clocks (at TIMESTAMP_NTZ)")
     register(in_los_angeles)
@@ -49,7 +58,9 @@ def test_a_timestamp_without_zone_is_stored_as_inserted_whatever_the_sessions_zo
     assert micros(lake, in_los_angeles, "demo.public.clocks", "at") == sorted(expected * 4)
 
 
-def test_values_without_a_zone_take_that_of_the_session(lakehouse, lake, in_los_angeles):
+def test_values_without_a_zone_take_that_of_the_session(
+    lakehouse: Lakehouse, lake: Snowmelt, in_los_angeles: SparkSession
+) -> None:
     lakehouse.create()
     lake.sql("CREATE TABLE demo.public.zoned (a TIMESTAMP_LTZ, b TIMESTAMP_LTZ, c TIMESTAMP_LTZ)")
     register(in_los_angeles)
@@ -64,7 +75,7 @@ def test_values_without_a_zone_take_that_of_the_session(lakehouse, lake, in_los_
     assert stored == [[dt.datetime(2024, 7, 1, 19)] * 3] * 2
 
 
-def test_insert_reads_what_people_write_as_dates(lakehouse, lake):
+def test_insert_reads_what_people_write_as_dates(lakehouse: Lakehouse, lake: Snowmelt) -> None:
     lakehouse.create()
     lake.sql("CREATE TABLE demo.public.dates (d DATE, at TIMESTAMP_NTZ)")
     lake.sql(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+from pathlib import Path
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,10 +17,14 @@ from snowmelt.loaders.error_replay import ErrorReplay, ErrorTableReadContext, Re
 from snowmelt.schema.types import TableName
 from snowmelt.spark import Snowmelt
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
 pytestmark = pytest.mark.spark
 
 
-def test_refused_rows_are_queried_and_replayed(tmp_path, spark):
+def test_refused_rows_are_queried_and_replayed(tmp_path: Path, spark: SparkSession) -> None:
     file = tmp_path / "numbers.csv"
     file.write_text("10|ten\n11|eleven\n")
     with contextlib.ExitStack() as opened:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from fixtures.chunks import NUMBERS
+from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt import failpoints
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.failpoints import Failpoint
@@ -17,6 +20,10 @@ from snowmelt.spark import Snowmelt
 from snowmelt.table.compaction import compact
 from snowmelt.table.file_replacement_run import MaintenanceSettings
 from snowmelt.table.table_reader import read_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 COLUMNS = (
     Column("ID", LogicalType.FIXED, 1, nullable=False, precision=5, scale=0),
@@ -28,12 +35,12 @@ TABLE = "demo.public.numbers"
 
 
 @pytest.fixture(autouse=True)
-def disarmed():
+def disarmed() -> Iterator[None]:
     yield
     failpoints.disarm()
 
 
-def put(house, **values: object) -> None:
+def put(house: Lakehouse, **values: object) -> None:
     """Register one row for the table's columns as they are now, and make it native."""
     schema = chunk_arrow_schema(house.table().schema)
     arrays = [pa.array([values.get(field.name)], field.type) for field in schema]
@@ -41,12 +48,12 @@ def put(house, **values: object) -> None:
     house.migrate()
 
 
-def alter(house, change: str) -> None:
+def alter(house: Lakehouse, change: str) -> None:
     execute_statement(house.database, f"ALTER TABLE {TABLE} {change}", user=None, clock=house.clock)
 
 
 @pytest.fixture
-def altered(lakehouse):
+def altered(lakehouse: Lakehouse) -> Lakehouse:
     """Two rows of old columns and one of new; compacted, while one more column came."""
     lakehouse.create(columns=COLUMNS)
     put(lakehouse, ID=Decimal(1), COST=Decimal("1.25"), WORD="old", GONE=1.0)
@@ -65,7 +72,9 @@ def altered(lakehouse):
     return lakehouse
 
 
-def test_files_of_older_columns_are_joined_as_rows_of_the_table_as_it_is(altered):
+def test_files_of_older_columns_are_joined_as_rows_of_the_table_as_it_is(
+    altered: Lakehouse,
+) -> None:
     put(altered, ID=Decimal(4), LATE=True)
     rows = read_table(altered.database, altered.keyring, altered.stage, NUMBERS)
     found = {int(row["ID"]): row for row in rows.to_pylist()}
@@ -76,7 +85,9 @@ def test_files_of_older_columns_are_joined_as_rows_of_the_table_as_it_is(altered
 
 
 @pytest.mark.spark
-def test_spark_reads_joined_files_and_the_history_tells_of_them(altered, spark, tmp_path):
+def test_spark_reads_joined_files_and_the_history_tells_of_them(
+    altered: Lakehouse, spark: SparkSession, tmp_path: Path
+) -> None:
     with Snowmelt.local(tmp_path, spark=spark, create=True) as lake:
         rows = lake.sql(f"SELECT id, cost, name, gone, late FROM {TABLE} ORDER BY id").collect()
         assert [tuple(row) for row in rows] == [

@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
 
-from fixtures.chunks import numbers
+from fixtures.chunks import Lakehouse, numbers
 from snowmelt.clock import SystemClock
 from snowmelt.spark.format import register
 from support.typed_rows import ROWS, TYPED, TYPES, typed_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from snowmelt.spark.snowmelt_session import Snowmelt
+
 
 pytestmark = pytest.mark.spark
 TABLE = "demo.public.numbers"
 
 
 @pytest.fixture
-def reading(spark, lakehouse):
+def reading(spark: SparkSession, lakehouse: Lakehouse) -> Callable[..., DataFrame]:
     """Reads of the lake's format, in a session that has no `Snowmelt`."""
     register(spark)
 
-    def read(table=TABLE, **options):
+    def read(table: str = TABLE, **options: Any) -> DataFrame:
         reader = spark.read.format("snowmelt").option("data_dir", str(lakehouse.folder))
         return reader.options(table=table, **options).load()
 
     return read
 
 
-def values(frame):
+def values(frame: Any) -> list[Any]:
     return sorted(row.N for row in frame.select("N").collect())
 
 
-def test_rows_come_from_files_and_chunks_with_the_types_of_the_lake(lakehouse, lake, reading):
+def test_rows_come_from_files_and_chunks_with_the_types_of_the_lake(
+    lakehouse: Lakehouse, lake: Snowmelt, reading: Any
+) -> None:
     lakehouse.create(TYPES, TYPED)
     lakehouse.put(typed_rows(ROWS[:1]), TYPES)
     lakehouse.migrate(TYPES)
@@ -50,7 +60,9 @@ def test_rows_come_from_files_and_chunks_with_the_types_of_the_lake(lakehouse, l
     assert frame.selectExpr("parse_json(V):city::string AS city").collect()[0].city == "Köln"
 
 
-def test_conditions_select_rows_and_leave_out_what_statistics_rule_out(lakehouse, reading):
+def test_conditions_select_rows_and_leave_out_what_statistics_rule_out(
+    lakehouse: Lakehouse, reading: Any
+) -> None:
     lakehouse.create()
     lakehouse.put(numbers(0, 10))
     lakehouse.migrate()
@@ -66,7 +78,9 @@ def test_conditions_select_rows_and_leave_out_what_statistics_rule_out(lakehouse
         reading().collect()
 
 
-def test_earlier_states_are_read_as_long_as_they_are_kept(lakehouse, reading):
+def test_earlier_states_are_read_as_long_as_they_are_kept(
+    lakehouse: Lakehouse, reading: Any
+) -> None:
     lakehouse.create()
     lakehouse.put(numbers(0, 3))
     lakehouse.put(numbers(3, 3))
@@ -87,7 +101,9 @@ def test_earlier_states_are_read_as_long_as_they_are_kept(lakehouse, reading):
         reading(as_of=(before - dt.timedelta(days=1)).isoformat()).collect()
 
 
-def test_what_cannot_be_read_is_told_in_a_sentence(lakehouse, reading, spark):
+def test_what_cannot_be_read_is_told_in_a_sentence(
+    lakehouse: Lakehouse, reading: Any, spark: SparkSession
+) -> None:
     lakehouse.create()
     with pytest.raises(PySparkException, match=r"Table DEMO.PUBLIC.NONE does not exist"):
         reading("demo.public.none")

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from fixtures.chunks import numbers
+from fixtures.chunks import Lakehouse, numbers
 from snowmelt.errors import DatabaseNotFound
 from snowmelt.spark import Snowmelt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 pytestmark = pytest.mark.spark
 
 
-def rows(lake, query):
+def rows(lake: Snowmelt, query: str) -> list[Any]:
     return [tuple(row) for row in lake.sql(query).collect()]
 
 
-def test_the_information_schema_shows_what_a_role_may_see(lakehouse, lake, spark):
+def test_the_information_schema_shows_what_a_role_may_see(
+    lakehouse: Lakehouse, lake: Snowmelt, spark: SparkSession
+) -> None:
     lakehouse.create()
     lake.sql("CREATE TABLE demo.public.hidden (id INT NOT NULL, at TIMESTAMP_NTZ(3), t VARCHAR(5))")
     lakehouse.put(numbers(0, 3))
@@ -53,7 +61,9 @@ def test_the_information_schema_shows_what_a_role_may_see(lakehouse, lake, spark
     assert rows(seen_by(lakehouse, spark), seen) == [("NUMBERS",)]
 
 
-def test_the_history_of_channels_names_who_opened_them(lakehouse, lake, spark):
+def test_the_history_of_channels_names_who_opened_them(
+    lakehouse: Lakehouse, lake: Snowmelt, spark: SparkSession
+) -> None:
     lakehouse.create()
     lakehouse.put(numbers(0, 3), channel="first")
     view = "SELECT table_name, channel_name, event_type, user_name FROM {}SNOWPIPE_STREAMING_CHANNEL_HISTORY"
@@ -63,7 +73,7 @@ def test_the_history_of_channels_names_who_opened_them(lakehouse, lake, spark):
     assert rows(seen_by(lakehouse, spark), view.format("account_usage.")) == []
 
 
-def seen_by(lakehouse, spark, role="READER"):
+def seen_by(lakehouse: Lakehouse, spark: SparkSession, role: str = "READER") -> Snowmelt:
     return Snowmelt(
         spark,
         catalog=lakehouse.database,

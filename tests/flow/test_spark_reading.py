@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from fixtures.chunks import NUMBERS, numbers
+from fixtures.chunks import NUMBERS, Lakehouse, numbers
 from snowmelt.clock import ManualClock
 from snowmelt.errors import (
     ColumnNotFound,
@@ -21,12 +23,16 @@ from snowmelt.spark import Snowmelt
 from snowmelt.table.migration import MigrationSettings, migrate_table
 from support.typed_rows import ROWS, TYPED, TYPES, typed_rows
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
 pytestmark = pytest.mark.spark
 
 UTC = dt.UTC
 
 
-def expected_rows():
+def expected_rows() -> list[Any]:
     first = (
         1,
         Decimal("1234567890123456789012345678.0123456789"),
@@ -78,7 +84,7 @@ def expected_rows():
     return [first, second, (3,) + (None,) * 21]
 
 
-def seen(frame):
+def seen(frame: DataFrame) -> list[tuple[Any, ...]]:
     """Return rows with variants as JSON text, instants aware, NaN as a text."""
     import pyspark.sql.types as st
 
@@ -101,16 +107,18 @@ def seen(frame):
 
 
 @pytest.fixture
-def typed(lakehouse):
+def typed(lakehouse: Lakehouse) -> Lakehouse:
     lakehouse.create(TYPES, TYPED)
     return lakehouse
 
 
-def ids(frame):
+def ids(frame: DataFrame) -> list[Any]:
     return sorted(int(row[0]) for row in frame.collect())
 
 
-def test_every_type_is_the_same_from_chunks_and_from_native_files(typed, lake):
+def test_every_type_is_the_same_from_chunks_and_from_native_files(
+    typed: Lakehouse, lake: Snowmelt
+) -> None:
     typed.put(typed_rows(ROWS), TYPES)
     from_chunks = lake.sql("SELECT * FROM demo.public.types")
     assert seen(from_chunks) == expected_rows()
@@ -124,7 +132,7 @@ def test_every_type_is_the_same_from_chunks_and_from_native_files(typed, lake):
     assert seen(lake.table("demo.public.types")) == twice
 
 
-def test_types_are_those_that_sql_means(typed, lake):
+def test_types_are_those_that_sql_means(typed: Lakehouse, lake: Snowmelt) -> None:
     types = dict(lake.table("demo.public.types").dtypes)
     assert types == {
         "ID": "decimal(5,0)",
@@ -152,7 +160,7 @@ def test_types_are_those_that_sql_means(typed, lake):
     }
 
 
-def test_columns_are_read_alone_and_in_any_order(typed, lake):
+def test_columns_are_read_alone_and_in_any_order(typed: Lakehouse, lake: Snowmelt) -> None:
     typed.put(typed_rows(ROWS), TYPES)
     typed.migrate(TYPES)
     typed.put(typed_rows([{**ROWS[0], "ID": 4}]), TYPES)
@@ -166,7 +174,7 @@ def test_columns_are_read_alone_and_in_any_order(typed, lake):
     ]
 
 
-def test_a_document_that_spark_cannot_parse_is_a_text(typed, lake):
+def test_a_document_that_spark_cannot_parse_is_a_text(typed: Lakehouse, lake: Snowmelt) -> None:
     deep = "[" * 1200 + "]" * 1200
     odd = [deep, '{"a": 1, "a": 2}', "1" * 1500, "{oops", "[1] [2]", '{"a": 1} {}']
     texts = [*odd, '{"a": 1}', None]
@@ -179,7 +187,7 @@ def test_a_document_that_spark_cannot_parse_is_a_text(typed, lake):
     assert [row[1] for row in seen_types[: len(odd)]] == odd
 
 
-def test_names_are_folded_as_in_snowflake(numbers_table, lake):
+def test_names_are_folded_as_in_snowflake(numbers_table: Lakehouse, lake: Snowmelt) -> None:
     numbers_table.put_numbers(0, 3)
     for name in ("demo.public.numbers", "DEMO.Public.NUMBERS", "`DEMO`.public.`NUMBERS`"):
         assert ids(lake.sql(f"SELECT n FROM {name}")) == [0, 1, 2]
@@ -201,14 +209,18 @@ def test_names_are_folded_as_in_snowflake(numbers_table, lake):
         "SELECT DISTINCT n FROM demo.public.numbers LATERAL VIEW explode(array(1, 2)) e AS k",
     ],
 )
-def test_spark_sql_around_a_table_works(numbers_table, lake, text):
+def test_spark_sql_around_a_table_works(
+    numbers_table: Lakehouse, lake: Snowmelt, text: str
+) -> None:
     numbers_table.put_numbers(0, 2)
     numbers_table.migrate()
     numbers_table.put_numbers(2, 2)
     assert ids(lake.sql(text)) == [0, 1, 2, 3]
 
 
-def test_a_query_opens_only_the_files_and_chunks_that_it_can_need(numbers_table, lake):
+def test_a_query_opens_only_the_files_and_chunks_that_it_can_need(
+    numbers_table: Lakehouse, lake: Snowmelt
+) -> None:
     for start in range(0, 50, 10):
         numbers_table.put_numbers(start, 10)
         numbers_table.migrate()
@@ -223,7 +235,7 @@ def test_a_query_opens_only_the_files_and_chunks_that_it_can_need(numbers_table,
     assert ids(lake.sql(text.format(200, 300))) == []
 
 
-def test_pruned_files_are_not_opened(numbers_table, lake):
+def test_pruned_files_are_not_opened(numbers_table: Lakehouse, lake: Snowmelt) -> None:
     first = numbers_table.put_numbers(0, 10)
     numbers_table.put_numbers(10, 10)
     numbers_table.stage.delete(first)
@@ -232,7 +244,7 @@ def test_pruned_files_are_not_opened(numbers_table, lake):
         lake.sql("SELECT n FROM demo.public.numbers").collect()
 
 
-def test_counting_opens_nothing(numbers_table, lake):
+def test_counting_opens_nothing(numbers_table: Lakehouse, lake: Snowmelt) -> None:
     numbers_table.put_numbers(0, 10)
     numbers_table.migrate()
     path = numbers_table.put_numbers(10, 5)
@@ -241,7 +253,9 @@ def test_counting_opens_nothing(numbers_table, lake):
     assert row.rows == 15
 
 
-def test_a_dataframe_gives_the_same_rows_each_time(numbers_table, lake):
+def test_a_dataframe_gives_the_same_rows_each_time(
+    numbers_table: Lakehouse, lake: Snowmelt
+) -> None:
     numbers_table.put_numbers(0, 10)
     numbers_table.migrate()
     numbers_table.put_numbers(10, 10)
@@ -255,7 +269,7 @@ def test_a_dataframe_gives_the_same_rows_each_time(numbers_table, lake):
     assert lake.table("demo.public.numbers").count() == 30
 
 
-def test_tables_of_one_query_are_of_one_instant(numbers_table, lake):
+def test_tables_of_one_query_are_of_one_instant(numbers_table: Lakehouse, lake: Snowmelt) -> None:
     numbers_table.put_numbers(0, 10)
     frame = lake.sql(
         "SELECT (SELECT count(*) FROM demo.public.numbers), "
@@ -265,13 +279,15 @@ def test_tables_of_one_query_are_of_one_instant(numbers_table, lake):
     assert tuple(frame.first()) == (10, 45)
 
 
-def test_a_table_without_rows_is_empty(numbers_table, lake):
+def test_a_table_without_rows_is_empty(numbers_table: Lakehouse, lake: Snowmelt) -> None:
     assert lake.sql("SELECT * FROM demo.public.numbers").collect() == []
     assert lake.table("demo.public.numbers").columns == ["N", "WORD"]
     assert lake.sql("SELECT count(*), max(n) FROM demo.public.numbers").first()[0] == 0
 
 
-def test_a_plan_that_is_too_old_fails_with_a_sentence(tmp_path, lakehouse, spark):
+def test_a_plan_that_is_too_old_fails_with_a_sentence(
+    tmp_path: Path, lakehouse: Lakehouse, spark: SparkSession
+) -> None:
     clock = ManualClock(dt.datetime(2020, 1, 1, tzinfo=UTC))
     lakehouse.clock = clock
     lakehouse.create()
@@ -296,7 +312,9 @@ def test_a_plan_that_is_too_old_fails_with_a_sentence(tmp_path, lakehouse, spark
             lake.sql(text).collect()
 
 
-def test_what_does_not_exist_is_said_in_a_sentence(numbers_table, lake):
+def test_what_does_not_exist_is_said_in_a_sentence(
+    numbers_table: Lakehouse, lake: Snowmelt
+) -> None:
     with pytest.raises(TableNotFound, match=r"Table DEMO\.PUBLIC\.FLIGHTS does not exist"):
         lake.sql("SELECT * FROM demo.public.flights")
     with pytest.raises(TableNotFound, match="Write the full name"):
@@ -313,7 +331,7 @@ def test_what_does_not_exist_is_said_in_a_sentence(numbers_table, lake):
         lake.sql("EXPLAIN INSERT INTO demo.public.numbers SELECT 1, 'x'")
 
 
-def test_ddl_is_done_and_answered(lakehouse, lake):
+def test_ddl_is_done_and_answered(lakehouse: Lakehouse, lake: Snowmelt) -> None:
     lake.sql("CREATE DATABASE d")
     status = lake.sql("CREATE TABLE d.public.t (i NUMBER(9,0) NOT NULL, v VARIANT)")
     assert status.columns == ["status"]
@@ -322,7 +340,7 @@ def test_ddl_is_done_and_answered(lakehouse, lake):
     assert lake.sql("SELECT * FROM d.public.t").columns == ["I", "V"]
 
 
-def test_migrations_are_seen_in_their_view(numbers_table, lake):
+def test_migrations_are_seen_in_their_view(numbers_table: Lakehouse, lake: Snowmelt) -> None:
     numbers_table.put_numbers(0, 10)
     [run] = lake.migrate("demo.public.numbers")
     assert run.rows == 10
@@ -334,7 +352,7 @@ def test_migrations_are_seen_in_their_view(numbers_table, lake):
         assert [tuple(row) for row in rows] == [("NUMBERS", 10, "committed")]
 
 
-def test_a_migration_changes_no_result(numbers_table, lake):
+def test_a_migration_changes_no_result(numbers_table: Lakehouse, lake: Snowmelt) -> None:
     for start in range(0, 40, 10):
         numbers_table.put_numbers(start, 10)
     before = ids(lake.sql("SELECT n FROM demo.public.numbers"))
@@ -343,7 +361,7 @@ def test_a_migration_changes_no_result(numbers_table, lake):
     assert ids(lake.sql("SELECT n FROM demo.public.numbers")) == before == list(range(40))
 
 
-def test_mentions_of_a_table_are_pruned_apart(numbers_table, lake):
+def test_mentions_of_a_table_are_pruned_apart(numbers_table: Lakehouse, lake: Snowmelt) -> None:
     for start in range(0, 40, 10):
         numbers_table.put_numbers(start, 10)
     text = (
@@ -354,14 +372,16 @@ def test_mentions_of_a_table_are_pruned_apart(numbers_table, lake):
     assert ids(lake.sql(text)) == list(range(5))
 
 
-def test_a_plan_is_explained_for_our_tables_too(numbers_table, lake):
+def test_a_plan_is_explained_for_our_tables_too(numbers_table: Lakehouse, lake: Snowmelt) -> None:
     numbers_table.put_numbers(0, 10)
     [row] = lake.sql("EXPLAIN SELECT n FROM demo.public.numbers WHERE n > 5").collect()
     assert "snowmelt_chunks" in row[0]
     assert numbers_table.stage.url not in row[0]
 
 
-def test_a_changed_blob_is_named_and_gives_no_rows(numbers_table, lake):
+def test_a_changed_blob_is_named_and_gives_no_rows(
+    numbers_table: Lakehouse, lake: Snowmelt
+) -> None:
     path = numbers_table.put_numbers(0, 10)
     data = bytearray(numbers_table.stage.get(path))
     data[5] ^= 1
@@ -371,7 +391,9 @@ def test_a_changed_blob_is_named_and_gives_no_rows(numbers_table, lake):
 
 
 @pytest.mark.parametrize("setting", ["ignoreMissingFiles", "ignoreCorruptFiles"])
-def test_a_session_cannot_skip_files(numbers_table, lake, spark, setting):
+def test_a_session_cannot_skip_files(
+    numbers_table: Lakehouse, lake: Snowmelt, spark: SparkSession, setting: str
+) -> None:
     numbers_table.put_numbers(0, 10)
     numbers_table.migrate()
     numbers_table.put_numbers(10, 10)
@@ -388,7 +410,9 @@ def test_a_session_cannot_skip_files(numbers_table, lake, spark, setting):
         spark.conf.set(f"spark.sql.files.{setting}", "false")
 
 
-def test_a_role_reads_what_it_may(numbers_table, lake, spark):
+def test_a_role_reads_what_it_may(
+    numbers_table: Lakehouse, lake: Snowmelt, spark: SparkSession
+) -> None:
     numbers_table.put_numbers(0, 3)
     lake.sql("CREATE ROLE reader")
     limited = Snowmelt(
@@ -407,7 +431,9 @@ def test_a_role_reads_what_it_may(numbers_table, lake, spark):
     assert ids(limited.sql("SELECT n FROM demo.public.numbers")) == [0, 1, 2]
 
 
-def test_a_recreated_table_shows_nothing_of_the_old_one(numbers_table, lake):
+def test_a_recreated_table_shows_nothing_of_the_old_one(
+    numbers_table: Lakehouse, lake: Snowmelt
+) -> None:
     numbers_table.put_numbers(0, 10)
     numbers_table.migrate()
     numbers_table.put_numbers(10, 10)
@@ -420,7 +446,9 @@ def test_a_recreated_table_shows_nothing_of_the_old_one(numbers_table, lake):
 
 
 @pytest.mark.slow
-def test_many_files_are_listed_by_their_folder_without_others(numbers_table, lake):
+def test_many_files_are_listed_by_their_folder_without_others(
+    numbers_table: Lakehouse, lake: Snowmelt
+) -> None:
     for number in range(120):
         numbers_table.put_numbers(number * 10, 10)
     settings = MigrationSettings(
@@ -445,7 +473,7 @@ def test_many_files_are_listed_by_their_folder_without_others(numbers_table, lak
     assert ids(again.sql(text.format(100))) == list(range(100, 1200))
 
 
-def test_a_database_may_be_given_apart(numbers_table, lake):
+def test_a_database_may_be_given_apart(numbers_table: Lakehouse, lake: Snowmelt) -> None:
     numbers_table.put_numbers(0, 3)
     for text, where in (
         ("SELECT n FROM numbers", {"database": "demo"}),

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from fixtures.chunks import NUMBERS, numbers
+from fixtures.chunks import NUMBERS, Lakehouse, numbers
 from snowmelt.clock import SystemClock
 from snowmelt.spark.format import register
 from snowmelt.table.compaction import compact
 from snowmelt.table.file_replacement_run import MaintenanceSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from snowmelt.spark.snowmelt_session import Snowmelt
+
 
 pytestmark = pytest.mark.spark
 TABLE = "demo.public.numbers"
@@ -18,10 +28,10 @@ TABLE = "demo.public.numbers"
 class Stream:
     """A stream of the table into a folder, run until it has read what is there."""
 
-    def __init__(self, spark, lakehouse, folder):
+    def __init__(self, spark: SparkSession, lakehouse: Lakehouse, folder: Path) -> None:
         self.spark, self.lakehouse, self.folder = spark, lakehouse, folder
 
-    def run(self, **options):
+    def run(self, **options: str) -> Any:
         """Read what is there, as a query that begins anew from its checkpoint; return progress."""
         done = []
         while True:
@@ -36,7 +46,7 @@ class Stream:
                 continue
             return done + self.batches(query)
 
-    def start(self, **options):
+    def start(self, **options: Any) -> StreamingQuery:
         reader = self.spark.readStream.format("snowmelt").option(
             "data_dir", str(self.lakehouse.folder)
         )
@@ -50,32 +60,34 @@ class Stream:
         )
 
     @staticmethod
-    def batches(query):
+    def batches(query: StreamingQuery) -> list[Any]:
         return [batch.numInputRows for batch in query.recentProgress if batch.numInputRows]
 
-    def read(self):
+    def read(self) -> list[Any]:
         return sorted(
             int(row.N) for row in self.spark.read.parquet(str(self.folder / "out")).collect()
         )
 
 
 @pytest.fixture
-def stream(spark, lakehouse, tmp_path):
+def stream(spark: SparkSession, lakehouse: Lakehouse, tmp_path: Path) -> Stream:
     register(spark)
     lakehouse.create()
     return Stream(spark, lakehouse, tmp_path / "stream")
 
 
-def load(lakehouse, lake, first, count):
+def load(lakehouse: Lakehouse, lake: Snowmelt, first: int, count: int) -> None:
     lake.sql(f"INSERT INTO {TABLE} SELECT id, 'loaded' FROM range({first}, {first + count})")
 
 
-def join_files(lakehouse):
+def join_files(lakehouse: Lakehouse) -> None:
     settings = MaintenanceSettings(lakehouse.warehouse.url, min_files=2)
     assert compact(lakehouse.database, NUMBERS, settings, clock=SystemClock()) is not None
 
 
-def test_rows_are_read_once_across_migration_loads_and_compaction(lakehouse, lake, stream):
+def test_rows_are_read_once_across_migration_loads_and_compaction(
+    lakehouse: Lakehouse, lake: Snowmelt, stream: Stream
+) -> None:
     lakehouse.put(numbers(0, 10))
     lakehouse.migrate()
     load(lakehouse, lake, 1000, 5)
@@ -101,7 +113,9 @@ def test_rows_are_read_once_across_migration_loads_and_compaction(lakehouse, lak
     assert stream.read() == [*range(50), *range(1000, 1005), *range(2000, 2005)]
 
 
-def test_limits_cut_batches_without_losing_or_doubling(lakehouse, lake, stream):
+def test_limits_cut_batches_without_losing_or_doubling(
+    lakehouse: Lakehouse, lake: Snowmelt, stream: Stream
+) -> None:
     for start in range(0, 30, 10):
         lakehouse.put(numbers(start, 10))
         lakehouse.migrate()
@@ -115,7 +129,9 @@ def test_limits_cut_batches_without_losing_or_doubling(lakehouse, lake, stream):
     assert stream.read() == [*range(90), *range(100, 115)]
 
 
-def test_a_stream_may_begin_at_the_end_or_at_a_commit(lakehouse, spark, stream, tmp_path):
+def test_a_stream_may_begin_at_the_end_or_at_a_commit(
+    lakehouse: Lakehouse, spark: SparkSession, stream: Stream, tmp_path: Path
+) -> None:
     for start in range(0, 30, 10):
         lakehouse.put(numbers(start, 10))
     lakehouse.migrate()
@@ -128,7 +144,9 @@ def test_a_stream_may_begin_at_the_end_or_at_a_commit(lakehouse, spark, stream, 
     assert later.read() == list(range(20, 40))
 
 
-def test_what_cannot_be_streamed_is_told_in_a_sentence(lakehouse, spark, stream, tmp_path):
+def test_what_cannot_be_streamed_is_told_in_a_sentence(
+    lakehouse: Lakehouse, spark: SparkSession, stream: Stream, tmp_path: Path
+) -> None:
     lakehouse.put(numbers(0, 10))
     assert stream.run(startingOffset="0") == [10]
     lakehouse.drop()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.chunks import numbers
+from fixtures.chunks import Lakehouse, numbers
 from snowmelt.testing.crash_harness import SHORT_LIVED_JAVA_OPTIONS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -71,7 +71,7 @@ spark.stop()
 """
 
 
-def test_tables_are_read_written_and_streamed_without_a_jvm(lakehouse):
+def test_tables_are_read_written_and_streamed_without_a_jvm(lakehouse: Lakehouse) -> None:
     lakehouse.create()
     lakehouse.put(numbers(0, 10))
     lakehouse.migrate()

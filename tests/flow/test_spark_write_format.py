@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
-from fixtures.chunks import numbers
+from fixtures.chunks import Lakehouse, numbers
 from snowmelt.catalog.jobs.load_history import list_loads
 from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.clock import ManualClock
@@ -16,27 +19,35 @@ from snowmelt.spark.format import register
 from snowmelt.table.garbage_collection import collect_garbage
 from support.typed_rows import ROWS, TYPED, TYPES, typed_rows
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from snowmelt.spark.snowmelt_session import Snowmelt
+
+
 pytestmark = pytest.mark.spark
 TABLE = "demo.public.numbers"
 
 
 @pytest.fixture
-def append(spark, lakehouse):
+def append(spark: SparkSession, lakehouse: Lakehouse) -> Callable[..., None]:
     """Appends a DataFrame, in a session that has no `Snowmelt`."""
     register(spark)
 
-    def write(frame, table=TABLE, mode="append", **options):
+    def write(frame: Any, table: str = TABLE, mode: str = "append", **options: Any) -> None:
         writer = frame.write.format("snowmelt").mode(mode)
         writer.option("data_dir", str(lakehouse.folder)).options(table=table, **options).save()
 
     return write
 
 
-def folders(lakehouse):
+def folders(lakehouse: Lakehouse) -> set[Any]:
     return {path.parent.name for path in lakehouse.folder.glob("warehouse/**/*.parquet")}
 
 
-def test_a_table_is_copied_whole_with_digits_offsets_and_documents(lakehouse, lake, append):
+def test_a_table_is_copied_whole_with_digits_offsets_and_documents(
+    lakehouse: Lakehouse, lake: Snowmelt, append: Any
+) -> None:
     lakehouse.create(TYPES, TYPED)
     lakehouse.put(typed_rows(ROWS), TYPES)
     lake.sql(
@@ -57,7 +68,9 @@ def test_a_table_is_copied_whole_with_digits_offsets_and_documents(lakehouse, la
     assert found[0] == found[1]
 
 
-def test_columns_go_by_name_and_what_does_not_fit_is_named(lakehouse, lake, append, spark):
+def test_columns_go_by_name_and_what_does_not_fit_is_named(
+    lakehouse: Lakehouse, lake: Snowmelt, append: Any, spark: SparkSession
+) -> None:
     lakehouse.create()
     append(spark.sql("SELECT 'one' AS word, 1.5D AS n UNION ALL SELECT NULL, 7"))
     append(spark.sql("SELECT '41' AS n"))
@@ -78,12 +91,14 @@ def test_columns_go_by_name_and_what_does_not_fit_is_named(lakehouse, lake, appe
     assert lake.table(TABLE).count() == 3
 
 
-def test_rows_count_once_whatever_attempts_there_were(lakehouse, lake, append, spark, tmp_path):
+def test_rows_count_once_whatever_attempts_there_were(
+    lakehouse: Lakehouse, lake: Snowmelt, append: Any, spark: SparkSession, tmp_path: Path
+) -> None:
     """A task that fails after writing leaves files that nobody reads and clean-up takes."""
     lakehouse.create()
     mark = str(tmp_path / "failed")
 
-    def fail_late(batches):
+    def fail_late(batches: Iterator[Any]) -> Iterator[Any]:
         rows = list(batches)
         yield from rows
         from pathlib import Path
@@ -115,7 +130,9 @@ def test_rows_count_once_whatever_attempts_there_were(lakehouse, lake, append, s
     assert lake.table(TABLE).selectExpr("sum(n)").collect()[0][0] == 499500
 
 
-def test_rows_of_a_write_stream_and_migrate_beside_others(lakehouse, lake, append, spark):
+def test_rows_of_a_write_stream_and_migrate_beside_others(
+    lakehouse: Lakehouse, lake: Snowmelt, append: Any, spark: SparkSession
+) -> None:
     lakehouse.create()
     lakehouse.put(numbers(0, 10))
     append(spark.range(10, 20).selectExpr("id AS n"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from fixtures.chunks import numbers
+from fixtures.chunks import Lakehouse, numbers
 from snowmelt.errors import (
     LoadRefused,
     PrivilegeMissing,
@@ -15,15 +17,19 @@ from snowmelt.errors import (
 )
 from snowmelt.spark import Snowmelt
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
 pytestmark = pytest.mark.spark
 
 
-def rows(lake, where="true"):
+def rows(lake: Snowmelt, where: str = "true") -> list[Any]:
     found = lake.sql(f"SELECT * FROM demo.public.numbers WHERE {where} ORDER BY n").collect()
     return [tuple(row) for row in found]
 
 
-def test_values_and_queries_are_inserted_and_counted(lakehouse, lake):
+def test_values_and_queries_are_inserted_and_counted(lakehouse: Lakehouse, lake: Snowmelt) -> None:
     lakehouse.create()
     lakehouse.put(numbers(100, 2))
     first = lake.sql("INSERT INTO demo.public.numbers VALUES (1, 'one'), (2, NULL), (2.5, DEFAULT)")
@@ -44,7 +50,7 @@ def test_values_and_queries_are_inserted_and_counted(lakehouse, lake):
     assert history[0].statement.startswith("INSERT INTO demo.public.numbers VALUES (1")
 
 
-def test_documents_and_offsets_go_in_as_they_are_read(lake, lakehouse):
+def test_documents_and_offsets_go_in_as_they_are_read(lake: Snowmelt, lakehouse: Lakehouse) -> None:
     lakehouse.create()
     lake.sql("CREATE TABLE demo.public.docs (id INT, doc VARIANT, list ARRAY, at TIMESTAMP_TZ)")
     lake.sql(
@@ -57,7 +63,7 @@ def test_documents_and_offsets_go_in_as_they_are_read(lake, lakehouse):
     assert (row[0], row[1], row[2].hour, row[3]) == (2, 1, 8, 120)
 
 
-def test_a_table_is_made_of_a_query(lakehouse, lake):
+def test_a_table_is_made_of_a_query(lakehouse: Lakehouse, lake: Snowmelt) -> None:
     lakehouse.create()
     lakehouse.put(numbers(0, 3))
     lake.sql(
@@ -80,7 +86,9 @@ def test_a_table_is_made_of_a_query(lakehouse, lake):
         lake.sql("SELECT * FROM demo.public.other")
 
 
-def test_what_does_not_fit_inserts_nothing_and_is_named(lakehouse, lake):
+def test_what_does_not_fit_inserts_nothing_and_is_named(
+    lakehouse: Lakehouse, lake: Snowmelt
+) -> None:
     lakehouse.create()
     for statement, error, why in (
         ("INSERT INTO demo.public.numbers VALUES (1)", LoadRefused, "want as many values, 1 are"),
@@ -104,7 +112,9 @@ def test_what_does_not_fit_inserts_nothing_and_is_named(lakehouse, lake):
     assert rows(lake) == []
 
 
-def test_only_roles_that_may_insert_do(lakehouse, lake, spark):
+def test_only_roles_that_may_insert_do(
+    lakehouse: Lakehouse, lake: Snowmelt, spark: SparkSession
+) -> None:
     lakehouse.create()
     lake.sql("CREATE ROLE reader")
     lake.sql("GRANT USAGE ON DATABASE demo TO ROLE reader")
@@ -123,7 +133,7 @@ def test_only_roles_that_may_insert_do(lakehouse, lake, spark):
     assert rows(lake) == []
 
 
-def test_what_is_only_explained_is_not_done(lakehouse, lake):
+def test_what_is_only_explained_is_not_done(lakehouse: Lakehouse, lake: Snowmelt) -> None:
     lakehouse.create()
     with pytest.raises(Unsupported):
         lake.sql("EXPLAIN INSERT INTO demo.public.numbers SELECT 1, 'x'")

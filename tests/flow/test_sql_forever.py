@@ -16,7 +16,7 @@ COMMAND = (sys.executable, "-m", "snowmelt", "sql")
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_forever_is_shown_in_utc_on_a_machine_far_from_it():
+def test_forever_is_shown_in_utc_on_a_machine_far_from_it() -> None:
     with LocalService() as service:
         table = service.create_table("demo.public.t", "id INT, l TIMESTAMP_LTZ(0)")
         channel = service.client().open_channel("c", table=table)

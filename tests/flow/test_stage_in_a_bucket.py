@@ -11,7 +11,9 @@ import json
 import subprocess
 import sys
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -21,7 +23,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 import snowmelt
-from fixtures.s3 import ROLE, S3Process
+from fixtures.s3 import ROLE, S3Process, Seaweed
 from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.blob.encryption import make_blob_path
 from snowmelt.cli.commands.doctor import CheckStatus, check_stage_role
@@ -48,7 +50,13 @@ both = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def house(request, own_s3, tmp_path, key_pair, monkeypatch):
+def house(
+    request: pytest.FixtureRequest,
+    own_s3: S3Process,
+    tmp_path: Path,
+    key_pair: KeyPair,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[House]:
     stage_url = str(tmp_path / "elsewhere")
     if getattr(request, "param", "folder") == "bucket":
         seaweed = request.getfixturevalue("seaweed")
@@ -61,7 +69,7 @@ def house(request, own_s3, tmp_path, key_pair, monkeypatch):
     house.close()
 
 
-def boto(calls: ApiClient, **other: str):
+def boto(calls: ApiClient, **other: str) -> Any:
     location = calls.upload_grant.location
     given = {
         "aws_access_key_id": location.creds["AWS_KEY_ID"],
@@ -83,7 +91,7 @@ def place(calls: ApiClient) -> tuple[str, str]:
     return bucket, folder
 
 
-def refusal(call, *arguments, **named) -> str:
+def refusal(call: Any, *arguments: Any, **named: Any) -> str:
     with pytest.raises(ClientError) as refused:
         call(*arguments, **named)
     return refused.value.response["Error"]["Code"]
@@ -130,7 +138,7 @@ def test_the_official_clients_kind_of_upload_is_taken(house):
     assert house.stage.get(own) == b"b" * 6 * 2**20
 
 
-def test_credentials_are_for_uploads_of_the_clients_own_blobs_only(house):
+def test_credentials_are_for_uploads_of_the_clients_own_blobs_only(house: House) -> None:
     mine, sibling = house.calls(), house.calls()
     bucket, folder = place(mine)
     client = boto(mine)
@@ -150,7 +158,7 @@ def test_credentials_are_for_uploads_of_the_clients_own_blobs_only(house):
     assert house.blobs() == [own]
 
 
-def test_a_blob_on_the_stage_is_never_replaced(house):
+def test_a_blob_on_the_stage_is_never_replaced(house: House) -> None:
     calls = house.calls()
     client = boto(calls)
     bucket, folder = place(calls)
@@ -170,8 +178,8 @@ def test_a_blob_on_the_stage_is_never_replaced(house):
 
 @pytest.mark.slow
 def test_clients_upload_to_the_bucket_itself_with_a_role_narrowed_to_their_prefix(
-    seaweed, own_s3, key_pair, monkeypatch
-):
+    seaweed: Seaweed, own_s3: S3Process, key_pair: KeyPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = seaweed.environment | {"SNOWMELT_STAGE_ROLE": ROLE}
     own_s3.service.environment.update(given)
     for name, value in given.items():
@@ -217,7 +225,7 @@ def test_clients_upload_to_the_bucket_itself_with_a_role_narrowed_to_their_prefi
         house.close()
 
 
-def test_forged_tokens_and_those_of_others_open_nothing(house):
+def test_forged_tokens_and_those_of_others_open_nothing(house: House) -> None:
     mine, sibling = house.calls(), house.calls()
     bucket, folder = place(mine)
     put = {"Bucket": bucket, "Key": folder + make_blob_path(NOW, mine.prefix, 0, 0), "Body": b"x"}
@@ -233,7 +241,7 @@ def test_forged_tokens_and_those_of_others_open_nothing(house):
     assert house.blobs() == []
 
 
-def test_the_user_of_a_token_may_be_dropped(house):
+def test_the_user_of_a_token_may_be_dropped(house: House) -> None:
     house.process.service.sql(f"CREATE USER gone RSA_PUBLIC_KEY = '{OTHERS.public_base64}'")
     calls = house.calls("gone", OTHERS)
     bucket, folder = place(calls)
@@ -242,7 +250,7 @@ def test_the_user_of_a_token_may_be_dropped(house):
     assert refusal(boto(calls).put_object, **put) == "InvalidToken"
 
 
-def test_a_prefix_is_renewed_for_its_own_user_only(house):
+def test_a_prefix_is_renewed_for_its_own_user_only(house: House) -> None:
     house.process.service.sql(f"CREATE USER other RSA_PUBLIC_KEY = '{OTHERS.public_base64}'")
     mine, theirs = house.calls(), house.calls("other", OTHERS)
     again = mine.renew_upload_grant()
@@ -266,7 +274,9 @@ def configured(house: House, key_pair: KeyPair) -> dict:
     return answer.json()
 
 
-def test_the_official_client_goes_on_with_its_first_prefix_after_it_asked_again(house, key_pair):
+def test_the_official_client_goes_on_with_its_first_prefix_after_it_asked_again(
+    house: House, key_pair: KeyPair
+) -> None:
     first, again = configured(house, key_pair), configured(house, key_pair)
     named = make_blob_path(NOW, f"{first['prefix']}_{first['deployment_id']}", 0, 0)
     location = again["stage_location"]
@@ -286,7 +296,9 @@ def test_the_official_client_goes_on_with_its_first_prefix_after_it_asked_again(
     assert refusal(client.put_object, Bucket=bucket, Key=folder + foreign, Body=b"x")
 
 
-def test_credentials_are_renewed_before_they_expire_and_none_is_logged(house, caplog):
+def test_credentials_are_renewed_before_they_expire_and_none_is_logged(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
     house.process.service.kill()
     house.start(stage_credentials_s=2, log_level="debug")
     calls = house.calls()
@@ -314,7 +326,7 @@ def test_credentials_are_renewed_before_they_expire_and_none_is_logged(house, ca
     assert not [each for each in hidden if each in written]
 
 
-def test_credentials_that_end_within_an_upload_do_not_spoil_it(house):
+def test_credentials_that_end_within_an_upload_do_not_spoil_it(house: House) -> None:
     house.process.service.kill()
     house.start(stage_credentials_s=6)
     calls = house.calls()
@@ -370,7 +382,9 @@ def half_sent(calls: ApiClient, path: str, half: bytes) -> http.client.HTTPConne
     return connection
 
 
-def test_beyond_loopback_clients_upload_over_tls_to_the_name_they_know(tmp_path, key_pair):
+def test_beyond_loopback_clients_upload_over_tls_to_the_name_they_know(
+    tmp_path: Path, key_pair: KeyPair
+) -> None:
     certs = tmp_path / "certs"
     command = [sys.executable, "-m", "snowmelt", "cert", "--out", str(certs)]
     subprocess.run(command, check=True, capture_output=True, timeout=200)

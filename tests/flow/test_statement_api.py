@@ -9,12 +9,14 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 import snowmelt
-from fixtures.service import KeyPair
+from fixtures.service import KeyPair, ServiceProcess
 from snowmelt.errors import (
     AuthenticationFailed,
     ProfileNotFound,
@@ -32,7 +34,7 @@ _numbers = itertools.count()
 class Account:
     """An administrator and a user with few privileges on a shared service."""
 
-    def __init__(self, service, folder):
+    def __init__(self, service: ServiceProcess, folder: Path) -> None:
         self.service, self.folder = service, folder
         number = next(_numbers)
         self.database, self.user = f"stated_{number}", f"stater_{number}"
@@ -50,13 +52,15 @@ class Account:
         self.boss = f"boss_{number}"
         service.sql(f"CREATE DATABASE {self.database}")
 
-    def client(self, user=None, **options):
+    def client(self, user: str | None = None, **options: str) -> snowmelt.StatementClient:
         user = user or self.boss
         return snowmelt.StatementClient(
             self.service.url, user=user, private_key=self.keys[user], **options
         )
 
-    def command(self, *arguments, user=None, given=None):
+    def command(
+        self, *arguments: str, user: str | None = None, given: str | None = None
+    ) -> subprocess.CompletedProcess[Any]:
         user = user or self.boss
         who = ("--url", self.service.url, "--user", user, "--private-key", str(self.keys[user]))
         return subprocess.run(
@@ -70,11 +74,11 @@ class Account:
 
 
 @pytest.fixture
-def account(shared_service, tmp_path):
+def account(shared_service: ServiceProcess, tmp_path: Path) -> Account:
     return Account(shared_service, tmp_path)
 
 
-def test_statements_run_with_the_privileges_of_the_user(account):
+def test_statements_run_with_the_privileges_of_the_user(account: Account) -> None:
     with account.client() as boss, account.client(account.user) as other:
         table = f"{account.database}.public.t"
         assert boss.execute(f"CREATE TABLE {table} (id NUMBER)").rows[0][0].startswith("Table ")
@@ -94,13 +98,13 @@ def test_statements_run_with_the_privileges_of_the_user(account):
         climber.execute("SHOW TABLES")
 
 
-def test_short_names_are_in_the_database_and_schema_of_the_client(account):
+def test_short_names_are_in_the_database_and_schema_of_the_client(account: Account) -> None:
     with account.client(database=account.database, schema="public") as client:
         client.execute("CREATE TABLE short (id NUMBER)")
         assert account.service.sql(f"DESCRIBE TABLE {account.database}.public.short").rows
 
 
-def test_errors_name_the_position_and_the_cause(account):
+def test_errors_name_the_position_and_the_cause(account: Account) -> None:
     with account.client() as client:
         with pytest.raises(StatementError) as raised:
             client.execute("CREATE TABLES x")
@@ -118,14 +122,14 @@ def test_errors_name_the_position_and_the_cause(account):
 class AnswerSwallower:
     """A relay that hands requests on, and closes the connection once the answer begins."""
 
-    def __init__(self, target):
+    def __init__(self, target: int) -> None:
         self._target = target
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.connections = 0
         threading.Thread(target=self._serve, daemon=True).start()
 
-    def _serve(self):
+    def _serve(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._socket.accept()
@@ -136,16 +140,16 @@ class AnswerSwallower:
                 near.shutdown(socket.SHUT_RDWR)
 
     @staticmethod
-    def _carry(near, far):
+    def _carry(near: socket.socket, far: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := near.recv(65536):
                 far.sendall(data)
 
-    def close(self):
+    def close(self) -> None:
         self._socket.close()
 
 
-def test_a_lost_answer_is_an_unknown_outcome_and_nothing_is_sent_again(account):
+def test_a_lost_answer_is_an_unknown_outcome_and_nothing_is_sent_again(account: Account) -> None:
     relay = AnswerSwallower(account.service.port)
     with contextlib.closing(relay):
         with (
@@ -162,7 +166,7 @@ def test_a_lost_answer_is_an_unknown_outcome_and_nothing_is_sent_again(account):
     assert "ONCE" in [row[1] for row in shown.rows]
 
 
-def test_any_http_client_may_send_statements_as_to_the_sql_api(account):
+def test_any_http_client_may_send_statements_as_to_the_sql_api(account: Account) -> None:
     from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
     from snowmelt.clock import SystemClock
 
@@ -174,7 +178,7 @@ def test_any_http_client_may_send_statements_as_to_the_sql_api(account):
         "X-Snowflake-Authorization-Token-Type": "KEYPAIR_JWT",
     }
 
-    def post(**body):
+    def post(**body: Any) -> httpx.Response:
         return httpx.post(
             f"{account.service.url}/api/v2/statements", json=body, headers=headers, trust_env=False
         )
@@ -192,7 +196,7 @@ def test_any_http_client_may_send_statements_as_to_the_sql_api(account):
     assert httpx.get(f"{account.service.url}/api/v2/statements", trust_env=False).status_code == 405
 
 
-def test_copy_runs_on_the_service_for_account_admins_only(account, tmp_path):
+def test_copy_runs_on_the_service_for_account_admins_only(account: Account, tmp_path: Path) -> None:
     table = f"{account.database}.public.copied"
     account.service.sql(f"CREATE TABLE {table} (id NUMBER, what VARCHAR)")
     file = tmp_path / "rows.csv"
@@ -216,7 +220,7 @@ def test_copy_runs_on_the_service_for_account_admins_only(account, tmp_path):
         assert (refused.returncode, reason in refused.stderr) == (1, True), refused.stderr
 
 
-def test_commands_work_on_a_service_elsewhere(account):
+def test_commands_work_on_a_service_elsewhere(account: Account) -> None:
     table = f"{account.database}.public.t"
     script = f"CREATE TABLE {table} (id NUMBER); SHOW TABLES IN DATABASE {account.database}"
     ended = account.command("sql", "--format", "json", given=script)
@@ -251,7 +255,9 @@ def test_commands_work_on_a_service_elsewhere(account):
     assert "--url and --profile exclude --catalog and --data-dir" in refused.stderr
 
 
-def test_a_profile_connects_clients_and_commands(account, monkeypatch):
+def test_a_profile_connects_clients_and_commands(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = f"{account.database}.public.t"
     account.service.sql(f"CREATE TABLE {table} (id NUMBER)")
     config = account.folder / "snowmelt.toml"

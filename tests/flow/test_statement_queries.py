@@ -13,13 +13,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import snowmelt
-from fixtures.service import KeyPair
+from fixtures.service import KeyPair, ServiceProcess
+from snowmelt.client.statements import StatementRows
 from snowmelt.errors import StatementFailed
 
 pytestmark = pytest.mark.slow
@@ -53,7 +56,7 @@ _EXPECTED = [tuple(row.get(name) for name in _NAMES) for row in _ROWS]
 class Querying:
     """A service with a table, and users who may ask it."""
 
-    def __init__(self, service, folder):
+    def __init__(self, service: ServiceProcess, folder: Path) -> None:
         self.service, self.folder = service, folder
         self.database = f"asked_{next(_numbers)}"
         self.table = f"{self.database}.public.t"
@@ -61,7 +64,7 @@ class Querying:
         service.sql(f"CREATE DATABASE {self.database}", f"CREATE TABLE {self.table} ({_COLUMNS})")
         self.boss = self.add_user("boss", role="ACCOUNTADMIN")
 
-    def add_user(self, name, role=None):
+    def add_user(self, name: str, role: str | None = None) -> str:
         user = f"{name}_{self.database}"
         pair = KeyPair.generate()
         self.service.sql(f"CREATE USER {user} RSA_PUBLIC_KEY = '{pair.public_base64}'")
@@ -74,7 +77,7 @@ class Querying:
         self.keys[user].write_text(pair.private_pem)
         return user
 
-    def insert(self, rows):
+    def insert(self, rows: Any) -> None:
         key = self.keys[self.boss]
         with (
             snowmelt.Client(self.service.url, user=self.boss, private_key=key) as client,
@@ -82,50 +85,50 @@ class Querying:
         ):
             channel.insert_rows(rows)
 
-    def client(self, user=None, **options):
+    def client(self, user: Any = None, **options: Any) -> snowmelt.StatementClient:
         user = user or self.boss
         return snowmelt.StatementClient(
             self.service.url, user=user, private_key=self.keys[user], **options
         )
 
-    def ask(self, text, user=None, **options):
+    def ask(self, text: Any, user: Any = None, **options: Any) -> StatementRows:
         with self.client(user, **options) as client:
             return client.execute(text)
 
-    def query_processes(self):
+    def query_processes(self) -> list[Any]:
         """The processes of the service that run queries."""
         return [pid for pid in children(self.service.process.pid) if runs_queries(pid)]
 
 
-def children(pid):
+def children(pid: Any) -> list[Any]:
     path = Path(f"/proc/{pid}/task/{pid}/children")
     tasks = Path(f"/proc/{pid}/task").iterdir() if path.exists() else ()
     return [int(word) for task in tasks for word in (task / "children").read_text().split()]
 
 
-def runs_queries(pid):
+def runs_queries(pid: Any) -> bool:
     with contextlib.suppress(OSError):
         return b"snowmelt.server.query_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
 
 
 @pytest.fixture
-def querying(shared_service, tmp_path):
+def querying(shared_service: ServiceProcess, tmp_path: Path) -> Querying:
     return Querying(shared_service, tmp_path)
 
 
 @pytest.fixture
-def alone(service_process, tmp_path):
+def alone(service_process: ServiceProcess, tmp_path: Path) -> Callable[..., Querying]:
     """Make a `Querying` on a service of the test's own, with settings."""
 
-    def start(**settings):
+    def start(**settings: Any) -> Querying:
         service_process.popen = subprocess.Popen
         return Querying(service_process.start(**settings), tmp_path)
 
     return start
 
 
-def test_every_value_comes_back_as_it_was_inserted(querying):
+def test_every_value_comes_back_as_it_was_inserted(querying: Querying) -> None:
     querying.insert(_ROWS)
     found = querying.ask(f"SELECT * FROM {querying.table} ORDER BY id")
     assert found.columns == tuple(name.upper() for name in _NAMES)
@@ -136,7 +139,7 @@ def test_every_value_comes_back_as_it_was_inserted(querying):
     assert querying.ask(f"SELECT word FROM {querying.table} WHERE id > 9").rows == []
 
 
-def test_short_names_are_completed_and_the_role_counts(querying):
+def test_short_names_are_completed_and_the_role_counts(querying: Querying) -> None:
     querying.insert(_ROWS[:1])
     assert querying.ask("SELECT id FROM t", database=querying.database).rows == [(1,)]
     other = querying.add_user("other")
@@ -169,14 +172,16 @@ def test_short_names_are_completed_and_the_role_counts(querying):
         ("SELECT * FROM {0}; SELECT 1", "single SELECT"),
     ],
 )
-def test_what_needs_spark_is_rejected_with_the_reason(querying, text, reason):
+def test_what_needs_spark_is_rejected_with_the_reason(
+    querying: Querying, text: str, reason: str
+) -> None:
     with pytest.raises(StatementFailed, match="Query with Spark") as raised:
         querying.ask(text.format(querying.table))
     assert raised.value.fields["code"] == "unsupported"
     assert reason in str(raised.value)
 
 
-def test_the_command_prints_the_same_here_and_elsewhere(querying):
+def test_the_command_prints_the_same_here_and_elsewhere(querying: Querying) -> None:
     querying.insert(_ROWS)
     text = f"SELECT {', '.join(_NAMES[:-1])} FROM {querying.table} ORDER BY id"
     command = [sys.executable, "-m", "snowmelt", "sql", text, "--format", "csv"]
@@ -197,12 +202,12 @@ def test_the_command_prints_the_same_here_and_elsewhere(querying):
     assert "leave out --engine spark" in refused.stderr
 
 
-def test_users_ask_at_once_and_each_gets_the_own_answer(querying):
+def test_users_ask_at_once_and_each_gets_the_own_answer(querying: Querying) -> None:
     querying.insert([{"id": number} for number in range(100)])
     users = [querying.add_user(f"u{number}", "ACCOUNTADMIN") for number in range(4)]
     found = {}
 
-    def ask(user, number):
+    def ask(user: Any, number: int) -> None:
         query = f"SELECT id FROM {querying.table} WHERE id = {number}"
         found[user, number] = querying.ask(query, user).rows
 
@@ -217,7 +222,7 @@ def test_users_ask_at_once_and_each_gets_the_own_answer(querying):
     assert len(querying.query_processes()) <= querying.service.settings.query_processes
 
 
-def test_results_beyond_the_limit_are_rejected_whole(alone):
+def test_results_beyond_the_limit_are_rejected_whole(alone: Any) -> None:
     querying = alone(query_rows=10, query_processes=1)
     querying.insert([{"id": number, "word": "x" * 1_000_000} for number in range(11)])
     with pytest.raises(StatementFailed, match=r"more than 10 rows\. Add LIMIT"):
@@ -228,7 +233,7 @@ def test_results_beyond_the_limit_are_rejected_whole(alone):
         querying.ask(f"SELECT {words} FROM {querying.table}")
 
 
-def test_a_query_without_the_memory_it_needs_is_rejected(alone):
+def test_a_query_without_the_memory_it_needs_is_rejected(alone: Any) -> None:
     querying = alone(query_memory_bytes=4_000_000)
     querying.insert([{"id": number, "word": f"{number}" * 200} for number in range(10_000)])
     with pytest.raises(StatementFailed, match="Out of Memory"):
@@ -236,20 +241,20 @@ def test_a_query_without_the_memory_it_needs_is_rejected(alone):
     assert querying.ask(f"SELECT count(*) FROM {querying.table}").rows == [(10_000,)]
 
 
-def test_a_query_that_takes_too_long_is_canceled(alone):
+def test_a_query_that_takes_too_long_is_canceled(alone: Any) -> None:
     querying = alone(query_timeout_s=0.0001)
     with pytest.raises(StatementFailed, match=r"canceled after 0\.0001 s .*query_timeout_s"):
         querying.ask(f"SELECT count(*) FROM {querying.table}")
     assert querying.query_processes() == []
 
 
-def test_a_service_may_run_no_queries(alone):
+def test_a_service_may_run_no_queries(alone: Any) -> None:
     querying = alone(query_processes=0)
     with pytest.raises(StatementFailed, match="setting query_processes"):
         querying.ask(f"SELECT count(*) FROM {querying.table}")
 
 
-def test_killed_processes_are_replaced_and_end_with_the_service(alone):
+def test_killed_processes_are_replaced_and_end_with_the_service(alone: Any) -> None:
     querying = alone()
     count = f"SELECT count(*) FROM {querying.table}"
     for _ in range(2):

@@ -6,10 +6,12 @@ import contextlib
 import datetime as dt
 import time
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from fixtures.service import ServiceProcess
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
@@ -25,15 +27,15 @@ LATER = dt.timedelta(seconds=60)
 
 
 @pytest.fixture
-def service(loading_service):
+def service(loading_service: ServiceProcess) -> ServiceProcess:
     return loading_service
 
 
-def rows(first, last, **more):
+def rows(first: int, last: int, **more: int) -> list[Any]:
     return [{"id": n, "name": f"row {n}", **more} for n in range(first, last)]
 
 
-def read(service, name="T"):
+def read(service: ServiceProcess, name: str = "T") -> Any:
     settings = Settings.load(service.data_dir)
     catalog = open_and_upgrade_database(settings.catalog_url)
     where = TableName("DEMO", "PUBLIC", name)
@@ -44,7 +46,9 @@ def read(service, name="T"):
         catalog.close()
 
 
-def test_a_channel_goes_on_and_sees_a_column_that_was_added(connect, service):
+def test_a_channel_goes_on_and_sees_a_column_that_was_added(
+    connect: Any, service: ServiceProcess
+) -> None:
     client = connect()
     channel = client.open_channel("c", table=T)
     channel.insert_rows(rows(0, 5), "4")
@@ -84,7 +88,13 @@ def test_a_channel_goes_on_and_sees_a_column_that_was_added(connect, service):
         ("ALTER COLUMN id SET DATA TYPE NUMBER(20,0)", {}, {"NAME": ["row 0", "row 9", None]}),
     ],
 )
-def test_rows_that_are_held_follow_their_table(connect, service, change, later, names):
+def test_rows_that_are_held_follow_their_table(
+    connect: Any,
+    service: ServiceProcess,
+    change: str,
+    later: dict[str, str],
+    names: dict[str, list[str | None]] | dict[str, list[str]],
+) -> None:
     client = connect(max_client_lag=dt.timedelta(minutes=5))
     channels = [client.open_channel(f"c{number}", table=T) for number in range(3)]
     channels[0].insert_rows(rows(0, 5), "4")
@@ -105,7 +115,9 @@ def test_rows_that_are_held_follow_their_table(connect, service, change, later, 
     assert ("NAME" in found[0]) == ("NAME" in names)
 
 
-def test_a_former_owner_does_not_take_an_altered_table_back(connect, service):
+def test_a_former_owner_does_not_take_an_altered_table_back(
+    connect: Any, service: ServiceProcess
+) -> None:
     mine, theirs = connect(max_client_lag=dt.timedelta(minutes=5)), connect()
     lost, kept = mine.open_channel("lost", table=T), mine.open_channel("kept", table=T)
     lost.insert_rows(rows(0, 5), "4")
@@ -122,7 +134,9 @@ def test_a_former_owner_does_not_take_an_altered_table_back(connect, service):
     assert sorted(int(row["ID"]) for row in read(service)) == [5, 6, 7, 8, 9, 11]
 
 
-def test_rows_go_where_their_table_went_and_end_with_it(connect, service):
+def test_rows_go_where_their_table_went_and_end_with_it(
+    connect: Any, service: ServiceProcess
+) -> None:
     client = connect(max_client_lag=dt.timedelta(minutes=5))
     channel, idle = client.open_channel("c", table=T), client.open_channel("idle", table=T)
     channel.insert_rows(rows(0, 5), "4")
@@ -158,7 +172,7 @@ def test_rows_go_where_their_table_went_and_end_with_it(connect, service):
     assert len(read(service, "U")) == 15
 
 
-def test_columns_are_added_as_rows_bring_them(connect, service):
+def test_columns_are_added_as_rows_bring_them(connect: Any, service: ServiceProcess) -> None:
     channel = connect().open_channel("c", table=T, schema_evolution=True)
     with pytest.raises(UserError, match="EVOLVE SCHEMA"):
         channel.insert_row({"id": 0, "price": 1})
@@ -192,7 +206,9 @@ def test_columns_are_added_as_rows_bring_them(connect, service):
         channel.insert_row({"id": 5, "price": "dear"})
 
 
-def test_a_row_that_cannot_have_its_columns_is_refused_alone(connect, service):
+def test_a_row_that_cannot_have_its_columns_is_refused_alone(
+    connect: Any, service: ServiceProcess
+) -> None:
     channel = connect().open_channel("c", table=T, schema_evolution=True, on_error="continue")
     done = channel.insert_rows([{"id": 0}, {"id": 1, "price": 1}, {"id": 10**12}], "0")
     assert [error.row_index for error in done.errors] == [1, 2]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 import snowmelt
+from fixtures.service import KeyPair, ServiceProcess
 from snowmelt.errors import CommitTimeout, ServiceUnavailable
 
 pytestmark = pytest.mark.slow
@@ -18,15 +20,15 @@ MANY = 300
 
 
 @pytest.fixture
-def service(loading_service):
+def service(loading_service: ServiceProcess) -> ServiceProcess:
     return loading_service
 
 
-def rows(first, last):
+def rows(first: int, last: int) -> list[Any]:
     return [{"id": n, "name": f"row {n}", "at": "2026-11-21T10:00:00"} for n in range(first, last)]
 
 
-def test_killed_service_costs_no_row(connect, service, ids):
+def test_killed_service_costs_no_row(connect: Any, service: ServiceProcess, ids: Any) -> None:
     channel = connect().open_channel("c", table=T)
     channel.insert_rows(rows(0, 10), "9")
     channel.flush()
@@ -42,7 +44,9 @@ def test_killed_service_costs_no_row(connect, service, ids):
 
 
 @pytest.mark.parametrize("point", ["before", "inside", "after"])
-def test_service_killed_around_the_commit_doubles_nothing(point, connect, service, ids):
+def test_service_killed_around_the_commit_doubles_nothing(
+    point: str, connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     service.stop()
     service.start(fault=f"service.{point}_registration=kill")
     channel = connect().open_channel("c", table=T)
@@ -55,7 +59,7 @@ def test_service_killed_around_the_commit_doubles_nothing(point, connect, servic
     assert ids() == list(range(20))
 
 
-def test_a_service_that_is_away_is_one_sentence(service, key_pair):
+def test_a_service_that_is_away_is_one_sentence(service: ServiceProcess, key_pair: KeyPair) -> None:
     secure = service.url.replace("http://", "https://")
     with pytest.raises(ServiceUnavailable, match=rf"write {service.url}; given up"):
         snowmelt.Client(
@@ -74,7 +78,9 @@ def test_a_service_that_is_away_is_one_sentence(service, key_pair):
         )
 
 
-def test_connections_that_the_service_has_closed_are_replaced(connect, service):
+def test_connections_that_the_service_has_closed_are_replaced(
+    connect: Any, service: ServiceProcess
+) -> None:
     client = connect(request_timeout=dt.timedelta(0))
     channel = client.open_channel("c", table=T)
     service.stop()
@@ -82,7 +88,9 @@ def test_connections_that_the_service_has_closed_are_replaced(connect, service):
     assert channel.latest_committed_offset_token() is None
 
 
-def test_channels_reopen_after_a_restart_while_another_goes_on_writing(connect, service, ids):
+def test_channels_reopen_after_a_restart_while_another_goes_on_writing(
+    connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     writer = connect().open_channel("writer", table=T)
     many = connect()
     with ThreadPoolExecutor(50) as pool:

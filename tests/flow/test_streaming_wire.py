@@ -7,6 +7,9 @@ import copy
 import itertools
 import json
 import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -18,13 +21,17 @@ from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.schema.types import TableName
 from support.streaming_wire import Conversation, rows, verdicts
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
 pytestmark = pytest.mark.slow
 
 _databases = itertools.count(1)
 
 
 @pytest.fixture
-def connect():
+def connect() -> Iterator[Callable[..., Conversation]]:
     """Begin conversations that end with the test."""
     with contextlib.ExitStack() as conversations:
 
@@ -39,7 +46,9 @@ def connect():
 
 
 @pytest.fixture
-def client(connect, shared_service: ServiceProcess, key_pair: KeyPair) -> Conversation:
+def client(
+    connect: Callable[..., Conversation], shared_service: ServiceProcess, key_pair: KeyPair
+) -> Conversation:
     """A configured client, and a database of its own."""
     database = f"d{next(_databases)}"
     prepare_loading(shared_service, key_pair, database)
@@ -47,7 +56,7 @@ def client(connect, shared_service: ServiceProcess, key_pair: KeyPair) -> Conver
 
 
 @contextlib.contextmanager
-def catalog_of(service: ServiceProcess):
+def catalog_of(service: ServiceProcess) -> Iterator[Connection]:
     """A reading transaction on the service's catalog."""
     database = open_and_upgrade_database(service.settings.catalog_url)
     try:
@@ -248,7 +257,7 @@ def test_path_tricks_are_refused_logged_and_write_nothing(
     assert "foreign prefix" in shared_service.log
 
 
-def test_links_on_the_stage_are_not_followed(client: Conversation, tmp_path) -> None:
+def test_links_on_the_stage_are_not_followed(client: Conversation, tmp_path: Path) -> None:
     opened = client.open()
     blob = client.blob([(opened, 1, "a")], rows(0))
     file = client.staged(blob)
@@ -312,7 +321,7 @@ def test_names_roles_and_privileges_are_checked(
 
 
 def test_tokens_of_strangers_and_oauth_are_401(
-    connect, client: Conversation, shared_service: ServiceProcess
+    connect: Callable[..., Conversation], client: Conversation, shared_service: ServiceProcess
 ) -> None:
     stranger = connect(shared_service, KeyPair.generate())
     answer = stranger.http.post("/v1/streaming/client/configure/", json={})
@@ -334,7 +343,7 @@ def test_a_second_service_on_the_same_folder_says_one_sentence(
 
 
 def test_sigterm_drains_and_stops(
-    connect, loading_service: ServiceProcess, key_pair: KeyPair
+    connect: Callable[..., Conversation], loading_service: ServiceProcess, key_pair: KeyPair
 ) -> None:
     connect(loading_service, key_pair).configure().open()
     assert loading_service.stop() == 0
@@ -351,7 +360,11 @@ def test_sigterm_drains_and_stops(
     ],
 )
 def test_killed_around_a_registration_nothing_is_lost_or_doubled(
-    connect, service_on_each_catalog: ServiceProcess, key_pair: KeyPair, point: str, stored: bool
+    connect: Callable[..., Conversation],
+    service_on_each_catalog: ServiceProcess,
+    key_pair: KeyPair,
+    point: str,
+    stored: bool,
 ) -> None:
     service_on_each_catalog.stop()
     service_on_each_catalog.start(fault=f"{point}=kill:2")
@@ -376,7 +389,7 @@ def test_killed_around_a_registration_nothing_is_lost_or_doubled(
 
 
 def test_an_open_by_another_user_is_in_the_channels_history(
-    connect, client: Conversation, shared_service: ServiceProcess
+    connect: Callable[..., Conversation], client: Conversation, shared_service: ServiceProcess
 ) -> None:
     client.open()
     other = KeyPair.generate()

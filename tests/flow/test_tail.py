@@ -11,10 +11,12 @@ import sys
 import time
 from collections import Counter
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fixtures.service import prepare_loading
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.config import Settings
@@ -31,7 +33,7 @@ _numbers = itertools.count()
 class Tailing:
     """A folder of logs, and a table that they go into."""
 
-    def __init__(self, service, key_pair, folder):
+    def __init__(self, service: ServiceProcess, key_pair: KeyPair, folder: Path) -> None:
         self.service = service
         self.database = f"TAIL_{next(_numbers)}"
         prepare_loading(service, key_pair, self.database)
@@ -42,35 +44,35 @@ class Tailing:
         self.output = folder / "output"
         self._next = 0
 
-    def command(self, *more, pattern="*.log"):
+    def command(self, *more: str, pattern: str = "*.log") -> list[Any]:
         where = ["--url", self.service.url, "--user", "loader", "--private-key", str(self.key)]
         files = [str(self.logs / pattern), "--table", f"{self.database}.public.t"]
         return [sys.executable, "-m", "snowmelt", "tail", *files, *where, *more]
 
-    def once(self, *more, **options):
+    def once(self, *more: str, **options: str) -> tuple[int, Any]:
         done = forked_processes.run(
             self.command("--once", *more, **options), capture_output=True, text=True, timeout=120
         )
         return done.returncode, done.stdout + done.stderr
 
-    def start(self, *more, **options):
+    def start(self, *more: str, **options: str) -> forked_processes.Popen:
         with self.output.open("ab") as output:
             return forked_processes.Popen(
                 self.command(*more, **options), stdout=output, stderr=output, env=os.environ
             )
 
-    def write(self, name, count, *, end="\n"):
+    def write(self, name: str, count: int, *, end: str = "\n") -> None:
         """Append so many numbered lines to a file."""
         numbers = range(self._next, self._next + count)
         self._next += count
         lines = "\n".join(json.dumps({"id": number, "name": name}) for number in numbers)
         self.append(name, lines + end)
 
-    def append(self, name, text):
+    def append(self, name: str, text: str) -> None:
         with (self.logs / name).open("a") as file:
             file.write(text)
 
-    def rows(self, column="ID"):
+    def rows(self, column: str = "ID") -> Any:
         settings = Settings.load(self.service.data_dir)
         database = open_and_upgrade_database(settings.catalog_url)
         try:
@@ -81,31 +83,31 @@ class Tailing:
         finally:
             database.close()
 
-    def ids(self):
+    def ids(self) -> list[Any]:
         return sorted(int(number) for number in self.rows())
 
-    def wait_for(self, count):
+    def wait_for(self, count: int) -> None:
         give_up_at = time.monotonic() + 200
         while len(found := self.ids()) < count:
             assert time.monotonic() < give_up_at, f"{len(found)} of {count}\n{self.said()}"
             time.sleep(0.1)
         assert found == list(range(count))
 
-    def said(self):
+    def said(self) -> str:
         return self.output.read_text()
 
-    def tokens(self):
+    def tokens(self) -> list[Any]:
         result = self.service.sql(f"SHOW CHANNELS IN TABLE {self.database}.public.t")
         place = [name.lower() for name in result.columns].index("offset_token")
         return sorted(row[place] for row in result.rows)
 
 
 @pytest.fixture
-def tailing(shared_service, key_pair, tmp_path):
+def tailing(shared_service: ServiceProcess, key_pair: KeyPair, tmp_path: Path) -> Tailing:
     return Tailing(shared_service, key_pair, tmp_path)
 
 
-def test_once_goes_on_where_it_was_and_removes_what_is_done(tailing):
+def test_once_goes_on_where_it_was_and_removes_what_is_done(tailing: Tailing) -> None:
     tailing.write("messages_1.log", 20)
     tailing.write("messages_2.log", 5, end="")
     code, said = tailing.once()
@@ -126,7 +128,7 @@ def test_once_goes_on_where_it_was_and_removes_what_is_done(tailing):
     assert tailing.tokens() == []
 
 
-def test_dates_of_logs_are_read_as_people_write_them_and_meet_no_zone(tailing):
+def test_dates_of_logs_are_read_as_people_write_them_and_meet_no_zone(tailing: Tailing) -> None:
     tailing.service.sql(f"ALTER TABLE {tailing.database}.public.t ADD COLUMN clock TIMESTAMP_NTZ")
     written = {
         # Los Angeles skips this one.
@@ -144,7 +146,7 @@ def test_dates_of_logs_are_read_as_people_write_them_and_meet_no_zone(tailing):
     assert code == 0
 
 
-def test_forms_of_lines(tailing, tmp_path):
+def test_forms_of_lines(tailing: Tailing, tmp_path: Path) -> None:
     (tailing.logs / "a.csv").write_text('id;name\n1;"x;y"\n2;\n')
     (tailing.logs / "b.csv").write_text("name;id\nz;3\n", "utf-8-sig")
     done = tmp_path / "done"
@@ -173,7 +175,7 @@ def test_forms_of_lines(tailing, tmp_path):
     assert sorted(tailing.rows("WEIGHT"), key=str) == [Decimal("1.5"), None, None, None, None]
 
 
-def test_files_are_rotated_truncated_and_added_while_followed(tailing):
+def test_files_are_rotated_truncated_and_added_while_followed(tailing: Tailing) -> None:
     tailing.write("app.log", 10)
     process = tailing.start(pattern="app*")
     try:
@@ -197,7 +199,7 @@ def test_files_are_rotated_truncated_and_added_while_followed(tailing):
     assert tailing.once(pattern="app*")[1].startswith("0 rows")
 
 
-def test_a_file_with_fewer_lines_than_committed_is_a_choice(tailing):
+def test_a_file_with_fewer_lines_than_committed_is_a_choice(tailing: Tailing) -> None:
     tailing.write("a.log", 10)
     tailing.once()
     path = tailing.logs / "a.log"
@@ -210,7 +212,7 @@ def test_a_file_with_fewer_lines_than_committed_is_a_choice(tailing):
     assert tailing.ids() == sorted([*range(10), *range(4)])
 
 
-def test_kill_9_at_any_moment_loses_and_doubles_nothing(tailing):
+def test_kill_9_at_any_moment_loses_and_doubles_nothing(tailing: Tailing) -> None:
     dice = random.Random(7)
     kills = 0
     process = tailing.start("--delete", "--settled", "0.5")

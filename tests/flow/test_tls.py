@@ -9,6 +9,9 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import boto3
 import botocore.exceptions
@@ -18,18 +21,18 @@ from botocore.config import Config
 
 import snowmelt
 from fixtures.s3 import REGION, S3Process
-from fixtures.service import ServiceProcess
+from fixtures.service import KeyPair, ServiceProcess
 from snowmelt.errors import ConfigurationError, ServiceUnavailable
 from support.ports import free_port
 
 
-def certify(folder, *options):
+def certify(folder: Any, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "snowmelt", "cert", "--out", str(folder), *options]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
 
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory):
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Process]:
     folder = tmp_path_factory.mktemp("tls")
     certs = folder / "certs"
     assert certify(certs).returncode == 0
@@ -39,7 +42,7 @@ def secure(tmp_path_factory):
     service.kill()
 
 
-def serial_of(port, ca_file):
+def serial_of(port: int, ca_file: Path | None) -> Any:
     context = ssl.create_default_context(cafile=ca_file)
     with (
         socket.create_connection(("127.0.0.1", port), 10) as plain,
@@ -48,7 +51,7 @@ def serial_of(port, ca_file):
         return wrapped.getpeercert()["serialNumber"]
 
 
-def test_rows_stream_over_tls(secure, key_pair):
+def test_rows_stream_over_tls(secure: S3Process, key_pair: KeyPair) -> None:
     service = secure.service
     service.sql(
         f"CREATE USER loader RSA_PUBLIC_KEY = '{key_pair.public_base64}' DEFAULT_ROLE = ACCOUNTADMIN",
@@ -71,7 +74,7 @@ def test_rows_stream_over_tls(secure, key_pair):
         snowmelt.Client(plain, **who, request_timeout=dt.timedelta(0))
 
 
-def test_objects_go_over_tls(secure):
+def test_objects_go_over_tls(secure: S3Process) -> None:
     key = secure.add_user("over_tls", "accountadmin")
     options = {
         "endpoint_url": f"https://localhost:{secure.port}",
@@ -100,13 +103,13 @@ def test_objects_go_over_tls(secure):
     stranger.close()
 
 
-def test_without_tls_nothing_is_answered(secure):
+def test_without_tls_nothing_is_answered(secure: S3Process) -> None:
     for port in (secure.port, secure.service.port):
         with pytest.raises(httpx.HTTPError):
             httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=10)
 
 
-def test_a_renewed_certificate_is_shown_after_a_hang_up(secure):
+def test_a_renewed_certificate_is_shown_after_a_hang_up(secure: S3Process) -> None:
     ca_file = secure.service.ca_file
     before = serial_of(secure.port, ca_file)
     assert certify(ca_file.parent, "--host", "lake.example").returncode == 0
@@ -125,7 +128,7 @@ def test_a_renewed_certificate_is_shown_after_a_hang_up(secure):
     assert serial_of(secure.port, ca_file) == after
 
 
-def test_certificate_and_key_that_do_not_fit_are_refused_in_a_sentence(tmp_path):
+def test_certificate_and_key_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path) -> None:
     assert certify(tmp_path / "one").returncode == 0
     assert certify(tmp_path / "two").returncode == 0
     command = [sys.executable, "-m", "snowmelt", "serve", "--data-dir", str(tmp_path / "data")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from opentelemetry import trace
@@ -17,7 +19,7 @@ from snowmelt.table.migration import MigrationSettings, migrate_table
 
 
 @pytest.fixture(scope="module")
-def exporter():
+def exporter() -> Iterator[InMemorySpanExporter]:
     found = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(found))
@@ -26,7 +28,7 @@ def exporter():
     provider.shutdown()
 
 
-def test_a_rows_way_is_one_trace(exporter, tmp_path):
+def test_a_rows_way_is_one_trace(exporter: InMemorySpanExporter, tmp_path: Path) -> None:
     with EmbeddedService(tmp_path / "data") as embedded, embedded.client() as client:
         embedded.sql("CREATE DATABASE demo")
         embedded.sql("CREATE TABLE demo.public.t (a INT)")
@@ -54,7 +56,7 @@ def test_a_rows_way_is_one_trace(exporter, tmp_path):
     assert starts == sorted(starts)
 
 
-def test_nothing_is_loaded_by_the_client_itself():
+def test_nothing_is_loaded_by_the_client_itself() -> None:
     code = "import sys, snowmelt.client.client; print('opentelemetry' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def clients(service_process: ServiceProcess, key_pair: KeyPair):
+def clients(service_process: ServiceProcess, key_pair: KeyPair) -> Iterator[list[Conversation]]:
     """A service that does not decode what LOADER sends, and clients of LOADER and of OTHER."""
     service_process.start(unverified_users="loader, someone")
     prepare_loading(service_process, key_pair)

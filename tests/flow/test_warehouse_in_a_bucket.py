@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import uuid
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fixtures.chunks import NUMBERS
+from fixtures.chunks import NUMBERS, Lakehouse
+from fixtures.s3 import Seaweed
 from snowmelt.errors import AlreadyExists
 from snowmelt.table.compaction import compact
 from snowmelt.table.file_io import StoreFileIO, is_local_location, make_file_io
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def place(seaweed, monkeypatch):
+def place(seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An address in a bucket, new for the test."""
     for name, value in seaweed.environment.items():
         monkeypatch.setenv(name, value)
@@ -29,14 +31,14 @@ def place(seaweed, monkeypatch):
     open_cached_store.cache_clear()
 
 
-def test_only_what_is_not_on_a_disk_goes_through_our_stores(place):
+def test_only_what_is_not_on_a_disk_goes_through_our_stores(place: str) -> None:
     assert isinstance(make_file_io(place), StoreFileIO)
     for address in ("file:///a/b", "/a/b"):
         assert is_local_location(address)
         assert not isinstance(make_file_io(address), StoreFileIO)
 
 
-def test_a_file_is_written_whole_or_not_at_all(place):
+def test_a_file_is_written_whole_or_not_at_all(place: str) -> None:
     files = StoreFileIO()
     output = files.new_output(place)
     with output.create() as stream:
@@ -59,7 +61,7 @@ def test_a_file_is_written_whole_or_not_at_all(place):
             refused()
 
 
-def test_a_large_file_is_read_in_parts(place):
+def test_a_large_file_is_read_in_parts(place: str) -> None:
     table = pa.table({"n": range(2_000_000)})
     with StoreFileIO().new_output(place).create() as stream:
         pq.write_table(table, stream, compression="none", use_dictionary=False)
@@ -68,7 +70,7 @@ def test_a_large_file_is_read_in_parts(place):
     assert pq.read_table(stream).equals(table)
 
 
-def test_a_native_table_lives_in_a_bucket(place, numbers_table):
+def test_a_native_table_lives_in_a_bucket(place: str, numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.warehouse = open_warehouse(place)
     for first in (0, 50, 100):

@@ -6,10 +6,13 @@ import os
 import re
 import signal
 import time
+from typing import Any
 
 import pytest
 
 from fixtures.engines import Lake
+from fixtures.s3 import S3Process, Seaweed
+from fixtures.service import KeyPair
 
 pytestmark = pytest.mark.slow
 ENGINES = ("pyiceberg", "duckdb", "polars")
@@ -17,20 +20,20 @@ TABLE = "PUBLIC.T"
 
 
 @pytest.fixture
-def lake(own_s3, key_pair):
+def lake(own_s3: S3Process, key_pair: KeyPair) -> Lake:
     return Lake(own_s3, key_pair)
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request, lake, open_engine):
+def engine(request: pytest.FixtureRequest, lake: Lake, open_engine: Any) -> Any:
     return open_engine(request.param, lake.uri, "DEMO", lake.token)
 
 
-def ids(engine):
+def ids(engine: Any) -> list[Any]:
     return sorted(int(row[0]) for row in engine.read(TABLE, "ID"))
 
 
-def wait_for_ids(engine, count):
+def wait_for_ids(engine: Any, count: int) -> int:
     """Read until all rows are there; what is seen never goes back and is never half an insert."""
     seen, give_up_at = 0, time.monotonic() + 120
     while seen < count:
@@ -43,7 +46,7 @@ def wait_for_ids(engine, count):
     return seen
 
 
-def test_rows_are_seen_while_they_stream(lake, engine):
+def test_rows_are_seen_while_they_stream(lake: Lake, engine: Any) -> None:
     with lake.client() as client:
         channel = client.open_channel("c", table="demo.public.t")
         for call in range(50):
@@ -55,7 +58,7 @@ def test_rows_are_seen_while_they_stream(lake, engine):
         wait_for_ids(engine, 500)
 
 
-def test_a_committed_row_is_seen_by_the_first_query(lake, open_engine):
+def test_a_committed_row_is_seen_by_the_first_query(lake: Lake, open_engine: Any) -> None:
     with lake.client() as client:
         channel = client.open_channel("c", table="demo.public.t")
         channel.insert_rows([{"id": each} for each in range(10)], offset_token="1")
@@ -65,7 +68,7 @@ def test_a_committed_row_is_seen_by_the_first_query(lake, open_engine):
         assert ids(engine) == list(range(10)), name
 
 
-def test_values_are_those_of_the_table(lake, engine):
+def test_values_are_those_of_the_table(lake: Lake, engine: Any) -> None:
     rows = [
         {"id": 1, "name": "Grüße 🚀", "at": "2026-11-23T10:11:12.123456"},
         {"id": 2, "name": None, "at": "1900-01-01T00:00:00"},
@@ -83,7 +86,9 @@ def test_values_are_those_of_the_table(lake, engine):
     ]
 
 
-def test_rows_stay_the_same_across_migrations_and_compaction(own_s3, key_pair, open_engine):
+def test_rows_stay_the_same_across_migrations_and_compaction(
+    own_s3: S3Process, key_pair: KeyPair, open_engine: Any
+) -> None:
     settings = {
         "migrate": "1",
         "migrate_interval_s": "0.5",
@@ -111,7 +116,7 @@ def test_rows_stay_the_same_across_migrations_and_compaction(own_s3, key_pair, o
         wait_for_ids(engine, 600)
 
 
-def test_a_killed_publisher_is_replaced(lake, open_engine):
+def test_a_killed_publisher_is_replaced(lake: Lake, open_engine: Any) -> None:
     engine = open_engine("duckdb", lake.uri, "DEMO", lake.token)
     with lake.client() as client:
         channel = client.open_channel("c", table="demo.public.t")
@@ -127,8 +132,8 @@ def test_a_killed_publisher_is_replaced(lake, open_engine):
 
 @pytest.mark.parametrize("point", ["file", "written", "inside_commit", "committed"])
 def test_a_publisher_killed_at_any_point_loses_and_doubles_nothing(
-    own_s3, key_pair, open_engine, point
-):
+    own_s3: S3Process, key_pair: KeyPair, open_engine: Any, point: str
+) -> None:
     # Each publisher dies at its third passage; the next goes on.
     own_s3.service.environment["SNOWMELT_FAULT"] = ""
     lake = Lake(own_s3, key_pair)
@@ -145,7 +150,7 @@ def test_a_publisher_killed_at_any_point_loses_and_doubles_nothing(
     assert lake.service.log.count("the publisher ended with -9") >= 2
 
 
-def test_the_settled_warehouse_has_native_rows_only(lake, open_engine):
+def test_the_settled_warehouse_has_native_rows_only(lake: Lake, open_engine: Any) -> None:
     with lake.client() as client:
         channel = client.open_channel("c", table="demo.public.t")
         channel.insert_rows([{"id": each} for each in range(10)], offset_token="1")
@@ -156,8 +161,12 @@ def test_the_settled_warehouse_has_native_rows_only(lake, open_engine):
 
 
 def test_a_warehouse_in_a_bucket_is_read_through_the_endpoint(
-    own_s3, key_pair, open_engine, seaweed, request
-):
+    own_s3: S3Process,
+    key_pair: KeyPair,
+    open_engine: Any,
+    seaweed: Seaweed,
+    request: pytest.FixtureRequest,
+) -> None:
     own_s3.service.environment.update(seaweed.environment)
     place = f"s3://behind/engines-{abs(hash(request.node.nodeid)) % 10**9}"
     lake = Lake(

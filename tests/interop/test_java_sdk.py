@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from fixtures.java import JavaError
-from fixtures.service import ServiceProcess
+from fixtures.java import JavaError, JavaSdk
+from fixtures.service import KeyPair, ServiceProcess
 from support.java_client import Loading, rows
 from support.ports import free_port
 
@@ -13,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def loading(tmp_path, sdk, key_pair):
+def loading(tmp_path: Path, sdk: JavaSdk, key_pair: KeyPair) -> Iterator[Loading]:
     """A service of the test's own; the old client writes to a folder, the new to the S3 endpoint."""
     service = ServiceProcess(tmp_path / "data", free_port())
     if sdk.version.startswith("4"):
@@ -26,7 +29,7 @@ def loading(tmp_path, sdk, key_pair):
     service.kill()
 
 
-def test_a_channel_lives_through_a_kill_a_fence_and_a_drop(loading):
+def test_a_channel_lives_through_a_kill_a_fence_and_a_drop(loading: Loading) -> None:
     say = loading.driver.say
     loading.connect("one")
     assert loading.open("one", "a") == f"{loading.database}.PUBLIC.T.C".upper()

@@ -11,17 +11,23 @@ import math
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from decimal import Context, Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from fixtures.java import JavaError
-from fixtures.service import ServiceProcess
+from fixtures.java import JavaError, JavaSdk
+from fixtures.service import KeyPair, ServiceProcess
 from snowmelt.spark import Snowmelt
 from support.java_client import Loading
 from support.ports import free_port
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -40,7 +46,7 @@ DAY_US = 86_400_000_000
 
 
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory):
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     """A service whose ports speak TLS, and the options by which Java trusts it."""
     folder = tmp_path_factory.mktemp("secure")
     certs = folder / "certs"
@@ -61,7 +67,7 @@ def secure(tmp_path_factory):
 
 
 @pytest.fixture
-def trusted(secure, tmp_path):
+def trusted(secure: ServiceProcess, tmp_path: Path) -> list[Any]:
     store = tmp_path / "trusted.p12"
     command = [
         *("keytool", "-importcert", "-noprompt", "-file", str(secure.ca_file)),
@@ -74,7 +80,7 @@ def trusted(secure, tmp_path):
     ]
 
 
-def given(vector):
+def given(vector: Any) -> Any:
     value = vector["input"]
     if "Invalid Unicode" in vector.get("message", ""):
         # The file cannot hold the lone surrogate that was given.
@@ -82,7 +88,7 @@ def given(vector):
     return value
 
 
-def is_readable(vector):
+def is_readable(vector: Any) -> Any:
     """Whether every reader can hold what the client accepts (0037): chunks with others are refused."""
     if "error" in vector or vector.get("value", ...) is None:
         return True
@@ -106,14 +112,14 @@ def is_readable(vector):
     return first <= days[0] < LAST_DAY + 1 and FIRST_DAY <= days[1] < LAST_DAY + 1
 
 
-def stored(vector):
+def stored(vector: Any) -> int:
     """The number that the client wrote."""
     if "value_hex" in vector:
         return int.from_bytes(bytes.fromhex(vector["value_hex"]), "big", signed=True)
     return int(vector["value"])
 
 
-def expected(vector):
+def expected(vector: Any) -> tuple[Any, Any, int | None]:
     """A column's value in Spark, then those of its companions."""
     column = vector["col"]
     kind, scale = column["logical_type"], column["scale"]
@@ -140,19 +146,19 @@ def expected(vector):
     return text(vector), None, None
 
 
-def text(vector):
+def text(vector: Any) -> Any:
     """A text that the file shows as it is, or in hexadecimal."""
     if "value_str" in vector:
         return vector["value_str"]
     return bytes.fromhex(vector["value_hex"]).decode()
 
 
-def split(number, scale):
+def split(number: int, scale: Any) -> tuple[Any, Any]:
     micros, nanos = divmod(number * 10 ** (9 - scale), 1000)
     return micros, nanos if scale > 6 else None
 
 
-def micros(array):
+def micros(array: Any) -> Any:
     kind = array.type
     if pa.types.is_time64(kind) or pa.types.is_time32(kind):
         array = array.cast(pa.time64("us")).cast(pa.int64())
@@ -164,7 +170,7 @@ def micros(array):
     return array.to_pylist()
 
 
-def seen(frame):
+def seen(frame: DataFrame) -> dict[Any, Any]:
     """Rows by their number; each a dict of column to values that Python can compare."""
     texts = [
         f"to_json({column}) AS {column}" if kind in SEMI_STRUCTURED else f"{column}"
@@ -179,7 +185,7 @@ def seen(frame):
     }
 
 
-def same(kind, found, wanted):
+def same(kind: Any, found: Any, wanted: Any) -> Any:
     if kind in SEMI_STRUCTURED and wanted is not None:
         return same_document(found, wanted)
     if isinstance(wanted, float):
@@ -188,7 +194,7 @@ def same(kind, found, wanted):
     return found == wanted
 
 
-def same_document(found, wanted):
+def same_document(found: Any, wanted: Any) -> Any:
     """Spark's VARIANT keeps what a double or 38 digits can say; a text that is no JSON stays one."""
     read = {"parse_float": float, "parse_int": lambda text: float(text)}
     try:
@@ -199,8 +205,13 @@ def same_document(found, wanted):
 
 
 def test_what_the_client_writes_is_what_spark_reads(
-    secure, trusted, sdk, key_pair, spark, tmp_path
-):
+    secure: ServiceProcess,
+    trusted: Any,
+    sdk: JavaSdk,
+    key_pair: KeyPair,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
     with sdk.driver(tmp_path, *trusted) as driver:
         loading = Loading(secure, driver, key_pair)
         table = f"{loading.database}.public.v"
@@ -253,7 +264,7 @@ def test_what_the_client_writes_is_what_spark_reads(
         check(seen(lake.sql(f"SELECT * FROM {table}")), lenient)
 
 
-def check(rows, lenient):
+def check(rows: Any, lenient: set[int]) -> None:
     good = {
         n: vector
         for n, vector in enumerate(VECTORS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import duckdb
@@ -12,6 +14,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
 
+from fixtures.chunks import Lakehouse
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.cli.main import main
 from snowmelt.schema.conversion.row_converter import RowConverter
@@ -64,10 +67,12 @@ COUNT = 40
 
 
 @pytest.fixture
-def pointer(lakehouse, capsys, monkeypatch):
+def pointer(
+    lakehouse: Lakehouse, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> str:
     """The metadata of a table with files from before and after its columns changed, and a chunk."""
 
-    def put(name, first, count):
+    def put(name: str, first: int, count: int) -> None:
         schema = lakehouse.table(NAME).schema
         rows = [{"ID": n, **ROW} for n in range(first, first + count)]
         for row in rows:
@@ -89,13 +94,15 @@ def pointer(lakehouse, capsys, monkeypatch):
     return capsys.readouterr().out.strip()
 
 
-def check(rows):
+def check(rows: Any) -> None:
     rows = sorted(rows, key=lambda row: row["ID"])
     assert [int(row.pop("ID")) for row in rows] == list(range(COUNT))
     assert all(row == WANTED for row in rows), rows[0]
 
 
-def test_pyiceberg_reads_the_table_and_takes_it_into_its_catalogs(pointer, tmp_path):
+def test_pyiceberg_reads_the_table_and_takes_it_into_its_catalogs(
+    pointer: str, tmp_path: Path
+) -> None:
     check(StaticTable.from_metadata(pointer).scan().to_arrow().to_pylist())
     catalog = SqlCatalog("theirs", uri=f"sqlite:///{tmp_path}/theirs.db", warehouse=str(tmp_path))
     catalog.create_namespace("demo")
@@ -105,7 +112,7 @@ def test_pyiceberg_reads_the_table_and_takes_it_into_its_catalogs(pointer, tmp_p
     catalog.close()
 
 
-def test_polars_reads_the_table(pointer, monkeypatch):
+def test_polars_reads_the_table(pointer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Its own planner is a package of its own, and it warns where that is not installed.
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     check(pl.scan_iceberg(pointer).collect().to_dicts())
@@ -113,7 +120,7 @@ def test_polars_reads_the_table(pointer, monkeypatch):
     assert pl.scan_iceberg(table).filter(pl.col("ID") < 7).select(pl.len()).collect().item() == 7
 
 
-def test_duckdb_reads_what_pyiceberg_plans(pointer):
+def test_duckdb_reads_what_pyiceberg_plans(pointer: str) -> None:
     table = StaticTable.from_metadata(pointer)
     with duckdb.connect() as connection:
         read = connection.from_arrow(table.scan().to_arrow())
@@ -121,7 +128,9 @@ def test_duckdb_reads_what_pyiceberg_plans(pointer):
     assert found == [(COUNT, Decimal("-49382715604938271560.4938271560"), "Grüße", "2")]
 
 
-def test_the_address_is_that_of_every_table_or_a_sentence(lakehouse, pointer, capsys):
+def test_the_address_is_that_of_every_table_or_a_sentence(
+    lakehouse: Lakehouse, pointer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     lakehouse.create(TableName("DEMO", "PUBLIC", "NEW"), COLUMNS[:1], replace=True)
     assert main(["metadata", "demo.public.new"]) == 1
     assert "no native files yet" in capsys.readouterr().err

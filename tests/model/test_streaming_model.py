@@ -11,7 +11,10 @@ import datetime as dt
 import itertools
 import queue
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -28,6 +31,7 @@ from hypothesis.stateful import (
 from snowmelt import failpoints
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.channels import find_channel
+from snowmelt.client.client import Client
 from snowmelt.clock import ManualClock
 from snowmelt.embedded import EmbeddedService
 from snowmelt.errors import ChannelFenced, ChannelInvalid
@@ -76,7 +80,7 @@ class Death:
 class House:
     """One service for all examples, each of which has tables of its own; it counts the steps."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
         self.numbers = itertools.count()
@@ -84,11 +88,11 @@ class House:
         self.begin()
         self.embedded.sql("CREATE DATABASE model")
 
-    def begin(self):
+    def begin(self) -> None:
         self.embedded = EmbeddedService(self.folder, port=self.port)
         self.service = self.embedded.service
 
-    def restart(self):
+    def restart(self) -> None:
         self.embedded.close()
         self.begin()
 
@@ -105,7 +109,7 @@ class Writer:
     dropped: bool = False
 
     @property
-    def lost(self):
+    def lost(self) -> bool:
         return self.fenced or self.dropped
 
 
@@ -120,7 +124,7 @@ class Model:
 class Streaming(RuleBasedStateMachine):
     """The service and the model, side by side."""
 
-    def __init__(self, house):
+    def __init__(self, house: House) -> None:
         super().__init__()
         self.house = house
         self.model = Model()
@@ -129,19 +133,19 @@ class Streaming(RuleBasedStateMachine):
         self.clock = ManualClock(dt.datetime.now(dt.UTC))
 
     @initialize()
-    def start(self):
+    def start(self) -> None:
         self.name = TableName("MODEL", "PUBLIC", f"T{next(self.house.numbers)}")
         self.house.embedded.sql(f"CREATE TABLE {self.name} ({COLUMNS})")
         self.clients = {slot: self.connect() for slot in SLOTS}
 
-    def connect(self):
+    def connect(self) -> Client:
         return self.house.embedded.client(max_client_lag=LAG)
 
-    def writers_of(self, slot):
+    def writers_of(self, slot: Any) -> dict[Any, Any]:
         return {name: w for (each, name), w in self.model.writers.items() if each == slot}
 
     @rule(slot=st.sampled_from(SLOTS), name=st.sampled_from(CHANNELS))
-    def open(self, slot, name):
+    def open(self, slot: Any, name: Any) -> None:
         """Whoever had the channel before is fenced, in the same client too."""
         channel = self.clients[slot].open_channel(name, table=str(self.name))
         committed = self.model.committed[name]
@@ -153,7 +157,7 @@ class Streaming(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.writers)
     @rule(data=st.data(), count=st.integers(1, 5))
-    def insert(self, data, count):
+    def insert(self, data: st.DataObject, count: int) -> None:
         key = data.draw(st.sampled_from(sorted(self.model.writers)))
         writer = self.model.writers[key]
         first = writer.last + 1
@@ -165,7 +169,7 @@ class Streaming(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.writers)
     @rule(data=st.data())
-    def flush(self, data):
+    def flush(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.model.writers)))
         writer = self.model.writers[key]
         with self.unless_lost(key):
@@ -184,7 +188,7 @@ class Streaming(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.writers)
     @rule(data=st.data())
-    def look(self, data):
+    def look(self, data: st.DataObject) -> None:
         """What a client is told is what is committed, and never falls while it owns the channel."""
         key = data.draw(st.sampled_from(sorted(self.model.writers)))
         writer = self.model.writers[key]
@@ -195,7 +199,7 @@ class Streaming(RuleBasedStateMachine):
             writer.seen = token
 
     @contextlib.contextmanager
-    def unless_lost(self, key):
+    def unless_lost(self, key: tuple[int, str]) -> Iterator[None]:
         """Only who has lost the channel may be refused, and is told how it was lost."""
         refused = None
         try:
@@ -213,12 +217,12 @@ class Streaming(RuleBasedStateMachine):
                 assert any(f"(code {code})" in str(refused) for code in (4, 25, 36)), refused
 
     @rule(slot=st.sampled_from(SLOTS))
-    def die(self, slot):
+    def die(self, slot: Any) -> None:
         """The client's process is gone: nothing of its memory is ever flushed."""
         self.replace_client(slot)
 
     @rule(slot=st.sampled_from(SLOTS), point=st.sampled_from(IN_FLIGHT))
-    def die_in_flight(self, slot, point):
+    def die_in_flight(self, slot: Any, point: Any) -> None:
         """The client's process dies while its rows are on their way."""
         waiting = {name: w for name, w in self.writers_of(slot).items() if w.buffered}
         owners = {name: w for name, w in waiting.items() if not w.lost}
@@ -237,7 +241,7 @@ class Streaming(RuleBasedStateMachine):
         elif waiting == owners:
             assert all(self.model.committed[name] == w.last for name, w in owners.items())
 
-    def replace_client(self, slot):
+    def replace_client(self, slot: Any) -> None:
         gone = self.clients[slot]._flusher
         # A thread that died in flight does not tell the one that registers to end.
         with contextlib.suppress(queue.Full):
@@ -247,13 +251,13 @@ class Streaming(RuleBasedStateMachine):
         for name in self.writers_of(slot):
             del self.model.writers[slot, name]
 
-    def committed_token(self, name):
+    def committed_token(self, name: Any) -> int:
         with self.house.service.database.reading() as connection:
             table = find_table(connection, self.name)
             return int(find_channel(connection, table, name.upper()).offset_token or 0)
 
     @rule(replace=st.booleans())
-    def drop_and_create(self, replace):
+    def drop_and_create(self, replace: bool) -> None:
         """All rows are gone, and nobody may write to the new table with a channel of the old."""
         if replace:
             self.house.embedded.sql(f"CREATE OR REPLACE TABLE {self.name} ({COLUMNS})")
@@ -265,7 +269,7 @@ class Streaming(RuleBasedStateMachine):
             writer.dropped = True
 
     @rule(point=st.none() | st.sampled_from(MIGRATION))
-    def migrate(self, point):
+    def migrate(self, point: Any) -> None:
         """A migrator may die at some step: its lease runs out, and the next one may go on."""
         service = self.house.service
         where = MigrationSettings(service.settings.stage_url, service.settings.warehouse_url)
@@ -274,7 +278,7 @@ class Streaming(RuleBasedStateMachine):
         self.clock.advance(120)
 
     @rule(point=st.none() | st.sampled_from(CLEANUP))
-    def clean_up(self, point):
+    def clean_up(self, point: Any) -> None:
         """It may die at some step; what it takes wrongly is missed by whoever reads next."""
         service = self.house.service
         self.checked = None
@@ -289,14 +293,14 @@ class Streaming(RuleBasedStateMachine):
             )
 
     @rule(once_in=st.integers(0, 9))
-    def restart(self, once_in):
+    def restart(self, once_in: int) -> None:
         if once_in:  # a restart is dear, and rarely finds more than one of the other rules
             self.house.steps -= 1
             return
         self.house.restart()
 
     @invariant()
-    def rows_are_there_once_and_in_order(self):
+    def rows_are_there_once_and_in_order(self) -> None:
         self.house.steps += 1
         if not hasattr(self, "clients"):
             return
@@ -315,7 +319,7 @@ class Streaming(RuleBasedStateMachine):
             assert seen[name] == list(range(1, self.model.committed[name] + 1)), name
         self.checked = state
 
-    def teardown(self):
+    def teardown(self) -> None:
         failpoints.disarm()
         for client in getattr(self, "clients", {}).values():
             client._flusher.stop()
@@ -326,7 +330,7 @@ class Streaming(RuleBasedStateMachine):
 
 
 @contextlib.contextmanager
-def dying(point):
+def dying(point: Any) -> Iterator[None]:
     """Who reaches the point, if any is given, dies there; that nobody does is fine."""
     if point is not None:
         Death(point)
@@ -336,11 +340,11 @@ def dying(point):
 
 
 @pytest.fixture
-def silent_deaths(monkeypatch):
+def silent_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that are killed end without a word."""
     aloud = threading.excepthook
 
-    def said(death):
+    def said(death: Any) -> None:
         if death.exc_type is not Killed:
             aloud(death)
 
@@ -348,7 +352,7 @@ def silent_deaths(monkeypatch):
 
 
 @pytest.mark.usefixtures("silent_deaths")
-def test_rows_are_there_once_and_in_order_whatever_happens(tmp_path):
+def test_rows_are_there_once_and_in_order_whatever_happens(tmp_path: Path) -> None:
     house = House(tmp_path / "data")
     try:
         run_state_machine_as_test(

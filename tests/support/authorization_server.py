@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs
 
 import jwt
@@ -27,11 +28,11 @@ class AuthorisationServer:
         idp = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
+            def do_GET(self) -> None:
                 key = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key()))
                 self._answer(200, {"keys": [key | {"kid": "first", "use": "sig"}]})
 
-            def do_POST(self):
+            def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 idp.authorizations.append(self.headers["Authorization"])
                 idp.forms.append(parse_qs(body))
@@ -49,7 +50,7 @@ class AuthorisationServer:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, *args):
+            def log_message(self, *args: Any) -> None:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -63,7 +64,7 @@ class AuthorisationServer:
         self._server.server_close()
 
 
-def token(key=KEY, kid: str = "first", **claims: object) -> str:
+def token(key: Any = KEY, kid: str = "first", **claims: object) -> str:
     now = int(time.time())
     usual = {
         "iss": ISSUER,

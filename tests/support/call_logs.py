@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class InMemoryCallLog:
     """Keeps records in memory."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.records = []
 
-    def add_record(self, record):
+    def add_record(self, record: Any) -> None:
         self.records.append(record)

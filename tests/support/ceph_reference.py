@@ -10,7 +10,9 @@ import calendar
 import datetime as dt
 import math
 import re
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
+from typing import Any
 
 OLD, NEW = "ceph-2020", "ceph"
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -220,7 +222,7 @@ class Node:
 
 
 def column(place: int) -> Node:
-    def of(row, dialect):
+    def of(row: Any, dialect: Any) -> Any:
         if place >= len(row):
             check(dialect == NEW)
             return None
@@ -238,7 +240,7 @@ def literal(value: object) -> Node:
 def chain(first: Node, rest: list[tuple[str, Node]]) -> Node:
     """`a * b + c ^ d`, without brackets: * / % ^ go before + -, each from left to right."""
 
-    def of(row, dialect):
+    def of(row: Any, dialect: Any) -> object:
         sums = [("+", first.value(row, dialect))]
         for sign, node in rest:
             value = node.value(row, dialect)
@@ -266,7 +268,7 @@ def comparison(sign: str, left: Node, right: Node) -> Node:
 def logic(first: Node, rest: list[tuple[str, Node]]) -> Node:
     """`a and b or c`, without brackets: AND first; from left to right in the first engine."""
 
-    def joined(sign, left, right, row, dialect):
+    def joined(sign: str, left: Any, right: Any, row: Any, dialect: Any) -> bool | None:
         known = truth_of(left)
         decisive = sign == "or"
         if known is decisive:
@@ -276,7 +278,7 @@ def logic(first: Node, rest: list[tuple[str, Node]]) -> Node:
             return decisive
         return None if known is None or other is None else not decisive
 
-    def of(row, dialect):
+    def of(row: Any, dialect: Any) -> Any:
         if dialect == OLD:
             value = first.value(row, dialect)
             for sign, node in rest:
@@ -288,8 +290,8 @@ def logic(first: Node, rest: list[tuple[str, Node]]) -> Node:
                 groups.append([])
             groups[-1].append(node)
 
-        def all_of(nodes):
-            def value(row, dialect):
+        def all_of(nodes: list[Node]) -> Callable[[Any, Any], Any]:
+            def value(row: Any, dialect: Any) -> object:
                 found = nodes[0].value(row, dialect)
                 for node in nodes[1:]:
                     found = joined("and", found, node.value, row, dialect)
@@ -306,7 +308,7 @@ def logic(first: Node, rest: list[tuple[str, Node]]) -> Node:
 
 
 def negation(inner: Node) -> Node:
-    def of(row, dialect):
+    def of(row: Any, dialect: Any) -> bool | None:
         known = truth_of(inner.value(row, dialect))
         return None if known is None else not known
 
@@ -314,7 +316,7 @@ def negation(inner: Node) -> Node:
 
 
 def between(value: Node, low: Node, high: Node) -> Node:
-    def of(row, dialect):
+    def of(row: Any, dialect: Any) -> bool | None:
         middle = value.value(row, dialect)
         above = compared(">=", middle, low.value(row, dialect), dialect)
         if above is False:
@@ -328,7 +330,7 @@ def between(value: Node, low: Node, high: Node) -> Node:
 
 
 def within(value: Node, options: list[Node]) -> Node:
-    def of(row, dialect):
+    def of(row: Any, dialect: Any) -> bool | None:
         wanted, unknown = value.value(row, dialect), False
         for option in options:
             answer = compared("=", wanted, option.value(row, dialect), dialect)
@@ -341,7 +343,7 @@ def within(value: Node, options: list[Node]) -> Node:
 
 
 def like(value: Node, pattern: str, escape: str | None) -> Node:
-    def of(row, dialect):
+    def of(row: Any, dialect: Any) -> bool | None:
         text = value.value(row, dialect)
         if text is None:
             return None
@@ -360,7 +362,7 @@ def null(value: Node, *, negated: bool) -> Node:
 
 
 def case(condition: Node, then: Node, other: Node) -> Node:
-    def of(row, dialect):
+    def of(row: Any, dialect: Any) -> object:
         chosen = then if truth_of(condition.value(row, dialect)) else other
         return chosen.value(row, dialect)
 
@@ -368,7 +370,7 @@ def case(condition: Node, then: Node, other: Node) -> Node:
 
 
 def coalesce(*nodes: Node) -> Node:
-    def of(row, dialect):
+    def of(row: Any, dialect: Any) -> object:
         for node in nodes:
             found = node.value(row, dialect)
             if found is not None:
@@ -379,7 +381,7 @@ def coalesce(*nodes: Node) -> Node:
 
 
 def nullif(left: Node, right: Node) -> Node:
-    def of(row, dialect):
+    def of(row: Any, dialect: Any) -> object:
         first, second = left.value(row, dialect), right.value(row, dialect)
         kinds = {type(first), type(second)}
         if first is None or second is None or not (len(kinds) == 1 or kinds == {int, float}):
@@ -392,7 +394,7 @@ def nullif(left: Node, right: Node) -> Node:
 def call(name: str, *nodes: Node) -> Node:
     """A function of values that is NULL where one of them is."""
 
-    def of(row, dialect):
+    def of(row: Any, dialect: Any) -> Any:
         found = [node.value(row, dialect) for node in nodes]
         return None if None in found else _FUNCTIONS[name](dialect, *found)
 
@@ -402,7 +404,7 @@ def call(name: str, *nodes: Node) -> Node:
 def dated(name: str, part: str, *nodes: Node) -> Node:
     """A function of a part of a date."""
 
-    def of(row, dialect):
+    def of(row: Any, dialect: Any) -> Any:
         found = [node.value(row, dialect) for node in nodes]
         return None if None in found else _DATED[name](part, *found)
 
@@ -412,14 +414,14 @@ def dated(name: str, part: str, *nodes: Node) -> Node:
     return Node(f'{name}("{part}", {written})', of)
 
 
-def _substring(_dialect, text, start, length=None):
+def _substring(_dialect: Any, text: Any, start: Any, length: Any = None) -> str:
     check(isinstance(text, str) and isinstance(start, int))
     check(length is None or (isinstance(length, int) and length >= 0))
     last = len(text) if length is None else start + length - 1
     return "".join(sign for at, sign in enumerate(text, 1) if max(start, 1) <= at <= last)
 
 
-def _substr(dialect, text, start, length=None):
+def _substr(dialect: Any, text: Any, start: Any, length: Any = None) -> str:
     if dialect == NEW:
         return _substring(dialect, text, start, length)
     found = _substring(dialect, text, start, length)
@@ -430,8 +432,10 @@ def _substr(dialect, text, start, length=None):
     return found
 
 
-def _text(function):
-    def of(_dialect, text):
+def _text(
+    function: Callable[[Any], Any] | Callable[[Sized], int] | Callable[[str], str],
+) -> Callable[[Any, Any], Any]:
+    def of(_dialect: Any, text: Any) -> Any:
         check(isinstance(text, str))
         return function(text)
 
@@ -455,22 +459,22 @@ _FUNCTIONS = {
 }
 
 
-def _no_time(value):
+def _no_time(value: Any) -> Any:
     check(not isinstance(value, dt.datetime))
     return value
 
 
-def _time(value):
+def _time(value: Any) -> Any:
     check(isinstance(value, dt.datetime))
     return value
 
 
-def _extract(part, moment):
+def _extract(part: Any, moment: Any) -> Any:
     moment = _time(moment)
     return moment.isocalendar()[1] if part == "week" else getattr(moment, part)
 
 
-def _added(part, count, moment, *, last_stays):
+def _added(part: Any, count: Any, moment: Any, *, last_stays: bool) -> Any:
     moment = _time(moment)
     check(isinstance(count, int))
     if part == "day":
@@ -483,7 +487,7 @@ def _added(part, count, moment, *, last_stays):
     return moment.replace(year=year, month=month + 1, day=day)
 
 
-def _calendar_difference(part, first, last):
+def _calendar_difference(part: Any, first: Any, last: Any) -> Any:
     first, last = _time(first), _time(last)
     if part == "year":
         return last.year - first.year
@@ -494,7 +498,7 @@ def _calendar_difference(part, first, last):
     return int((last - first) / dt.timedelta(hours=1))
 
 
-def _passed(part, first, last):
+def _passed(part: Any, first: Any, last: Any) -> Any:
     first, last = _time(first), _time(last)
     if first > last:
         return -_passed(part, last, first)
@@ -517,7 +521,7 @@ _DATED = {
 # --- statements
 
 
-def passing(rows, where, dialect):
+def passing(rows: Any, where: Any, dialect: Any) -> Iterator[Any]:
     """Yield the rows that pass, and None for each that is dropped."""
     for row in rows:
         try:
@@ -534,16 +538,18 @@ class Ended(Exception):
 class Drops:
     """Rows left out: the first ends a query of today's Ceph, the hundredth one of the first."""
 
-    def __init__(self, dialect):
+    def __init__(self, dialect: str) -> None:
         self.left = 1 if dialect == NEW else 100
 
-    def drop(self):
+    def drop(self) -> None:
         self.left -= 1
         if not self.left:
             raise Ended
 
 
-def selected(values, where, rows, dialect, limit=None):
+def selected(
+    values: list[Node], where: Any, rows: list[list[str]], dialect: str, limit: Any = None
+) -> tuple[str, bool]:
     """Return the output of `select values from … where …`, and whether it ends with an error."""
     drops, out, count = Drops(dialect), "", 0
     after = ",\n" if dialect == OLD else "\n"
@@ -565,7 +571,9 @@ def selected(values, where, rows, dialect, limit=None):
     return out, False
 
 
-def folded(aggregates, where, rows, dialect):
+def folded(
+    aggregates: list[tuple[Any, Any]], where: Any, rows: list[list[str]], dialect: str
+) -> tuple[str, bool]:
     """Return the output of aggregates, pairs of a name and an argument, and whether it fails."""
     drops, kept = Drops(dialect), [[] for _ in aggregates]
     try:
@@ -591,7 +599,7 @@ def folded(aggregates, where, rows, dialect):
     return text + "," * (dialect == OLD), False
 
 
-def _check_taken(name, value, before, dialect):
+def _check_taken(name: Any, value: Any, before: list[Any], dialect: str) -> None:
     if value is None or name == "count":
         return
     if name in {"sum", "avg"}:
@@ -602,7 +610,7 @@ def _check_taken(name, value, before, dialect):
         compared("<", there[0], value, dialect)
 
 
-def _result(name, argument, values, dialect):
+def _result(name: Any, argument: Any, values: list[Any], dialect: str) -> Any:
     there = [each for each in values if each is not None]
     if name == "count":
         return len(values) if argument is None or dialect == OLD else len(there)
@@ -637,7 +645,7 @@ def csv_rows(text: str, dialect: str) -> tuple[list[list[str]], bool]:
     if dialect == NEW:
         text = text.removeprefix("\ufeff")
 
-    def ends_at(at):
+    def ends_at(at: int) -> int:
         """Return how long the row's delimiter at a place is; a quote hides it today."""
         if inside and dialect == NEW:
             return 0

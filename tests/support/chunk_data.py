@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -79,7 +80,7 @@ def chunk_column(column: Column, values: list) -> pa.Array:
 
 
 @st.composite
-def chunks(draw, *, max_rows: int = 12) -> tuple[TableSchema, pa.Table]:
+def chunks(draw: st.DrawFn, *, max_rows: int = 12) -> tuple[TableSchema, pa.Table]:
     """A schema of some columns of `every_type`, and rows for it in chunk form."""
     all_columns = every_type().columns
     chosen = draw(st.lists(st.sampled_from(all_columns), min_size=1, max_size=6, unique=True))
@@ -103,7 +104,7 @@ def _python_values(column: pa.ChunkedArray) -> list:
     return (column.cast(pa.int32()) if pa.types.is_date(column.type) else column).to_pylist()
 
 
-def as_java(table: pa.Table, schema: TableSchema, *, codec: str = "gzip", **options) -> bytes:
+def as_java(table: pa.Table, schema: TableSchema, *, codec: str = "gzip", **options: Any) -> bytes:
     """The Parquet file that the official Java client makes of this chunk (specification §3.4).
 
     PLAIN, version 1.0, data pages v1; 16-byte decimals unless a FIXED has scale 0 and at most 18

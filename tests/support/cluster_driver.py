@@ -10,10 +10,16 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from snowmelt.clock import SystemClock
 from snowmelt.spark import Snowmelt
 from snowmelt.spark.session import local_session
+
+if TYPE_CHECKING:
+    from pyspark.core.status import StatusTracker
+
 
 T = "demo.public.t"
 COUNTED = f"SELECT count(*) n, count(DISTINCT id) ids, CAST(sum(id) AS BIGINT) total FROM {T}"
@@ -41,7 +47,7 @@ class Steps:
         while len(status.getExecutorInfos()) < count + 1:
             CLOCK.sleep(0.05)
 
-    def run(self, name: str, work) -> None:
+    def run(self, name: str, work: Callable[[], list[int]]) -> None:
         """Run a step; say when its first task runs, and wait for the word that a worker is dead.
 
         Spark tells late of tasks: one that nobody saw is said when the step is over.
@@ -75,7 +81,7 @@ class Steps:
         sys.stdin.readline()
 
 
-def _has_tasks(tracker) -> bool:
+def _has_tasks(tracker: StatusTracker) -> bool:
     found = map(tracker.getStageInfo, tracker.getActiveStageIds())
     return any(info is not None and info.numActiveTasks for info in found)
 

@@ -11,6 +11,10 @@ import json
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 
 def duckdb_reader(uri, warehouse, token):
@@ -24,13 +28,13 @@ def duckdb_reader(uri, warehouse, token):
     given = f"TOKEN '{token}'" if token else "AUTHORIZATION_TYPE 'none'"
     connection.execute(f"ATTACH '{warehouse}' AS lake (TYPE iceberg, ENDPOINT '{uri}', {given})")
 
-    def answer(request):
+    def answer(request) -> list[tuple[Any, ...]]:
         return connection.execute(request["query"]).fetchall()
 
     return answer
 
 
-def open_catalog(uri, warehouse, token):
+def open_catalog(uri, warehouse, token) -> Catalog:
     from pyiceberg.catalog import load_catalog
 
     given = {"token": token} if token else {}
@@ -55,7 +59,7 @@ def polars_reader(uri, warehouse, token):
 
     catalog = open_catalog(uri, warehouse, token)
 
-    def answer(request):
+    def answer(request) -> list[tuple[Any, ...]]:
         frame = polars.scan_iceberg(catalog.load_table(request["table"]))
         if not request["columns"]:
             return frame.select(polars.len()).collect().rows()
@@ -89,7 +93,7 @@ def clickhouse_reader(uri, warehouse, token, s3):
         f"catalog_credential = '{key}:{secret}', oauth_server_uri = '{uri}/v1/oauth/tokens'"
     )
 
-    def answer(request):
+    def answer(request) -> Any:
         found = session.query(request["query"], "JSONCompact")
         return json.loads(str(found))["data"] if str(found) else []
 
@@ -132,7 +136,7 @@ READERS = {
 }
 
 
-def main():
+def main() -> None:
     engine, *arguments = sys.argv[1:]
     answer = READERS[engine](*arguments)
     sys.stdout.write(json.dumps({"ready": True}) + "\n")

@@ -6,16 +6,17 @@ Others end while one looks, those of tests beside this one too: they are passed 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 
-def executors(spark) -> list[int]:
+def executors(spark: Any) -> list[int]:
     """The processes of the application's executors."""
     ours = spark.sparkContext.applicationId.encode()
     found = _processes(b"CoarseGrainedExecutorBackend")
     return [number for number, words in found.items() if ours in words]
 
 
-def workers(spark) -> list[int]:
+def workers(spark: Any) -> list[int]:
     """The Python processes that the executors' daemons have forked."""
     parents = {}
     for number in _processes(b"snowmelt.spark.daemon"):

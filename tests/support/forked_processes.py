@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 _PARENT = Path(__file__).parent / "fork_server.py"
 _STATUS = struct.Struct("!i")
@@ -47,10 +48,10 @@ class Popen(subprocess.Popen):
         names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(said[name] for name in names))
 
-    def _internal_poll(self, _deadstate=None, **_):
+    def _internal_poll(self, _deadstate: Any = None, **_: Any) -> Any:
         return super()._internal_poll(_deadstate, _waitpid=self._ended)
 
-    def _try_wait(self, wait_flags):
+    def _try_wait(self, wait_flags: Any) -> tuple[int, int]:
         return self._ended(self.pid, wait_flags)
 
     def _ended(self, pid: int, flags: int) -> tuple[int, int]:

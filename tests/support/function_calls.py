@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, replace
+from multiprocessing.queues import SimpleQueue
+from typing import Any
 
 import pyarrow as pa
 
 from snowmelt.clock import ManualClock
 from snowmelt.functions.caller.pipeline import call_function
-from snowmelt.functions.caller.plan import CallerOptions
+from snowmelt.functions.caller.plan import CallerOptions, CallPlan, QueryPosition
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from support import call_plans
 from support.call_logs import InMemoryCallLog
 
 
-def signature(name="echo", arguments=("VARCHAR",), returns="VARCHAR"):
+def signature(
+    name: str = "echo", arguments: tuple[str, ...] = ("VARCHAR",), returns: str = "VARCHAR"
+) -> FunctionSignature:
     listed = (
         FunctionArgument(f"a{at}", parse_sql_type_text(each)) for at, each in enumerate(arguments)
     )
     return FunctionSignature(name, tuple(listed), parse_sql_type_text(returns))
 
 
-def plan(url, *, name="echo", arguments=("VARCHAR",), returns="VARCHAR", options=None, **clauses):
+def plan(
+    url: str,
+    *,
+    name: str = "echo",
+    arguments: tuple[str, ...] = ("VARCHAR",),
+    returns: str = "VARCHAR",
+    options: dict[str, float] | None = None,
+    **clauses: Any,
+) -> CallPlan:
     """Return the plan of a function at a URL.
 
     `options` are fields of CallerOptions; clauses may be fields of the plan as well.
@@ -39,7 +51,7 @@ def plan(url, *, name="echo", arguments=("VARCHAR",), returns="VARCHAR", options
     return replace(known, integration=integration, **translators)
 
 
-def rows(*columns, size=None):
+def rows(*columns: Any, size: int | None = None) -> list[Any]:
     """Return columns of Python values as record batches of so many rows each."""
     whole = pa.record_batch(
         [*map(pa.array, columns)], names=[f"c{at}" for at in range(len(columns))]
@@ -48,12 +60,20 @@ def rows(*columns, size=None):
     return [whole.slice(at, step) for at in range(0, whole.num_rows, step)]
 
 
-def clock():
+def clock() -> ManualClock:
     """Return a clock whose pauses take no time."""
     return ManualClock(dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
 
 
-def ask(plan, batches, *, ledger=None, place=None, clock=None, trying=False):
+def ask(
+    plan: CallPlan,
+    batches: Any,
+    *,
+    ledger: InMemoryCallLog | None = None,
+    place: QueryPosition | None = None,
+    clock: ManualClock | None = None,
+    trying: bool = False,
+) -> list[Any]:
     """Return all values of a call as a list."""
     ledger = InMemoryCallLog() if ledger is None else ledger
     position = place or call_plans.place()
@@ -61,7 +81,7 @@ def ask(plan, batches, *, ledger=None, place=None, clock=None, trying=False):
     return [value for array in arrays for value in array.to_pylist()]
 
 
-def put_values(plan, column, attempt, results):
+def put_values(plan: CallPlan, column: list[int], attempt: int, results: SimpleQueue[Any]) -> None:
     """Put into a queue what an attempt at a column gives; what another process begins with."""
     results.put(ask(plan, rows(column), place=call_plans.place(attempt)))
 
@@ -73,8 +93,8 @@ class Connection:
     open: bool
     unread: int | None = 0
 
-    def is_open(self):
+    def is_open(self) -> bool:
         return self.open
 
-    def unread_bytes(self):
+    def unread_bytes(self) -> int | None:
         return self.unread

@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from snowmelt.functions.service.request_response_types import ServiceRequest
+from snowmelt.functions.service.request_response_types import ServiceRequest, ServiceResponse
 from snowmelt.server.listener import HttpListener, open_listening_socket
+
+if TYPE_CHECKING:
+    from snowmelt.functions.service.service import RemoteService
+
 
 BATCH = "sf-external-function-query-batch-id"
 
 
 @contextlib.contextmanager
-def hosted(app):
+def hosted(app: Any) -> Iterator[str]:
     """Serve an ASGI app on a free port of loopback; yields its URL."""
     listener = HttpListener(app, open_listening_socket("127.0.0.1", 0, setting="port"), drain_s=1)
     listener.start("functions-test")
@@ -25,7 +31,15 @@ def hosted(app):
         listener.close()
 
 
-def ask(service, *rows, path="/", method="POST", body=None, loop=None, **headers):
+def ask(
+    service: RemoteService,
+    *rows: list[Any],
+    path: str = "/",
+    method: str = "POST",
+    body: bytes | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
+    **headers: Any,
+) -> ServiceResponse:
     """Ask a service in this process; returns its response.
 
     Header names are given with underscores for hyphens; `batch_id` is the batch's id.
@@ -39,7 +53,7 @@ def ask(service, *rows, path="/", method="POST", body=None, loop=None, **headers
     return asyncio.run(answering) if loop is None else loop.run_until_complete(answering)
 
 
-def values(response):
+def values(response: Any) -> list[Any]:
     """Return the values of a good reply."""
     assert response.status == 200, response.body
     data = json.loads(response.body)["data"]
@@ -47,10 +61,10 @@ def values(response):
     return [value for _, value in data]
 
 
-def message(response):
+def message(response: Any) -> Any:
     return json.loads(response.body)["error"]["message"]
 
 
-def client(url):
+def client(url: Any) -> httpx.Client:
     # Certificates are loaded for each client otherwise, which takes longer than the test.
     return httpx.Client(base_url=url, trust_env=False, verify=False)

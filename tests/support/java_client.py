@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
+from typing import Any
 
-from fixtures.java import JavaError
-from fixtures.service import prepare_loading
+from fixtures.java import Driver, JavaError
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
@@ -17,20 +18,20 @@ _databases = itertools.count()
 SOON_S = 200
 
 
-def rows(first, last):
+def rows(first: int, last: int) -> list[Any]:
     return [{"id": n, "name": f"row {n}", "at": "2026-11-21T10:00:00"} for n in range(first, last)]
 
 
 class Loading:
     """A service, a driver, and a database of the test's own with the table PUBLIC.T."""
 
-    def __init__(self, service, driver, key_pair):
+    def __init__(self, service: ServiceProcess, driver: Driver, key_pair: KeyPair) -> None:
         self.service, self.driver, self.key = service, driver, key_pair
         self.database = f"java{next(_databases)}"
         self.names = {"database": self.database, "schema": "public", "table": "t"}
         prepare_loading(service, key_pair, self.database)
 
-    def connect(self, client, **parameters):
+    def connect(self, client: str, **parameters: Any) -> None:
         properties = {
             "url": self.service.url,
             "user": "loader",
@@ -39,17 +40,19 @@ class Loading:
         parameters = {"max_client_lag": 1000} | parameters
         self.driver.say("client", client=client, properties=properties, parameters=parameters)
 
-    def open(self, client, channel, name="c", *, on_error="CONTINUE", **more):
+    def open(
+        self, client: str, channel: Any, name: Any = "c", *, on_error: str = "CONTINUE", **more: Any
+    ) -> object:
         given = self.names | {"client": client, "channel": channel, "name": name} | more
         return self.driver.say("open", **given, on_error=on_error)
 
-    def insert(self, channel, rows, token, start=None):
+    def insert(self, channel: Any, rows: Any, token: Any, start: str | None = None) -> object:
         return self.driver.say("insert", channel=channel, rows=rows, token=token, start=start)
 
-    def wait(self, channel, token):
+    def wait(self, channel: Any, token: Any) -> None:
         assert self.driver.say("wait", channel=channel, token=token, seconds=SOON_S) == token
 
-    def until_invalid(self, channel):
+    def until_invalid(self, channel: str) -> Any:
         """Insert until the client refuses; an old one learns of a fence when it flushes."""
         give_up_at = time.monotonic() + SOON_S
         while time.monotonic() < give_up_at:
@@ -60,7 +63,7 @@ class Loading:
             time.sleep(0.1)
         return None
 
-    def ids(self):
+    def ids(self) -> list[Any]:
         settings = self.service.settings
         catalog = open_and_upgrade_database(settings.catalog_url)
         try:

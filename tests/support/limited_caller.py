@@ -28,13 +28,15 @@ class Call:
     ended: float
 
 
-def start(folder: Path, clause: str, limit: float, *, calls: int, seconds: float):
+def start(
+    folder: Path, clause: str, limit: float, *, calls: int, seconds: float
+) -> subprocess.Popen[str]:
     """Start a process of this file."""
     words = map(str, (sys.executable, __file__, folder, clause, limit, calls, seconds))
     return subprocess.Popen([*words], stdout=subprocess.PIPE, text=True)
 
 
-def calls_of(*processes) -> list[Call]:
+def calls_of(*processes: subprocess.Popen[str]) -> list[Call]:
     """Wait for processes and return what they did, by beginning."""
     found = []
     for process in processes:

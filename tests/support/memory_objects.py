@@ -10,7 +10,7 @@ class MemoryObject:
 
     name = "memory"
 
-    def __init__(self, data: bytes, *, piece: int = 1 << 30, size: int | None = None):
+    def __init__(self, data: bytes, *, piece: int = 1 << 30, size: int | None = None) -> None:
         self.data = data
         self.size = len(data) if size is None else size
         self.closed = False

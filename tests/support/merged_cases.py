@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Iterator
 
 import pytest
 from _pytest.python import CallSpec, DirectParamFixtureDef
@@ -22,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_generate_tests(metafunc: pytest.Metafunc):
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
     """Leave one of the cases, and note all of them."""
     yield
     cases = metafunc._calls

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from fixtures.chunks import Lakehouse
 from snowmelt.catalog.jobs.load_history import LoadFileRecord, LoadFileState, LoadTotals
 from snowmelt.schema.iceberg_table_form import native_schema, to_native_table
-from snowmelt.schema.types import TableSchema
-from snowmelt.table.load_commit import LoadRequest, LoadResult, begin_load, commit_load
-from snowmelt.table.native_file_writer import NativeWriter
+from snowmelt.schema.types import TableName, TableSchema
+from snowmelt.table.load_commit import LoadRequest, LoadResult, OpenLoad, begin_load, commit_load
+from snowmelt.table.native_file_writer import NativeWriter, WrittenFile
 from snowmelt.table.rejects import RejectedRow, RejectOrigin, to_reject_table
 
 from fixtures.chunks import COLUMNS, NUMBERS, ROLE, numbers  # isort: skip
 
 
-def begin(house, name=NUMBERS, *, rejects=None, lease_s=60.0):
+def begin(
+    house: Lakehouse,
+    name: TableName = NUMBERS,
+    *,
+    rejects: TableName | None = None,
+    lease_s: float = 60.0,
+) -> OpenLoad:
     """Begin a load."""
     return begin_load(
         house.database,
@@ -23,7 +32,7 @@ def begin(house, name=NUMBERS, *, rejects=None, lease_s=60.0):
     )
 
 
-def written(house, load, start, count):
+def written(house: Lakehouse, load: OpenLoad, start: int, count: int) -> WrittenFile:
     """Write numbers as one file of a load, in row groups of ten."""
     schema = TableSchema(1, COLUMNS)
     writer = NativeWriter(
@@ -35,7 +44,7 @@ def written(house, load, start, count):
     return writer.finish()
 
 
-def rejected(house, load, *texts):
+def rejected(house: Lakehouse, load: OpenLoad, *texts: bytes) -> WrittenFile:
     """Write rejects of a load as one file."""
     rows = to_reject_table(
         RejectOrigin(load.load_id, "node", "some.csv", 0),
@@ -48,7 +57,9 @@ def rejected(house, load, *texts):
     return writer.finish()
 
 
-def result(files, *paths, offsets=(), force=False):
+def result(
+    files: list[WrittenFile], *paths: str, offsets: list[Any] | tuple[()] = (), force: bool = False
+) -> LoadResult:
     """Return what a load made, of files of these paths."""
     rows = sum(file.rows for file in files)
     inputs = [
@@ -58,7 +69,9 @@ def result(files, *paths, offsets=(), force=False):
     return LoadResult(files, inputs, LoadTotals(len(paths), rows, 0, 10), offsets, force)
 
 
-def load_numbers(house, start, count, *paths, name=NUMBERS):
+def load_numbers(
+    house: Lakehouse, start: int, count: int, *paths: str, name: TableName = NUMBERS
+) -> OpenLoad:
     """Load numbers in one go; return the load."""
     load = begin(house, name)
     files = [written(house, load, start, count)]

@@ -11,13 +11,17 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 
 class Writer:
     """One client and its channels."""
 
-    def __init__(self, properties, database, schema, pipe, *, table_mode):
+    def __init__(
+        self, properties: Any, database: Any, schema: Any, pipe: Any, *, table_mode: Any
+    ) -> None:
         from snowflake.ingest.streaming import StreamingIngestClient
 
         if table_mode:
@@ -31,47 +35,47 @@ class Writer:
         self.channels = {}
         self.elastic = None
 
-    def open(self, name, token=None):
+    def open(self, name: Any, token: Any = None) -> Any:
         self.channels[name], status = self.client.open_channel(name, token)
         return status.latest_committed_offset_token
 
-    def append(self, name, rows, start=None, end=None):
+    def append(self, name: Any, rows: list[Any], start: Any = None, end: Any = None) -> None:
         patiently(lambda: self.channels[name].append_rows(rows, start, end))
 
-    def append_bytes(self, name, column, digits, token):
+    def append_bytes(self, name: Any, column: Any, digits: Any, token: Any) -> None:
         """Append a row with one value, which is bytes."""
         self.append(name, [{"id": 7, column: bytes.fromhex(digits)}], token, token)
 
-    def append_python(self, name, row, token):
+    def append_python(self, name: Any, row: Any, token: Any) -> None:
         """Append a row that is written as Python, so that its values have Python's types."""
         self.append(name, [eval(row, {"dt": datetime, "Decimal": Decimal})], token, token)
 
-    def append_range(self, name, first, last, batch):
+    def append_range(self, name: Any, first: Any, last: Any, batch: Any) -> None:
         """Append rows with ids from `first` to before `last`; the token is the last id."""
         for begin in range(first, last, batch):
             end = min(begin + batch, last)
             rows = [numbered(number) for number in range(begin, end)]
             self.append(name, rows, str(begin), str(end - 1))
 
-    def append_elastic_bytes(self, column, digits):
+    def append_elastic_bytes(self, column: Any, digits: Any) -> None:
         """Append a row with one value, which is bytes, in the elastic channel."""
         self.append_elastic([{"id": 8, column: bytes.fromhex(digits)}])
 
-    def append_elastic(self, rows):
+    def append_elastic(self, rows: list[Any]) -> None:
         if self.elastic is None:
             self.elastic = self.client.get_elastic_channel()
         patiently(lambda: self.elastic.append_rows(rows, str(len(rows))))
 
-    def flush(self, seconds=60):
+    def flush(self, seconds: int = 60) -> None:
         self.client.wait_for_flush(seconds)
 
-    def commit(self, name, token, seconds=60):
+    def commit(self, name: Any, token: Any, seconds: int = 60) -> None:
         self.channels[name].wait_for_commit(lambda given: given == token, seconds)
 
-    def token(self, name):
+    def token(self, name: Any) -> Any:
         return self.channels[name].get_latest_committed_offset_token()
 
-    def status(self, name, parsed=None):
+    def status(self, name: Any, parsed: Any = None) -> dict[Any, Any]:
         """Return a channel's status; the SDK's is a second old, so wait for that many rows."""
         while True:
             status = self.channels[name].get_channel_status()
@@ -88,18 +92,18 @@ class Writer:
             "last_error_offset": status.last_error_offset_token_upper_bound,
         }
 
-    def drop(self, name):
+    def drop(self, name: Any) -> None:
         self.client.drop_channel(name)
 
-    def close(self):
+    def close(self) -> None:
         self.client.close()
 
 
-def numbered(number):
+def numbered(number: int) -> dict[Any, Any]:
     return {"id": number, "name": f"row {number}", "at": "2026-11-21T10:00:00"}
 
 
-def patiently(append):
+def patiently(append: Callable[[], Any]) -> None:
     """Append, waiting while the SDK says that it holds as much as it takes."""
     while True:
         try:
@@ -112,10 +116,10 @@ def patiently(append):
             return
 
 
-def main():
+def main() -> None:
     with os.fdopen(int(sys.argv[1]), "w") as answers:
 
-        def tell(work):
+        def tell(work: Callable[..., Any] | Callable[[], None]) -> None:
             try:
                 told = {"answer": work()}
             except Exception as error:

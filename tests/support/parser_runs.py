@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pyarrow as pa
 
 from snowmelt.load.parsers import definition
-from snowmelt.load.phase_protocols import ByteReader, ParseTarget
+from snowmelt.load.phase_protocols import ByteReader, ColumnOptions, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
+
+if TYPE_CHECKING:
+    from snowmelt.schema.types import TableSchema
+
 
 FILE = InputFile("x")
 WHOLE = Portion(FILE)
 
 
-def load(name, data, schema, *, portion=WHOLE, size=None, options=None, **parameters):
+def load(
+    name: Any,
+    data: Any,
+    schema: TableSchema,
+    *,
+    portion: Portion = WHOLE,
+    size: int | None = None,
+    options: dict[str, ColumnOptions] | None = None,
+    **parameters: Any,
+) -> tuple[list[tuple[Any, ...]], list[Any]]:
     """Return rows and rejects of bytes that come in pieces of `size`."""
     step = size or len(data) or 1
     pieces = [data[at : at + step] for at in range(0, len(data), step)]
@@ -20,7 +35,9 @@ def load(name, data, schema, *, portion=WHOLE, size=None, options=None, **parame
     return _summed(parser.parse(ByteReader(pieces), ParseTarget(schema, options or {}), portion))
 
 
-def load_records(name, messages, schema, **parameters):
+def load_records(
+    name: Any, messages: list[bytes], schema: TableSchema, **parameters: Any
+) -> tuple[list[tuple[Any, ...]], list[Any]]:
     """Return rows and rejects of messages."""
     batches = iter([pa.array(messages, pa.binary())])
     return _summed(
@@ -28,7 +45,7 @@ def load_records(name, messages, schema, **parameters):
     )
 
 
-def _summed(parts):
+def _summed(parts: Any) -> tuple[list[tuple[Any, ...]], list[Any]]:
     parts = list(parts)
     rows = [tuple(row.values()) for part in parts for row in part.rows.to_pylist()]
     rejects = [reject for part in parts for reject in part.rejects]

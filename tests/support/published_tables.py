@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog.noop import NoopCatalog
@@ -9,17 +10,23 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 
-from snowmelt.catalog.objects.published_snapshots import list_publications
-from snowmelt.table.warehouse_paths import WAREHOUSE_BUCKET
+from snowmelt.catalog.objects.published_snapshots import PublishedSnapshot, list_publications
+from snowmelt.table.warehouse_paths import WAREHOUSE_BUCKET, Warehouse
+
+if TYPE_CHECKING:
+    from pyiceberg.typedef import Properties
+
+    from snowmelt.catalog.model.records import TableRecord
+    from unit.table.test_snapshot_publication import PublishedLakehouse
 
 
-def open_published(warehouse, metadata_path):
+def open_published(warehouse: Warehouse, metadata_path: Any) -> Table:
     """Return the table of a metadata file of a warehouse in a folder."""
     root = unquote(urlsplit(warehouse.url).path).rstrip("/")
 
     class FolderIO(PyArrowFileIO):
         @staticmethod
-        def parse_location(location, properties=None):
+        def parse_location(location: str, properties: Properties = None) -> tuple[str, str, str]:
             path = location.removeprefix(f"s3://{WAREHOUSE_BUCKET}/")
             assert path != location, f"{location} cannot be reached from another machine"
             return "file", "", f"{root}/{path}"
@@ -30,7 +37,9 @@ def open_published(warehouse, metadata_path):
     return Table(("published",), metadata, location, io, NoopCatalog("published"))
 
 
-def list_published(house, table, *, native_only=False, limit=100):
+def list_published(
+    house: PublishedLakehouse, table: TableRecord, *, native_only: bool = False, limit: int = 100
+) -> list[PublishedSnapshot]:
     """Return the publications of a table, newest first."""
     with house.database.reading() as connection:
         return list_publications(connection, table.table_id, native_only=native_only, limit=limit)

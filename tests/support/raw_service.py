@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import threading
+from typing import Any, Self
 
 from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
 from snowmelt.functions.proxy import http1
 
 
-def reply(status=200, body=b"", **headers):
+def reply(status: int = 200, body: Any = b"", **headers: Any) -> Any:
     """Return the bytes of a reply; header names are given with underscores for hyphens."""
     lines = [f"HTTP/1.1 {status} Said", f"content-length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -27,7 +29,7 @@ class RawService:
 
     CLOSE = object()
 
-    def __init__(self, *answers, tls=None):
+    def __init__(self, *answers: Any, tls: ssl.SSLContext | None = None) -> None:
         self.answers = list(answers)
         self.requests = []
         self.connections = 0
@@ -37,7 +39,7 @@ class RawService:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._thread.start()
         opening = asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
         self._server = asyncio.run_coroutine_threadsafe(opening, self._loop).result()
@@ -45,20 +47,20 @@ class RawService:
         self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    async def _end(self):
+    async def _end(self) -> None:
         self._server.close()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _connected(self, reader, writer):
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
             await self.converse(reader, writer)
@@ -72,7 +74,7 @@ class RawService:
                 await writer.wait_closed()
             self.ended.release()
 
-    async def converse(self, reader, writer):
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the requests of one connection."""
         async for request in http1.read_messages(reader, writer):
             self.requests.append(request)
@@ -81,7 +83,7 @@ class RawService:
             if await self._say(answer, writer):
                 break
 
-    async def _say(self, answer, writer):
+    async def _say(self, answer: Any, writer: asyncio.StreamWriter) -> bool:
         parts = answer if isinstance(answer, tuple) else (answer,)
         for part in parts:
             if part is self.CLOSE:

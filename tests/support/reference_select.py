@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.scalar.aggregates import make_accumulator
 from snowmelt.select.scalar.evaluator import EvaluationContext, evaluate, is_true
 from snowmelt.select.scalar.paths import follow_path
 from snowmelt.select.sql.binder import bind_statement
-from snowmelt.select.sql.bound_query import CsvFields, JsonFields
+from snowmelt.select.sql.bound_query import BoundQuery, CsvFields, JsonFields
 from snowmelt.select.sql.parser import parse_statement
 from snowmelt.select.timestamps import parse_iso_timestamp
 from snowmelt.select.values import MISSING, format_value
+
+if TYPE_CHECKING:
+    from snowmelt.select.sql.ast import AggregateExpr
+
 
 AWS, CEPH, CEPH_2020 = Dialect.AWS, Dialect.CEPH, Dialect.CEPH_2020
 ALL = (AWS, CEPH, CEPH_2020)
@@ -22,11 +29,11 @@ NOW = parse_iso_timestamp("2024-02-29T12:34:56Z")
 class Fields:
     """A record of CSV."""
 
-    def __init__(self, fields, dialect):
+    def __init__(self, fields: dict[str, str] | list[str] | tuple[Any, ...], dialect: Any) -> None:
         self._fields = fields
         self._dialect = dialect
 
-    def field(self, column):
+    def field(self, column: Any) -> Any:
         if column.index >= len(self._fields):
             return MISSING
         text = self._fields[column.index]
@@ -36,21 +43,32 @@ class Fields:
 class Document:
     """A record of JSON."""
 
-    def __init__(self, document, dialect):
+    def __init__(
+        self, document: dict[str, str] | list[str] | tuple[Any, ...], dialect: Any
+    ) -> None:
         self._document = document
         self._dialect = dialect
 
-    def field(self, column):
+    def field(self, column: Any) -> object:
         return follow_path(self._document, column.steps, is_ceph=self._dialect.is_ceph)
 
 
-def query_of(statement, dialect=AWS, *, header=None, json=False):
+def query_of(
+    statement: Any, dialect: Any = AWS, *, header: Any = None, json: bool = False
+) -> BoundQuery:
     """Parse and bind a statement."""
     fields = JsonFields() if json else CsvFields(header)
     return bind_statement(parse_statement(statement, dialect), dialect=dialect, fields=fields)
 
 
-def values(statement, records=((),), dialect=AWS, *, header=None, json=False):
+def values(
+    statement: Any,
+    records: list[dict[str, str]] | list[list[str]] | tuple[tuple[Any, ...]] = ((),),
+    dialect: Any = AWS,
+    *,
+    header: Any = None,
+    json: bool = False,
+) -> list[list[Any]]:
     """Return the values of each output record: WHERE, aggregates, GROUP BY, HAVING."""
     query = query_of(statement, dialect, header=header, json=json)
     scope = EvaluationContext(query, NOW)
@@ -69,7 +87,9 @@ def values(statement, records=((),), dialect=AWS, *, header=None, json=False):
     return found
 
 
-def _folded(query, rows, scope):
+def _folded(
+    query: BoundQuery, rows: list[Document | Fields], scope: EvaluationContext
+) -> Iterator[list[Any]]:
     groups = {} if query.group_by else {(): []}
     for row in rows:
         scope.begin_row()
@@ -86,7 +106,7 @@ def _folded(query, rows, scope):
         scope.begin_group({})
 
 
-def _fold(aggregate, rows, scope):
+def _fold(aggregate: AggregateExpr, rows: list[Any], scope: EvaluationContext) -> object:
     accumulator = make_accumulator(aggregate, scope.dialect)
     for row in rows:
         scope.begin_row()
@@ -97,23 +117,33 @@ def _fold(aggregate, rows, scope):
     return accumulator.compute_result()
 
 
-def answer(statement, records=((),), dialect=AWS, **options):
+def answer(
+    statement: str,
+    records: list[list[str]] | tuple[tuple[Any, ...]] = ((),),
+    dialect: Dialect = AWS,
+    **options: Any,
+) -> list[Any]:
     """Return what `values` gives as CSV output prints it."""
     found = values(statement, records, dialect, **options)
     return [[format_value(value, dialect) for value in record] for record in found]
 
 
-def value(expression, dialect=AWS, record=()):
+def value(expression: str | None, dialect: Any = AWS, record: tuple[str, ...] = ()) -> Any:
     """Return the value of one expression in one record of CSV."""
     return values(f"select {expression} from stdin", [record], dialect)[0][0]
 
 
-def printed(expression, dialect=AWS, record=()):
+def printed(expression: str | None, dialect: Dialect = AWS, record: tuple[str, ...] = ()) -> str:
     """Return what output prints for one expression in one record of CSV."""
     return format_value(value(expression, dialect, record), dialect)
 
 
-def refusal(statement, dialect=AWS, records=((),), **options):
+def refusal(
+    statement: Any,
+    dialect: Any = AWS,
+    records: list[list[str]] | tuple[tuple[Any, ...]] = ((),),
+    **options: Any,
+) -> str | None:
     """Return the code a statement is refused with, None where it has an answer."""
     try:
         values(statement, records, dialect, **options)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fixtures.service import ServiceProcess
+
 
 T = "sdk.public.t"
 ERRORS = "sdk.public.errors"
@@ -13,11 +18,11 @@ SOON = dt.timedelta(seconds=200)
 BAD = {"id": "nonsense"}
 
 
-def rows(first, last):
+def rows(first: int, last: int) -> list[Any]:
     """Rows with ids from `first` to before `last`."""
     return [{"id": n, "name": f"row {n}", "at": "2026-11-21T10:00:00"} for n in range(first, last)]
 
 
-def blobs(service):
+def blobs(service: ServiceProcess) -> list[Any]:
     """All blobs on the service's stage."""
     return list((service.data_dir / "stage").rglob("*.bdec"))

@@ -5,15 +5,21 @@ from __future__ import annotations
 import http.client
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.eventstream import EventStreamBuffer
+
+if TYPE_CHECKING:
+    from fixtures.s3 import S3Process
+
 
 REGION = "us-east-1"
 QUERY = "?select=&select-type=2"
@@ -30,7 +36,9 @@ def request_body(sql: str, source: str = "<CSV/>", target: str = "<CSV/>", more:
     ).encode()
 
 
-def signed(s3, path: str, body: bytes, headers: dict[str, str] | None = None) -> dict[str, str]:
+def signed(
+    s3: Any, path: str, body: bytes, headers: dict[str, str] | None = None
+) -> dict[str, str]:
     """The headers of a signed POST by `admin`."""
     key = s3.keys["admin"]
     request = AWSRequest("POST", s3.url + path, headers=headers or {}, data=body)
@@ -80,7 +88,7 @@ def understood(status: int, content: bytes) -> Outcome:
     return found
 
 
-def events_of(content: bytes):
+def events_of(content: bytes) -> Iterator[Any]:
     """Yield what botocore's decoder, which checks every sum, makes of each frame."""
     at = 0
     while at < len(content):
@@ -92,14 +100,23 @@ def events_of(content: bytes):
         at += size
 
 
-def ask(s3, bucket: str, key: str, body: bytes, *, query: str = QUERY, **headers: str) -> Outcome:
+def ask(
+    s3: S3Process, bucket: str, key: str, body: bytes, *, query: str = QUERY, **headers: str
+) -> Outcome:
     """One request on a connection of its own."""
     with closing(http.client.HTTPConnection("127.0.0.1", s3.port, timeout=120)) as connection:
         return ask_on(connection, s3, bucket, key, body, query=query, **headers)
 
 
 def ask_on(
-    connection, s3, bucket: str, key: str, body: bytes, *, query: str = QUERY, **headers: str
+    connection: http.client.HTTPConnection,
+    s3: Any,
+    bucket: str,
+    key: str,
+    body: bytes,
+    *,
+    query: str = QUERY,
+    **headers: str,
 ) -> Outcome:
     """One request on a connection that goes on."""
     path = f"/{bucket}/{key}{query}"
@@ -109,7 +126,9 @@ def ask_on(
     return understood(answer.status, answer.read())
 
 
-def begin(s3, bucket: str, key: str, body: bytes):
+def begin(
+    s3: S3Process, bucket: str, key: str, body: bytes
+) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     """Send a request, and return connection and answer without reading a byte of its body."""
     connection = http.client.HTTPConnection("127.0.0.1", s3.port, timeout=120)
     path = f"/{bucket}/{key}{QUERY}"
@@ -131,7 +150,7 @@ def threads_of(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
 
 
-def until(holds, seconds: float = 200.0) -> bool:
+def until(holds: Callable[[], bool], seconds: float = 200.0) -> bool:
     """Wait for something to become true; tell whether it did."""
     give_up_at = time.monotonic() + seconds
     while time.monotonic() < give_up_at:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import TYPE_CHECKING, Any
 
 import snowmelt
 from fixtures.service import KeyPair, prepare_loading
@@ -19,6 +20,10 @@ from snowmelt.table.garbage_collection import collect_garbage
 from snowmelt.table.migration import MigrationSettings, migrate_table
 from snowmelt.table.table_reader import read_table
 
+if TYPE_CHECKING:
+    from fixtures.s3 import S3Process
+
+
 T = "demo.public.t"
 NAME = TableName("DEMO", "PUBLIC", "T")
 
@@ -26,7 +31,7 @@ NAME = TableName("DEMO", "PUBLIC", "T")
 class House:
     """A service whose clients upload to its S3 endpoint, and its parts from behind."""
 
-    def __init__(self, process, stage_url: str, key_pair: KeyPair) -> None:
+    def __init__(self, process: S3Process, stage_url: str, key_pair: KeyPair) -> None:
         self.process, self.stage_url, self._key_pair = process, stage_url, key_pair
         self._transports: list[Transport] = []
         self.start()
@@ -42,7 +47,7 @@ class House:
         given = {"stage_url": self.stage_url, "stage_endpoint": self.process.url}
         self.process.start(**(given | settings))
 
-    def client(self, **options):
+    def client(self, **options: Any) -> snowmelt.Client:
         options.setdefault("max_client_lag", dt.timedelta(milliseconds=100))
         return snowmelt.Client(
             self.process.service.url,

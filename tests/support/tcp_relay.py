@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 
 from support.ports import free_port
@@ -14,7 +15,7 @@ class Relay:
     With a context it speaks TLS, and what is behind it does not.
     """
 
-    def __init__(self, target, tls=None):
+    def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
         self.port, self.target = free_port(), target
         self._loop = asyncio.new_event_loop()
         self._open = set()
@@ -23,11 +24,11 @@ class Relay:
         serving = asyncio.start_server(self._relay, "127.0.0.1", self.port, ssl=tls)
         self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(60)
 
-    def turn_to(self, target):
+    def turn_to(self, target: int) -> None:
         self.target = target
         self._loop.call_soon_threadsafe(lambda: [each.close() for each in self._open])
 
-    async def _relay(self, reader, writer):
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
@@ -35,7 +36,7 @@ class Relay:
             return
         self._open |= {writer, far_writer}
 
-        async def carry(source, sink):
+        async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
             try:
                 while data := await source.read(65536):
                     sink.write(data)
@@ -48,8 +49,8 @@ class Relay:
         await asyncio.gather(carry(reader, far_writer), carry(far_reader, writer))
         self._open -= {writer, far_writer}
 
-    def close(self):
-        async def end():
+    def close(self) -> None:
+        async def end() -> None:
             self._server.close()
             for each in self._open:
                 each.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from snowmelt.schema.conversion.row_converter import RowConverter
@@ -73,7 +74,7 @@ ROWS = [
 ]
 
 
-def typed_rows(rows):
+def typed_rows(rows: list[Any]) -> Any:
     schema = TableSchema(1, TYPED)
     conversion = RowConverter(schema, zone=ZoneInfo("UTC")).convert(rows)
     assert not conversion.errors, conversion.errors

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from textwrap import dedent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from snowmelt.load.library import load_library
-from snowmelt.load.phase_protocols import ByteReader, ParseTarget
+from snowmelt.load.phase_protocols import (
+    ByteReader,
+    Filter,
+    Parser,
+    ParseTarget,
+    RecordFilter,
+    RecordParser,
+)
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -26,17 +33,22 @@ def library(code: str, name: str = "lib") -> Library:
     return load_library(name, {"code.py": (HEAD + dedent(code)).encode()})
 
 
-def filtered(phase, *pieces: bytes) -> bytes:
+def filtered(phase: Filter | RecordFilter, *pieces: bytes) -> bytes:
     """Return what a filter makes of a stream in pieces."""
     return b"".join(phase.run(ByteReader(pieces)))
 
 
-def target(*columns: Column, **options) -> ParseTarget:
+def target(*columns: Column, **options: Any) -> ParseTarget:
     """Return a target; without columns a number A and a text B."""
     return ParseTarget(TableSchema(1, columns or (NUMBER, TEXT)), **options)
 
 
-def parsed(phase, pieces, into: ParseTarget | None = None, portion: Portion | None = None):
+def parsed(
+    phase: Parser | RecordParser,
+    pieces: list[bytes],
+    into: ParseTarget | None = None,
+    portion: Portion | None = None,
+) -> tuple[list[Any], list[Any]]:
     """Return rows and rejects of a stream."""
     whole = portion or Portion(InputFile("file"))
     blocks = list(phase.parse(ByteReader(pieces), into or target(), whole))

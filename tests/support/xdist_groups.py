@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ _FILE = "groups_file"
 class Groups(LoadScopeScheduling):
     """Hands out whole groups, in the order of the collection."""
 
-    def __init__(self, config, log, path: Path) -> None:
+    def __init__(self, config: pytest.Config, log: Any, path: Path) -> None:
         super().__init__(config, log)
         self._path = path
         self._groups: dict[str, str] = {}
@@ -42,19 +43,19 @@ class Groups(LoadScopeScheduling):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
     if config.getvalue("dist") == "loadgroup":
         return Groups(config, log, _path(config))
     return None
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node) -> None:
+def pytest_configure_node(node: Any) -> None:
     node.workerinput[_FILE] = str(_path(node.config))
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Order the items by group and tell the scheduler; alone, change nothing."""
     given = getattr(config, "workerinput", {}).get(_FILE)
     if given is None:
@@ -67,7 +68,7 @@ def pytest_collection_modifyitems(config, items: list[pytest.Item]) -> None:
     own.replace(given)
 
 
-def _path(config) -> Path:
+def _path(config: Any) -> Path:
     if not hasattr(config, _FILE):
         folder = tempfile.TemporaryDirectory(prefix="snowmelt-groups-")
         config.add_cleanup(folder.cleanup)

@@ -22,24 +22,24 @@ START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     jitter=st.floats(0, 1),
 )
 def test_delays_grow_to_their_limit_and_are_shortened_at_most_by_their_jitter(
-    initial_s, max_s, factor, jitter
-):
+    initial_s: float, max_s: float, factor: float, jitter: float
+) -> None:
     delays = islice(growing_delays_s(initial_s, max_s, factor=factor, jitter=jitter), 20)
     for at, delay_s in enumerate(delays):
         whole_s = min(initial_s * factor**at, max_s)
         assert whole_s * (1 - jitter) * 0.999999 <= delay_s <= whole_s * 1.000001
 
 
-def test_without_jitter_delays_are_a_table():
+def test_without_jitter_delays_are_a_table() -> None:
     assert list(islice(growing_delays_s(1.0, 4.0, jitter=0.0), 4)) == [1.0, 2.0, 4.0, 4.0]
 
 
-def test_delays_of_many_clients_differ():
+def test_delays_of_many_clients_differ() -> None:
     assert len({next(growing_delays_s(1.0, 4.0)) for _ in range(50)}) > 40
 
 
 @given(timeout_s=st.floats(0.001, 600))
-def test_pauses_fill_the_time_to_its_end_and_no_further(timeout_s):
+def test_pauses_fill_the_time_to_its_end_and_no_further(timeout_s: float) -> None:
     clock = ManualClock(START)
     backoff = Backoff(timeout_s, clock, initial_delay_s=0.05, max_delay_s=4.0)
     pauses = []
@@ -53,7 +53,7 @@ def test_pauses_fill_the_time_to_its_end_and_no_further(timeout_s):
         assert min(0.05 * 2**at, 4.0) * 0.75 <= pause_s <= min(0.05 * 2**at, 4.0)
 
 
-def test_who_is_busy_gives_time_but_no_shorter_pauses():
+def test_who_is_busy_gives_time_but_no_shorter_pauses() -> None:
     clock = ManualClock(START)
     backoff = Backoff(10.0, clock, initial_delay_s=1.0, max_delay_s=8.0)
     for _ in range(3):

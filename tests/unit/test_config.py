@@ -67,7 +67,7 @@ def test_compiled_code_goes_elsewhere_only_where_the_package_cannot_be_written(
     assert os.environ == {"NUMBA_CACHE_DIR": str(tmp_path / "compiled")}
 
 
-def test_the_default_zone_of_the_row_api_and_of_replays_is_that_of_the_rules():
+def test_the_default_zone_of_the_row_api_and_of_replays_is_that_of_the_rules() -> None:
     parser = argparse.ArgumentParser()
     replay.add_arguments(parser)
     zones = {

@@ -20,7 +20,9 @@ def write(path: Path, text: str, mode: int = 0o644) -> Path:
     return path
 
 
-def test_the_nearest_file_is_found_and_an_empty_variable_means_none(tmp_path, monkeypatch):
+def test_the_nearest_file_is_found_and_an_empty_variable_means_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -34,7 +36,7 @@ def test_the_nearest_file_is_found_and_an_empty_variable_means_none(tmp_path, mo
     assert find_config_file(environment | {"SNOWMELT_CONFIG": ""}) is None
 
 
-def test_arguments_override_the_environment_which_overrides_the_file(tmp_path):
+def test_arguments_override_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
     file = read_config_file(
         write(
             tmp_path / "snowmelt.toml",
@@ -46,7 +48,7 @@ def test_arguments_override_the_environment_which_overrides_the_file(tmp_path):
     assert (settings.compact, settings.select_dialect) == (False, "ceph")
 
 
-def test_relative_paths_start_at_the_folder_of_the_file(tmp_path):
+def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     text = '[settings]\ndata_dir = "data"\nstage_url = "s3://bucket/stage"\ntls_cert = "c.pem"\n'
     file = read_config_file(write(tmp_path / "etc" / "snowmelt.toml", text))
     settings = Settings.from_environment({}, file=file)
@@ -76,26 +78,28 @@ def test_relative_paths_start_at_the_folder_of_the_file(tmp_path):
         ("[profiles.a]\nurl = 1", "url of profile a must be a string, not 1"),
     ],
 )
-def test_a_mistake_is_one_sentence_with_the_file(tmp_path, text, message):
+def test_a_mistake_is_one_sentence_with_the_file(tmp_path: Path, text: str, message: str) -> None:
     path = write(tmp_path / "snowmelt.toml", text)
     with pytest.raises(InvalidConfigFile, match=message) as raised:
         Settings.from_environment({}, file=read_config_file(path))
     assert str(raised.value).startswith(f"Invalid configuration file {path}")
 
 
-def test_a_value_out_of_range_names_the_setting(tmp_path):
+def test_a_value_out_of_range_names_the_setting(tmp_path: Path) -> None:
     file = read_config_file(write(tmp_path / "snowmelt.toml", "[settings]\nport = 70000\n"))
     with pytest.raises(ConfigurationError, match="port"):
         Settings.from_environment({}, file=file)
 
 
-def test_a_missing_file_that_was_named_is_an_error(tmp_path, monkeypatch):
+def test_a_missing_file_that_was_named_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SNOWMELT_CONFIG", str(tmp_path / "none.toml"))
     with pytest.raises(InvalidConfigFile, match="No such file"):
         Settings.load(tmp_path)
 
 
-def test_a_password_is_accepted_only_in_a_file_that_others_cannot_read(tmp_path):
+def test_a_password_is_accepted_only_in_a_file_that_others_cannot_read(tmp_path: Path) -> None:
     text = '[settings]\ncatalog_url = "postgresql://ann:secret@db/snowmelt"\n'
     path = write(tmp_path / "snowmelt.toml", text, 0o640)
     with pytest.raises(InvalidConfigFile, match="chmod 600") as raised:
@@ -105,14 +109,16 @@ def test_a_password_is_accepted_only_in_a_file_that_others_cannot_read(tmp_path)
     assert "secret" in str(read_config_file(path).settings["catalog_url"])
 
 
-def test_a_setting_is_located_by_its_line(tmp_path):
+def test_a_setting_is_located_by_its_line(tmp_path: Path) -> None:
     text = '# port = 1\n[profiles.a]\nurl = "x"\n\n[settings]\n# port = 2\nport = 3\n'
     file = read_config_file(write(tmp_path / "snowmelt.toml", text))
     assert file.locate("port") == f"{file.path}:7"
     assert file.locate("host") == str(file.path)
 
 
-def test_children_of_a_process_do_not_read_the_file_again(tmp_path, monkeypatch):
+def test_children_of_a_process_do_not_read_the_file_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path / "snowmelt.toml", '[settings]\nport = 7\ndata_dir = "d"\n')
     monkeypatch.setenv("SNOWMELT_CONFIG", str(path))
     settings = Settings.load()
@@ -122,7 +128,9 @@ def test_children_of_a_process_do_not_read_the_file_again(tmp_path, monkeypatch)
     assert Settings.load() == settings
 
 
-def test_a_profile_is_chosen_by_argument_variable_or_the_name_default(tmp_path, monkeypatch):
+def test_a_profile_is_chosen_by_argument_variable_or_the_name_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = (
         '[profiles.default]\nurl = "http://a:1"\n'
         '[profiles.far]\nurl = "https://b"\nuser = "u"\nprivate_key = "k.pem"\nrole = "r"\n'
@@ -138,14 +146,14 @@ def test_a_profile_is_chosen_by_argument_variable_or_the_name_default(tmp_path, 
         find_profile("near", path)
 
 
-def test_without_a_file_there_is_no_profile(monkeypatch):
+def test_without_a_file_there_is_no_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SNOWMELT_CONFIG", "")
     assert find_profile(None) is None
     with pytest.raises(ProfileNotFound, match="Profile x not found"):
         find_profile("x")
 
 
-def test_the_json_schema_has_every_setting_and_key_of_a_profile():
+def test_the_json_schema_has_every_setting_and_key_of_a_profile() -> None:
     schema = make_config_file_schema()["properties"]
     assert list(schema["settings"]["properties"]) == [
         each.name for each in dataclasses.fields(Settings)
@@ -157,5 +165,5 @@ def test_the_json_schema_has_every_setting_and_key_of_a_profile():
     }
 
 
-def test_the_test_run_reads_no_file_of_its_user():
+def test_the_test_run_reads_no_file_of_its_user() -> None:
     assert os.environ["SNOWMELT_CONFIG"] == ""

@@ -16,13 +16,13 @@ from snowmelt.select.kernels.strings import _compare_bytes
 PACKAGE = Path(snowmelt.__file__).parent
 
 
-def test_a_kernel_depends_on_all_kernels_of_its_package():
+def test_a_kernel_depends_on_all_kernels_of_its_package() -> None:
     folder = jit._find_package_folder(_compare_bytes.py_func)
     assert folder == PACKAGE / "select"
     assert Path(json_reader.__file__).is_relative_to(folder)
 
 
-def test_a_change_of_a_kernel_in_another_folder_changes_the_digest(tmp_path):
+def test_a_change_of_a_kernel_in_another_folder_changes_the_digest(tmp_path: Path) -> None:
     (tmp_path / "kernels").mkdir()
     called = tmp_path / "kernels" / "called.py"
     called.write_text("from snowmelt.jit import jit_kernel")
@@ -48,7 +48,7 @@ print(list_kernels())
 """
 
 
-def _run_kernel(folder):
+def _run_kernel(folder: Path) -> str:
     (folder / "counting.py").write_text("@jit_kernel\ndef count(value):\n    return value + 1\n")
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")}
     command = [sys.executable, "-c", _KERNEL, str(folder)]
@@ -56,7 +56,9 @@ def _run_kernel(folder):
     return done.stdout.strip()
 
 
-def test_a_cache_of_another_version_that_names_modules_that_are_gone_is_not_read(tmp_path):
+def test_a_cache_of_another_version_that_names_modules_that_are_gone_is_not_read(
+    tmp_path: Path,
+) -> None:
     assert _run_kernel(tmp_path) == "(['count'], [])"
     assert _run_kernel(tmp_path) == "([], ['count'])"
     (index,) = (tmp_path / "cache").rglob("*.nbi")

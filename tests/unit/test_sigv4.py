@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -56,7 +57,9 @@ SUITE = [
     [case[1:] for case in SUITE],
     ids=[case[0] for case in SUITE],
 )
-def test_the_published_suite_holds(method, path, query, headers, signature):
+def test_the_published_suite_holds(
+    method: Any, path: Any, query: Any, headers: Any, signature: Any
+) -> None:
     headers = {"host": "example.amazonaws.com", "x-amz-date": SUITE_DATE, **headers}
     pairs = [(quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in query]
     request = SignableRequest(method, sigv4.normalize_path(path), pairs, headers, EMPTY)
@@ -65,7 +68,7 @@ def test_the_published_suite_holds(method, path, query, headers, signature):
     assert sigv4.sign_text(key, text) == signature
 
 
-def test_the_documented_put_gets_the_documented_signature():
+def test_the_documented_put_gets_the_documented_signature() -> None:
     headers = {
         "host": "examplebucket.s3.amazonaws.com",
         "date": "Fri, 24 May 2013 00:00:00 GMT",
@@ -82,11 +85,11 @@ def test_the_documented_put_gets_the_documented_signature():
     )
 
 
-def test_nothing_secret_is_printed():
+def test_nothing_secret_is_printed() -> None:
     assert "the" not in repr(AwsCredentials("KEY", "the secret", "the token"))
 
 
-def test_the_documented_chunks_get_the_documented_signatures():
+def test_the_documented_chunks_get_the_documented_signatures() -> None:
     scope = "20130524/us-east-1/s3/aws4_request"
     key = sigv4.derive_signing_key("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", scope)
     seed = "106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e"
@@ -126,7 +129,13 @@ REQUESTS = st.tuples(st.sampled_from(["GET", "PUT", "POST"]), PATHS, QUERIES, HE
     token=VALUES,
     at=st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2100, 1, 1)),
 )
-def test_botocore_makes_the_same_signatures(service, request, body, token, at):
+def test_botocore_makes_the_same_signatures(
+    service: str,
+    request: tuple[str, str, list[tuple[str, str]], dict[str, str]],
+    body: bytes,
+    token: str,
+    at: dt.datetime,
+) -> None:
     method, path, pairs, headers = request
     credentials = AwsCredentials("AKIATEST", "s3/cret+", token)
     host = "bucket.example.com:8443"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -14,13 +16,14 @@ from snowmelt.ingest.rows.request_batcher import PendingRequest
 from snowmelt.ingest.rows.row_service import RawAppendRequest
 from snowmelt.ingest.rows.targets import PipePath, RowSender
 from snowmelt.server.app import build_service
+from snowmelt.server.rows.components import RowApiComponents
 
 PATH = PipePath("demo", "public", "t-STREAMING")
 SENDER = RowSender("LOADER")
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RowApiComponents]:
     settings = Settings.load(data_dir=tmp_path_factory.mktemp("intake"), migrate=False)
     service = build_service(settings)
     for text in (
@@ -42,7 +45,7 @@ class Told:
         self._left = threading.Semaphore(0)
         self._count = count
 
-    def slot(self, name: str):
+    def slot(self, name: str) -> Callable[[Any], None]:
         def respond(outcome: object) -> None:
             self.outcomes.setdefault(name, []).append(outcome)
             self._left.release()
@@ -55,11 +58,15 @@ class Told:
         return self.outcomes
 
 
-def request(channel: str, token: str | None, request_id: str = "", path: PipePath = PATH):
+def request(
+    channel: str, token: str | None, request_id: str = "", path: PipePath = PATH
+) -> RawAppendRequest:
     return RawAppendRequest(path, channel, SENDER, request_id or f"of {channel}", token, None, "9")
 
 
-def submit_together(rows, told: Told, requests: dict[str, tuple[RawAppendRequest, bytes]]) -> None:
+def submit_together(
+    rows: RowApiComponents, told: Told, requests: dict[str, tuple[RawAppendRequest, bytes]]
+) -> None:
     """Submit requests while the intake is busy, so that it finds all of them at once."""
     is_let, is_busy = threading.Event(), threading.Event()
 
@@ -79,7 +86,7 @@ def submit_together(rows, told: Told, requests: dict[str, tuple[RawAppendRequest
     is_let.set()
 
 
-def body_of(body: bytes):
+def body_of(body: bytes) -> Callable[[], bytes]:
     def data() -> bytes:
         if body == b"unreadable":
             raise BodyUnreadable(encoding="zstd", reason="it is none")
@@ -88,7 +95,7 @@ def body_of(body: bytes):
     return data
 
 
-def test_each_is_answered_as_it_would_be_alone(rows) -> None:
+def test_each_is_answered_as_it_would_be_alone(rows: RowApiComponents) -> None:
     good = b'{"id":1,"name":"%s"}\n' % (b"x" * 600) * 50
     tokens = {
         name: rows.row_service.open_channel(PATH, name, SENDER, request_id="", offset_token=None)

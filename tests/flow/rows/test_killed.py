@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ssl
 import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from fixtures.rows import SdkError, row_service_in
-from fixtures.service import ServiceProcess
+from fixtures.rows import RowService, SdkError, row_service_in
+from fixtures.service import KeyPair, ServiceProcess
 from support.ports import free_port
 from support.tcp_relay import Relay
 
@@ -20,7 +23,9 @@ ROWS = CHANNEL.replace("/streaming/", "/streaming/data/") + "/rows"
 
 # So many rows at a time, 20,000 of which come as a file.
 @pytest.mark.parametrize(("point", "some"), [("inside_commit", 10), ("committed", 20_000)])
-def test_a_service_killed_around_the_commit(own_row_service, point, some):
+def test_a_service_killed_around_the_commit(
+    own_row_service: RowService, point: str, some: int
+) -> None:
     service = own_row_service
     service.service.stop()
     service.start(fault=f"rows.{point}=kill:2")
@@ -41,7 +46,7 @@ def test_a_service_killed_around_the_commit(own_row_service, point, some):
     assert service.ids() == list(range(3 * some))
 
 
-def test_a_writer_killed_goes_on_from_its_committed_token(own_row_service):
+def test_a_writer_killed_goes_on_from_its_committed_token(own_row_service: RowService) -> None:
     service = own_row_service
     first = service.writer()
     first.tell("open", "c")
@@ -60,7 +65,9 @@ def test_a_writer_killed_goes_on_from_its_committed_token(own_row_service):
 
 
 @pytest.fixture
-def pair(tmp_path, key_pair, catalog_url):
+def pair(
+    tmp_path: Path, key_pair: KeyPair, catalog_url: str
+) -> Iterator[tuple[RowService, ServiceProcess]]:
     """Two services on one catalog, once on SQLite and once on PostgreSQL."""
     first = row_service_in(tmp_path, key_pair, catalog_url)
     second = ServiceProcess(
@@ -81,7 +88,7 @@ def pair(tmp_path, key_pair, catalog_url):
         second.kill()
 
 
-def test_two_services_behind_one_address(pair):
+def test_two_services_behind_one_address(pair: tuple[RowService, ServiceProcess]) -> None:
     first, second = pair
     relay = Relay(first.service.port)
     try:
@@ -102,12 +109,16 @@ def test_two_services_behind_one_address(pair):
         relay.close()
 
 
-def test_what_a_repeated_or_stale_request_is_told_by_either_service(pair):
+def test_what_a_repeated_or_stale_request_is_told_by_either_service(
+    pair: tuple[RowService, ServiceProcess],
+) -> None:
     first, second = pair
     trust = ssl.create_default_context(cafile=first.service.ca_file)
     with httpx.Client(verify=trust, timeout=60, headers=first.authorization()) as client:
 
-        def ask(service, method, path, body=b"", **query):
+        def ask(
+            service: ServiceProcess, method: str, path: str, body: bytes = b"", **query: Any
+        ) -> httpx.Response:
             return client.request(method, service.url + path, content=body, params=query)
 
         one, other = first.service, second

@@ -10,15 +10,16 @@ from decimal import Decimal
 import pytest
 
 import snowmelt
-from fixtures.rows import SdkError
+from fixtures.rows import OfficialWriter, RowService, SdkError
+from fixtures.service import KeyPair
 
 
 @pytest.fixture(scope="module")
-def writer(row_service):
+def writer(row_service: RowService) -> OfficialWriter:
     return row_service.writer()
 
 
-def test_rows_arrive_with_their_values(row_service):
+def test_rows_arrive_with_their_values(row_service: RowService) -> None:
     row_service.service.sql(
         "CREATE TABLE demo.public.kinds (id NUMBER NOT NULL, price NUMBER(12,4), ratio DOUBLE,"
         " flag BOOLEAN, name VARCHAR, raw BINARY, day DATE, at TIMESTAMP_NTZ, doc VARIANT,"
@@ -58,7 +59,9 @@ def test_rows_arrive_with_their_values(row_service):
     )
 
 
-def test_bytes_are_binary_where_a_column_is_and_digits_elsewhere(row_service, writer):
+def test_bytes_are_binary_where_a_column_is_and_digits_elsewhere(
+    row_service: RowService, writer: OfficialWriter
+) -> None:
     row_service.service.sql(
         "CREATE TABLE demo.public.bytewise (id NUMBER, raw BINARY, name VARCHAR)",
         "GRANT INSERT ON TABLE demo.public.bytewise TO ROLE loading",
@@ -75,7 +78,7 @@ def test_bytes_are_binary_where_a_column_is_and_digits_elsewhere(row_service, wr
     assert (7, "deadbeef00") in row_service.rows("T", ["ID", "NAME"])
 
 
-def test_large_buffers_come_as_files_and_small_ones_as_rows(row_service):
+def test_large_buffers_come_as_files_and_small_ones_as_rows(row_service: RowService) -> None:
     row_service.service.sql(
         "CREATE TABLE demo.public.large (id NUMBER, name VARCHAR, at TIMESTAMP_NTZ)",
         "GRANT INSERT ON TABLE demo.public.large TO ROLE loading",
@@ -93,7 +96,9 @@ def test_large_buffers_come_as_files_and_small_ones_as_rows(row_service):
     assert [row[-1] for row in listed if row[1] == "MANY"] == [60_010]
 
 
-def test_refused_rows_are_counted_and_the_others_stored(row_service, writer):
+def test_refused_rows_are_counted_and_the_others_stored(
+    row_service: RowService, writer: OfficialWriter
+) -> None:
     before = len(row_service.ids())
     writer.tell("open", "refused")
     writer.tell("append", "refused", [{"id": 1}, {"id": "x"}, {"other": 3}, {"id": 4}], "a", "b")
@@ -107,7 +112,7 @@ def test_refused_rows_are_counted_and_the_others_stored(row_service, writer):
     assert len(row_service.ids()) == before + 2
 
 
-def test_reopening_fences_who_had_the_channel(row_service):
+def test_reopening_fences_who_had_the_channel(row_service: RowService) -> None:
     writer = row_service.writer()
     writer.tell("open", "fenced")
     writer.tell("append", "fenced", [{"id": 1}], "1", "1")
@@ -122,7 +127,7 @@ def test_reopening_fences_who_had_the_channel(row_service):
     assert other.tell("status", "fenced", 2)["inserted"] == 2
 
 
-def test_a_dropped_channel_begins_anew(row_service, writer):
+def test_a_dropped_channel_begins_anew(row_service: RowService, writer: OfficialWriter) -> None:
     writer.tell("open", "gone")
     writer.tell("append", "gone", [{"id": 1}, {"id": 2}], "1", "2")
     writer.tell("commit", "gone", "2")
@@ -134,7 +139,7 @@ def test_a_dropped_channel_begins_anew(row_service, writer):
     assert [(row[5], row[-3], row[-1]) for row in listed] == [(1, "3", 1)]
 
 
-def test_the_elastic_channel_takes_rows_without_order(row_service):
+def test_the_elastic_channel_takes_rows_without_order(row_service: RowService) -> None:
     row_service.service.sql(
         "CREATE TABLE demo.public.loose (id NUMBER)",
         "GRANT INSERT ON TABLE demo.public.loose TO ROLE loading",
@@ -146,7 +151,7 @@ def test_the_elastic_channel_takes_rows_without_order(row_service):
     assert [row[0] for row in row_service.rows("LOOSE")] == [*range(5), *range(100, 105)]
 
 
-def test_a_programmatic_access_token_is_an_access_key(row_service):
+def test_a_programmatic_access_token_is_an_access_key(row_service: RowService) -> None:
     making = [sys.executable, "-m", "snowmelt", "user", "access-key", "loader", "--token"]
     data_dir = str(row_service.service.data_dir)
     made = subprocess.run(
@@ -162,12 +167,14 @@ def test_a_programmatic_access_token_is_an_access_key(row_service):
     assert len(row_service.ids()) == before + 1
 
 
-def test_a_pipe_that_there_is_not_is_named(row_service):
+def test_a_pipe_that_there_is_not_is_named(row_service: RowService) -> None:
     with pytest.raises(SdkError, match=r"nothing-STREAMING does not exist"):
         row_service.writer("nothing-STREAMING")
 
 
-def test_channels_of_both_sdks_are_of_one_kind(row_service, writer, key_pair):
+def test_channels_of_both_sdks_are_of_one_kind(
+    row_service: RowService, writer: OfficialWriter, key_pair: KeyPair
+) -> None:
     service = row_service.service
     writer.tell("open", "shared")
     writer.tell("append", "shared", [{"id": 1}], "1", "1")
@@ -183,7 +190,9 @@ def test_channels_of_both_sdks_are_of_one_kind(row_service, writer, key_pair):
     assert row_service.writer().tell("open", "shared") == "2"
 
 
-def test_not_a_number_arrives_as_text_and_the_sdk_writes_the_float_as_null(row_service):
+def test_not_a_number_arrives_as_text_and_the_sdk_writes_the_float_as_null(
+    row_service: RowService,
+) -> None:
     row_service.service.sql(
         "CREATE TABLE demo.public.reals (id NUMBER, ratio FLOAT, doc VARIANT)",
         "GRANT INSERT ON TABLE demo.public.reals TO ROLE loading",
@@ -203,7 +212,7 @@ def test_not_a_number_arrives_as_text_and_the_sdk_writes_the_float_as_null(row_s
     ]
 
 
-def test_a_document_that_is_too_deep_is_rejected_with_the_limit(row_service):
+def test_a_document_that_is_too_deep_is_rejected_with_the_limit(row_service: RowService) -> None:
     row_service.service.sql(
         "CREATE TABLE demo.public.deep (id NUMBER, doc VARIANT)",
         "GRANT INSERT ON TABLE demo.public.deep TO ROLE loading",

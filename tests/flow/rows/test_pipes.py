@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import ssl
+from collections.abc import Callable
 from decimal import Decimal
 
 import httpx
 import pytest
 
+from fixtures.rows import RowService
+from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import to_display_name
 
@@ -17,7 +20,7 @@ STREAM = "TABLE(DATA_SOURCE(TYPE => 'STREAMING'))"
 
 
 @pytest.fixture(scope="module")
-def sql(row_service):
+def sql(row_service: RowService) -> Callable[..., StatementResult]:
     run = row_service.service.sql
     run(
         "CREATE TABLE demo.public.sales (id NUMBER NOT NULL, name VARCHAR, total NUMBER(12,2),"
@@ -27,7 +30,9 @@ def sql(row_service):
     return run
 
 
-def test_a_pipe_casts_computes_and_refuses_single_rows(row_service, sql):
+def test_a_pipe_casts_computes_and_refuses_single_rows(
+    row_service: RowService, sql: Callable[..., StatementResult]
+) -> None:
     sql(
         "CREATE PIPE demo.public.sold AS COPY INTO sales FROM (SELECT $1:id::number AS id,"
         " UPPER(TRIM($1:who.name)) || '!' AS name, $1:price::number(10,2) * $1:count AS total,"
@@ -54,7 +59,9 @@ def test_a_pipe_casts_computes_and_refuses_single_rows(row_service, sql):
         sql("DROP PIPE demo.public.sold")
 
 
-def test_expressions_go_to_columns_by_position(row_service, sql):
+def test_expressions_go_to_columns_by_position(
+    row_service: RowService, sql: Callable[..., StatementResult]
+) -> None:
     sql(
         "CREATE TABLE demo.public.narrow (a NUMBER, b VARCHAR)",
         "GRANT INSERT ON TABLE demo.public.narrow TO ROLE loading",
@@ -68,7 +75,9 @@ def test_expressions_go_to_columns_by_position(row_service, sql):
     assert row_service.rows("NARROW", ["A", "B"]) == [(0, "y"), (3, "none")]
 
 
-def test_names_count_letter_by_letter_where_a_pipe_says_so(row_service, sql):
+def test_names_count_letter_by_letter_where_a_pipe_says_so(
+    row_service: RowService, sql: Callable[..., StatementResult]
+) -> None:
     sql(
         'CREATE TABLE demo.public.lettered (id NUMBER, "id" NUMBER)',
         "GRANT INSERT ON TABLE demo.public.lettered TO ROLE loading",
@@ -95,7 +104,9 @@ def test_names_count_letter_by_letter_where_a_pipe_says_so(row_service, sql):
         (f"(SELECT {'- ' * 1_000}1 AS id FROM {STREAM})", 163, "nested too deeply"),
     ],
 )
-def test_what_a_pipe_cannot_do_is_refused_with_its_place(sql, text, column, reason):
+def test_what_a_pipe_cannot_do_is_refused_with_its_place(
+    sql: Callable[..., StatementResult], text: str, column: int, reason: str
+) -> None:
     with pytest.raises(StatementError, match=reason) as refused:
         sql(
             f"CREATE PIPE demo.public.bad AS COPY INTO sales FROM {text}"
@@ -105,7 +116,9 @@ def test_what_a_pipe_cannot_do_is_refused_with_its_place(sql, text, column, reas
     assert refused.value.fields["column"] == column
 
 
-def test_expressions_are_as_many_as_the_columns_that_are_listed(sql):
+def test_expressions_are_as_many_as_the_columns_that_are_listed(
+    sql: Callable[..., StatementResult],
+) -> None:
     for listed, refused in (("id", True), ("id, name", False), ("id, name, day", True)):
         text = f"CREATE PIPE demo.public.many AS COPY INTO sales ({listed}) FROM (SELECT 1, 'x'"
         with pytest.raises(StatementError) if refused else contextlib.nullcontext() as error:
@@ -114,7 +127,7 @@ def test_expressions_are_as_many_as_the_columns_that_are_listed(sql):
             assert error.value.fields["column"] == text.index("'x'") + 1
 
 
-def test_a_table_keeps_its_own_pipe(sql):
+def test_a_table_keeps_its_own_pipe(sql: Callable[..., StatementResult]) -> None:
     for name in ("SALES-STREAMING", "sales-streaming"):
         with pytest.raises(StatementError, match="tables' own"):
             sql(
@@ -122,7 +135,9 @@ def test_a_table_keeps_its_own_pipe(sql):
             )
 
 
-def test_a_pipe_needs_its_privilege(row_service, sql):
+def test_a_pipe_needs_its_privilege(
+    row_service: RowService, sql: Callable[..., StatementResult]
+) -> None:
     copy = f"COPY INTO sales FROM {STREAM} MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE"
     statement = f"CREATE PIPE demo.public.mine AS {copy}"
     with pytest.raises(PrivilegeMissing, match="CREATE PIPE"):
@@ -132,7 +147,9 @@ def test_a_pipe_needs_its_privilege(row_service, sql):
     assert to_display_name(sql("SHOW PIPES LIKE 'mine'").rows[0][5]) == "LOADING"
 
 
-def test_pipes_go_with_their_schema_and_come_back_with_it(row_service, sql):
+def test_pipes_go_with_their_schema_and_come_back_with_it(
+    row_service: RowService, sql: Callable[..., StatementResult]
+) -> None:
     sql(
         "CREATE SCHEMA demo.side",
         "CREATE TABLE demo.side.t (id NUMBER)",

@@ -8,7 +8,9 @@ import json
 import re
 import ssl
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -16,6 +18,7 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from fixtures.rows import RowService
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire import row_api
 from support.authorization_server import AuthorisationServer, integration
@@ -45,7 +48,7 @@ DESCRIBED = {
 
 
 @pytest.fixture(scope="module")
-def http(row_service):
+def http(row_service: RowService) -> Iterator[httpx.Client]:
     trust = ssl.create_default_context(cafile=row_service.service.ca_file)
     with httpx.Client(
         base_url=row_service.service.url,
@@ -56,13 +59,13 @@ def http(row_service):
         yield client
 
 
-def another_user(service):
+def another_user(service: RowService) -> None:
     key = service.key_pair.public_base64
     service.service.sql(f"CREATE USER other RSA_PUBLIC_KEY = '{key}' DEFAULT_ROLE = loading")
     service.service.sql("GRANT ROLE loading TO USER other")
 
 
-def test_every_path_of_the_description_is_answered_as_it_says(http):
+def test_every_path_of_the_description_is_answered_as_it_says(http: httpx.Client) -> None:
     described = http.get("/openapi.json").json()
     schemas = described["components"]["schemas"]
     assert schemas.keys() == DESCRIBED.keys()
@@ -96,7 +99,9 @@ def test_every_path_of_the_description_is_answered_as_it_says(http):
     assert "STALE_CONTINUATION_TOKEN_SEQUENCER" in told
 
 
-def test_a_token_is_exchanged_and_no_two_are_equal(http, row_service):
+def test_a_token_is_exchanged_and_no_two_are_equal(
+    http: httpx.Client, row_service: RowService
+) -> None:
     tokens = {http.post("/oauth/token").text for _ in range(2)}
     assert len(tokens) == 2
     assert http.get("/v2/streaming/hostname").text == "127.0.0.1"
@@ -116,7 +121,7 @@ def test_a_token_is_exchanged_and_no_two_are_equal(http, row_service):
 
 
 @pytest.fixture
-def idp(row_service):
+def idp(row_service: RowService) -> Iterator[AuthorisationServer]:
     server = AuthorisationServer()
     row_service.service.sql(integration(server))
     yield server
@@ -124,11 +129,15 @@ def idp(row_service):
     server.close()
 
 
-def test_tokens_of_an_issuer_elsewhere_are_taken_and_exchanged(http, row_service, idp):
-    def bearer(text):
+def test_tokens_of_an_issuer_elsewhere_are_taken_and_exchanged(
+    http: httpx.Client, row_service: RowService, idp: AuthorisationServer
+) -> None:
+    def bearer(text: str) -> dict[Any, Any]:
         return {"authorization": f"Bearer {text}", "x-snowflake-authorization-token-type": "OAUTH"}
 
-    def ask(text, path="/channels/elsewhere", method="PUT", content=b"{}"):
+    def ask(
+        text: str, path: str = "/channels/elsewhere", method: str = "PUT", content: bytes = b"{}"
+    ) -> httpx.Response:
         return http.request(method, PIPE + path, content=content, headers=bearer(text))
 
     scope = {"scope": "127.0.0.1 session:role:loading"}
@@ -148,7 +157,7 @@ def test_tokens_of_an_issuer_elsewhere_are_taken_and_exchanged(http, row_service
         assert reason in answer.text
 
 
-def test_bodies_are_taken_as_they_are_and_packed(http):
+def test_bodies_are_taken_as_they_are_and_packed(http: httpx.Client) -> None:
     opened = http.put(f"{PIPE}/channels/packed", content=b"{}").json()
     token = opened["next_continuation_token"]
     bodies = [
@@ -172,7 +181,7 @@ def test_bodies_are_taken_as_they_are_and_packed(http):
     assert status["last_error_message"].startswith("line 1 is no JSON")
 
 
-def test_limits_are_told_by_codes_that_the_sdk_sends_again(own_row_service):
+def test_limits_are_told_by_codes_that_the_sdk_sends_again(own_row_service: RowService) -> None:
     service = own_row_service
     another_user(service)
     service.service.stop()
@@ -182,7 +191,7 @@ def test_limits_are_told_by_codes_that_the_sdk_sends_again(own_row_service):
         base_url=service.service.url, verify=trust, timeout=60, headers=service.authorization()
     ) as http:
 
-        def send(body, retries=0, **headers):
+        def send(body: bytes, retries: int = 0, **headers: str) -> int:
             return http.post(
                 ROWS.format("ELASTIC"),
                 params={"retryCount": str(retries)},
@@ -205,7 +214,9 @@ def test_limits_are_told_by_codes_that_the_sdk_sends_again(own_row_service):
         assert send(b'{"id":1}', authorization=bearer) == 200
 
 
-def file_of_rows(http, service, pipe, body):
+def file_of_rows(
+    http: httpx.Client, service: RowService, pipe: str, body: bytes
+) -> tuple[dict[str, Any], Callable[[], bool]]:
     """Put a file of rows where a client may; return how its request names it."""
     info = http.post(pipe + ":pipe-info", content=b"{}").json()
     key = base64.b64decode(info["pipe_encryption_info"]["pipe_key"])
@@ -223,7 +234,9 @@ def file_of_rows(http, service, pipe, body):
     return fragment, lambda: stage.head(place.partition("/")[2]) is not None
 
 
-def test_every_client_writes_bytes_as_digits_whatever_the_columns(http, row_service):
+def test_every_client_writes_bytes_as_digits_whatever_the_columns(
+    http: httpx.Client, row_service: RowService
+) -> None:
     row_service.service.sql("CREATE OR REPLACE TABLE demo.public.digits (id INT)")
     row_service.service.sql("GRANT INSERT ON TABLE demo.public.digits TO ROLE loading")
     asked = PIPE.replace("T-", "DIGITS-") + ":pipe-info"
@@ -233,7 +246,9 @@ def test_every_client_writes_bytes_as_digits_whatever_the_columns(http, row_serv
     assert told == [{"binary_input_format": "HEX"}] * 2
 
 
-def test_a_file_whose_answer_was_lost_is_answered_again(http, row_service):
+def test_a_file_whose_answer_was_lost_is_answered_again(
+    http: httpx.Client, row_service: RowService
+) -> None:
     service = row_service
     service.service.sql("CREATE OR REPLACE TABLE demo.public.filed (id INT)")
     service.service.sql("GRANT INSERT ON TABLE demo.public.filed TO ROLE loading")
@@ -252,7 +267,9 @@ def test_a_file_whose_answer_was_lost_is_answered_again(http, row_service):
     assert service.rows("FILED") == [(1,)]
 
 
-def test_requests_of_two_users_are_two_whatever_their_ids(http, row_service):
+def test_requests_of_two_users_are_two_whatever_their_ids(
+    http: httpx.Client, row_service: RowService
+) -> None:
     service = row_service
     service.service.sql("CREATE OR REPLACE TABLE demo.public.both (id INT)")
     service.service.sql("GRANT INSERT ON TABLE demo.public.both TO ROLE loading")

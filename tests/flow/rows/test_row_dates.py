@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 import ssl
+from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from fixtures.rows import row_service_in
+from fixtures.rows import RowService, row_service_in
+from fixtures.service import KeyPair
 
 DATA = "/v2/streaming/data/databases/demo/schemas/public/pipes/{}/channels/ELASTIC/rows"
 EPOCH = dt.datetime(1970, 1, 1)
@@ -23,7 +25,7 @@ CLOCKS = [
 
 
 @pytest.fixture(scope="module")
-def far(tmp_path_factory, key_pair):
+def far(tmp_path_factory: pytest.TempPathFactory, key_pair: KeyPair) -> Iterator[RowService]:
     """A service with another zone than UTC."""
     service = row_service_in(tmp_path_factory.mktemp("rows"), key_pair)
     service.settings["rows_timezone"] = "America/Los_Angeles"
@@ -33,7 +35,7 @@ def far(tmp_path_factory, key_pair):
     service.close()
 
 
-def send(service, pipe, rows):
+def send(service: RowService, pipe: str, rows: list[dict[str, str]]) -> None:
     with httpx.Client(
         base_url=service.service.url,
         verify=ssl.create_default_context(cafile=service.folder / "certs" / "ca.pem"),
@@ -46,7 +48,7 @@ def send(service, pipe, rows):
         assert answer.is_success, answer.text
 
 
-def table(service, name, columns, *more):
+def table(service: RowService, name: str, columns: str, *more: str) -> None:
     service.service.sql(
         f"CREATE TABLE demo.public.{name} ({columns})",
         f"GRANT INSERT ON TABLE demo.public.{name} TO ROLE loading",
@@ -54,7 +56,7 @@ def table(service, name, columns, *more):
     )
 
 
-def test_a_timestamp_without_zone_is_stored_as_sent_by_every_way_in(far):
+def test_a_timestamp_without_zone_is_stored_as_sent_by_every_way_in(far: RowService) -> None:
     table(
         far,
         "clocks",
@@ -88,7 +90,7 @@ def test_a_timestamp_without_zone_is_stored_as_sent_by_every_way_in(far):
     assert len(found) == 2 * len(ways) + 2
 
 
-def test_timestamps_with_a_zone_take_the_services_where_a_row_names_none(far):
+def test_timestamps_with_a_zone_take_the_services_where_a_row_names_none(far: RowService) -> None:
     table(far, "zoned", "ltz TIMESTAMP_LTZ, tz TIMESTAMP_TZ")
     send(far, "ZONED-STREAMING", [{"ltz": "2024-07-01 12:00:00", "tz": "2024-07-01 12:00:00"}])
     assert [row[0] for row in far.rows("ZONED", ["LTZ"])] == [
@@ -96,7 +98,7 @@ def test_timestamps_with_a_zone_take_the_services_where_a_row_names_none(far):
     ]
 
 
-def test_what_people_write_as_dates_is_read_as_snowflake_reads_it(row_service):
+def test_what_people_write_as_dates_is_read_as_snowflake_reads_it(row_service: RowService) -> None:
     table(row_service, "dates", "d DATE, t TIME, at TIMESTAMP_NTZ(3)")
     rows = [
         {"d": "01/02/2024", "t": "3:04 PM", "at": "01/02/2024 03:04:05"},

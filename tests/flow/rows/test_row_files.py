@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ssl
 import uuid
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
-from fixtures.rows import row_service_in
-from fixtures.s3 import ROLE
+from fixtures.rows import RowService, row_service_in
+from fixtures.s3 import ROLE, Seaweed
+from fixtures.service import KeyPair
 from snowmelt.storage.store_factory import open_store
 from support.tcp_relay import Relay
 
@@ -17,7 +20,9 @@ PIPE_INFO = "/v2/streaming/databases/demo/schemas/public/pipes/t-STREAMING:pipe-
 
 
 @pytest.fixture
-def front(seaweed, tmp_path, key_pair, monkeypatch):
+def front(
+    seaweed: Seaweed, tmp_path: Path, key_pair: KeyPair, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RowService]:
     """The bucket's server with TLS before it, as the SDK needs it, and a service with a role."""
     service = row_service_in(tmp_path, key_pair)
     service.service.stop()
@@ -39,7 +44,7 @@ def front(seaweed, tmp_path, key_pair, monkeypatch):
     relay.close()
 
 
-def asked(service) -> tuple[dict, str]:
+def asked(service: RowService) -> tuple[dict, str]:
     """Return where the SDK is told to put files, and what the service counts."""
     trust = ssl.create_default_context(cafile=service.service.ca_file)
     with httpx.Client(base_url=service.service.url, verify=trust, timeout=60) as http:
@@ -48,7 +53,7 @@ def asked(service) -> tuple[dict, str]:
 
 
 @pytest.mark.slow
-def test_the_sdk_uploads_into_the_bucket_itself_and_through_the_service(front):
+def test_the_sdk_uploads_into_the_bucket_itself_and_through_the_service(front: RowService) -> None:
     places = []
     for number, role in enumerate((ROLE, "")):
         front.start(stage_role=role)

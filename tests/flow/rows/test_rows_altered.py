@@ -6,6 +6,8 @@ import itertools
 import json
 import re
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -65,7 +67,7 @@ class Sender:
 
 
 @pytest.fixture(scope="module")
-def sender(tmp_path_factory):
+def sender(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sender]:
     folder = tmp_path_factory.mktemp("altered")
     with EmbeddedService(folder, dev=True, backlog_max_chunks=2) as service:
         service.sql("CREATE DATABASE demo")
@@ -75,7 +77,7 @@ def sender(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def nothing_armed():
+def nothing_armed() -> Iterator[None]:
     yield
     failpoints.disarm()
 
@@ -89,8 +91,12 @@ def nothing_armed():
     ],
 )
 def test_rows_on_their_way_are_what_they_would_be_in_the_table_of_now(
-    sender, name, change, stored, refused
-):
+    sender: Sender,
+    name: str,
+    change: str,
+    stored: list[dict[str, Any]] | list[dict[str, int]],
+    refused: int,
+) -> None:
     sender.sql(f"CREATE TABLE demo.public.{name} (id NUMBER(10,0), name VARCHAR)")
     token = sender.open(name)
     sent = [{"id": 1, "name": "a"}]
@@ -109,7 +115,7 @@ def test_rows_on_their_way_are_what_they_would_be_in_the_table_of_now(
     assert (status["rows_inserted"], status["rows_error_count"]) == (2 - refused, refused)
 
 
-def test_rows_are_refused_by_the_table_as_it_is_when_they_come(sender):
+def test_rows_are_refused_by_the_table_as_it_is_when_they_come(sender: Sender) -> None:
     sender.sql("CREATE TABLE demo.public.soon (id INT)")
     token = sender.open("SOON")
     row = {"id": 1, "gate": 7}
@@ -122,7 +128,7 @@ def test_rows_are_refused_by_the_table_as_it_is_when_they_come(sender):
     assert [row["ROW_DATA"] for row in sender.rows("SOON_NOT")] == ['{"id": 2, "gate": 7}']
 
 
-def test_refused_rows_follow_their_table_too(sender):
+def test_refused_rows_follow_their_table_too(sender: Sender) -> None:
     sender.sql("CREATE TABLE demo.public.watched (id INT) ERROR_TABLE = demo.public.unkept")
 
     def rename() -> None:
@@ -150,8 +156,8 @@ NO_PIPE, STALE = "ERR_PIPE_DOES_NOT_EXIST_OR_NOT_AUTHORIZED", "STALE_CONTINUATIO
     ],
 )
 def test_a_table_of_the_same_name_gets_nothing_of_one_that_went(
-    sender, name, changes, code, reason
-):
+    sender: Sender, name: str, changes: list[str], code: str, reason: str
+) -> None:
     tables = [name, f"{name}_NEW"]
     for table in tables:
         sender.sql(CREATE.format(table))
@@ -179,7 +185,7 @@ def test_a_table_of_the_same_name_gets_nothing_of_one_that_went(
         assert sender.status(name)["rows_inserted"] == 1
 
 
-def test_a_long_backlog_is_told_by_a_code_that_the_sdk_sends_again(sender):
+def test_a_long_backlog_is_told_by_a_code_that_the_sdk_sends_again(sender: Sender) -> None:
     before = sender.samples()
     sender.sql("CREATE TABLE demo.public.brim (id INT)")
     token = sender.open("BRIM")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import ssl
+from typing import Any
 
 import httpx
 
+from fixtures.rows import RowService
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.clock import SystemClock
@@ -18,7 +20,7 @@ LOOKS_LIKE_DIGITS = "75e69d6de79f"
 ZEROS = "000000"
 
 
-def test_bytes_are_digits_whatever_other_columns_the_table_has(row_service):
+def test_bytes_are_digits_whatever_other_columns_the_table_has(row_service: RowService) -> None:
     for table, column in (("WITHOUT", ""), ("BESIDE", ", raw BINARY")):
         row_service.service.sql(
             f"CREATE TABLE demo.public.{table} (id INT, name VARCHAR{column})",
@@ -32,7 +34,9 @@ def test_bytes_are_digits_whatever_other_columns_the_table_has(row_service):
         assert row_service.rows(table, ["ID", "NAME"]) == [(7, "deadbeef")] * 2
 
 
-def test_what_may_be_bytes_or_something_else_is_rejected_with_the_reason(row_service):
+def test_what_may_be_bytes_or_something_else_is_rejected_with_the_reason(
+    row_service: RowService,
+) -> None:
     row_service.service.sql(
         "CREATE TABLE demo.public.doubts (id INT, ratio FLOAT, raw BINARY)"
         " ERROR_TABLE = demo.public.doubts_not",
@@ -62,7 +66,9 @@ def test_what_may_be_bytes_or_something_else_is_rejected_with_the_reason(row_ser
         assert any(reason in each for each in reasons), (reason, reasons)
 
 
-def test_what_older_clients_mean_as_base64_is_never_taken_for_digits(row_service):
+def test_what_older_clients_mean_as_base64_is_never_taken_for_digits(
+    row_service: RowService,
+) -> None:
     row_service.service.sql(
         "CREATE TABLE demo.public.late (id INT, name VARCHAR, raw BINARY)"
         " ERROR_TABLE = demo.public.late_not",
@@ -98,7 +104,7 @@ def test_what_older_clients_mean_as_base64_is_never_taken_for_digits(row_service
     assert sorted(json.loads(row[3])["raw"] for row in refused) == ["AAAA", "deadbeef"]
 
 
-def by_hand(service, row, headers):
+def by_hand(service: RowService, row: dict[Any, Any], headers: dict[str, str]) -> None:
     with httpx.Client(
         base_url=service.service.url,
         verify=ssl.create_default_context(cafile=service.folder / "certs" / "ca.pem"),

@@ -9,6 +9,8 @@ import uuid
 import httpx
 import pytest
 
+from fixtures.rows import RowService
+
 COLUMNS = (
     "TABLE_NAME", "PROTOCOL", "SOURCE", "START_OFFSET_TOKEN", "OFFSET_TOKEN", "ROW_NUMBER",
     "COLUMN_NAME", "CODE", "ROW_DATA",
@@ -18,7 +20,7 @@ ROWS = PIPE.replace("/streaming/", "/streaming/data/") + "/channels/{}/rows"
 
 
 @pytest.fixture(scope="module")
-def service(row_service):
+def service(row_service: RowService) -> RowService:
     row_service.service.sql(
         "CREATE TABLE demo.public.kept (id NUMBER NOT NULL, name VARCHAR(4))"
         " ERROR_TABLE = demo.public.kept_errors",
@@ -28,7 +30,7 @@ def service(row_service):
     return row_service
 
 
-def test_rows_of_the_official_sdk(service):
+def test_rows_of_the_official_sdk(service: RowService) -> None:
     writer = service.writer("KEPT", table_mode=True)
     writer.tell("open", "c")
     rows = [{"id": 1}, {"id": "x"}, {"id": 3, "other": 3}, {"id": 4, "name": "too long"}]
@@ -52,7 +54,7 @@ def test_rows_of_the_official_sdk(service):
     assert len(set(service.rows("KEPT_ERRORS", ["REFUSAL_ID"]))) == count == 4
 
 
-def test_requests_by_hand_repeated_and_unreadable(service):
+def test_requests_by_hand_repeated_and_unreadable(service: RowService) -> None:
     trust = ssl.create_default_context(cafile=service.service.ca_file)
     before = [int(row[0]) for row in service.rows("KEPT")]
     refused_before = len(service.rows("KEPT_ERRORS", COLUMNS))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fixtures.rows import RowService
+
 
 @pytest.fixture(scope="module")
-def service(row_service):
+def service(row_service: RowService) -> RowService:
     for name in ("follows", "stays"):
         row_service.service.sql(
             f"CREATE TABLE demo.public.{name} (id NUMBER NOT NULL, name VARCHAR NOT NULL)"
@@ -17,7 +19,7 @@ def service(row_service):
     return row_service
 
 
-def test_a_role_that_may_not_evolve_the_table_is_told_so(service):
+def test_a_role_that_may_not_evolve_the_table_is_told_so(service: RowService) -> None:
     writer = service.writer("STAYS", table_mode=True)
     writer.tell("open", "c")
     writer.tell("append", "c", [{"id": 1, "name": "one"}, {"id": 2, "name": "x", "gate": 7}], "1")
@@ -28,7 +30,7 @@ def test_a_role_that_may_not_evolve_the_table_is_told_so(service):
     assert "EVOLVE SCHEMA" in refused["last_error"]
 
 
-def test_columns_come_with_the_rows(service):
+def test_columns_come_with_the_rows(service: RowService) -> None:
     writer = service.writer("FOLLOWS", table_mode=True)
     writer.tell("open", "c")
     rows = [

@@ -13,6 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fixtures.rows import RowService
+
 pytestmark = pytest.mark.slow
 
 PIPE = "/v2/streaming/data/databases/demo/schemas/public/pipes/T-STREAMING/channels/ELASTIC/rows"
@@ -23,7 +25,7 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_service_gives_back_what_a_burst_took(own_row_service):
+def test_a_service_gives_back_what_a_burst_took(own_row_service: RowService) -> None:
     own_row_service.service.stop()
     own_row_service.start(cleanup_interval_s=1)
     pid = own_row_service.service.process.pid

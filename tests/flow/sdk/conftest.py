@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from fixtures.service import prepare_loading
+from fixtures.service import KeyPair, ServiceProcess, prepare_loading
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
@@ -16,20 +18,20 @@ from support.sdk_table import DDL, ERRORS, GRANT, T
 
 
 @pytest.fixture(scope="session")
-def loaded_database(shared_service, key_pair):
+def loaded_database(shared_service: ServiceProcess, key_pair: KeyPair) -> str:
     prepare_loading(shared_service, key_pair, "sdk")
     return "SDK"
 
 
 @pytest.fixture
-def service(shared_service, loaded_database):
+def service(shared_service: ServiceProcess, loaded_database: str) -> ServiceProcess:
     """The service that the run's tests share, with a new table for each test here."""
     shared_service.sql(DDL.replace("CREATE", "CREATE OR REPLACE"), GRANT)
     return shared_service
 
 
 @pytest.fixture
-def kept(service):
+def kept(service: ServiceProcess) -> Callable[[], list[dict[str, Any]]]:
     """What is in the error table that the test's table is given."""
     service.sql(f"DROP TABLE IF EXISTS {ERRORS}", f"ALTER TABLE {T} SET ERROR_TABLE = {ERRORS}")
 

@@ -7,18 +7,23 @@ import datetime as dt
 import json
 import random
 import time
+from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from fixtures.sdk import QUICK
+from fixtures.service import ServiceProcess
 from snowmelt.errors import InvalidRow, SnowmeltError
 from support.faulty_proxy import Proxy
 from support.sdk_table import ERRORS, LATE, SOON, T, blobs, rows
 
 
-def test_refused_rows_are_kept_with_the_good_ones(connect, ids, kept, service):
+def test_refused_rows_are_kept_with_the_good_ones(
+    connect: Any, ids: Any, kept: Callable[[], list[dict[str, Any]]], service: ServiceProcess
+) -> None:
     client = connect(max_client_lag=LATE)
     channel = client.open_channel("c", table=T, on_error="continue")
     other = client.open_channel("o", table=T, on_error="continue")
@@ -52,8 +57,12 @@ def test_refused_rows_are_kept_with_the_good_ones(connect, ids, kept, service):
 
 @pytest.mark.parametrize("step", [None, "lose answer", "lose request"])
 def test_a_call_without_a_good_row_commits_its_token_with_what_it_refuses(
-    step, connect, ids, kept, service
-):
+    step: str | None,
+    connect: Any,
+    ids: Any,
+    kept: Callable[[], list[dict[str, Any]]],
+    service: ServiceProcess,
+) -> None:
     with Proxy(service.port, only="write/blobs") as proxy:
         client = connect(proxy.url, max_client_lag=LATE)
         channel = client.open_channel("c", table=T, on_error="continue")
@@ -77,7 +86,9 @@ def test_a_call_without_a_good_row_commits_its_token_with_what_it_refuses(
     assert sorted(row["OFFSET_TOKEN"] for row in kept()) == ["2", "2", "4", "5"]
 
 
-def test_good_and_refused_rows_are_there_once_whenever_a_client_ends(connect, ids, kept):
+def test_good_and_refused_rows_are_there_once_whenever_a_client_ends(
+    connect: Any, ids: Any, kept: Callable[[], list[dict[str, Any]]]
+) -> None:
     chance, last, done = random.Random(7), 90, False
     while not done:
         client = connect()
@@ -100,7 +111,9 @@ def test_good_and_refused_rows_are_there_once_whenever_a_client_ends(connect, id
     assert sorted(refused) == [each for each in expected if not each % 3]
 
 
-def test_a_skipped_batch_leaves_its_refused_rows_and_abort_leaves_none(connect, ids, kept):
+def test_a_skipped_batch_leaves_its_refused_rows_and_abort_leaves_none(
+    connect: Any, ids: Any, kept: Callable[[], list[dict[str, Any]]]
+) -> None:
     client = connect()
     skipping = client.open_channel("s", table=T, on_error="skip_batch")
     skipping.insert_rows([*rows(0, 2), {"id": "x"}], "2")
@@ -111,7 +124,9 @@ def test_a_skipped_batch_leaves_its_refused_rows_and_abort_leaves_none(connect, 
     assert (ids(), [row["SOURCE"] for row in kept()]) == ([], ["S"])
 
 
-def test_without_the_table_refused_rows_are_reported_alone(connect, ids, kept, service):
+def test_without_the_table_refused_rows_are_reported_alone(
+    connect: Any, ids: Any, kept: Callable[[], list[dict[str, Any]]], service: ServiceProcess
+) -> None:
     client = connect(max_client_lag=QUICK)
     channel = client.open_channel("c", table=T, on_error="continue")
     channel.insert_rows([{"id": 0}, {"id": "x"}], "1")
@@ -133,7 +148,7 @@ def test_without_the_table_refused_rows_are_reported_alone(connect, ids, kept, s
     client.close()
 
 
-def until_kept(channel, kept, count):
+def until_kept(channel: Any, kept: Callable[[], list[dict[str, Any]]], count: int) -> None:
     """Insert bad rows until some of them are kept: a table is asked for its own once a second."""
     give_up_at = time.monotonic() + 200
     while len(kept()) < count:

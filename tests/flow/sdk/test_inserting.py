@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import threading
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from fixtures.sdk import QUICK
+from fixtures.service import ServiceProcess
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
@@ -29,7 +31,7 @@ from snowmelt.table.table_reader import read_table
 from support.sdk_table import BAD, GRANT, LATE, SOON, T, blobs, rows
 
 
-def test_inserted_rows_are_committed_with_their_token(connect, ids):
+def test_inserted_rows_are_committed_with_their_token(connect: Any, ids: Any) -> None:
     channel = connect().open_channel("c", table=T)
     assert channel.latest_committed_offset_token() is None
     assert not channel.insert_rows(rows(0, 1000), offset_token="999").has_errors
@@ -39,7 +41,9 @@ def test_inserted_rows_are_committed_with_their_token(connect, ids):
     assert ids() == list(range(1001))
 
 
-def test_a_flush_that_is_encoded_first_is_not_registered_first(connect, ids, monkeypatch):
+def test_a_flush_that_is_encoded_first_is_not_registered_first(
+    connect: Any, ids: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flush_scheduling, "MAX_CHANNEL_BUFFER_BYTES", 1)
     staged = threading.Event()
     found = []
@@ -54,7 +58,7 @@ def test_a_flush_that_is_encoded_first_is_not_registered_first(connect, ids, mon
     assert channel.latest_committed_offset_token() == "39"
 
 
-def test_rows_are_copied_by_the_insert(connect, ids):
+def test_rows_are_copied_by_the_insert(connect: Any, ids: Any) -> None:
     channel = connect(max_client_lag=LATE).open_channel("c", table=T)
     row = {"id": 1}
     channel.insert_row(row)
@@ -70,7 +74,7 @@ def test_rows_are_copied_by_the_insert(connect, ids):
     assert ids() == [1, 1, *range(10, 1_010)]
 
 
-def test_abort_raises_the_first_error_and_keeps_nothing(connect, ids):
+def test_abort_raises_the_first_error_and_keeps_nothing(connect: Any, ids: Any) -> None:
     channel = connect().open_channel("c", table=T)
     channel.insert_rows(rows(0, 2), "1")
     with pytest.raises(InvalidValue, match=r"column ID of type NUMBER.*rowIndex:1"):
@@ -82,7 +86,7 @@ def test_abort_raises_the_first_error_and_keeps_nothing(connect, ids):
     assert channel.latest_committed_offset_token() == "1"
 
 
-def test_continue_keeps_good_rows_and_moves_the_token(connect, ids):
+def test_continue_keeps_good_rows_and_moves_the_token(connect: Any, ids: Any) -> None:
     # No flush between the two inserts, however slow the machine is.
     client = connect(max_client_lag=dt.timedelta(minutes=5))
     channel = client.open_channel("c", table=T, on_error="continue")
@@ -95,7 +99,9 @@ def test_continue_keeps_good_rows_and_moves_the_token(connect, ids):
     assert channel.latest_committed_offset_token() == "4"
 
 
-def test_a_token_without_good_rows_is_committed_with_the_next_good_row(connect, ids):
+def test_a_token_without_good_rows_is_committed_with_the_next_good_row(
+    connect: Any, ids: Any
+) -> None:
     channel = connect().open_channel("c", table=T, on_error="continue")
     assert channel.insert_rows([BAD], "1").has_errors
     channel.flush()
@@ -108,7 +114,7 @@ def test_a_token_without_good_rows_is_committed_with_the_next_good_row(connect, 
     assert ids() == [2]
 
 
-def test_skip_batch_keeps_none_of_a_batch_with_errors(connect, ids):
+def test_skip_batch_keeps_none_of_a_batch_with_errors(connect: Any, ids: Any) -> None:
     channel = connect().open_channel("c", table=T, on_error="skip_batch")
     channel.insert_rows(rows(0, 2), "1")
     assert len(channel.insert_rows([{"id": 2}, BAD, BAD], "4").errors) == 2
@@ -117,11 +123,13 @@ def test_skip_batch_keeps_none_of_a_batch_with_errors(connect, ids):
     assert ids() == [0, 1]
 
 
-def test_threads_keep_their_batches_whole_and_in_order(connect, ids, monkeypatch):
+def test_threads_keep_their_batches_whole_and_in_order(
+    connect: Any, ids: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channels, "_MIN_PACKED_ROWS", 50)
     channel = connect().open_channel("c", table=T)
 
-    def insert(thread):
+    def insert(thread: int) -> None:
         for batch in range(20):
             first = thread * 100_000 + batch * 50
             if batch % 4 == 1:
@@ -151,7 +159,7 @@ def test_threads_keep_their_batches_whole_and_in_order(connect, ids, monkeypatch
 
 
 @pytest.mark.parametrize("mode", ["abort", "continue", "skip_batch"])
-def test_arrow_follows_on_error(connect, ids, mode):
+def test_arrow_follows_on_error(connect: Any, ids: Any, mode: str) -> None:
     channel = connect().open_channel("c", table=T, on_error=mode)
     good = pa.table({"id": [0, 1], "NAME": ["a", None]})
     channel.insert_arrow(good, "1")
@@ -167,7 +175,7 @@ def test_arrow_follows_on_error(connect, ids, mode):
     assert channel.latest_committed_offset_token() == ("4" if mode == "continue" else "1")
 
 
-def test_strict_channels_beside_others(connect):
+def test_strict_channels_beside_others(connect: Any) -> None:
     client = connect(compatibility="strict")
     moment = {"id": 1, "at": "20130428"}
     with client.open_channel("a", table=T, compatibility="snowflake") as channel:
@@ -181,7 +189,7 @@ def test_strict_channels_beside_others(connect):
         client.open_channel("c", table=T, compatibility="sane")
 
 
-def test_channels_of_a_table_share_a_chunk(connect, service, ids):
+def test_channels_of_a_table_share_a_chunk(connect: Any, service: ServiceProcess, ids: Any) -> None:
     before = len(blobs(service))
     client = connect(max_client_lag=LATE)
     channels = [client.open_channel(f"c{n}", table=T) for n in range(5)]
@@ -194,13 +202,13 @@ def test_channels_of_a_table_share_a_chunk(connect, service, ids):
     assert len(blobs(service)) == before + 1
 
 
-def test_waiting_for_a_token_that_never_came_is_refused(connect):
+def test_waiting_for_a_token_that_never_came_is_refused(connect: Any) -> None:
     channel = connect().open_channel("c", table=T)
     with pytest.raises(TokenNotInserted, match="'nowhere'"):
         channel.wait_for_commit("nowhere")
 
 
-def test_a_token_is_not_committed_before_its_rows(connect, ids):
+def test_a_token_is_not_committed_before_its_rows(connect: Any, ids: Any) -> None:
     channel = connect(max_client_lag=LATE).open_channel("c", table=T)
     channel.insert_rows(rows(0, 2), "1")
     with pytest.raises(CommitTimeout, match=r"'1'.*not committed within 0\.1 s.*None"):
@@ -210,7 +218,7 @@ def test_a_token_is_not_committed_before_its_rows(connect, ids):
     channel.wait_for_commit("1", timeout=QUICK)
 
 
-def test_naive_times_take_the_channels_zone(connect, service):
+def test_naive_times_take_the_channels_zone(connect: Any, service: ServiceProcess) -> None:
     service.sql("CREATE OR REPLACE TABLE sdk.public.t (id NUMBER(10,0), at TIMESTAMP_TZ(0))", GRANT)
     client = connect()
     zones = ["Asia/Kathmandu", "America/New_York", None]

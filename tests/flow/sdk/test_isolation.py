@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
+from fixtures.service import ServiceProcess
 from snowmelt.errors import (
     BufferFull,
     ChannelFenced,
@@ -17,7 +19,7 @@ from support.faulty_proxy import Proxy
 from support.sdk_table import LATE, SOON, T, rows
 
 
-def test_channels_of_one_chunk_end_alone(connect, service, ids):
+def test_channels_of_one_chunk_end_alone(connect: Any, service: ServiceProcess, ids: Any) -> None:
     problems = []
     mine = connect(max_client_lag=LATE, on_problem=problems.append)
     channels = [mine.open_channel(f"c{number}", table=T) for number in range(12)]
@@ -51,7 +53,7 @@ def test_channels_of_one_chunk_end_alone(connect, service, ids):
     assert channels[3].status().last_error is not None
 
 
-def test_status_tells_rows_bytes_and_lag(connect, service):
+def test_status_tells_rows_bytes_and_lag(connect: Any, service: ServiceProcess) -> None:
     problems = []
     with Proxy(service.port, only="write/blobs", always=503) as proxy:
         client = connect(proxy.url, on_problem=problems.append)
@@ -77,7 +79,9 @@ def test_status_tells_rows_bytes_and_lag(connect, service):
     assert client.status().committed_rows == 10
 
 
-def test_a_full_client_raises_at_once_where_it_shall_not_wait(connect, service, ids):
+def test_a_full_client_raises_at_once_where_it_shall_not_wait(
+    connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     with Proxy(service.port, only="write/blobs", always=503) as proxy:
         client = connect(
             proxy.url,
@@ -98,7 +102,9 @@ def test_a_full_client_raises_at_once_where_it_shall_not_wait(connect, service, 
     assert ids() == list(range(120))
 
 
-def test_an_offset_token_that_cannot_be_sent_is_refused_by_the_call_that_brings_it(connect, ids):
+def test_an_offset_token_that_cannot_be_sent_is_refused_by_the_call_that_brings_it(
+    connect: Any, ids: Any
+) -> None:
     client = connect(max_client_lag=LATE)
     channels = [client.open_channel(name, table=T) for name in ("a", "b")]
     channels[0].insert_row({"id": 1}, "1")

@@ -6,7 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from fixtures.service import KeyPair, ServiceProcess
 from snowmelt import failpoints
 from snowmelt.client import channel_state
 from snowmelt.failpoints import Failpoint
@@ -14,7 +20,9 @@ from support.faulty_proxy import Proxy
 from support.sdk_table import LATE, T, blobs, rows
 
 
-def test_it_is_one_commit_whose_token_comes_with_its_last_chunk(connect, service, ids, monkeypatch):
+def test_it_is_one_commit_whose_token_comes_with_its_last_chunk(
+    connect: Any, service: ServiceProcess, ids: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channel_state, "MAX_CHUNK_BYTES", 2_000)
     with Proxy(service.port, only="write/blobs", plan=["lose answer"]) as proxy:
         channel = connect(proxy.url, max_client_lag=LATE).open_channel("c", table=T)
@@ -37,13 +45,13 @@ def test_it_is_one_commit_whose_token_comes_with_its_last_chunk(connect, service
 
 
 def test_nothing_of_it_is_there_before_a_damaged_part_is_written_anew(
-    connect, service, ids, monkeypatch
-):
+    connect: Any, service: ServiceProcess, ids: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(channel_state, "MAX_CHUNK_BYTES", 2_000)
     before = dict.fromkeys(blobs(service))
     found = []
 
-    def damage():
+    def damage() -> None:
         for path in blobs(service):
             if path not in before:
                 path.write_bytes(b"torn")
@@ -75,8 +83,12 @@ with snowmelt.Client(url, user="loader", private_key=key) as client:
 
 
 def test_a_process_killed_between_its_chunks_begins_the_call_anew(
-    service, key_pair, tmp_path, ids, kept
-):
+    service: ServiceProcess,
+    key_pair: KeyPair,
+    tmp_path: Path,
+    ids: Any,
+    kept: Callable[[], list[dict[str, Any]]],
+) -> None:
     key = tmp_path / "key.pem"
     key.write_text(key_pair.private_pem)
     committed = []

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+from fixtures.service import ServiceProcess
 from support.sdk_table import SOON, T, rows
 
 pytestmark = pytest.mark.slow
@@ -15,7 +17,9 @@ pytestmark = pytest.mark.slow
 CHANNELS = 300
 
 
-def test_channels_opened_at_once_hold_up_no_commit(connect, service, ids):
+def test_channels_opened_at_once_hold_up_no_commit(
+    connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     writer = connect(max_client_lag=dt.timedelta(milliseconds=100)).open_channel("writer", table=T)
     others, over = connect(), threading.Event()
     done = 0

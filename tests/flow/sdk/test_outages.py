@@ -8,10 +8,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fixtures.sdk import QUICK
+from fixtures.service import KeyPair, ServiceProcess
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.clock import SystemClock
@@ -29,7 +32,9 @@ from support.sdk_table import LATE, SOON, T, blobs, rows
 
 # 307 and 404 are a load balancer's: the service's own have a status_code.
 @pytest.mark.parametrize("step", ["lose request", "lose answer", 503, 429, 307, 404, "garbage"])
-def test_an_unknown_outcome_is_asked_again_with_the_same_bytes(step, connect, service, ids):
+def test_an_unknown_outcome_is_asked_again_with_the_same_bytes(
+    step: int | str, connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     with Proxy(service.port, only="write/blobs", plan=[step, step]) as proxy:
         channel = connect(proxy.url).open_channel("c", table=T)
         channel.insert_rows(rows(0, 10), "9")
@@ -44,10 +49,12 @@ def test_an_unknown_outcome_is_asked_again_with_the_same_bytes(step, connect, se
     assert ids() == list(range(30))
 
 
-def test_giving_up_makes_channels_invalid_and_says_why(connect, service, ids):
+def test_giving_up_makes_channels_invalid_and_says_why(
+    connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     told = []
 
-    def fail(error):
+    def fail(error: Any) -> None:
         told.append(type(error))
         raise RuntimeError("an application's own fault")
 
@@ -67,7 +74,9 @@ def test_giving_up_makes_channels_invalid_and_says_why(connect, service, ids):
     assert ids() == list(range(10))
 
 
-def test_a_request_refused_as_a_whole_is_not_lost_silently(connect, service):
+def test_a_request_refused_as_a_whole_is_not_lost_silently(
+    connect: Any, service: ServiceProcess
+) -> None:
     with Proxy(service.port, only="write/blobs", plan=[400]) as proxy:
         channel = connect(proxy.url).open_channel("c", table=T)
         channel.insert_rows(rows(0, 10), "9")
@@ -76,7 +85,9 @@ def test_a_request_refused_as_a_whole_is_not_lost_silently(connect, service):
         assert isinstance(invalid.value.__cause__, RequestRefused)
 
 
-def test_a_request_refused_as_a_whole_is_sent_in_parts(connect, service, ids):
+def test_a_request_refused_as_a_whole_is_sent_in_parts(
+    connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     with Proxy(service.port, only="write/blobs", plan=[400]) as proxy:
         client = connect(proxy.url, max_client_lag=LATE)
         channels = [client.open_channel(f"c{number}", table=T) for number in range(3)]
@@ -87,7 +98,7 @@ def test_a_request_refused_as_a_whole_is_sent_in_parts(connect, service, ids):
     assert sorted(ids()) == list(range(30))
 
 
-def test_a_refused_token_is_replaced_once(connect, service, ids):
+def test_a_refused_token_is_replaced_once(connect: Any, service: ServiceProcess, ids: Any) -> None:
     with Proxy(service.port, plan=[401]) as proxy:
         client = connect(proxy.url)
         assert len(proxy.seen) == 2
@@ -96,7 +107,9 @@ def test_a_refused_token_is_replaced_once(connect, service, ids):
             client.open_channel("c", table=T)
 
 
-def test_inserts_wait_while_too_much_is_uncommitted(connect, service, ids):
+def test_inserts_wait_while_too_much_is_uncommitted(
+    connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     with Proxy(service.port, only="write/blobs", always=503) as proxy:
         client = connect(proxy.url, max_memory=8000, insert_timeout=dt.timedelta(seconds=0.5))
         channel = client.open_channel("c", table=T)
@@ -113,8 +126,8 @@ def test_inserts_wait_while_too_much_is_uncommitted(connect, service, ids):
     assert ids() == list(range(120))
 
 
-def test_a_full_stage_is_tried_again(connect, ids):
-    def full():
+def test_a_full_stage_is_tried_again(connect: Any, ids: Any) -> None:
+    def full() -> None:
         failpoints.arm(failpoints.Failpoint.STAGE_WRITE, lambda: None)
         raise OSError(28, "No space left on device")
 
@@ -125,11 +138,13 @@ def test_a_full_stage_is_tried_again(connect, ids):
     assert ids() == list(range(10))
 
 
-def test_a_stage_that_stays_full_makes_the_channel_invalid(connect, service):
+def test_a_stage_that_stays_full_makes_the_channel_invalid(
+    connect: Any, service: ServiceProcess
+) -> None:
     client = connect(give_up_after=dt.timedelta(seconds=0.3))
     channel = client.open_channel("c", table=T)
 
-    def full():
+    def full() -> None:
         failpoints.arm(failpoints.Failpoint.STAGE_WRITE, full)
         raise OSError(28, "No space left on device")
 
@@ -139,11 +154,13 @@ def test_a_stage_that_stays_full_makes_the_channel_invalid(connect, service):
         channel.flush()
 
 
-def test_a_blob_changed_on_the_stage_is_written_anew(connect, service, ids):
+def test_a_blob_changed_on_the_stage_is_written_anew(
+    connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     client = connect()
     channels = [client.open_channel(f"c{number}", table=T) for number in range(2)]
 
-    def damage():
+    def damage() -> None:
         blob = max(blobs(service), key=lambda path: path.stat().st_mtime_ns)
         blob.write_bytes(blob.read_bytes()[:-100])
 
@@ -155,10 +172,12 @@ def test_a_blob_changed_on_the_stage_is_written_anew(connect, service, ids):
     assert sorted(ids()) == list(range(20))
 
 
-def test_a_stage_that_damages_every_blob_makes_the_channel_invalid(connect, service):
+def test_a_stage_that_damages_every_blob_makes_the_channel_invalid(
+    connect: Any, service: ServiceProcess
+) -> None:
     channel = connect().open_channel("c", table=T)
 
-    def damage():
+    def damage() -> None:
         failpoints.arm(failpoints.Failpoint.BLOB_STAGED, damage)
         blob = max(blobs(service), key=lambda path: path.stat().st_mtime_ns)
         blob.write_bytes(blob.read_bytes()[:-100])
@@ -170,7 +189,9 @@ def test_a_stage_that_damages_every_blob_makes_the_channel_invalid(connect, serv
     assert channel.invalidation_reason
 
 
-def test_rows_wait_while_the_catalog_is_locked(connect, service, ids):
+def test_rows_wait_while_the_catalog_is_locked(
+    connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     channel = connect().open_channel("c", table=T)
     with contextlib.closing(open_and_upgrade_database(service.settings.catalog_url)) as catalog:
         with catalog.writing() as connection:
@@ -185,22 +206,26 @@ def test_rows_wait_while_the_catalog_is_locked(connect, service, ids):
 class ShiftedClock(SystemClock):
     """The machine's clock, set wrong by `shift`."""
 
-    def __init__(self, shift):
+    def __init__(self, shift: dt.timedelta) -> None:
         self.shift = shift
 
-    def now(self):
+    def now(self) -> dt.datetime:
         return super().now() + self.shift
 
 
 @pytest.mark.parametrize(
     ("hours", "reason"), [(-2, "it has expired"), (2, "issued in the future; compare the clocks")]
 )
-def test_a_token_out_of_its_time_is_refused_with_the_reason(connect, hours, reason):
+def test_a_token_out_of_its_time_is_refused_with_the_reason(
+    connect: Any, hours: int, reason: str
+) -> None:
     with pytest.raises(AuthenticationFailed, match=reason):
         connect(clock=ShiftedClock(dt.timedelta(hours=hours)))
 
 
-def test_a_clients_clock_that_goes_back_costs_no_row(connect, service, ids):
+def test_a_clients_clock_that_goes_back_costs_no_row(
+    connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     before = len(blobs(service))
     clock = ShiftedClock(dt.timedelta(0))
     channel = connect(clock=clock).open_channel("c", table=T)
@@ -236,7 +261,9 @@ if way == "fork":
 
 
 @pytest.mark.parametrize("way", ["exit", "fork"])
-def test_a_process_may_end_or_fork_with_rows_in_memory(way, service, key_pair, tmp_path, ids):
+def test_a_process_may_end_or_fork_with_rows_in_memory(
+    way: str, service: ServiceProcess, key_pair: KeyPair, tmp_path: Path, ids: Any
+) -> None:
     key = tmp_path / "key.pem"
     key.write_text(key_pair.private_pem)
     subprocess.run(

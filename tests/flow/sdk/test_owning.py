@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import snowmelt
 from fixtures.sdk import QUICK
-from fixtures.service import KeyPair
+from fixtures.service import KeyPair, ServiceProcess
 from snowmelt.errors import (
     AuthenticationFailed,
     ChannelClosed,
@@ -25,7 +27,7 @@ from support.faulty_proxy import Proxy
 from support.sdk_table import DDL, GRANT, LATE, SOON, T, rows
 
 
-def test_reopening_returns_the_token_and_fences_the_old_object(connect, ids):
+def test_reopening_returns_the_token_and_fences_the_old_object(connect: Any, ids: Any) -> None:
     client = connect(max_client_lag=LATE)
     old = client.open_channel("c", table=T)
     old.insert_rows(rows(0, 3), "2")
@@ -43,7 +45,7 @@ def test_reopening_returns_the_token_and_fences_the_old_object(connect, ids):
     assert ids() == [0, 1, 2, 3, 4]
 
 
-def test_another_client_fences_and_siblings_live_on(connect, ids):
+def test_another_client_fences_and_siblings_live_on(connect: Any, ids: Any) -> None:
     first, second = connect(max_client_lag=LATE), connect()
     lost, kept = first.open_channel("lost", table=T), first.open_channel("kept", table=T)
     taken = second.open_channel("lost", table=T)
@@ -62,7 +64,7 @@ def test_another_client_fences_and_siblings_live_on(connect, ids):
         lost.insert_row({"id": 5})
 
 
-def test_asking_for_the_token_notices_the_new_owner(connect):
+def test_asking_for_the_token_notices_the_new_owner(connect: Any) -> None:
     old = connect().open_channel("c", table=T)
     connect().open_channel("c", table=T)
     with pytest.raises(ChannelFenced):
@@ -72,7 +74,7 @@ def test_asking_for_the_token_notices_the_new_owner(connect):
         old.insert_row({"id": 1})
 
 
-def test_opening_with_a_token_sets_it(connect):
+def test_opening_with_a_token_sets_it(connect: Any) -> None:
     client = connect()
     assert (
         client.open_channel("c", table=T, offset_token="7").latest_committed_offset_token() == "7"
@@ -80,7 +82,7 @@ def test_opening_with_a_token_sets_it(connect):
     assert client.open_channel("c", table=T).latest_committed_offset_token() == "7"
 
 
-def test_close_commits_and_drop_forgets(connect, ids):
+def test_close_commits_and_drop_forgets(connect: Any, ids: Any) -> None:
     client = connect(max_client_lag=LATE)
     with client.open_channel("c", table=T) as channel:
         channel.insert_rows(rows(0, 3), "2")
@@ -98,7 +100,9 @@ def test_close_commits_and_drop_forgets(connect, ids):
     assert ids() == [0, 1, 2, 3]
 
 
-def test_closing_again_after_a_timeout_waits_before_it_drops(connect, service, ids):
+def test_closing_again_after_a_timeout_waits_before_it_drops(
+    connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     with Proxy(service.port, only="write/blobs", always=503) as proxy:
         channel = connect(proxy.url).open_channel("c", table=T)
         channel.insert_rows(rows(0, 3), "2")
@@ -113,7 +117,7 @@ def test_closing_again_after_a_timeout_waits_before_it_drops(connect, service, i
     channel.close(drop=True)
 
 
-def test_dropping_blind_discards_what_is_not_committed(connect, ids):
+def test_dropping_blind_discards_what_is_not_committed(connect: Any, ids: Any) -> None:
     client = connect(max_client_lag=LATE)
     channel = client.open_channel("c", table=T)
     channel.insert_rows(rows(0, 3), "2")
@@ -125,7 +129,7 @@ def test_dropping_blind_discards_what_is_not_committed(connect, ids):
     assert ids() == []
 
 
-def test_closing_the_client_closes_its_channels(connect, ids):
+def test_closing_the_client_closes_its_channels(connect: Any, ids: Any) -> None:
     with connect(max_client_lag=LATE) as client:
         channels = [client.open_channel(f"c{n}", table=T) for n in range(3)]
         for number, channel in enumerate(channels):
@@ -137,7 +141,9 @@ def test_closing_the_client_closes_its_channels(connect, ids):
         client.open_channel("d", table=T)
 
 
-def test_a_dropped_table_invalidates_with_the_reason(connect, service, ids):
+def test_a_dropped_table_invalidates_with_the_reason(
+    connect: Any, service: ServiceProcess, ids: Any
+) -> None:
     client = connect()
     channel = client.open_channel("c", table=T)
     channel.insert_rows(rows(0, 2), "1")
@@ -157,7 +163,7 @@ def test_a_dropped_table_invalidates_with_the_reason(connect, service, ids):
     assert ids() == [9]
 
 
-def test_a_channel_that_another_client_dropped_says_so(connect, ids):
+def test_a_channel_that_another_client_dropped_says_so(connect: Any, ids: Any) -> None:
     channel = connect(max_client_lag=LATE).open_channel("c", table=T)
     channel.insert_rows(rows(0, 3), "2")
     channel.flush()
@@ -168,7 +174,7 @@ def test_a_channel_that_another_client_dropped_says_so(connect, ids):
     assert ids() == [0, 1, 2], "what was committed stays"
 
 
-def test_a_lost_answer_to_open_costs_no_epoch(connect, service):
+def test_a_lost_answer_to_open_costs_no_epoch(connect: Any, service: ServiceProcess) -> None:
     with Proxy(service.port, only="channels/open", plan=["lose answer"]) as proxy:
         first = connect(proxy.url).open_channel("epoch", table=T)
         assert len(proxy.seen) == 2
@@ -177,14 +183,16 @@ def test_a_lost_answer_to_open_costs_no_epoch(connect, service):
         )
 
 
-def test_a_lost_answer_to_drop_is_no_error(connect, service):
+def test_a_lost_answer_to_drop_is_no_error(connect: Any, service: ServiceProcess) -> None:
     with Proxy(service.port, only="channels/drop", plan=["lose answer"]) as proxy:
         client = connect(proxy.url)
         client.open_channel("c", table=T).close(drop=True)
         assert client.open_channel("c", table=T).latest_committed_offset_token() is None
 
 
-def test_missing_tables_and_wrong_keys_are_told_at_once(connect, service):
+def test_missing_tables_and_wrong_keys_are_told_at_once(
+    connect: Any, service: ServiceProcess
+) -> None:
     client = connect()
     with pytest.raises(TableNotFound):
         client.open_channel("c", table="sdk.public.absent")
@@ -193,7 +201,7 @@ def test_missing_tables_and_wrong_keys_are_told_at_once(connect, service):
         snowmelt.Client(service.url, user="loader", private_key=other)
 
 
-def test_what_a_role_may_not_use_is_named(connect, service):
+def test_what_a_role_may_not_use_is_named(connect: Any, service: ServiceProcess) -> None:
     client = connect()
     with pytest.raises(DatabaseNotFound, match="Database ABSENT does not exist"):
         client.open_channel("c", table="absent.public.t")
@@ -213,12 +221,14 @@ def test_what_a_role_may_not_use_is_named(connect, service):
         ({"default_timezone": "Mars/Base"}, "default_timezone: 'Mars/Base' is not a time zone"),
     ],
 )
-def test_an_option_that_does_not_exist_is_named(connect, option, reason):
+def test_an_option_that_does_not_exist_is_named(
+    connect: Any, option: dict[str, str], reason: str
+) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         connect().open_channel("c", table=T, **option)
 
 
-def test_asking_for_many_tokens_names_the_channel_that_is_gone(connect):
+def test_asking_for_many_tokens_names_the_channel_that_is_gone(connect: Any) -> None:
     client = connect(max_client_lag=LATE)
     channels = [client.open_channel(name, table=T) for name in ("kept", "gone")]
     kept, gone = channels
@@ -232,7 +242,9 @@ def test_asking_for_many_tokens_names_the_channel_that_is_gone(connect):
     assert client.latest_committed_offset_tokens([kept]) == {kept: "1"}
 
 
-def test_asking_for_many_tokens_says_that_the_table_is_gone(connect, service):
+def test_asking_for_many_tokens_says_that_the_table_is_gone(
+    connect: Any, service: ServiceProcess
+) -> None:
     client = connect()
     channels = [client.open_channel(name, table=T) for name in ("a", "b")]
     service.sql("DROP TABLE sdk.public.t")
@@ -241,7 +253,7 @@ def test_asking_for_many_tokens_says_that_the_table_is_gone(connect, service):
     assert [channel.is_valid for channel in channels] == [False, False]
 
 
-def test_of_a_fenced_channel_the_committed_token_is_told_among_many(connect):
+def test_of_a_fenced_channel_the_committed_token_is_told_among_many(connect: Any) -> None:
     client = connect()
     channel = client.open_channel("c", table=T)
     channel.insert_row({"id": 1}, "1")
@@ -253,7 +265,7 @@ def test_of_a_fenced_channel_the_committed_token_is_told_among_many(connect):
 QUOTED = 'sdk."my schema"."My ""T"""'
 
 
-def test_names_that_need_quotes_are_quoted_once(connect, service):
+def test_names_that_need_quotes_are_quoted_once(connect: Any, service: ServiceProcess) -> None:
     service.sql(
         'CREATE SCHEMA IF NOT EXISTS sdk."my schema"',
         f'CREATE OR REPLACE TABLE {QUOTED} (id NUMBER(10,0)) ERROR_TABLE = {QUOTED[:-1]}_errors"',

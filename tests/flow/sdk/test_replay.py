@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fixtures.service import KeyPair, ServiceProcess
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.schema.types import TableName
@@ -24,7 +27,7 @@ ERRORS = "sdk.public.replayed"
 
 
 @pytest.fixture
-def refused(service, connect):
+def refused(service: ServiceProcess, connect: Any) -> None:
     """Three rows that the table refused: one whose column comes, one too long, one for ever bad."""
     service.sql(
         f"DROP TABLE IF EXISTS {ERRORS}",
@@ -38,7 +41,9 @@ def refused(service, connect):
 
 
 @pytest.fixture
-def replay(service, key_pair, tmp_path):
+def replay(
+    service: ServiceProcess, key_pair: KeyPair, tmp_path: Path
+) -> Callable[..., CompletedProcess[str]]:
     key = tmp_path / "key.pem"
     key.write_text(key_pair.private_pem)
 
@@ -59,7 +64,7 @@ def replay(service, key_pair, tmp_path):
     return run
 
 
-def stored(service, *columns: str) -> list[tuple[object, ...]]:
+def stored(service: ServiceProcess, *columns: str) -> list[tuple[object, ...]]:
     settings = service.settings
     with contextlib.closing(open_and_upgrade_database(settings.catalog_url)) as catalog:
         table = read_table(
@@ -73,7 +78,9 @@ def stored(service, *columns: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.usefixtures("refused")
-def test_rows_go_in_once_the_table_takes_them(service, replay):
+def test_rows_go_in_once_the_table_takes_them(
+    service: ServiceProcess, replay: Callable[..., CompletedProcess[str]]
+) -> None:
     looked = replay("--dry-run")
     assert looked.stdout.startswith("0 rows would be inserted, 3 are rejected again:\n"), looked
     assert looked.returncode == 2
@@ -94,7 +101,9 @@ def test_rows_go_in_once_the_table_takes_them(service, replay):
 
 @pytest.mark.usefixtures("refused")
 @pytest.mark.parametrize("step", ["replay.marked", "replay.inserted"])
-def test_a_replay_that_is_killed_is_taken_up(service, replay, step):
+def test_a_replay_that_is_killed_is_taken_up(
+    service: ServiceProcess, replay: Callable[..., CompletedProcess[str]], step: str
+) -> None:
     service.sql("ALTER TABLE sdk.public.t ADD COLUMN gate VARCHAR")
     assert replay(killed_at=step).returncode < 0
     went_in = {"replay.marked": "1 rows inserted", "replay.inserted": "0 rows inserted, 1 were"}
@@ -103,7 +112,9 @@ def test_a_replay_that_is_killed_is_taken_up(service, replay, step):
     assert [row for row in stored(service, "ID", "GATE") if row[1]] == [(1, "A")]
 
 
-def test_a_table_without_an_error_table_is_told(replay):
+def test_a_table_without_an_error_table_is_told(
+    replay: Callable[..., CompletedProcess[str]],
+) -> None:
     told = replay()
     assert (told.returncode, told.stdout) == (1, "")
     assert "has no error table" in told.stderr

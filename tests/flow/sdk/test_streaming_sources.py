@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,19 +14,19 @@ import snowmelt
 from snowmelt.client.line_source import LineSource, parse_json_row
 from snowmelt.clock import SystemClock
 from snowmelt.errors import ChannelFenced, ConfigurationError, InvalidRow, SourceWentBackwards
-from snowmelt.loaders.file_tail import FileTail, TailOptions
+from snowmelt.loaders.file_tail import FileTail, TailOptions, TailProgress
 from support.sdk_table import LATE, T
 
 
-def numbered(first, last):
+def numbered(first: int, last: int) -> list[Any]:
     return [{"id": number, "name": f"row {number}"} for number in range(first, last)]
 
 
-def by_id(row):
+def by_id(row: Mapping[str, Any]) -> Any:
     return row["id"]
 
 
-def test_an_iterable_goes_on_behind_what_is_committed(connect, ids):
+def test_an_iterable_goes_on_behind_what_is_committed(connect: Any, ids: Any) -> None:
     first = connect(max_client_lag=LATE).open_channel("c", table=T)
     done = snowmelt.stream(numbered(8, 12), first, position=by_id, batch_rows=3)
     assert (done.inserted, done.token) == (4, "11")
@@ -37,7 +40,7 @@ def test_an_iterable_goes_on_behind_what_is_committed(connect, ids):
         snowmelt.stream(numbered(0, 1), second)
 
 
-def test_a_source_that_went_backwards_is_a_choice(connect, ids):
+def test_a_source_that_went_backwards_is_a_choice(connect: Any, ids: Any) -> None:
     channel = connect().open_channel("c", table=T)
     snowmelt.stream(numbered(0, 10), channel, position=by_id)
     with pytest.raises(
@@ -57,7 +60,7 @@ def test_a_source_that_went_backwards_is_a_choice(connect, ids):
     assert sorted(ids()) == sorted([*range(10), *range(10)])
 
 
-def test_refused_rows_count_as_done_or_stop_it(connect, ids):
+def test_refused_rows_count_as_done_or_stop_it(connect: Any, ids: Any) -> None:
     client = connect()
     bad = [{"id": 1}, {"id": "x"}, {"id": 3}]
     places = itertools.count()
@@ -77,7 +80,7 @@ def test_refused_rows_count_as_done_or_stop_it(connect, ids):
     assert ids() == [1, 3]
 
 
-def test_a_batch_that_is_skipped_is_refused_as_a_whole(connect, ids):
+def test_a_batch_that_is_skipped_is_refused_as_a_whole(connect: Any, ids: Any) -> None:
     channel = connect().open_channel("skips", table=T, on_error="skip_batch")
     rows = [{"id": 1}, {"id": 2}, {"id": 3, "nope": 1}, {"id": 4}, {"id": 5}]
     told = []
@@ -88,7 +91,7 @@ def test_a_batch_that_is_skipped_is_refused_as_a_whole(connect, ids):
     assert (told, sorted(ids())) == (["3"], [1, 2, 5])
 
 
-def test_resume_says_where_to_go_on_and_mends_what_may_be_mended(connect, ids):
+def test_resume_says_where_to_go_on_and_mends_what_may_be_mended(connect: Any, ids: Any) -> None:
     client = connect(max_client_lag=LATE)
     channel = client.open_channel("c", table=T)
     assert channel.resume() is None
@@ -105,7 +108,9 @@ def test_resume_says_where_to_go_on_and_mends_what_may_be_mended(connect, ids):
     assert ids() == [0, 1, 2, 5]
 
 
-def test_a_file_of_lines_is_read_to_its_last_whole_line(connect, ids, tmp_path):
+def test_a_file_of_lines_is_read_to_its_last_whole_line(
+    connect: Any, ids: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "messages_1.log"
     path.write_bytes(b'{"id": 1}\n\n{"id": 2}\nnonsense\n{"id": 3')
     refused = []
@@ -128,12 +133,14 @@ def test_a_file_of_lines_is_read_to_its_last_whole_line(connect, ids, tmp_path):
     assert ids() == [1, 2, 30, 31]
 
 
-def test_what_takes_the_place_of_a_file_that_was_read_is_not_removed(connect, ids, tmp_path):
+def test_what_takes_the_place_of_a_file_that_was_read_is_not_removed(
+    connect: Any, ids: Any, tmp_path: Path
+) -> None:
     path = tmp_path / "a.log"
     path.write_text('{"id": 1}\n')
     told = itertools.count()
 
-    def rotate(_):
+    def rotate(_: TailProgress) -> None:
         # After the last look for files, before they are removed.
         if next(told) == 1:
             path.rename(tmp_path / "a.log.1")

@@ -6,6 +6,8 @@ import contextlib
 import datetime as dt
 import random
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from fixtures.sdk import QUICK
 from snowmelt import testing
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.sql.cursor import parse_table_name
+from snowmelt.client.client import Client
 from snowmelt.errors import BufferFull, CommitTimeout, ServiceUnavailable, SnowmeltError
 from snowmelt.server import background_work
 from support.sdk_table import LATE, SOON
@@ -21,7 +24,7 @@ AT_ONCE = dt.timedelta(0)
 
 
 @pytest.fixture(scope="module")
-def local():
+def local() -> Iterator[testing.LocalService]:
     """A service of this process that looks at its tables' backlogs once, and finds none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(background_work, "_BACK_PRESSURE_INTERVAL_S", 3600.0)
@@ -30,18 +33,18 @@ def local():
 
 
 @pytest.fixture
-def tables(local, request):
+def tables(local: testing.LocalService, request: pytest.FixtureRequest) -> list[Any]:
     """Two tables of the test's own."""
     names = [f'd.s."{request.node.name} {number}"' for number in range(2)]
     return [local.create_table(name, "id INT") for name in names]
 
 
 @pytest.fixture
-def full(local):
+def full(local: testing.LocalService) -> Iterator[Callable[..., None]]:
     """Let the service take nothing of these tables, until it is told of others."""
     service = local.embedded.service
 
-    def fill(*names):
+    def fill(*names: Any) -> None:
         with service.database.reading() as connection:
             found = [find_table(connection, parse_table_name(name)) for name in names]
         service.back_pressure.throttled_table_ids = frozenset(table.table_id for table in found)
@@ -50,15 +53,15 @@ def full(local):
     fill()
 
 
-def numbers(first, last):
+def numbers(first: int, last: int) -> list[Any]:
     return [{"id": number} for number in range(first, last)]
 
 
-def ids(local, table):
+def ids(local: testing.LocalService, table: Any) -> list[Any]:
     return [int(row["ID"]) for row in local.rows(table)]
 
 
-def until_it_waits(client):
+def until_it_waits(client: Client) -> None:
     waiting = threading.Event()
     for _ in range(20_000):
         if client.status().trouble is not None:
@@ -67,7 +70,9 @@ def until_it_waits(client):
     raise AssertionError("the service takes everything")
 
 
-def test_rows_of_other_tables_are_committed_meanwhile(local, tables, full):
+def test_rows_of_other_tables_are_committed_meanwhile(
+    local: testing.LocalService, tables: Any, full: Any
+) -> None:
     told = []
     client = local.client(max_client_lag=LATE, on_problem=told.append)
     busy = [client.open_channel(name, table=tables[0]) for name in "ab"]
@@ -103,7 +108,9 @@ def test_rows_of_other_tables_are_committed_meanwhile(local, tables, full):
     client.close(SOON)
 
 
-def test_what_waits_leaves_room_in_memory_for_others(local, tables, full):
+def test_what_waits_leaves_room_in_memory_for_others(
+    local: testing.LocalService, tables: Any, full: Any
+) -> None:
     client = local.client(max_client_lag=QUICK, max_memory=16_000, when_full="raise")
     busy, other = (client.open_channel("c", table=table) for table in tables)
     full(tables[0])
@@ -126,7 +133,9 @@ def test_what_waits_leaves_room_in_memory_for_others(local, tables, full):
     assert ids(local, tables[1]) == list(range(200))
 
 
-def test_a_client_that_ends_meanwhile_says_what_is_not_committed(local, tables, full):
+def test_a_client_that_ends_meanwhile_says_what_is_not_committed(
+    local: testing.LocalService, tables: Any, full: Any
+) -> None:
     client = local.client(max_client_lag=LATE)
     busy, other = (client.open_channel("c", table=table) for table in tables)
     full(tables[0])
@@ -143,7 +152,9 @@ def test_a_client_that_ends_meanwhile_says_what_is_not_committed(local, tables, 
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_each_row_is_there_once_however_tables_take_turns(local, tables, full, seed):
+def test_each_row_is_there_once_however_tables_take_turns(
+    local: testing.LocalService, tables: Any, full: Any, seed: int
+) -> None:
     chance = random.Random(seed)
     last = 60
     done = False

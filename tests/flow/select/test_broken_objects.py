@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import http.client
 import io
 import os
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fixtures.s3 import S3Process
 from support.select_wire import ask, begin, request_body, understood
 
 MIB = 1024 * 1024
@@ -22,7 +26,7 @@ LARGE = ROWS * 10
 
 
 @pytest.fixture
-def put(s3, bucket):
+def put(s3: S3Process, bucket: str) -> Callable[..., None]:
     client = s3.client()
 
     def put_object(content: bytes, key: str = "object") -> None:
@@ -44,13 +48,17 @@ def put(s3, bucket):
         (b"\n\n", b""),
     ],
 )
-def test_odd_csv_goes_through_or_is_refused(s3, bucket, put, content, output):
+def test_odd_csv_goes_through_or_is_refused(
+    s3: S3Process, bucket: str, put: Callable[..., None], content: bytes, output: bytes | str
+) -> None:
     put(content)
     found = ask(s3, bucket, "object", request_body("select * from s3object"))
     assert output == (found.output if found.whole else found.code)
 
 
-def test_text_that_is_no_utf8_is_refused_with_its_place(s3, bucket, put):
+def test_text_that_is_no_utf8_is_refused_with_its_place(
+    s3: S3Process, bucket: str, put: Callable[..., None]
+) -> None:
     put(b"a,b\n" * 10 + b"c,\xff\xfe\n")
     for sql in ("select * from s3object", "select _1 from s3object where _2 > 'a'"):
         found = ask(s3, bucket, "object", request_body(sql))
@@ -62,7 +70,9 @@ def test_text_that_is_no_utf8_is_refused_with_its_place(s3, bucket, put):
     assert passed.output.endswith(b"c,\xff\xfe\n")
 
 
-def test_a_character_at_the_edge_of_a_block_is_no_error(s3, bucket, put):
+def test_a_character_at_the_edge_of_a_block_is_no_error(
+    s3: S3Process, bucket: str, put: Callable[..., None]
+) -> None:
     row = "é" * 99 + "\n"
     put(row.encode() * 12_000)
     found = ask(s3, bucket, "object", request_body("select * from s3object where _1 like '%é'"))
@@ -70,7 +80,9 @@ def test_a_character_at_the_edge_of_a_block_is_no_error(s3, bucket, put):
 
 
 @pytest.mark.parametrize("source", ["<CSV/>", LINES], ids=["csv", "lines"])
-def test_a_record_of_ten_mebibytes_is_read(s3, bucket, put, source):
+def test_a_record_of_ten_mebibytes_is_read(
+    s3: S3Process, bucket: str, put: Callable[..., None], source: str
+) -> None:
     long = b"x" * (10 * MIB)
     content = b"a\n%s\nb\n" if source == "<CSV/>" else b'{"v":"a"}\n{"v":"%s"}\n{"v":"b"}\n'
     put(content % long)
@@ -85,7 +97,9 @@ def test_a_record_of_ten_mebibytes_is_read(s3, bucket, put, source):
 
 
 @pytest.mark.parametrize("source", ["<CSV/>", LINES], ids=["csv", "lines"])
-def test_a_record_beyond_the_limit_is_refused_behind_those_before(s3, bucket, put, source):
+def test_a_record_beyond_the_limit_is_refused_behind_those_before(
+    s3: S3Process, bucket: str, put: Callable[..., None], source: str
+) -> None:
     long = b"x" * (20 * MIB)
     content = b"1\n2\n%s\n3\n" if source == "<CSV/>" else b'{"_1":1}\n{"_1":2}\n{"_1":"%s"}\n'
     put(content % long)
@@ -99,8 +113,12 @@ def test_a_record_beyond_the_limit_is_refused_behind_those_before(s3, bucket, pu
     ("name", "pack"), [("GZIP", gzip.compress), ("BZIP2", bz2.compress), ("ZSTD", None)]
 )
 def test_compressed_objects_that_break_off_say_so_behind_what_was_whole(
-    s3, bucket, put, name, pack
-):
+    s3: S3Process,
+    bucket: str,
+    put: Callable[..., None],
+    name: str,
+    pack: Callable[..., bytes] | None,
+) -> None:
     packed = pack(ROWS) if pack else pa.compress(ROWS, codec="zstd", asbytes=True)
     form = f"<CompressionType>{name}</CompressionType><CSV/>"
     body = request_body("select * from s3object", form)
@@ -118,7 +136,9 @@ def test_compressed_objects_that_break_off_say_so_behind_what_was_whole(
     assert ask(s3, bucket, "object", body).output == ROWS * 2
 
 
-def test_json_and_parquet_that_are_none_say_where(s3, bucket, put):
+def test_json_and_parquet_that_are_none_say_where(
+    s3: S3Process, bucket: str, put: Callable[..., None]
+) -> None:
     put(b'{"a":1}\n{"a":\n{"a":3}\n')
     found = ask(s3, bucket, "object", request_body("select s.a from s3object s", LINES))
     assert found.code == "JSONParsingError"
@@ -132,7 +152,9 @@ def test_json_and_parquet_that_are_none_say_where(s3, bucket, put):
         assert found.code == "ParquetParsingError", found
 
 
-def test_an_object_replaced_while_it_is_read_is_read_to_the_end_as_it_was(s3, bucket, put):
+def test_an_object_replaced_while_it_is_read_is_read_to_the_end_as_it_was(
+    s3: S3Process, bucket: str, put: Callable[..., None]
+) -> None:
     put(LARGE)
     connection, answer = begin(s3, bucket, "object", request_body("select * from s3object"))
     first = answer.read(1000)
@@ -145,7 +167,9 @@ def test_an_object_replaced_while_it_is_read_is_read_to_the_end_as_it_was(s3, bu
     assert again.output == b"other\n"
 
 
-def test_an_object_deleted_while_it_is_read_is_read_to_the_end(s3, bucket, put):
+def test_an_object_deleted_while_it_is_read_is_read_to_the_end(
+    s3: S3Process, bucket: str, put: Callable[..., None]
+) -> None:
     put(LARGE)
     connection, answer = begin(s3, bucket, "object", request_body("select * from s3object"))
     first = answer.read(1000)
@@ -157,7 +181,7 @@ def test_an_object_deleted_while_it_is_read_is_read_to_the_end(s3, bucket, put):
 
 
 @pytest.fixture
-def mounted(own_s3, tmp_path):
+def mounted(own_s3: S3Process, tmp_path: Path) -> tuple[S3Process, Path]:
     """An endpoint in front of a folder, and the folder."""
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -166,27 +190,29 @@ def mounted(own_s3, tmp_path):
     return own_s3, folder
 
 
-def test_a_file_behind_a_bucket_that_changes_under_a_query_ends_it(mounted):
+def test_a_file_behind_a_bucket_that_changes_under_a_query_ends_it(
+    mounted: tuple[S3Process, Path],
+) -> None:
     s3, folder = mounted
     path = folder / "object"
     body = request_body("select * from s3object")
 
-    def begun():
+    def begun() -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         path.write_bytes(LARGE)
         return begin(s3, "front", "object", body)
 
-    def replaced():
+    def replaced() -> None:
         (folder / "new").write_bytes(b"other\n")
         (folder / "new").replace(path)
 
-    def cut():
+    def cut() -> None:
         os.truncate(path, 100_000)
 
-    def appended():
+    def appended() -> None:
         with path.open("ab") as file:
             file.write(b"more\n")
 
-    def overwritten():
+    def overwritten() -> None:
         with path.open("r+b") as file:
             file.seek(-10, os.SEEK_END)
             file.write(b"other\n")
@@ -207,7 +233,9 @@ def test_a_file_behind_a_bucket_that_changes_under_a_query_ends_it(mounted):
             assert found.code == "InvalidDataSource"
 
 
-def test_many_threads_that_ask_for_broken_objects_leave_nothing_behind(s3, bucket, put):
+def test_many_threads_that_ask_for_broken_objects_leave_nothing_behind(
+    s3: S3Process, bucket: str, put: Callable[..., None]
+) -> None:
     put(gzip.compress(ROWS)[:-3])
     form = "<CompressionType>GZIP</CompressionType><CSV/>"
     body = request_body("select count(*) from s3object", form)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, EventStreamError
+
+from fixtures.s3 import S3Process
 
 HEADER = "x-snowmelt-select-dialect"
 NUMBERS = b"1,2,3,4,5,6,7,8,9\n10,20,30,40,5,0,0,0,2\n"
@@ -18,11 +22,11 @@ TIMES = (
 
 
 @pytest.fixture
-def client_of(s3):
+def client_of(s3: S3Process) -> Iterator[Callable[[str], Any]]:
     """Return clients whose queries are of a dialect."""
     clients = []
 
-    def client_of(dialect: str):
+    def client_of(dialect: str) -> Any:
         client = s3.client()
         clients.append(client)
         client.meta.events.register(
@@ -37,20 +41,20 @@ def client_of(s3):
 
 
 @pytest.fixture
-def first(client_of, bucket):
+def first(client_of: Callable[[str], Any], bucket: str) -> Any:
     """Ask the dialect `ceph-2020`, as the script of its page does."""
     return _asking(client_of("ceph-2020"), bucket)
 
 
 @pytest.fixture
-def today(client_of, bucket):
+def today(client_of: Callable[[str], Any], bucket: str) -> Any:
     """Ask the dialect `ceph`, as scripts for it do."""
     return _asking(client_of("ceph"), bucket)
 
 
-def _asking(client, bucket):
-    def run_s3select(body, query, column_delim=",", row_delim="\n", quot_char='"', esc_char="\\",
-                     csv_header_info="NONE", output=None, source=None):  # fmt: skip
+def _asking(client: Any, bucket: str) -> Callable[..., str]:
+    def run_s3select(body: Any, query: Any, column_delim: str=",", row_delim: str="\n", quot_char: str='"', esc_char: str="\\",
+                     csv_header_info: str="NONE", output: Any=None, source: Any=None) -> str:  # fmt: skip
         client.put_object(Bucket=bucket, Key="object", Body=body)
         csv = {
             "RecordDelimiter": row_delim,
@@ -77,7 +81,7 @@ def _asking(client, bucket):
     return run_s3select
 
 
-def refused(ask, *arguments, **options) -> str:
+def refused(ask: Any, *arguments: bytes | str, **options: dict[str, dict[str, str]]) -> str:
     """Return the code and the message that a query ends with."""
     with pytest.raises((ClientError, EventStreamError)) as error:
         ask(*arguments, **options)
@@ -146,12 +150,12 @@ FEATURES = [
 
 @pytest.mark.parametrize(("statement", "body", "expected"), FEATURES)
 def test_a_line_of_the_first_engines_feature_table_runs_as_written(
-    first, statement, body, expected
+    first: Any, statement: str, body: bytes, expected: str
 ) -> None:
     assert first(body, statement) == expected
 
 
-def test_the_line_with_a_bracket_too_many_is_refused_and_runs_without_it(first) -> None:
+def test_the_line_with_a_bracket_too_many_is_refused_and_runs_without_it(first: Any) -> None:
     line = 'select count(0) from stdin where datediff("month",timestamp(_1),timestamp(_2))) == 2;'
     assert "unmatched ')'" in refused(first, TIMES, line)
     assert first(TIMES, line.replace(")))", "))")) == "1,"
@@ -170,7 +174,9 @@ TOKENS = [
 
 
 @pytest.mark.parametrize(("line", "tokens"), TOKENS)
-def test_a_line_of_the_first_engines_csv_table_is_cut_as_written(first, line, tokens) -> None:
+def test_a_line_of_the_first_engines_csv_table_is_cut_as_written(
+    first: Any, line: bytes, tokens: list[str]
+) -> None:
     body = line + b"\n" + b",".join([b"x"] * 7) + b"\n"
     places = [f"_{n + 1}" for n in range(len(tokens))]
     # One field after the other, since what is shown is not quoted.
@@ -180,7 +186,9 @@ def test_a_line_of_the_first_engines_csv_table_is_cut_as_written(first, line, to
     assert first(body, past) == "x,\n"  # the line has no such field, and is left out
 
 
-def test_successive_delimiters_are_null_today_and_empty_in_the_first_engine(first, today) -> None:
+def test_successive_delimiters_are_null_today_and_empty_in_the_first_engine(
+    first: Any, today: Any
+) -> None:
     line = b",,1,,2,\n"
     nulls = "select _1 is null, _2 is null, _4 is null, _6 is null, _3 is null from stdin"
     assert today(line, nulls) == "true,true,true,true,false\n"
@@ -189,14 +197,14 @@ def test_successive_delimiters_are_null_today_and_empty_in_the_first_engine(firs
     assert first(line, "select int(_1), count(_1) from stdin;") == "0,1,"
 
 
-def test_csv_header_info_names_columns_or_is_passed_over(first) -> None:
+def test_csv_header_info_names_columns_or_is_passed_over(first: Any) -> None:
     body = b"id,name\n7,x\n"
     assert first(body, "select name,id from stdin;", csv_header_info="USE") == "x,7,\n"
     assert first(body, "select _2 from stdin;", csv_header_info="IGNORE") == "x,\n"
     assert first(body, "select _2 from stdin;") == "name,\nx,\n"
 
 
-def test_other_delimiters_quotes_and_escapes_are_obeyed(first) -> None:
+def test_other_delimiters_quotes_and_escapes_are_obeyed(first: Any) -> None:
     body = b"a|'b|c'|d\t1|%||2\t"
     marks = {"column_delim": "|", "row_delim": "\t", "quot_char": "'", "esc_char": "%"}
     assert first(body, "select _2 from stdin;", **marks) == "'b|c',\n|,\n"
@@ -219,16 +227,20 @@ def test_other_delimiters_quotes_and_escapes_are_obeyed(first) -> None:
         ("select substr(_1,6,2) from stdin;", "10,\n"),
     ],
 )
-def test_a_function_of_the_first_engines_page_does_what_it_says(first, statement, expected) -> None:
+def test_a_function_of_the_first_engines_page_does_what_it_says(
+    first: Any, statement: str, expected: str
+) -> None:
     assert first(b"1999:10:10 12:23:44,2000:01:01 00:00:00\n", statement) == expected
 
 
-def test_a_circle_of_aliases_ends_the_query(first) -> None:
+def test_a_circle_of_aliases_ends_the_query(first: Any) -> None:
     statement = "select int(_1) as a1, a1+a4 as a3, a3+a1 as a4 from stdin;"
     assert "probably a cyclic reference to alias" in refused(first, NUMBERS, statement)
 
 
-def test_types_that_differ_cost_the_row_and_the_hundredth_row_ends_the_query(first, today) -> None:
+def test_types_that_differ_cost_the_row_and_the_hundredth_row_ends_the_query(
+    first: Any, today: Any
+) -> None:
     mixed = b"".join(b"%d\n" % n for n in range(5))
     statement = (
         'select case when int(_1) > 2 then "x" else int(_1) end as a from stdin where a < 2;'
@@ -241,13 +253,13 @@ def test_types_that_differ_cost_the_row_and_the_hundredth_row_ends_the_query(fir
     assert first(b"1\n" + b"9\n" * 99 + b"0\n", statement) == "1,\n0,\n"
 
 
-def test_a_row_that_is_left_out_counts_nowhere(first) -> None:
+def test_a_row_that_is_left_out_counts_nowhere(first: Any) -> None:
     assert first(b"1,5\nx\n", "select count(*), sum(int(_2)) from stdin;") == "1,5,"
     assert first(b"1,5\nx\n", "select count(*), sum(_1) from stdin;") == "0,0,"
     assert first(b"1,5\nx\n", "select int(_2) + 0.5 from stdin;") == "5.5,\n"
 
 
-def test_floats_keep_the_digits_of_the_engines(first, today) -> None:
+def test_floats_keep_the_digits_of_the_engines(first: Any, today: Any) -> None:
     body = b"0.1\n" * 10
     assert first(body, "select sum(float(_1)) from stdin;") == "0.99999999999999989,"
     assert today(body, "select sum(float(_1)) from stdin") == "0.99999999999999989"
@@ -275,7 +287,9 @@ TEXTS = b"yy,a.b\nyx,aXb\nzz,a[b\n,10%\n"
         (r"_2 like '10\%'", "null\n"),
     ],
 )
-def test_like_knows_classes_of_characters(today, first, condition, expected) -> None:
+def test_like_knows_classes_of_characters(
+    today: Any, first: Any, condition: str, expected: str
+) -> None:
     assert today(TEXTS, f"select _1 from s3object where {condition}") == expected
     old = "".join(line + ",\n" for line in expected.replace("null", "").splitlines())
     negated = "not" in condition  # an empty text is not like anything, NULL is unknown
@@ -292,7 +306,7 @@ def test_like_knows_classes_of_characters(today, first, condition, expected) -> 
         ("[0-9]+", "repeats are no part of LIKE"),
     ],
 )
-def test_a_class_that_is_not_understood_is_refused(today, pattern, reason) -> None:
+def test_a_class_that_is_not_understood_is_refused(today: Any, pattern: str, reason: str) -> None:
     assert reason in refused(today, TEXTS, f"select _1 from s3object where _2 like '{pattern}'")
 
 
@@ -318,13 +332,13 @@ JSON_IN, JSON_OUT = {"JSON": {"Type": "DOCUMENT"}}, {"JSON": {}}
     ],
 )
 def test_each_element_of_an_array_in_from_is_a_row_and_its_aggregate_is_bare(
-    today, statement, expected
+    today: Any, statement: str, expected: str
 ) -> None:
     assert today(BODY, statement, source=JSON_IN, output=JSON_OUT) == expected
     assert today(BODY, statement, source=JSON_IN) == expected
 
 
-def test_nullif_of_json_is_null_exactly_where_values_are_equal(today) -> None:
+def test_nullif_of_json_is_null_exactly_where_values_are_equal(today: Any) -> None:
     ask = {"source": JSON_IN, "output": JSON_OUT}
     equal = today(BODY, "select (_1.c1 = _1.c2) from s3object[*].root;", **ask)
     null = today(BODY, "select (nullif(_1.c1,_1.c2) is null) from s3object[*].root;", **ask)
@@ -332,25 +346,25 @@ def test_nullif_of_json_is_null_exactly_where_values_are_equal(today) -> None:
     assert equal == "".join(f'{{"_1":{str(n < 3).lower()}}}\n' for n in range(1, 6))
 
 
-def test_elements_of_the_document_itself_are_rows_too(today) -> None:
+def test_elements_of_the_document_itself_are_rows_too(today: Any) -> None:
     body = json.dumps(DOCUMENT["root"]).encode()
     assert today(body, "select _1.c1 from s3object[*]", source=JSON_IN) == "1\n2\n3\n4\n5\n"
 
 
-def test_a_name_behind_an_array_is_refused(today) -> None:
+def test_a_name_behind_an_array_is_refused(today: Any) -> None:
     said = refused(today, BODY, "select _1.root.c1 from s3object[*]", source=JSON_IN)
     assert "c1 stands behind an array" in said
     assert today(BODY, "select _1.root[1].c1 from s3object[*]", source=JSON_IN) == "2\n"
 
 
-def test_all_fields_are_shown_as_they_stand_and_one_that_is_empty_as_null(today) -> None:
+def test_all_fields_are_shown_as_they_stand_and_one_that_is_empty_as_null(today: Any) -> None:
     body = b"a,,c\n,,\n" * 40
     assert today(body, "select * from s3object") == "a,,c\n,,\n" * 40
     assert today(body, "select *,_2 from s3object") == "a,,c,null\n,,,null\n" * 40
     assert today(body, "select _1,_2 from s3object") == "a,null\nnull,null\n" * 40
 
 
-def test_a_timestamp_shows_six_digits_of_its_fraction_or_none(today) -> None:
+def test_a_timestamp_shows_six_digits_of_its_fraction_or_none(today: Any) -> None:
     body = b"2007-09-17T17:56:05.234Z\n2007-09-17T17:56:05Z\n" * 40
     shown = "2007-09-17T17:56:05.234000Z\n2007-09-17T17:56:05Z\n" * 40
     assert today(body, "select to_timestamp(_1) from s3object") == shown
@@ -365,7 +379,9 @@ def test_a_timestamp_shows_six_digits_of_its_fraction_or_none(today) -> None:
         ("d'of'MMMMM, hh a", "17'of'S, 05 PM"),
     ],
 )
-def test_a_picture_of_to_string_means_what_it_means_in_ceph(today, picture, expected) -> None:
+def test_a_picture_of_to_string_means_what_it_means_in_ceph(
+    today: Any, picture: str, expected: str
+) -> None:
     moment = "to_timestamp('2009-09-17T17:56:06.234567Z')"
     quoted = picture.replace("'", "''")
     assert today(b"x\n", f"select to_string({moment}, '{quoted}') from s3object") == expected + "\n"
@@ -384,12 +400,16 @@ def test_a_picture_of_to_string_means_what_it_means_in_ceph(today, picture, expe
         ("select cast(_1 as smallint) from s3object", "is no type to cast to"),
     ],
 )
-def test_what_ceph_means_otherwise_or_leaves_open_is_refused(today, statement, reason) -> None:
+def test_what_ceph_means_otherwise_or_leaves_open_is_refused(
+    today: Any, statement: str, reason: str
+) -> None:
     assert reason in refused(today, NUMBERS, statement)
 
 
 @pytest.mark.parametrize("dialect", ["ceph", "ceph-2020"])
-def test_quoting_as_needed_is_refused_since_no_ceph_does_it(client_of, bucket, dialect) -> None:
+def test_quoting_as_needed_is_refused_since_no_ceph_does_it(
+    client_of: Callable[[str], Any], bucket: str, dialect: str
+) -> None:
     ask = _asking(client_of(dialect), bucket)
     asked = {"CSV": {"QuoteFields": "ASNEEDED"}}
     assert "QuoteFields" in refused(ask, NUMBERS, "select _1 from stdin;", output=asked)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import http.client
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from fixtures.s3 import S3Process
 from snowmelt.select.errors import ALL_CODES
-from support.select_wire import ask_on, request_body
+from support.select_wire import Outcome, ask_on, request_body
 
 CSV = b'id,name,at\n1,"o,ne",2026-01-01T00:00:00Z\n2,two,\n\n#x\n3,\xc3\xa9"'
 GOOD = request_body("select count(*) from s3object")
@@ -20,14 +22,14 @@ MANY = settings(
 
 
 @pytest.fixture(scope="module")
-def asked(s3):
+def asked(s3: S3Process) -> Iterator[Callable[..., Outcome]]:
     """Ask on one connection, which must survive every answer, and then ask something plain."""
     client = s3.client()
     client.create_bucket(Bucket="fuzzed")
     client.put_object(Bucket="fuzzed", Key="plain", Body=CSV)
     connection = http.client.HTTPConnection("127.0.0.1", s3.port, timeout=60)
 
-    def ask_and_go_on(body: bytes, key: str = "plain", dialect: str = "aws"):
+    def ask_and_go_on(body: bytes, key: str = "plain", dialect: str = "aws") -> Outcome:
         told = {"x_snowmelt_select_dialect": dialect}
         found = ask_on(connection, s3, "fuzzed", key, body, **told)
         assert found.status in {200, 400}, (found.code, found.message)

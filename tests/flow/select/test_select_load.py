@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from fixtures.s3 import S3Process
 from support.select_wire import ask, begin, forget_peak, memory_of, request_body, understood, until
 
 MIB = 1024 * 1024
@@ -17,7 +19,7 @@ BLOCK = b"".join(
 FILTER = request_body("select _1 from s3object where cast(_3 as float) > 96.98")
 
 
-def write_object(path, size: int) -> int:
+def write_object(path: Path, size: int) -> int:
     with path.open("wb") as file:
         while file.tell() < size:
             file.write(BLOCK)
@@ -25,7 +27,7 @@ def write_object(path, size: int) -> int:
 
 
 @pytest.fixture
-def front(own_s3, tmp_path):
+def front(own_s3: S3Process, tmp_path: Path) -> tuple[S3Process, Path]:
     """An endpoint in front of a folder, its kernels ready."""
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -36,7 +38,7 @@ def front(own_s3, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_first_query_after_a_start_finds_everything_ready(own_s3):
+def test_the_first_query_after_a_start_finds_everything_ready(own_s3: S3Process) -> None:
     own_s3.start()
     own_s3.add_user("admin", "accountadmin")
     client = own_s3.client()
@@ -58,7 +60,7 @@ def test_the_first_query_after_a_start_finds_everything_ready(own_s3):
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_object(front):
+def test_memory_does_not_grow_with_the_object(front: tuple[S3Process, Path]) -> None:
     s3, folder = front
     size = write_object(folder / "object", 500 * MIB)
     ask(s3, "front", "object", request_body("select _1 from s3object limit 1"))
@@ -83,7 +85,7 @@ def test_memory_does_not_grow_with_the_object(front):
 
 
 @pytest.mark.slow
-def test_fifty_queries_at_a_time_share_fairly_and_stay_small(front):
+def test_fifty_queries_at_a_time_share_fairly_and_stay_small(front: tuple[S3Process, Path]) -> None:
     s3, folder = front
     write_object(folder / "object", 50 * MIB)
     expected = ask(s3, "front", "object", FILTER).output

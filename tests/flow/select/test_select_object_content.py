@@ -11,6 +11,7 @@ import sys
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import boto3
 import pyarrow as pa
@@ -21,24 +22,31 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, EventStreamError
 
+from fixtures.s3 import S3Process
+
 PEOPLE = b"customer-id,age\na1,20\na2,40\na3,64\na4,65\n"
 NUMBERS = b"".join(b"%d,%d\n" % (n, n * 3) for n in range(200))
 
 
 @pytest.fixture
-def bucket(bucket: str, s3) -> SimpleNamespace:
+def bucket(bucket: str, s3: S3Process) -> SimpleNamespace:
     """The test's own bucket with a client that may do everything."""
     return SimpleNamespace(name=bucket, client=s3.client())
 
 
-def put(bucket, key: str, body: bytes) -> str:
+def put(bucket: SimpleNamespace, key: str, body: bytes) -> str:
     bucket.client.put_object(Bucket=bucket.name, Key=key, Body=body)
     return key
 
 
 def select(
-    bucket, key: str, sql: str, source: dict | None = None, target: dict | None = None, **more
-):
+    bucket: SimpleNamespace,
+    key: str,
+    sql: str,
+    source: dict | None = None,
+    target: dict | None = None,
+    **more: dict[str, int],
+) -> tuple[bytes, list[Any], list[Any]]:
     """Return output, events and the last counts of an answer."""
     answer = bucket.client.select_object_content(
         Bucket=bucket.name,
@@ -54,8 +62,8 @@ def select(
     return output, [next(iter(event)) for event in events], events
 
 
-def run_s3select(s3, bucket, key, query, column_delim=",", row_delim="\n", quot_char='"',
-                 esc_char="\\", csv_header_info="NONE"):  # fmt: skip
+def run_s3select(s3: Any, bucket: str, key: str, query: str, column_delim: str=",", row_delim: str="\n", quot_char: str='"',
+                 esc_char: str="\\", csv_header_info: str="NONE") -> str:  # fmt: skip
     """Ask as people's scripts for Ceph do."""
     r = s3.select_object_content(
         Bucket=bucket,
@@ -81,7 +89,7 @@ def run_s3select(s3, bucket, key, query, column_delim=",", row_delim="\n", quot_
     return result
 
 
-def test_the_overview_query_runs_as_written(bucket) -> None:
+def test_the_overview_query_runs_as_written(bucket: SimpleNamespace) -> None:
     put(bucket, "people.csv", PEOPLE)
     output, kinds, events = select(
         bucket,
@@ -99,7 +107,9 @@ def test_the_overview_query_runs_as_written(bucket) -> None:
     }
 
 
-def test_a_script_written_for_ceph_runs_under_the_default(bucket, s3) -> None:
+def test_a_script_written_for_ceph_runs_under_the_default(
+    bucket: SimpleNamespace, s3: S3Process
+) -> None:
     # A name that Amazon would no longer give, nor does CreateBucket here.
     s3.service.sql("CREATE BUCKET my_bucket")
     bucket.client.put_object(Bucket="my_bucket", Key="my_csv_object", Body=NUMBERS)
@@ -110,7 +120,9 @@ def test_a_script_written_for_ceph_runs_under_the_default(bucket, s3) -> None:
     assert run_s3select(bucket.client, "my_bucket", "my_csv_object", query) == expected
 
 
-def test_the_command_line_of_ceph_runs_under_the_default(bucket, s3, tmp_path: Path) -> None:
+def test_the_command_line_of_ceph_runs_under_the_default(
+    bucket: SimpleNamespace, s3: S3Process, tmp_path: Path
+) -> None:
     put(bucket, "object", b"a,b\n" + NUMBERS)
     command = [
         str(Path(sys.executable).parent / "aws"), "--endpoint-url", s3.url, "s3api",
@@ -131,7 +143,9 @@ def test_the_command_line_of_ceph_runs_under_the_default(bucket, s3, tmp_path: P
 
 @pytest.mark.parametrize("delimiter", ["\x01", "\x1e", "\t", "||", "þ", " "])
 @pytest.mark.parametrize("record", ["\n", "\r\n", "\x1f", "##"])
-def test_delimiters_mean_what_boto3_was_given(bucket, delimiter: str, record: str) -> None:
+def test_delimiters_mean_what_boto3_was_given(
+    bucket: SimpleNamespace, delimiter: str, record: str
+) -> None:
     rows = [["a", "b"], ["c", "d"]]
     body = "".join(delimiter.join(row) + record for row in rows).encode()
     put(bucket, "odd", body)
@@ -144,7 +158,7 @@ def form_of_output(form: dict) -> dict:
     return {"CSV": dict(form["CSV"])}
 
 
-def test_compressed_objects_count_both_sizes(bucket) -> None:
+def test_compressed_objects_count_both_sizes(bucket: SimpleNamespace) -> None:
     for name, packed in (("GZIP", gzip.compress(NUMBERS)), ("BZIP2", bz2.compress(NUMBERS))):
         put(bucket, name, packed)
         output, _, events = select(
@@ -155,7 +169,7 @@ def test_compressed_objects_count_both_sizes(bucket) -> None:
         assert (counts["BytesScanned"], counts["BytesProcessed"]) == (len(packed), len(NUMBERS))
 
 
-def test_json_and_parquet_are_sources_and_json_an_answer(bucket) -> None:
+def test_json_and_parquet_are_sources_and_json_an_answer(bucket: SimpleNamespace) -> None:
     put(bucket, "lines", b'{"n": 1, "d": {"x": [1, 2]}}\n{"n": 2}\n')
     lines = {"JSON": {"Type": "LINES"}}
     output, _, _ = select(
@@ -171,7 +185,7 @@ def test_json_and_parquet_are_sources_and_json_an_answer(bucket) -> None:
     assert [json.loads(line) for line in output.splitlines()] == [{"t": "b"}, {"t": None}]
 
 
-def test_scan_ranges_share_the_records_among_them(bucket) -> None:
+def test_scan_ranges_share_the_records_among_them(bucket: SimpleNamespace) -> None:
     put(bucket, "numbers", NUMBERS)
     parts = []
     for start in range(0, len(NUMBERS), 97):
@@ -182,7 +196,7 @@ def test_scan_ranges_share_the_records_among_them(bucket) -> None:
     assert b"".join(parts) == NUMBERS
 
 
-def test_frames_end_where_records_end_and_progress_is_told(bucket) -> None:
+def test_frames_end_where_records_end_and_progress_is_told(bucket: SimpleNamespace) -> None:
     body = b"".join(b"%d,%s\n" % (n, b"x" * (n % 300)) for n in range(20_000))
     put(bucket, "large", body)
     answer = bucket.client.select_object_content(
@@ -198,7 +212,7 @@ def test_frames_end_where_records_end_and_progress_is_told(bucket) -> None:
     assert any("Progress" in event for event in events)
 
 
-def test_what_is_wrong_at_the_start_is_an_error_answer(bucket) -> None:
+def test_what_is_wrong_at_the_start_is_an_error_answer(bucket: SimpleNamespace) -> None:
     put(bucket, "people.csv", PEOPLE)
     for sql, code in (
         ("selec * from s3object", "ParseUnexpectedToken"),
@@ -213,7 +227,9 @@ def test_what_is_wrong_at_the_start_is_an_error_answer(bucket) -> None:
     assert caught.value.response["Error"]["Code"] == "NoSuchKey"
 
 
-def test_what_goes_wrong_in_the_middle_is_an_error_event_behind_the_records_before(bucket) -> None:
+def test_what_goes_wrong_in_the_middle_is_an_error_event_behind_the_records_before(
+    bucket: SimpleNamespace,
+) -> None:
     body = b"".join(b"%d\n" % n for n in range(300_000)) + b"oops\n" + b"7\n" * 10
     put(bucket, "late", body)
     answer = bucket.client.select_object_content(
@@ -232,7 +248,9 @@ def test_what_goes_wrong_in_the_middle_is_an_error_event_behind_the_records_befo
     assert output == b"".join(b"%d\n" % n for n in range(300_000))
 
 
-def signed(s3, path: str, body: bytes, headers: dict[str, str]) -> urllib.request.Request:
+def signed(
+    s3: S3Process, path: str, body: bytes, headers: dict[str, str]
+) -> urllib.request.Request:
     key = s3.keys["admin"]
     request = AWSRequest("POST", s3.url + path, headers=headers, data=body)
     S3SigV4Auth(Credentials(key.access_key_id, key.secret), "s3", "us-east-1").add_auth(request)
@@ -252,7 +270,9 @@ ASKED = (
     ("accept", "answer"),
     [("text/csv", b"0\n1\n"), ("application/x-ndjson", b'{"_1":"0"}\n{"_1":"1"}\n')],
 )
-def test_a_plain_client_gets_the_records_alone(bucket, s3, accept: str, answer: bytes) -> None:
+def test_a_plain_client_gets_the_records_alone(
+    bucket: SimpleNamespace, s3: S3Process, accept: str, answer: bytes
+) -> None:
     put(bucket, "n", NUMBERS)
     path = f"/{bucket.name}/n?select=&select-type=2"
     with urllib.request.urlopen(signed(s3, path, ASKED, {"accept": accept})) as response:
@@ -260,7 +280,7 @@ def test_a_plain_client_gets_the_records_alone(bucket, s3, accept: str, answer: 
         assert response.read() == answer
 
 
-def test_a_header_chooses_the_dialect(bucket, s3) -> None:
+def test_a_header_chooses_the_dialect(bucket: SimpleNamespace, s3: S3Process) -> None:
     put(bucket, "n", NUMBERS)
     path = f"/{bucket.name}/n?select=&select-type=2"
     body = ASKED.replace(
@@ -275,7 +295,7 @@ def test_a_header_chooses_the_dialect(bucket, s3) -> None:
     assert b"aws, ceph, ceph-2020" in caught.value.read()
 
 
-def test_many_objects_answer_one_request(bucket, s3) -> None:
+def test_many_objects_answer_one_request(bucket: SimpleNamespace, s3: S3Process) -> None:
     for day in (1, 2, 3):
         put(bucket, f"logs/2026-0{day}.csv", b"%d\n" % day)
     put(bucket, "logs/deep/2026-09.csv", b"9\n")
@@ -302,7 +322,9 @@ def test_many_objects_answer_one_request(bucket, s3) -> None:
         assert b"".join(found) == numbers
 
 
-def test_the_shell_asks_the_endpoint(bucket, s3, tmp_path: Path) -> None:
+def test_the_shell_asks_the_endpoint(
+    bucket: SimpleNamespace, s3: S3Process, tmp_path: Path
+) -> None:
     put(bucket, "people.csv", PEOPLE)
     done = subprocess.run(
         [sys.executable, "-m", "snowmelt", "select", f"s3://{bucket.name}/people.csv",
@@ -313,7 +335,9 @@ def test_the_shell_asks_the_endpoint(bucket, s3, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, b"64\n65\n"), done.stderr
 
 
-def test_a_client_without_the_privilege_gets_nothing(bucket, s3) -> None:
+def test_a_client_without_the_privilege_gets_nothing(
+    bucket: SimpleNamespace, s3: S3Process
+) -> None:
     put(bucket, "people.csv", PEOPLE)
     if "select_stranger" not in s3.keys:
         s3.add_user("select_stranger", "strangers_of_select")

@@ -6,7 +6,9 @@ import http.client
 import io
 import json
 import random
+from collections.abc import Callable
 from contextlib import closing
+from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -19,6 +21,7 @@ from botocore.client import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, EventStreamError
 
+from fixtures.s3 import S3Process
 from support.select_wire import QUERY, REGION, ask, request_body
 
 CSV = b"id,name\n1,one\n2,two\n"
@@ -26,7 +29,7 @@ COUNT = "select count(*) from s3object"
 
 
 @pytest.fixture
-def put(s3, bucket):
+def put(s3: S3Process, bucket: str) -> Callable[..., None]:
     client = s3.client()
 
     def put_object(content: bytes, key: str = "object") -> None:
@@ -35,7 +38,7 @@ def put(s3, bucket):
     return put_object
 
 
-def asked(client, bucket: str, key: str = "object", **changes: object) -> bytes:
+def asked(client: Any, bucket: str, key: str = "object", **changes: object) -> bytes:
     parameters: dict = {
         "Bucket": bucket,
         "Key": key,
@@ -87,8 +90,8 @@ def asked(client, bucket: str, key: str = "object", **changes: object) -> bytes:
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_request_has_a_code_and_a_sentence(
-    s3, bucket, put, changes, code, status
-):
+    s3: S3Process, bucket: str, put: Callable[..., None], changes: Any, code: str, status: int
+) -> None:
     put(CSV)
     with pytest.raises(ClientError) as refused:
         asked(s3.client(), bucket, **changes)
@@ -110,14 +113,23 @@ def test_what_is_wrong_with_a_request_has_a_code_and_a_sentence(
         (request_body("select * from s3object s join s3object t on 1=1"), {}, "ParseMalformedJoin"),
     ],
 )
-def test_what_boto3_would_not_send_is_refused_as_well(s3, bucket, put, body, headers, code):
+def test_what_boto3_would_not_send_is_refused_as_well(
+    s3: S3Process,
+    bucket: str,
+    put: Callable[..., None],
+    body: bytes,
+    headers: dict[str, str],
+    code: str,
+) -> None:
     put(CSV)
     named = {name.replace("-", "_"): value for name, value in headers.items()}
     found = ask(s3, bucket, "object", body, **named)
     assert (found.status, found.code) == (400, code)
 
 
-def test_wrong_keys_and_missing_privileges_are_refused(s3, bucket, put):
+def test_wrong_keys_and_missing_privileges_are_refused(
+    s3: S3Process, bucket: str, put: Callable[..., None]
+) -> None:
     put(CSV)
     key = s3.keys["admin"]
     for key_id, secret, code in (
@@ -137,7 +149,9 @@ def test_wrong_keys_and_missing_privileges_are_refused(s3, bucket, put):
     assert refused.value.response["Error"]["Code"] == "AccessDenied"
 
 
-def test_a_grant_on_a_prefix_reaches_what_lies_beneath_and_no_more(s3, bucket, put):
+def test_a_grant_on_a_prefix_reaches_what_lies_beneath_and_no_more(
+    s3: S3Process, bucket: str, put: Callable[..., None]
+) -> None:
     for key in ("open/1.csv", "open/2.csv", "secret/3.csv"):
         put(CSV, key)
     user, role = f"u{bucket[2:]}", f"r{bucket[2:]}"
@@ -149,7 +163,7 @@ def test_a_grant_on_a_prefix_reaches_what_lies_beneath_and_no_more(s3, bucket, p
         asked(client, bucket, "secret/3.csv")
     assert refused.value.response["Error"]["Code"] == "AccessDenied"
 
-    def many(request, **_):
+    def many(request: Any, **_: Any) -> None:
         request.headers.add_header("x-snowmelt-select-objects", "many")
 
     client.meta.events.register("before-sign.s3.SelectObjectContent", many)
@@ -160,7 +174,9 @@ def test_a_grant_on_a_prefix_reaches_what_lies_beneath_and_no_more(s3, bucket, p
         assert refused.value.response["Error"]["Code"] == "AccessDenied"
 
 
-def test_the_only_version_may_be_named(s3, bucket, put):
+def test_the_only_version_may_be_named(
+    s3: S3Process, bucket: str, put: Callable[..., None]
+) -> None:
     put(CSV)
     body = request_body(COUNT)
     for query, output, code in (
@@ -171,7 +187,7 @@ def test_the_only_version_may_be_named(s3, bucket, put):
         assert (found.output, found.code) == (output, code)
 
 
-def presigned_by_hand(s3, host: str, path: str) -> str:
+def presigned_by_hand(s3: S3Process, host: str, path: str) -> str:
     """Version 4; boto3 itself can make addresses of version 2 alone for this operation."""
     key = s3.keys["admin"]
     request = AWSRequest("POST", f"http://{host}:{s3.port}{path}{QUERY}")
@@ -180,7 +196,7 @@ def presigned_by_hand(s3, host: str, path: str) -> str:
     return request.url
 
 
-def presigned_by_boto3(s3, bucket: str) -> str:
+def presigned_by_boto3(s3: S3Process, bucket: str) -> str:
     key = s3.keys["admin"]
     client = boto3.client(
         "s3", endpoint_url=f"http://localhost:{s3.port}", region_name=REGION,
@@ -196,7 +212,9 @@ def presigned_by_boto3(s3, bucket: str) -> str:
     )  # fmt: skip
 
 
-def test_a_presigned_address_lets_anybody_ask(s3, bucket, put):
+def test_a_presigned_address_lets_anybody_ask(
+    s3: S3Process, bucket: str, put: Callable[..., None]
+) -> None:
     put(CSV)
     for signed in (
         presigned_by_boto3(s3, bucket),
@@ -222,7 +240,7 @@ def parquet(rows: int) -> bytes:
     return buffer.getvalue()
 
 
-def test_limits_of_memory_are_errors_that_name_their_setting(own_s3):
+def test_limits_of_memory_are_errors_that_name_their_setting(own_s3: S3Process) -> None:
     own_s3.start(
         select_group_memory_bytes=200_000,
         select_sort_memory_bytes=200_000,

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from fixtures.s3 import S3Process
 from support.select_wire import ask, begin, memory_of, request_body, threads_of, understood, until
 
 MIB = 1024 * 1024
@@ -20,7 +21,7 @@ WIDE = b"".join(b"%d,%0100d\n" % (n, n) for n in range(200_000))
 
 
 @pytest.fixture
-def lonely(own_s3):
+def lonely(own_s3: S3Process) -> S3Process:
     """An endpoint that runs one query at a time, with an object of 25 MiB."""
     own_s3.start(select_queries=1, log_level="debug")
     own_s3.add_user("admin", "accountadmin")
@@ -31,13 +32,13 @@ def lonely(own_s3):
     return own_s3
 
 
-def is_free(s3) -> bool:
+def is_free(s3: S3Process) -> bool:
     found = ask(s3, "data", "small", WHOLE)
     assert found.whole or found.code == "Busy"
     return found.whole
 
 
-def test_beyond_the_limit_a_query_is_told_to_come_again(lonely):
+def test_beyond_the_limit_a_query_is_told_to_come_again(lonely: S3Process) -> None:
     connection, answer = begin(lonely, "data", "large", WHOLE)
     with closing(connection):
         head = answer.read(100)
@@ -48,7 +49,9 @@ def test_beyond_the_limit_a_query_is_told_to_come_again(lonely):
 
 
 @pytest.mark.parametrize("sql", ["select * from s3object", SLOW], ids=["output", "silent"])
-def test_a_client_that_goes_away_stops_its_query_and_frees_what_it_held(lonely, sql):
+def test_a_client_that_goes_away_stops_its_query_and_frees_what_it_held(
+    lonely: S3Process, sql: str
+) -> None:
     # So long that the silent one is far from its end when it is seen that the client has gone.
     body = WIDE * (6 if sql == SLOW else 1)
     lonely.client().put_object(Bucket="data", Key="wide", Body=body)
@@ -72,7 +75,7 @@ def test_a_client_that_goes_away_stops_its_query_and_frees_what_it_held(lonely, 
         assert min((size for size in scanned if size > 100), default=0) < len(body), "it went on"
 
 
-def test_a_silent_query_shows_each_second_that_it_lives(s3, bucket):
+def test_a_silent_query_shows_each_second_that_it_lives(s3: S3Process, bucket: str) -> None:
     s3.client().put_object(Bucket=bucket, Key="object", Body=ROWS)
     began = time.monotonic()
     found = ask(s3, bucket, "object", request_body(SLOW))
@@ -84,7 +87,7 @@ def test_a_silent_query_shows_each_second_that_it_lives(s3, bucket):
     assert signs >= int(took / 2) - 1
 
 
-def test_progress_is_told_instead_where_it_was_asked_for(s3, bucket):
+def test_progress_is_told_instead_where_it_was_asked_for(s3: S3Process, bucket: str) -> None:
     s3.client().put_object(Bucket=bucket, Key="object", Body=ROWS)
     more = "<RequestProgress><Enabled>TRUE</Enabled></RequestProgress>"
     found = ask(s3, bucket, "object", request_body(SLOW, more=more))
@@ -94,7 +97,7 @@ def test_progress_is_told_instead_where_it_was_asked_for(s3, bucket):
     assert quick.counts["BytesScanned"] == len(ROWS)
 
 
-def test_a_service_that_stops_lets_a_short_query_end(own_s3):
+def test_a_service_that_stops_lets_a_short_query_end(own_s3: S3Process) -> None:
     own_s3.start()
     own_s3.add_user("admin", "accountadmin")
     client = own_s3.client()

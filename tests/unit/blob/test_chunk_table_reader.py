@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -47,13 +49,13 @@ def text(ordinal: int = 1, *, name: str = "T", nullable: bool = True) -> Column:
     return Column(name, LogicalType.TEXT, ordinal, nullable, length=100, byte_length=400)
 
 
-def written(table: pa.Table, **options) -> bytes:
+def written(table: pa.Table, **options: Any) -> bytes:
     sink = io.BytesIO()
     pq.write_table(table, sink, **options)
     return sink.getvalue()
 
 
-def field(name: str, arrow_type: pa.DataType, ordinal: int | None, *, nullable: bool = True):
+def field(name: str, arrow_type: pa.DataType, ordinal: int | None, *, nullable: bool = True) -> Any:
     metadata = None if ordinal is None else {"PARQUET:field_id": str(ordinal)}
     return pa.field(name, arrow_type, nullable=nullable, metadata=metadata)
 
@@ -82,7 +84,7 @@ def test_chunks_of_other_writers_are_read(part, version, dictionary):
     assert texts_of(read_chunk(other, schema)) == texts_of(table)
 
 
-def test_a_decimal_of_few_digits_in_sixteen_bytes_is_read():
+def test_a_decimal_of_few_digits_in_sixteen_bytes_is_read() -> None:
     schema = schema_of(Column("D", LogicalType.FIXED, 1, precision=12, scale=2))
     table = table_of(schema, [-(10**12) + 1, None, 0, 10**12 - 1])
     java = with_precision(as_java(table, schema), 12)
@@ -92,7 +94,7 @@ def test_a_decimal_of_few_digits_in_sixteen_bytes_is_read():
     assert read_chunk(java, schema).equals(table)
 
 
-def test_bytes_under_a_text_annotation_are_bytes():
+def test_bytes_under_a_text_annotation_are_bytes() -> None:
     schema = schema_of(Column("B", LogicalType.BINARY, 1, byte_length=100))
     table = table_of(schema, [b"\xff\xfe\x00", b"", None, bytes(range(256))])
     java = as_java(table, schema)
@@ -101,7 +103,7 @@ def test_bytes_under_a_text_annotation_are_bytes():
 
 
 @pytest.mark.parametrize("kind", [LogicalType.TEXT, LogicalType.VARIANT])
-def test_text_that_is_not_utf8_is_refused(kind):
+def test_text_that_is_not_utf8_is_refused(kind: LogicalType) -> None:
     binary = schema_of(Column("B", LogicalType.BINARY, 1, byte_length=100))
     java = as_java(table_of(binary, [b"ok", b"\xff\xfe"]), binary)
     with pytest.raises(BlobInvalid, match="UTF8"):
@@ -117,7 +119,9 @@ def test_text_that_is_not_utf8_is_refused(kind):
         (Column("C", LogicalType.TIMESTAMP_NTZ, 1, scale=6), pa.int64(), 10**18),
     ],
 )
-def test_numbers_outside_of_their_type_are_refused(column, arrow_type, value):
+def test_numbers_outside_of_their_type_are_refused(
+    column: Column, arrow_type: Any, value: int
+) -> None:
     table = pa.table([pa.array([value]).cast(arrow_type)], pa.schema([field("C", arrow_type, 1)]))
     with pytest.raises(BlobInvalid):
         read_chunk(written(table), schema_of(column))
@@ -125,7 +129,7 @@ def test_numbers_outside_of_their_type_are_refused(column, arrow_type, value):
 
 @pytest.mark.parametrize("arrow_type", [pa.int32(), pa.int64(), pa.decimal128(20, 0)])
 @pytest.mark.parametrize("precision", [2, 9, 10, 18, 30])
-def test_any_width_of_number_is_taken(arrow_type, precision):
+def test_any_width_of_number_is_taken(arrow_type: Any, precision: int) -> None:
     schema = schema_of(Column("C", LogicalType.FIXED, 1, precision=precision, scale=0))
     table = pa.table(
         [pa.array([-99, 0, None, 99]).cast(arrow_type)], pa.schema([field("C", arrow_type, 1)])
@@ -133,7 +137,7 @@ def test_any_width_of_number_is_taken(arrow_type, precision):
     assert read_chunk(written(table), schema).equals(table_of(schema, [-99, 0, None, 99]))
 
 
-def test_bare_integers_are_times_but_not_fractions():
+def test_bare_integers_are_times_but_not_fractions() -> None:
     ints = pa.table([pa.array([1, None, 2])], pa.schema([field("C", pa.int64(), 1)]))
     times = schema_of(Column("C", LogicalType.TIME, 1, scale=9))
     assert read_chunk(written(ints), times).equals(table_of(times, [1, None, 2]))
@@ -150,7 +154,7 @@ def test_bare_integers_are_times_but_not_fractions():
         pa.binary(16), pa.bool_(),
     ],
 )  # fmt: skip
-def test_other_types_do_not_fit_a_number(arrow_type):
+def test_other_types_do_not_fit_a_number(arrow_type: Any) -> None:
     table = pa.table([pa.nulls(2, arrow_type)], pa.schema([field("C", arrow_type, 1)]))
     with pytest.raises(BlobInvalid):
         read_chunk(
@@ -158,7 +162,7 @@ def test_other_types_do_not_fit_a_number(arrow_type):
         )
 
 
-def test_an_older_chunk_is_null_in_newer_columns():
+def test_an_older_chunk_is_null_in_newer_columns() -> None:
     old = schema_of(text(1))
     parquet = as_java(table_of(old, ["a", None]), old)
     new = schema_of(text(1), Column("N", LogicalType.FIXED, 2, precision=12, scale=2))
@@ -167,7 +171,7 @@ def test_an_older_chunk_is_null_in_newer_columns():
         read_chunk(parquet, schema_of(text(1), text(2, name="X", nullable=False)))
 
 
-def test_only_the_named_columns_are_read_in_their_order():
+def test_only_the_named_columns_are_read_in_their_order() -> None:
     schema = schema_of(text(1, name="a"), text(2, name="a.b"), text(3, name="c"))
     parquet = as_java(table_of(schema, ["1"], ["2"], ["3"]), schema)
     assert read_chunk(parquet, schema, columns=["c", "a"]).to_pydict() == {"c": ["3"], "a": ["1"]}
@@ -178,27 +182,27 @@ def test_only_the_named_columns_are_read_in_their_order():
         read_chunk(parquet, schema, columns=["no"])
 
 
-def test_columns_are_found_by_field_id_whatever_their_names():
+def test_columns_are_found_by_field_id_whatever_their_names() -> None:
     schema = schema_of(text(1, name="A"), text(2, name="B"))
     swapped = pa.schema([field("A", pa.string(), 2), field("B", pa.string(), 1)])
     parquet = written(pa.table([["is two"], ["is one"]], schema=swapped))
     assert read_chunk(parquet, schema).to_pydict() == {"A": ["is one"], "B": ["is two"]}
 
 
-def test_without_field_ids_columns_are_found_by_name():
+def test_without_field_ids_columns_are_found_by_name() -> None:
     parquet = written(pa.table({"B": ["b"], "A": ["a"]}))
     schema = schema_of(text(1, name="A"), text(2, name="B"))
     assert [found.ordinal for found in read_chunk_footer(parquet).fields] == [None, None]
     assert read_chunk(parquet, schema).to_pydict() == {"A": ["a"], "B": ["b"]}
 
 
-def test_nulls_do_not_pass_into_a_required_column():
+def test_nulls_do_not_pass_into_a_required_column() -> None:
     parquet = as_java(table_of(schema_of(text()), ["a", None]), schema_of(text()))
     with pytest.raises(BlobInvalid, match="nullable"):
         read_chunk(parquet, schema_of(text(nullable=False)))
 
 
-def test_a_long_run_of_nulls_is_refused_before_it_is_decoded():
+def test_a_long_run_of_nulls_is_refused_before_it_is_decoded() -> None:
     schema = schema_of(Column("D", LogicalType.FIXED, 1, precision=38, scale=0))
     parquet = as_java(table_of(schema, [None] * 100_000), schema)
     assert len(parquet) < 2_000
@@ -207,7 +211,7 @@ def test_a_long_run_of_nulls_is_refused_before_it_is_decoded():
 
 
 @pytest.mark.slow
-def test_a_dictionary_of_one_long_value_is_no_bomb():
+def test_a_dictionary_of_one_long_value_is_no_bomb() -> None:
     schema = schema_of(text())
     table = pa.table([["x" * 100_000] * 1_000], chunk_arrow_schema(schema))
     parquet = written(table, use_dictionary=True, compression="zstd")
@@ -217,7 +221,7 @@ def test_a_dictionary_of_one_long_value_is_no_bomb():
     assert read_chunk(parquet, schema).num_rows == 1_000
 
 
-def test_a_page_of_repeated_bytes_is_no_bomb():
+def test_a_page_of_repeated_bytes_is_no_bomb() -> None:
     schema = schema_of(text())
     parquet = as_java(table_of(schema, ["x" * 20_000_000]), schema, codec="zstd")
     assert len(parquet) < 10_000
@@ -226,7 +230,7 @@ def test_a_page_of_repeated_bytes_is_no_bomb():
     assert read_chunk(parquet, schema).num_rows == 1
 
 
-def test_shared_prefixes_are_no_bomb():
+def test_shared_prefixes_are_no_bomb() -> None:
     schema = schema_of(text())
     table = pa.table([["x" * 1000] * 1000], chunk_arrow_schema(schema))
     encoding = {"T": "DELTA_BYTE_ARRAY"}
@@ -235,7 +239,7 @@ def test_shared_prefixes_are_no_bomb():
         read_chunk(parquet, schema)
 
 
-def test_several_row_groups_are_read():
+def test_several_row_groups_are_read() -> None:
     schema = schema_of(text())
     table = table_of(schema, [str(number) for number in range(100)])
     assert read_chunk(written(table, row_group_size=7), schema).equals(table)
@@ -245,14 +249,14 @@ def test_several_row_groups_are_read():
     "data",
     [b"", b"PAR1", b"PAR1PAR1", b"PAR1\0\0\0\0PAR1", b"x" * 100, b"PAR1\xff\xff\xff\xffPAR1"],
 )
-def test_bytes_that_are_no_parquet_are_refused(data):
+def test_bytes_that_are_no_parquet_are_refused(data: bytes) -> None:
     with pytest.raises(BlobInvalid, match="some/path"):
         read_chunk_footer(data, path="some/path")
     with pytest.raises(BlobInvalid, match="some/path"):
         read_chunk(data, schema_of(text()), path="some/path")
 
 
-def test_an_encrypted_chunk_with_the_wrong_key_is_refused():
+def test_an_encrypted_chunk_with_the_wrong_key_is_refused() -> None:
     from snowmelt.blob.encryption import apply_aes_ctr
 
     schema = schema_of(text())
@@ -287,7 +291,9 @@ def test_any_bytes_decode_or_raise_the_one_error(data):
     ),
 )
 @settings(relaxed, max_examples=3 * settings.default.max_examples)
-def test_a_damaged_chunk_decodes_or_raises_the_one_error(part, java, edits):
+def test_a_damaged_chunk_decodes_or_raises_the_one_error(
+    part: tuple[TableSchema, Any], java: bool, edits: list[Any]
+) -> None:
     schema, table = part
     source = ChunkInput(table, schema, DATA_KEY)
     parquet = as_java(table, schema) if java else bytes(encode_chunk_as_parquet(source, PATH, 0))
@@ -315,7 +321,7 @@ def header_variant(chunk: bytes, metadata: object) -> bytes:
     )
 
 
-def test_the_layout_with_a_header_is_opened():
+def test_the_layout_with_a_header_is_opened() -> None:
     blob = header_variant(b"chunk bytes", [{"table": "T", "chunk_start_offset": 60}])
     header = read_legacy_blob_header(blob)
     assert header.chunks == ({"table": "T", "chunk_start_offset": 60},)
@@ -338,14 +344,14 @@ def test_the_layout_with_a_header_is_opened():
         lambda _: header_variant(b"x", ["not an object"]),
     ],
 )
-def test_a_broken_header_is_refused(damage):
+def test_a_broken_header_is_refused(damage: Callable[[Any], Any] | Callable[[Any], bytes]) -> None:
     blob = header_variant(b"chunk bytes", [{"table": "T"}])
     with pytest.raises(BlobInvalid):
         read_legacy_blob_header(damage(blob))
 
 
 @given(st.binary(max_size=80))
-def test_any_header_opens_or_raises_the_one_error(data):
+def test_any_header_opens_or_raises_the_one_error(data: bytes) -> None:
     try:
         read_legacy_blob_header(b"bdec" + data)
     except BlobInvalid:

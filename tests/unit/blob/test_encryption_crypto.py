@@ -24,7 +24,7 @@ def block_by_block(data: bytes, key: bytes, offset: int) -> bytes:
     return bytes(out)
 
 
-def test_the_key_is_the_hash_of_data_key_and_path():
+def test_the_key_is_the_hash_of_data_key_and_path() -> None:
     data_key = bytes(range(32))
     digest = hashlib.sha256()
     digest.update(data_key)
@@ -33,7 +33,7 @@ def test_the_key_is_the_hash_of_data_key_and_path():
 
 
 @given(data=st.binary(max_size=200), blocks=st.integers(0, 2**40))
-def test_the_counter_is_the_number_of_the_block(data, blocks):
+def test_the_counter_is_the_number_of_the_block(data: bytes, blocks: int) -> None:
     key = derive_blob_key(b"k" * 32, PATH)
     cipher = apply_aes_ctr(data, key=key, offset=blocks * 16)
     assert cipher == block_by_block(data, key, blocks * 16)
@@ -43,18 +43,18 @@ def test_the_counter_is_the_number_of_the_block(data, blocks):
     assert target == cipher
 
 
-def test_the_counter_runs_on_across_chunks():
+def test_the_counter_runs_on_across_chunks() -> None:
     key = derive_blob_key(b"k" * 32, PATH)
     data = bytes(100)
     whole = apply_aes_ctr(data, key=key, offset=0)
     assert apply_aes_ctr(data[48:], key=key, offset=48) == whole[48:]
 
 
-def test_an_offset_between_blocks_counts_whole_blocks():
+def test_an_offset_between_blocks_counts_whole_blocks() -> None:
     key = derive_blob_key(b"k" * 32, PATH)
     assert apply_aes_ctr(b"abc", key=key, offset=17) == apply_aes_ctr(b"abc", key=key, offset=16)
 
 
-def test_a_key_of_another_size_is_refused():
+def test_a_key_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match="key"):
         apply_aes_ctr(b"abc", key=b"k" * 16, offset=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +27,7 @@ SIGNED = st.integers(-(2**63), 2**63 - 1)
     texts=st.lists(st.text(max_size=30), max_size=40),
     numbers=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=40),
 )
-def test_what_was_written_is_read(number, texts, numbers):
+def test_what_was_written_is_read(number: int, texts: list[Any], numbers: list[Any]) -> None:
     inner = StructWriter().add_i64(1, number).add_string(3, "x" * 200)
     encoded = (
         StructWriter()
@@ -49,7 +50,7 @@ def test_what_was_written_is_read(number, texts, numbers):
     }
 
 
-def test_a_footer_of_pyarrow_is_understood():
+def test_a_footer_of_pyarrow_is_understood() -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": [1, None], "b": ["x", "y"]}), sink)
     data = sink.getvalue()
@@ -66,7 +67,7 @@ def test_a_footer_of_pyarrow_is_understood():
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_a_structure_or_malformed(data):
+def test_any_bytes_are_a_structure_or_malformed(data: bytes) -> None:
     try:
         fields, end = read_struct(data, 0)
     except ValueError:
@@ -88,13 +89,13 @@ def test_any_bytes_are_a_structure_or_malformed(data):
         b"\x1f\x00",
     ],
 )
-def test_malformed_structures_are_refused(data):
+def test_malformed_structures_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_struct(data, 0)
 
 
 @pytest.mark.parametrize("value", [None, -1, b"1", [], {}, True])
-def test_a_field_of_another_type_is_refused(value):
+def test_a_field_of_another_type_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="field 1"):
         require_integer({1: value}, 1)
     if value != []:

@@ -24,7 +24,7 @@ def source(rows: list[str | None], data_key: bytes = DATA_KEY) -> ChunkInput:
     return ChunkInput(pa.table({"T": pa.array(rows, pa.string())}), TEXT, data_key)
 
 
-def test_layout_keys_counters_and_hashes_follow_the_specification():
+def test_layout_keys_counters_and_hashes_follow_the_specification() -> None:
     keys = [DATA_KEY, b"other" * 6 + b"ab", DATA_KEY]
     sources = [
         source([f"{number}-{size}" for number in range(size)], key)
@@ -68,7 +68,7 @@ def test_what_was_written_is_read_back(parts):
 
 
 @pytest.mark.parametrize("rows", [1, 300, 3_000, 20_000])
-def test_every_size_takes_its_own_codec_and_is_read_back(rows):
+def test_every_size_takes_its_own_codec_and_is_read_back(rows: int) -> None:
     table = pa.table({"T": [f"value {number % 50} of some length" for number in range(rows)]})
     parquet = encode_chunk_as_parquet(ChunkInput(table, TEXT, DATA_KEY), PATH, 0)
     column = pq.ParquetFile(pa.BufferReader(parquet)).metadata.row_group(0).column(0)
@@ -78,14 +78,14 @@ def test_every_size_takes_its_own_codec_and_is_read_back(rows):
     assert read_chunk(parquet, TEXT).column("T").to_pylist() == table.column("T").to_pylist()
 
 
-def test_a_column_of_different_values_gets_no_dictionary():
+def test_a_column_of_different_values_gets_no_dictionary() -> None:
     table = pa.table({"T": [f"value {number}" for number in range(20_000)]})
     parquet = encode_chunk_as_parquet(ChunkInput(table, TEXT, DATA_KEY), PATH, 0)
     column = pq.ParquetFile(pa.BufferReader(parquet)).metadata.row_group(0).column(0)
     assert not column.has_dictionary_page
 
 
-def test_numbers_are_written_by_their_differences_or_byte_by_byte():
+def test_numbers_are_written_by_their_differences_or_byte_by_byte() -> None:
     rows = 20_000
     columns = [("SHORT", 9), ("LONG", 18), ("BYTES", 38), ("FEW", 18)]
     schema = TableSchema(
@@ -117,7 +117,7 @@ def test_numbers_are_written_by_their_differences_or_byte_by_byte():
     assert [column.to_pylist() for column in found.columns] == values
 
 
-def test_the_file_says_what_the_official_client_says():
+def test_the_file_says_what_the_official_client_says() -> None:
     schema = TableSchema(
         1,
         (
@@ -152,14 +152,14 @@ def test_the_file_says_what_the_official_client_says():
     assert primary == b"totwo8_abc_4711_18_0.bdec"
 
 
-def test_many_rows_stay_in_one_row_group():
+def test_many_rows_stay_in_one_row_group() -> None:
     rows = 1_100_000
     table = pa.table({"T": pa.nulls(rows, pa.string())})
     parquet = encode_chunk_as_parquet(ChunkInput(table, TEXT, DATA_KEY), PATH, 0)
     assert pq.ParquetFile(pa.BufferReader(parquet)).metadata.num_row_groups == 1
 
 
-def test_rows_out_of_form_are_refused():
+def test_rows_out_of_form_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one chunk"):
         build_blob(PATH, [])
     with pytest.raises(ValueError, match="chunk form"):
@@ -169,6 +169,6 @@ def test_rows_out_of_form_are_refused():
         build_blob(PATH, [ChunkInput(source([None]).rows, required, DATA_KEY)])
 
 
-def test_a_table_of_all_types_fits_the_list_in_the_specification():
+def test_a_table_of_all_types_fits_the_list_in_the_specification() -> None:
     kinds = {column.kind for column in every_type().columns}
     assert kinds == set(LogicalType)

@@ -21,7 +21,9 @@ Finished = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture
-def snowmelt(tmp_path: Path, monkeypatch, capfd) -> Callable[..., Finished]:
+def snowmelt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Finished]:
     """Call the command with these arguments in `tmp_path`; the environment has no settings.
 
     It saves starting a process, most of whose second is imports.

@@ -6,11 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from snowmelt.cli.main import find_extra, list_extras
+
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
+
 
 COMMANDS = (
     "serve",
@@ -29,7 +36,9 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_with_examples(command, capsys):
+def test_every_command_explains_itself_with_examples(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     from snowmelt.cli.main import main
 
     with pytest.raises(SystemExit) as ended:
@@ -42,21 +51,23 @@ def test_every_command_explains_itself_with_examples(command, capsys):
 
 
 @pytest.mark.slow
-def test_help_names_every_command(snowmelt_process):
+def test_help_names_every_command(snowmelt_process: Callable[..., Finished]) -> None:
     shown = snowmelt_process("--help")
     assert shown.returncode == 0
     for command in COMMANDS:
         assert f"\n    {command} " in shown.stdout
 
 
-def test_no_command_is_a_usage_error(snowmelt_process):
+def test_no_command_is_a_usage_error(snowmelt_process: Callable[..., Finished]) -> None:
     ended = snowmelt_process()
     assert ended.returncode == 2
     assert "usage: snowmelt" in ended.stderr
 
 
 @pytest.mark.slow
-def test_an_error_is_one_sentence_and_exit_code_1(snowmelt_process):
+def test_an_error_is_one_sentence_and_exit_code_1(
+    snowmelt_process: Callable[..., Finished],
+) -> None:
     assert snowmelt_process("sql", "CREATE DATABASE other").returncode == 0
     ended = snowmelt_process("sql", "DROP TABLE demo.public.t")
     assert ended.returncode == 1
@@ -67,7 +78,7 @@ def test_an_error_is_one_sentence_and_exit_code_1(snowmelt_process):
 
 
 @pytest.mark.slow
-def test_debug_shows_where_an_error_came_from(snowmelt_process):
+def test_debug_shows_where_an_error_came_from(snowmelt_process: Callable[..., Finished]) -> None:
     assert snowmelt_process("sql", "CREATE DATABASE other").returncode == 0
     ended = snowmelt_process("--debug", "sql", "DROP TABLE demo.public.t")
     assert ended.returncode == 1
@@ -76,7 +87,9 @@ def test_debug_shows_where_an_error_came_from(snowmelt_process):
 
 
 @pytest.mark.slow
-def test_what_would_be_passed_over_is_said(snowmelt, snowmelt_process):
+def test_what_would_be_passed_over_is_said(
+    snowmelt: Callable[..., Finished], snowmelt_process: Callable[..., Finished]
+) -> None:
     ended = snowmelt("serve", "--backend", "logs=/var/log", "--s3-port", "0")
     assert (ended.returncode, "--s3-port 0 leaves out" in ended.stderr) == (1, True)
     ended = snowmelt_process("serve", leese_s="5", stage_url="nowhere://x", s3_port="0")
@@ -84,13 +97,15 @@ def test_what_would_be_passed_over_is_said(snowmelt, snowmelt_process):
     assert "Unknown setting SNOWMELT_LEESE_S in the environment" in ended.stderr
 
 
-def test_a_file_that_is_not_there_is_named(snowmelt):
+def test_a_file_that_is_not_there_is_named(snowmelt: Callable[..., Finished]) -> None:
     ended = snowmelt("sql", "-f", "missing.sql")
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == "snowmelt: missing.sql: No such file or directory.\n"
 
 
-def test_a_folder_that_cannot_be_made_is_named(snowmelt, tmp_path):
+def test_a_folder_that_cannot_be_made_is_named(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     ended = snowmelt("--data-dir", "file/data", "sql", "CREATE DATABASE a")
     assert ended.returncode == 1
@@ -98,7 +113,9 @@ def test_a_folder_that_cannot_be_made_is_named(snowmelt, tmp_path):
 
 
 @pytest.mark.slow
-def test_global_options_stand_before_or_after_the_command(snowmelt, tmp_path):
+def test_global_options_stand_before_or_after_the_command(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     assert snowmelt("--data-dir", "one", "sql", "CREATE DATABASE a").returncode == 0
     assert snowmelt("sql", "CREATE DATABASE b", "--data-dir", "one").returncode == 0
     shown = snowmelt("sql", "SHOW DATABASES", "--format", "csv", data_dir=str(tmp_path / "one"))
@@ -109,7 +126,9 @@ def test_global_options_stand_before_or_after_the_command(snowmelt, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_early_is_no_error(snowmelt, tmp_path):
+def test_a_reader_that_leaves_early_is_no_error(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     assert snowmelt("sql", "CREATE DATABASE demo").returncode == 0
     script = "SHOW ROLES;" * 300
     with subprocess.Popen(
@@ -127,7 +146,7 @@ def test_a_reader_that_leaves_early_is_no_error(snowmelt, tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_is_quiet(snowmelt, tmp_path):
+def test_ctrl_c_is_quiet(snowmelt: Callable[..., Finished], tmp_path: Path) -> None:
     assert snowmelt("sql", "CREATE DATABASE demo").returncode == 0
     environment = os.environ | {"SNOWMELT_MIGRATE_INTERVAL_S": "60"}
     with subprocess.Popen(
@@ -146,7 +165,9 @@ def test_ctrl_c_is_quiet(snowmelt, tmp_path):
 
 
 @pytest.mark.slow
-def test_version_starts_without_database_or_spark(snowmelt_process):
+def test_version_starts_without_database_or_spark(
+    snowmelt_process: Callable[..., Finished],
+) -> None:
     assert snowmelt_process("--version").stdout.startswith("snowmelt 0.")
     code = (
         "import atexit, sys, snowmelt.cli.main as m\n"
@@ -158,7 +179,7 @@ def test_version_starts_without_database_or_spark(snowmelt_process):
     assert not heavy & set(loaded.stdout.split())
 
 
-def test_the_version_has_a_short_option(snowmelt):
+def test_the_version_has_a_short_option(snowmelt: Callable[..., Finished]) -> None:
     assert snowmelt("-V").stdout == snowmelt("--version").stdout
 
 
@@ -176,7 +197,9 @@ def test_the_version_has_a_short_option(snowmelt):
         (["sql", "--format", "xml", "x"], "unknown value 'xml'. Valid: table, json, csv."),
     ],
 )
-def test_a_misspelt_word_gets_a_suggestion(arguments, said, snowmelt):
+def test_a_misspelt_word_gets_a_suggestion(
+    arguments: list[str], said: str, snowmelt: Callable[..., Finished]
+) -> None:
     ended = snowmelt(*arguments)
     assert ended.returncode == 2
     assert said in ended.stderr
@@ -205,7 +228,7 @@ def _plain(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_plain_installation_explains_itself_and_names_what_is_missing(tmp_path):
+def test_a_plain_installation_explains_itself_and_names_what_is_missing(tmp_path: Path) -> None:
     for command in ((), *((each,) for each in COMMANDS)):
         shown = _plain(*command, "--help")
         assert (shown.returncode, shown.stderr) == (0, ""), command
@@ -223,7 +246,7 @@ def test_a_plain_installation_explains_itself_and_names_what_is_missing(tmp_path
 
 
 @pytest.mark.parametrize("module", [*_OPTIONAL, "botocore", "llvmlite"])
-def test_a_missing_module_names_an_extra_that_brings_it(module):
+def test_a_missing_module_names_an_extra_that_brings_it(module: str) -> None:
     distribution = {"botocore": "boto3", "llvmlite": "numba"}.get(module, module)
     distribution = {there: name for name, there in _MODULES.items()}.get(distribution, distribution)
     for command in COMMANDS:
@@ -241,5 +264,7 @@ def test_a_missing_module_names_an_extra_that_brings_it(module):
         ("quickjs", "sql", "functions"),
     ],
 )
-def test_the_extra_is_the_commands_own_if_it_brings_the_module(module, command, extra):
+def test_the_extra_is_the_commands_own_if_it_brings_the_module(
+    module: str, command: str, extra: str
+) -> None:
     assert find_extra(module, command) == extra

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Iterator
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -34,22 +36,22 @@ DAY = dt.datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=dt.UTC)
         ({"a": b"\x01"}, '{"a": "01"}'),
     ],
 )
-def test_cells_read_well(value, text):
+def test_cells_read_well(value: Any, text: str) -> None:
     assert format_cell(value) == text
 
 
-def test_json_keeps_every_digit():
+def test_json_keeps_every_digit() -> None:
     digits = "12345678901234567890.123456789012345678"
     assert to_json_text(Decimal(digits)) == digits
     assert to_json_text(2**80) == str(2**80)
 
 
-def test_json_is_json_for_numbers_that_json_does_not_have():
+def test_json_is_json_for_numbers_that_json_does_not_have() -> None:
     values = [float("nan"), float("-inf"), Decimal("NaN"), 'a"\n']
     assert json.loads(to_json_text(values)) == ["nan", "-inf", "NaN", 'a"\n']
 
 
-def test_a_table_escapes_what_would_steer_a_terminal(capsys):
+def test_a_table_escapes_what_would_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows(("a", "n"), [("\x1b[2Jx\n[red]", 1), (None, 22)], "table")
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
@@ -58,18 +60,18 @@ def test_a_table_escapes_what_would_steer_a_terminal(capsys):
     assert shown.endswith("2 rows\n")
 
 
-def test_a_table_says_that_there_are_more_rows(capsys):
+def test_a_table_says_that_there_are_more_rows(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows(("n",), ((n,) for n in range(MAX_TABLE_ROWS + 1)), "table")
     assert capsys.readouterr().out.endswith("first 1,000 rows; --format csv or json gives all\n")
 
 
-def test_long_rows_are_not_folded_where_nobody_looks(capsys):
+def test_long_rows_are_not_folded_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows(("a",), [("x" * 5000,)], "table")
     assert "x" * 5000 in capsys.readouterr().out
 
 
-def test_csv_and_json_are_written_as_rows_come(capsys):
-    def rows():
+def test_csv_and_json_are_written_as_rows_come(capsys: pytest.CaptureFixture[str]) -> None:
+    def rows() -> Iterator[tuple[str]]:
         yield ("x" * 70_000,)
         assert len(capsys.readouterr().out) > 70_000
         yield ("y",)
@@ -78,13 +80,13 @@ def test_csv_and_json_are_written_as_rows_come(capsys):
     assert capsys.readouterr().out == "y\n"
 
 
-def test_empty_results_have_a_form_too(capsys):
+def test_empty_results_have_a_form_too(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows(("a",), [], "json")
     print_rows(("a",), [], "csv")
     assert capsys.readouterr().out == "[]\na\n"
 
 
-def test_messages_are_rows_for_programs(capsys):
+def test_messages_are_rows_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     print_message("Done.", "table")
     print_message("Done.", "json")
     assert capsys.readouterr().out == 'Done.\n[\n {"status": "Done."}\n]\n'
@@ -100,11 +102,13 @@ def test_messages_are_rows_for_programs(capsys):
         (90 * 86_400, "90 d ago"),
     ],
 )
-def test_an_age_has_one_unit(seconds, text):
+def test_an_age_has_one_unit(seconds: int, text: str) -> None:
     assert format_age(DAY - dt.timedelta(seconds=seconds), DAY) == text
 
 
-def test_a_table_that_is_wider_than_the_terminal_is_printed_by_row(monkeypatch, capsys):
+def test_a_table_that_is_wider_than_the_terminal_is_printed_by_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "60")
     columns = [f"column_{number}" for number in range(8)]

@@ -40,12 +40,14 @@ JAVA = """An error occurred while calling o73.collectToPython.
         (AnalysisException(JAVA), "Job aborted: Python worker exited unexpectedly (crashed)."),
     ],
 )
-def test_spark_errors_become_sentences(raised, said):
+def test_spark_errors_become_sentences(
+    raised: AnalysisException | PythonException, said: str
+) -> None:
     with pytest.raises(RemoteError) as caught, translating_spark_errors():
         raise raised
     assert str(caught.value) == said
 
 
-def test_other_errors_stay_what_they_are():
+def test_other_errors_stay_what_they_are() -> None:
     with pytest.raises(KeyError), translating_spark_errors():
         raise KeyError

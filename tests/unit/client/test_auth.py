@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 
 import jwt
 import pytest
@@ -17,7 +18,7 @@ KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 START = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
 
-def pem(key):
+def pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> str:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -25,7 +26,7 @@ def pem(key):
     ).decode()
 
 
-def test_a_token_names_account_user_and_fingerprint_for_59_minutes():
+def test_a_token_names_account_user_and_fingerprint_for_59_minutes() -> None:
     token = KeyPairTokenProvider("acme", "loader", KEY, ManualClock(START)).get_token()
     assert jwt.get_unverified_header(token) == {"alg": "RS256"}
     claims = jwt.decode(
@@ -40,7 +41,7 @@ def test_a_token_names_account_user_and_fingerprint_for_59_minutes():
     assert claims["iat"] == START.timestamp()
 
 
-def test_a_token_is_renewed_after_54_minutes():
+def test_a_token_is_renewed_after_54_minutes() -> None:
     clock = ManualClock(START)
     tokens = KeyPairTokenProvider("acme", "loader", KEY, clock)
     first = tokens.get_token()
@@ -50,7 +51,7 @@ def test_a_token_is_renewed_after_54_minutes():
     assert tokens.get_token() != first
 
 
-def test_a_refused_token_is_replaced_once():
+def test_a_refused_token_is_replaced_once() -> None:
     clock = ManualClock(START)
     tokens = KeyPairTokenProvider("acme", "loader", KEY, clock)
     refused = tokens.get_token()
@@ -61,7 +62,7 @@ def test_a_refused_token_is_replaced_once():
     assert tokens.replace_token(refused) == second
 
 
-def test_after_the_clock_went_back_the_replacement_is_not_from_the_future():
+def test_after_the_clock_went_back_the_replacement_is_not_from_the_future() -> None:
     clock = ManualClock(START)
     tokens = KeyPairTokenProvider("acme", "loader", KEY, clock)
     refused = tokens.get_token()
@@ -75,7 +76,7 @@ def test_after_the_clock_went_back_the_replacement_is_not_from_the_future():
     assert renewed["iat"] == earlier.timestamp() + 54 * 60
 
 
-def test_a_key_may_be_text_bytes_base64_or_a_file(tmp_path):
+def test_a_key_may_be_text_bytes_base64_or_a_file(tmp_path: Path) -> None:
     text = pem(KEY)
     file = tmp_path / "key.p8"
     file.write_text(text)
@@ -85,12 +86,12 @@ def test_a_key_may_be_text_bytes_base64_or_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["", "nonsense", "a\0b", b"-----BEGIN PRIVATE KEY-----"])
-def test_what_is_no_key_is_refused_with_a_sentence(source):
+def test_what_is_no_key_is_refused_with_a_sentence(source: bytes | str) -> None:
     with pytest.raises(ConfigurationError, match="neither a key in PEM"):
         load_private_key(source)
 
 
-def test_numbers_that_make_no_key_are_refused_each_time_and_sound_ones_are_looked_at_once():
+def test_numbers_that_make_no_key_are_refused_each_time_and_sound_ones_are_looked_at_once() -> None:
     numbers = KEY.private_numbers()
     sound = pem(numbers.private_key())
     assert compute_key_fingerprint(load_private_key(sound)) == compute_key_fingerprint(
@@ -111,7 +112,7 @@ def test_numbers_that_make_no_key_are_refused_each_time_and_sound_ones_are_looke
             load_private_key(wrong)
 
 
-def test_a_refused_key_is_named_and_what_would_be_right(tmp_path):
+def test_a_refused_key_is_named_and_what_would_be_right(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"'nope\.pem' is neither a key"):
         load_private_key("nope.pem")
     public = KEY.public_key().public_bytes(
@@ -133,7 +134,7 @@ def test_a_refused_key_is_named_and_what_would_be_right(tmp_path):
     assert spoilt[:40] not in str(told.value), "a key is never told"
 
 
-def test_a_missing_file_and_another_kind_of_key_are_refused(tmp_path):
+def test_a_missing_file_and_another_kind_of_key_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load_private_key(tmp_path / "absent")
     with pytest.raises(ConfigurationError, match="not an RSA key"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import weakref
 from functools import partial
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from opentelemetry import metrics
@@ -12,7 +13,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChannelTarget
-from snowmelt.client.counters_and_metrics import publish_client_metrics
+from snowmelt.client.counters_and_metrics import ClientStatus, publish_client_metrics
 from snowmelt.client.flush_scheduling import FlushScheduler
 from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.client.settings import ClientSettings
@@ -26,20 +27,20 @@ TARGET = ChannelTarget(
 
 
 class Owner:
-    def __init__(self):
+    def __init__(self) -> None:
         self.backlog = FlushScheduler(
             ClientSettings(max_client_lag=dt.timedelta(minutes=10)), lambda: None
         )
 
-    def status(self):
+    def status(self) -> ClientStatus:
         return self.backlog.client_status(None)
 
 
-def test_counters_are_offered_as_long_as_their_client_lives():
+def test_counters_are_offered_as_long_as_their_client_lives() -> None:
     reader = InMemoryMetricReader()
     metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
 
-    def told():
+    def told() -> dict[Any, Any]:
         data = reader.get_metrics_data()
         return {
             metric.name.removeprefix("snowmelt.client."): point.value

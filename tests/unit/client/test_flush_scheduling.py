@@ -6,6 +6,7 @@ import datetime as dt
 import threading
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -25,11 +26,13 @@ LONG = dt.timedelta(minutes=10)
 NOW = dt.timedelta(milliseconds=100)
 
 
-def backlog_with(**options):
+def backlog_with(**options: Any) -> FlushScheduler:
     return FlushScheduler(ClientSettings(**options), lambda: None)
 
 
-def opened(backlog, name="c", *, sequencer=0, token=None):
+def opened(
+    backlog: FlushScheduler, name: str = "c", *, sequencer: int = 0, token: str | None = None
+) -> ChannelState:
     state = ChannelState(
         name, TARGET, partial(RowConverter, zone=ZoneInfo("UTC")), (sequencer, 0), token
     )
@@ -37,11 +40,11 @@ def opened(backlog, name="c", *, sequencer=0, token=None):
     return state
 
 
-def row(token=None, size=8):
+def row(token: str | None = None, size: int = 8) -> InsertBatch:
     return InsertBatch((1.0,), 1, size, token, token)
 
 
-def test_rows_are_due_after_the_lag():
+def test_rows_are_due_after_the_lag() -> None:
     backlog = backlog_with(max_client_lag=NOW)
     state = opened(backlog)
     backlog.insert(state, row("1"))
@@ -49,13 +52,13 @@ def test_rows_are_due_after_the_lag():
     assert (entry.row_sequencer, entry.flush_slice.row_count) == (1, 1)
 
 
-def test_a_full_channel_is_due_at_once():
+def test_a_full_channel_is_due_at_once() -> None:
     backlog = backlog_with(max_client_lag=LONG)
     backlog.insert(opened(backlog), row(size=MAX_CHANNEL_BUFFER_BYTES))
     assert len(backlog.wait_for_due_flush()) == 1
 
 
-def test_what_a_channel_fills_up_is_a_flush_by_itself_and_comes_first():
+def test_what_a_channel_fills_up_is_a_flush_by_itself_and_comes_first() -> None:
     backlog = backlog_with(max_client_lag=LONG)
     first, second, failed = (opened(backlog, name) for name in "abc")
     backlog.insert(second, row())
@@ -76,7 +79,7 @@ def test_what_a_channel_fills_up_is_a_flush_by_itself_and_comes_first():
     assert backlog.uncommitted_bytes == 2 * MAX_CHANNEL_BUFFER_BYTES + 16
 
 
-def test_rows_of_a_table_that_is_held_gather_until_it_is_released():
+def test_rows_of_a_table_that_is_held_gather_until_it_is_released() -> None:
     backlog = backlog_with(max_client_lag=LONG)
     held = [opened(backlog, name) for name in "ab"]
     free = opened(backlog, "c")
@@ -98,7 +101,7 @@ def test_rows_of_a_table_that_is_held_gather_until_it_is_released():
     assert backlog.wait_for_due_flush() is None
 
 
-def with_aside(backlog):
+def with_aside(backlog: FlushScheduler) -> tuple[ChannelState, ChannelState]:
     """A channel, and the one for what its table refuses."""
     state, aside = opened(backlog), opened(backlog, "refused")
     aside.target, aside.is_error_table_channel = (
@@ -108,7 +111,7 @@ def with_aside(backlog):
     return state, aside
 
 
-def test_what_a_channel_fills_up_takes_refused_rows_of_its_table_along():
+def test_what_a_channel_fills_up_takes_refused_rows_of_its_table_along() -> None:
     backlog = backlog_with(max_client_lag=LONG)
     state, aside = with_aside(backlog)
     other = opened(backlog, "o")
@@ -121,7 +124,9 @@ def test_what_a_channel_fills_up_takes_refused_rows_of_its_table_along():
 
 
 @pytest.mark.parametrize("takes_rowless", [True, False])
-def test_a_token_without_a_row_goes_with_refused_rows_if_the_service_takes_it(takes_rowless):
+def test_a_token_without_a_row_goes_with_refused_rows_if_the_service_takes_it(
+    takes_rowless: bool,
+) -> None:
     backlog = backlog_with(max_client_lag=LONG)
     state, aside = with_aside(backlog)
     state.accepts_token_without_rows = takes_rowless
@@ -138,7 +143,7 @@ def test_a_token_without_a_row_goes_with_refused_rows_if_the_service_takes_it(ta
     assert backlog.find_row_sequencer(state, "1") == 1
 
 
-def test_a_chunk_that_is_full_is_taken_before_more_comes(monkeypatch):
+def test_a_chunk_that_is_full_is_taken_before_more_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flush_scheduling, "MAX_CHUNK_BYTES", 100)
     backlog = backlog_with(max_client_lag=LONG)
     state = opened(backlog)
@@ -162,7 +167,7 @@ def test_a_chunk_that_is_full_is_taken_before_more_comes(monkeypatch):
     assert [e.flush_slice.size_bytes for e in entries] == [80, 30, 500]
 
 
-def test_one_take_brings_all_channels():
+def test_one_take_brings_all_channels() -> None:
     backlog = backlog_with(max_client_lag=LONG)
     first, second = opened(backlog, "a"), opened(backlog, "b")
     backlog.insert(second, row())
@@ -171,7 +176,7 @@ def test_one_take_brings_all_channels():
     assert [entry.state.name for entry in backlog.wait_for_due_flush()] == ["b", "a"]
 
 
-def test_an_insert_waits_until_rows_are_committed():
+def test_an_insert_waits_until_rows_are_committed() -> None:
     backlog = backlog_with(max_client_lag=LONG, max_memory=20)
     state = opened(backlog)
     backlog.insert(state, row(size=10))
@@ -182,7 +187,7 @@ def test_an_insert_waits_until_rows_are_committed():
     assert state.buffer.contains_token("2")
 
 
-def test_an_insert_that_waits_too_long_keeps_nothing():
+def test_an_insert_that_waits_too_long_keeps_nothing() -> None:
     backlog = backlog_with(max_memory=20, insert_timeout=dt.timedelta(0))
     state = opened(backlog)
     backlog.insert(state, row("1", size=10))
@@ -192,14 +197,14 @@ def test_an_insert_that_waits_too_long_keeps_nothing():
     assert not state.buffer.contains_token("2")
 
 
-def test_a_batch_above_the_limit_is_taken_when_nothing_else_waits():
+def test_a_batch_above_the_limit_is_taken_when_nothing_else_waits() -> None:
     backlog = backlog_with(max_memory=20)
     state = opened(backlog)
     backlog.insert(state, row(size=100))
     assert backlog.uncommitted_bytes == 100
 
 
-def test_a_failure_frees_the_bytes_and_names_the_last_committed_token():
+def test_a_failure_frees_the_bytes_and_names_the_last_committed_token() -> None:
     backlog = backlog_with(max_client_lag=LONG)
     state = opened(backlog, token="5")
     backlog.insert(state, row("6"))
@@ -212,7 +217,7 @@ def test_a_failure_frees_the_bytes_and_names_the_last_committed_token():
         backlog.insert(state, row("8"))
 
 
-def test_opening_again_fences_the_older_object():
+def test_opening_again_fences_the_older_object() -> None:
     backlog = backlog_with()
     old = opened(backlog, sequencer=0)
     new = opened(backlog, sequencer=1)
@@ -222,7 +227,7 @@ def test_opening_again_fences_the_older_object():
     assert (new.failure, late.failure is None) == (None, False)
 
 
-def test_tokens_are_known_while_they_wait_and_afterwards():
+def test_tokens_are_known_while_they_wait_and_afterwards() -> None:
     backlog = backlog_with(max_client_lag=LONG)
     state = opened(backlog, token="0")
     backlog.insert(state, row("1"))
@@ -237,7 +242,7 @@ def test_tokens_are_known_while_they_wait_and_afterwards():
     assert state.committed_token == "1"
 
 
-def test_an_orphan_ends_when_nothing_is_buffered():
+def test_an_orphan_ends_when_nothing_is_buffered() -> None:
     backlog = backlog_with(max_client_lag=NOW)
     backlog.insert(opened(backlog), row())
     backlog.stop_when_drained()
@@ -245,7 +250,7 @@ def test_an_orphan_ends_when_nothing_is_buffered():
     assert backlog.wait_for_due_flush() is None
 
 
-def test_an_orphan_ends_whoever_holds_the_lock():
+def test_an_orphan_ends_whoever_holds_the_lock() -> None:
     backlog = backlog_with()
     thread = threading.Thread(target=backlog.wait_for_due_flush)
     thread.start()
@@ -255,16 +260,16 @@ def test_an_orphan_ends_whoever_holds_the_lock():
     assert not thread.is_alive()
 
 
-def test_checked_rows_of_many_threads_come_once_while_others_are_taken():
+def test_checked_rows_of_many_threads_come_once_while_others_are_taken() -> None:
     backlog = backlog_with(max_client_lag=LONG)
     state = opened(backlog)
     form, found = state.converter.fast_checker, []
 
-    def insert(first):
+    def insert(first: int) -> None:
         for number in range(first, first + 2_000):
             backlog.insert_fast_row(state, form, form.try_check({"a": float(number)}), None)
 
-    def take():
+    def take() -> None:
         while (entries := backlog.wait_for_due_flush()) is not None:
             for entry in entries:
                 for part in entry.flush_slice.segments:
@@ -291,7 +296,7 @@ def test_checked_rows_of_many_threads_come_once_while_others_are_taken():
         assert mine == sorted(mine)
 
 
-def test_a_closed_channel_takes_no_checked_row():
+def test_a_closed_channel_takes_no_checked_row() -> None:
     backlog = backlog_with(max_client_lag=LONG)
     state = opened(backlog)
     form = state.converter.fast_checker
@@ -305,7 +310,7 @@ def test_a_closed_channel_takes_no_checked_row():
     assert (entry.flush_slice.row_count, entry.flush_slice.end_token) == (2, "2")
 
 
-def test_checked_rows_are_held_up_as_others_are_and_none_is_half_kept():
+def test_checked_rows_are_held_up_as_others_are_and_none_is_half_kept() -> None:
     backlog = backlog_with(max_memory=4_000, insert_timeout=dt.timedelta(0), max_client_lag=LONG)
     state = opened(backlog)
     form = state.converter.fast_checker

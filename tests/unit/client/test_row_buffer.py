@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -13,11 +14,11 @@ from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 
 
-def table(*values):
+def table(*values: int) -> Any:
     return pa.table({"A": list(values)})
 
 
-def test_rows_and_tables_keep_the_order_of_insertion():
+def test_rows_and_tables_keep_the_order_of_insertion() -> None:
     buffer = RowBuffer(None)
     buffer.append_batch(InsertBatch((1,), 1, 8), 10)
     buffer.append_batch(InsertBatch((2,), 1, 8), 11)
@@ -31,7 +32,7 @@ def test_rows_and_tables_keep_the_order_of_insertion():
     assert (portion.first_insert_ms, portion.last_insert_ms) == (10, 13)
 
 
-def test_a_portion_begins_with_the_first_token_and_ends_with_the_last():
+def test_a_portion_begins_with_the_first_token_and_ends_with_the_last() -> None:
     buffer = RowBuffer("0")
     buffer.append_batch(InsertBatch((1,), 1, 8, "1", "1"), 0)
     buffer.append_batch(InsertBatch(table(2, 3), 2, 16, "2", "3"), 0)
@@ -40,7 +41,7 @@ def test_a_portion_begins_with_the_first_token_and_ends_with_the_last():
     assert portion.offset_tokens == ["1", "3"]
 
 
-def test_a_call_without_token_leaves_the_last_known_one():
+def test_a_call_without_token_leaves_the_last_known_one() -> None:
     buffer = RowBuffer("7")
     buffer.append_batch(InsertBatch((1,), 1, 8), 0)
     assert buffer.pop_slice().end_token == "7"
@@ -49,7 +50,7 @@ def test_a_call_without_token_leaves_the_last_known_one():
     assert buffer.pop_slice().end_token == "8"
 
 
-def test_the_token_of_a_call_without_good_rows_waits_for_the_next_row():
+def test_the_token_of_a_call_without_good_rows_waits_for_the_next_row() -> None:
     buffer = RowBuffer(None)
     buffer.append_batch(InsertBatch(None, 0, 0, None, "5"), 0)
     assert buffer.row_count == 0
@@ -60,21 +61,21 @@ def test_the_token_of_a_call_without_good_rows_waits_for_the_next_row():
     assert portion.offset_tokens == ["5", "6"]
 
 
-def test_a_taken_buffer_is_empty():
+def test_a_taken_buffer_is_empty() -> None:
     buffer = RowBuffer(None)
     buffer.append_batch(InsertBatch((1,), 1, 8, "1", "1"), 0)
     buffer.pop_slice()
     assert (buffer.row_count, buffer.size_bytes, buffer.contains_token("1")) == (0, 0, False)
 
 
-def form():
+def form() -> FastRowChecker:
     schema = TableSchema(1, (Column("A", LogicalType.REAL, 1),))
     return FastRowChecker(
         schema, ZoneInfo("UTC"), Compatibility.SNOWFLAKE, {("a",): (0,)}.get, 10_000
     )
 
 
-def test_checked_rows_are_counted_late_and_never_twice():
+def test_checked_rows_are_counted_late_and_never_twice() -> None:
     counts, quick = ChannelCounts(), form()
     buffer = RowBuffer(None, counts)
     sizes = []
@@ -98,14 +99,14 @@ def test_checked_rows_are_counted_late_and_never_twice():
     assert portion.segments[0].to_table().column("A").to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-def test_rows_of_other_columns_begin_a_run_of_their_own():
+def test_rows_of_other_columns_begin_a_run_of_their_own() -> None:
     buffer, older, newer = RowBuffer(None), form(), form()
     buffer.append_fast_row(older, older.try_check({"a": 1.0}), None, 0)
     buffer.append_fast_row(newer, newer.try_check({"a": 2.0}), None, 0)
     assert [part.form for part in buffer.pop_slice().segments] == [older, newer]
 
 
-def test_calls_that_were_only_checked_are_joined_where_nothing_is_between_them():
+def test_calls_that_were_only_checked_are_joined_where_nothing_is_between_them() -> None:
     schema = TableSchema(1, (Column("A", LogicalType.REAL, 1),))
     older, newer = (RowConverter(schema, zone=ZoneInfo("UTC")) for _ in range(2))
     buffer = RowBuffer(None)
@@ -124,7 +125,7 @@ def test_calls_that_were_only_checked_are_joined_where_nothing_is_between_them()
     assert [part.form for part in others] == [older, newer]
 
 
-def test_small_calls_that_were_checked_row_by_row_are_one_run():
+def test_small_calls_that_were_checked_row_by_row_are_one_run() -> None:
     checker = form()
     buffer = RowBuffer(None)
     for number in range(3):

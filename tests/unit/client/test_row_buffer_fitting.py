@@ -43,7 +43,7 @@ def quick(of: FastRowChecker, *numbers: object) -> FastRows:
     return rows
 
 
-def test_parts_of_many_channels_become_what_each_becomes_alone():
+def test_parts_of_many_channels_become_what_each_becomes_alone() -> None:
     converter = RowConverter(SCHEMA, zone=UTC)
     ready = segment_to_table(quick(form(), 70), converter)
 
@@ -70,7 +70,7 @@ def test_parts_of_many_channels_become_what_each_becomes_alone():
     assert [table.num_rows for table in tables] == [3, 1, 1, 2, 1, 300, 1]
 
 
-def test_a_row_that_cannot_be_converted_leaves_all_parts_as_they_were():
+def test_a_row_that_cannot_be_converted_leaves_all_parts_as_they_were() -> None:
     bad = quick(form(), 1)
     bad.items[0] = dt.date(2026, 1, 1)
     portions = [[quick(form(), 1)], [bad]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -22,13 +23,13 @@ from snowmelt.client.source_streaming import IterableSource, make_position_sort_
         ["0:10:20:99", "0:10:20:100", "0:10:21:1"],
     ],
 )
-def test_numbers_and_times_are_sorted_as_such(rising):
+def test_numbers_and_times_are_sorted_as_such(rising: Any) -> None:
     keys = [make_position_sort_key(str(position)) for position in rising]
     for before, after in itertools.pairwise(keys):
         assert before < after
 
 
-def test_rows_behind_the_committed_one_are_not_passed_over_whatever_their_order():
+def test_rows_behind_the_committed_one_are_not_passed_over_whatever_their_order() -> None:
     source = IterableSource(
         [{"at": at} for at in ("3.8", "3.9", "3.10", "4.1")], lambda row: row["at"]
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import threading
+from collections.abc import Iterator
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -35,17 +37,17 @@ class Store:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def setup(self):
+            def setup(self) -> None:
                 store.connections += 1
                 super().setup()
 
-            def do_PUT(self):
+            def do_PUT(self) -> None:
                 store.answer(self)
 
-            def date_time_string(self, timestamp=None):
+            def date_time_string(self, timestamp: float | None = None) -> str:
                 return format_datetime(store.clock, usegmt=True)
 
-            def log_message(self, *args):
+            def log_message(self, *args: Any) -> None:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -79,7 +81,7 @@ class Store:
 
 
 @pytest.fixture
-def store():
+def store() -> Iterator[Store]:
     store = Store()
     yield store
     store.close()
@@ -107,7 +109,9 @@ class Desk:
 
 
 @contextlib.contextmanager
-def stage_of(desk: Desk, clock: ManualClock | None = None, timeout_s: float = 5):
+def stage_of(
+    desk: Desk, clock: ManualClock | None = None, timeout_s: float = 5
+) -> Iterator[S3BlobStage]:
     stage = S3BlobStage(
         desk.grant(),
         desk.grant,
@@ -120,7 +124,7 @@ def stage_of(desk: Desk, clock: ManualClock | None = None, timeout_s: float = 5)
 
 
 @pytest.mark.parametrize("data", [b"", b"abc", bytes(3 * MIB)])
-def test_an_object_arrives_whole_over_one_connection(store, data):
+def test_an_object_arrives_whole_over_one_connection(store: Store, data: bytes) -> None:
     with stage_of(Desk(store.url)) as stage:
         stage.put("2026/a_ü.bdec", memoryview(data))
         stage.put("2026/b.bdec", data)
@@ -132,7 +136,9 @@ def test_an_object_arrives_whole_over_one_connection(store, data):
     ("status", "code"),
     [(503, "SlowDown"), (500, "InternalError"), (403, "AccessDenied"), (507, "Full"), (307, "x")],
 )
-def test_a_refusal_is_told_and_the_same_may_be_tried_again(store, status, code):
+def test_a_refusal_is_told_and_the_same_may_be_tried_again(
+    store: Store, status: int, code: str
+) -> None:
     store.plan = [(status, code)]
     with stage_of(Desk(store.url)) as stage:
         with pytest.raises(StageUnavailable, match=f"HTTP {status}: {code} Said so."):
@@ -142,7 +148,7 @@ def test_a_refusal_is_told_and_the_same_may_be_tried_again(store, status, code):
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidToken"])
-def test_stale_credentials_are_renewed_and_the_upload_goes_on(store, code):
+def test_stale_credentials_are_renewed_and_the_upload_goes_on(store: Store, code: str) -> None:
     store.plan = [(400, code)]
     desk = Desk(store.url)
     with stage_of(desk) as stage:
@@ -150,7 +156,7 @@ def test_stale_credentials_are_renewed_and_the_upload_goes_on(store, code):
     assert (store.taken, store.keys) == ({"/b/p/a": b"x"}, ["K1", "K2"])
 
 
-def test_credentials_are_renewed_before_they_expire(store):
+def test_credentials_are_renewed_before_they_expire(store: Store) -> None:
     clock, desk = ManualClock(NOW), Desk(store.url)
     with stage_of(desk, clock) as stage:
         for _ in range(10):
@@ -159,7 +165,7 @@ def test_credentials_are_renewed_before_they_expire(store):
     assert store.keys == ["K1"] * 3 + ["K2"] * 3 + ["K3"] * 3 + ["K4"]
 
 
-def test_while_the_service_is_away_credentials_are_used_to_their_end(store):
+def test_while_the_service_is_away_credentials_are_used_to_their_end(store: Store) -> None:
     clock, desk = ManualClock(NOW), Desk(store.url)
     with stage_of(desk, clock) as stage:
         desk.is_away = True
@@ -173,7 +179,7 @@ def test_while_the_service_is_away_credentials_are_used_to_their_end(store):
     assert store.keys == ["K1", "K2"]
 
 
-def test_a_clock_that_is_wrong_is_set_right_by_the_stores(store):
+def test_a_clock_that_is_wrong_is_set_right_by_the_stores(store: Store) -> None:
     store.clock = NOW + dt.timedelta(hours=3)
     store.plan = [(403, "RequestTimeTooSkewed")]
     with stage_of(Desk(store.url)) as stage:
@@ -182,7 +188,7 @@ def test_a_clock_that_is_wrong_is_set_right_by_the_stores(store):
     assert store.stamps == ["20261121T100000Z", "20261121T130000Z", "20261121T130000Z"]
 
 
-def test_a_connection_that_was_closed_meanwhile_is_made_anew(store):
+def test_a_connection_that_was_closed_meanwhile_is_made_anew(store: Store) -> None:
     with stage_of(Desk(store.url)) as stage:
         stage.put("a", b"x")
         store.plan = [(0, "cut")]
@@ -194,7 +200,7 @@ def test_a_connection_that_was_closed_meanwhile_is_made_anew(store):
     assert len(store.taken) == 3
 
 
-def test_a_store_that_is_away_or_no_address_is_told():
+def test_a_store_that_is_away_or_no_address_is_told() -> None:
     with (
         stage_of(Desk(f"http://127.0.0.1:{free_port()}")) as stage,
         pytest.raises(StageUnavailable, match="refused"),

@@ -6,8 +6,10 @@ import datetime as dt
 import re
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -28,7 +30,7 @@ CALLS = []
 
 
 @pytest.fixture(scope="module")
-def service():
+def service() -> Iterator[str]:
     svc = RemoteService("asked", options=ServiceOptions(content_md5=True))
 
     @svc.function(blocking=False)
@@ -45,7 +47,14 @@ def service():
         yield url
 
 
-def ask(url, *faults, signature=DOUBLE, clock=None, compress=False, rows=2):
+def ask(
+    url: str,
+    *faults: str,
+    signature: FunctionSignature = DOUBLE,
+    clock: SystemClock | None = None,
+    compress: bool = False,
+    rows: int = 2,
+) -> tuple[list[Any], int]:
     CALLS.clear()
     clock = clock or ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     with FaultProxy(url, [parse_fault(text) for text in faults]) as proxy:
@@ -56,12 +65,12 @@ def ask(url, *faults, signature=DOUBLE, clock=None, compress=False, rows=2):
             )
 
 
-def test_a_byte_order_mark_is_taken_as_queries_take_it(service):
+def test_a_byte_order_mark_is_taken_as_queries_take_it(service: str) -> None:
     assert ask(service, "bom") == ([0, 2], 1)
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_batch_is_answered(service, compress):
+def test_a_batch_is_answered(service: str, compress: bool) -> None:
     assert ask(service, compress=compress, rows=500) == ([at * 2 for at in range(500)], 1)
 
 
@@ -69,13 +78,13 @@ def test_a_batch_is_answered(service, compress):
     "fault",
     ["429:first=2,retry-after=1", "503:first=2", "drop:first=2", "lose:first=2", "reset:first=2"],
 )
-def test_what_passes_is_tried_again_and_worked_on_once(service, fault):
+def test_what_passes_is_tried_again_and_worked_on_once(service: str, fault: str) -> None:
     values, requests = ask(service, fault)
     assert (values, requests) == ([0, 2], 3)
     assert CALLS == [0, 1]
 
 
-def test_a_202_is_polled_until_it_is_done(service):
+def test_a_202_is_polled_until_it_is_done(service: str) -> None:
     values, requests = ask(service, signature=LATER, clock=SystemClock(), rows=1)
     assert values == [0]
     assert requests >= 2
@@ -96,25 +105,29 @@ def test_a_202_is_polled_until_it_is_done(service):
         ("202:on=any", "no answer in time"),
     ],
 )
-def test_what_is_no_answer_names_function_batch_status_and_attempts(service, fault, reason):
+def test_what_is_no_answer_names_function_batch_status_and_attempts(
+    service: str, fault: str, reason: str
+) -> None:
     with pytest.raises(CallFailed, match=reason) as failed:
         ask(service, fault)
     assert re.match("double, batch [-0-9a-f]{36}:7: ", str(failed.value))
     assert "attempts, " in str(failed.value)
 
 
-def test_a_failure_while_polling_ends_the_call(service):
+def test_a_failure_while_polling_ends_the_call(service: str) -> None:
     with pytest.raises(CallFailed, match="status 500, 1 attempts, 1 polls"):
         ask(service, "500:on=GET", signature=LATER, clock=SystemClock(), rows=3)
 
 
-def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_twice(service):
+def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_twice(
+    service: str,
+) -> None:
     CALLS.clear()
     faults = ["lose:every=3", "drop:every=4", "503:every=5", "truncate:every=7", "429:each=1"]
     query = str(uuid.uuid4())
     with FaultProxy(service, [parse_fault(text) for text in faults]) as proxy:
 
-        def call(number):
+        def call(number: int) -> list[Any]:
             clock = ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
             with closing(ServiceProbe(f"{proxy.url}/double", DOUBLE, clock)) as asker:
                 rows = range(number * 10, number * 10 + 10)

@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import hashlib
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -127,7 +128,7 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path):
+def world(tmp_path: Path) -> Iterator[World]:
     clock = ManualClock(NOW)
     database = open_and_upgrade_database(str(new_catalog(tmp_path / "catalog.db")), clock=clock)
     for text in (

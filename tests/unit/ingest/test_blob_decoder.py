@@ -7,8 +7,10 @@ import hashlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -61,7 +63,7 @@ def job(stage: LocalStore, parquet: bytes, claimed: dict, path: str = PATH) -> B
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory) -> LocalStore:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> LocalStore:
     return LocalStore(tmp_path_factory.mktemp("inspected"))
 
 
@@ -89,7 +91,7 @@ FORMS = {
 
 
 @st.composite
-def chunks(draw) -> tuple[TableSchema, pa.Table]:
+def chunks(draw: st.DrawFn) -> tuple[TableSchema, pa.Table]:
     """Columns, and rows for them in chunk form that every reader can represent."""
     chosen = draw(st.lists(st.sampled_from(list(FORMS)), min_size=1, max_size=4, unique=True))
     schema = TableSchema(1, tuple(sorted(chosen, key=lambda column: column.ordinal)))
@@ -104,7 +106,7 @@ def chunks(draw) -> tuple[TableSchema, pa.Table]:
 
 
 @st.composite
-def told(draw):
+def told(draw: st.DrawFn) -> tuple[TableSchema, bytes, dict[Any, Any]]:
     """A true chunk, and what became of it: some bytes, or some of its claims, changed."""
     schema, table = draw(chunks())
     options = draw(
@@ -209,24 +211,26 @@ class Killer(threading.Thread):
 
 
 @pytest.fixture
-def inspector(stage):
+def inspector(stage: LocalStore) -> Iterator[BlobDecoderPool]:
     inspector = BlobDecoderPool(stage.url, 1)
     yield inspector
     inspector.close()
 
 
 @pytest.fixture
-def true_job(stage) -> BlobDecodeJob:
+def true_job(stage: LocalStore) -> BlobDecodeJob:
     table = integers([1, 2, 3])
     return job(stage, encoded(table), claims(table, INTEGERS), PATH.replace("_0.", "_1."))
 
 
-def integers(values: list[int]):
+def integers(values: list[int]) -> Any:
     return pa.table({"ID": list(map(Decimal, values))}, schema=chunk_arrow_schema(INTEGERS))
 
 
 @pytest.mark.slow
-def test_a_process_that_died_is_replaced_and_nothing_is_refused_for_it(inspector, true_job) -> None:
+def test_a_process_that_died_is_replaced_and_nothing_is_refused_for_it(
+    inspector: BlobDecoderPool, true_job: BlobDecodeJob
+) -> None:
     before = children()
     [first] = inspector.decode([true_job], {1: {1: INTEGERS}})
     assert first.chunks[0].code == 0
@@ -247,7 +251,11 @@ def test_a_process_that_died_is_replaced_and_nothing_is_refused_for_it(inspector
     ],
 )
 def test_what_ends_its_process_twice_is_refused_or_asked_for_again(
-    inspector, true_job, number, code, reason
+    inspector: BlobDecoderPool,
+    true_job: BlobDecodeJob,
+    number: signal.Signals,
+    code: int,
+    reason: str,
 ) -> None:
     with Killer(number):
         [found] = inspector.decode([true_job], {1: {1: INTEGERS}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,12 +20,16 @@ from snowmelt.wire.streaming import (
     OpenChannelRequest,
 )
 
+if TYPE_CHECKING:
+    from unit.ingest.conftest import World
+
+
 NAMES = {"channel": "ch", "table": "t", "database": "demo", "schema": "public"}
 OTHER = "OTHER"
 
 
 @pytest.fixture
-def other(world) -> str:
+def other(world: World) -> str:
     """Another user who may do as much as the first."""
     with world.database.writing() as connection:
         now = world.clock.now()
@@ -33,24 +38,26 @@ def other(world) -> str:
     return OTHER
 
 
-def request_id(world, number: int = 0) -> str:
+def request_id(world: World, number: int = 0) -> str:
     return f"{world.prefix}_{world.deployment_id}_{number}"
 
 
-def drop(world, sequencer: int | None, **names: str) -> None:
+def drop(world: World, sequencer: int | None, **names: str) -> None:
     world.desk.drop_channel(
         DropChannelRequest(**(NAMES | names), client_sequencer=sequencer), "LOADER"
     ).result()
 
 
 @pytest.mark.slow
-def test_a_request_id_with_a_prefix_of_ones_own_is_answered_once(world) -> None:
+def test_a_request_id_with_a_prefix_of_ones_own_is_answered_once(world: World) -> None:
     request = OpenChannelRequest(**NAMES, request_id=request_id(world))
     first = world.desk.open_channel(request, "LOADER").result()
     assert world.desk.open_channel(request, "LOADER").result() == first
 
 
-def test_a_request_id_with_a_foreign_prefix_gets_no_foreign_answer(world, other) -> None:
+def test_a_request_id_with_a_foreign_prefix_gets_no_foreign_answer(
+    world: World, other: str
+) -> None:
     request = OpenChannelRequest(**NAMES, request_id=request_id(world))
     mine = world.desk.open_channel(request, "LOADER").result()
     theirs = world.desk.open_channel(request, other).result()
@@ -62,7 +69,7 @@ def test_a_request_id_with_a_foreign_prefix_gets_no_foreign_answer(world, other)
     )
 
 
-def test_no_prefix_is_given_twice(world) -> None:
+def test_no_prefix_is_given_twice(world: World) -> None:
     given = [
         world.desk.configure_client(ConfigureClientRequest(), StageRequester("LOADER"))
         for _ in range(20)
@@ -72,7 +79,7 @@ def test_no_prefix_is_given_twice(world) -> None:
     assert folders == {str(world.stage.root / each.prefix) for each in given}
 
 
-def test_a_clock_that_goes_back_changes_nothing_about_who_owns_a_channel(world) -> None:
+def test_a_clock_that_goes_back_changes_nothing_about_who_owns_a_channel(world: World) -> None:
     first = world.open()
     world.clock.set_wall(world.clock.now() - dt.timedelta(days=400))
     second = world.open()
@@ -83,7 +90,7 @@ def test_a_clock_that_goes_back_changes_nothing_about_who_owns_a_channel(world) 
     assert world.open().client_sequencer == second.client_sequencer + 1
 
 
-def test_a_drop_comes_twice_but_a_blind_one_of_nothing_is_told(world) -> None:
+def test_a_drop_comes_twice_but_a_blind_one_of_nothing_is_told(world: World) -> None:
     opened = world.open()
     drop(world, opened.client_sequencer, channel="CH")
     drop(world, opened.client_sequencer, channel="CH")
@@ -94,13 +101,13 @@ def test_a_drop_comes_twice_but_a_blind_one_of_nothing_is_told(world) -> None:
 @pytest.mark.parametrize(
     ("missing", "code"), [("database", 15), ("schema", 16), ("table", 17), ("channel", 18)]
 )
-def test_a_name_that_is_missing_has_its_own_code(world, missing: str, code: int) -> None:
+def test_a_name_that_is_missing_has_its_own_code(world: World, missing: str, code: int) -> None:
     with pytest.raises(NameMissing, match=f"the name of the {missing}") as caught:
         world.desk.open_channel(OpenChannelRequest(**(NAMES | {missing: ""})), "LOADER").result()
     assert caught.value.wire_code == code
 
 
-def test_a_status_tells_each_channel_its_own_problem(world) -> None:
+def test_a_status_tells_each_channel_its_own_problem(world: World) -> None:
     opened = world.open()
     asked = [
         ChannelStatusQuery("demo", "public", "t", "ch", opened.client_sequencer),
@@ -119,7 +126,7 @@ def test_a_status_tells_each_channel_its_own_problem(world) -> None:
         )
 
 
-def test_a_fenced_owner_is_told_the_committed_token_all_the_same(world) -> None:
+def test_a_fenced_owner_is_told_the_committed_token_all_the_same(world: World) -> None:
     old = world.desk.open_channel(OpenChannelRequest(**NAMES, offset_token="7"), "LOADER").result()
     world.open("ch")
     asked = [ChannelStatusQuery("demo", "public", "t", "ch", old.client_sequencer)]
@@ -129,7 +136,7 @@ def test_a_fenced_owner_is_told_the_committed_token_all_the_same(world) -> None:
     assert (status.status_code, status.persisted_offset_token) == (20, "7")
 
 
-def test_a_state_by_name_is_not_that_of_a_channel_that_came_by_the_name(world) -> None:
+def test_a_state_by_name_is_not_that_of_a_channel_that_came_by_the_name(world: World) -> None:
     execute_statement(
         world.database, "CREATE TABLE demo.public.u LIKE demo.public.t", clock=world.clock
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +16,10 @@ from snowmelt.catalog.streaming.registration import register_chunks
 from snowmelt.ingest.chunk_content_check import find_newest_matching_schema, find_written_schema
 from snowmelt.ingest.registration_verifier import Registrant, VerificationDepth
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
+
+if TYPE_CHECKING:
+    from unit.ingest.conftest import World
+
 
 SENDER = Registrant("LOADER", None)
 A, B = Column("A", LogicalType.REAL, 1), Column("B", LogicalType.REAL, 2)
@@ -29,7 +35,7 @@ def versions(*schemas: tuple[Column, ...]) -> dict[int, TableSchema]:
     return {number: TableSchema(number, each) for number, each in enumerate(schemas, 1)}
 
 
-def test_a_chunk_was_written_for_the_version_with_its_very_columns():
+def test_a_chunk_was_written_for_the_version_with_its_very_columns() -> None:
     schemas = versions((A,), (A, B), (A, replace(B, name="C")), (A,))
     assert find_written_schema(footer((1, "A"), (2, "B")), schemas).version == 2
     assert find_written_schema(footer((1, "A"), (2, "C")), schemas).version == 3
@@ -38,17 +44,19 @@ def test_a_chunk_was_written_for_the_version_with_its_very_columns():
     assert find_written_schema(footer((None, "A"), (None, "B")), schemas).version == 2
 
 
-def test_a_writer_that_leaves_columns_out_gets_the_newest_version_that_lets_it():
+def test_a_writer_that_leaves_columns_out_gets_the_newest_version_that_lets_it() -> None:
     schemas = versions((A, B), (A, B, replace(A, name="D", ordinal=3, nullable=False)))
     assert find_newest_matching_schema(footer((2, "B")), schemas).version == 1
     assert "D is missing and not nullable" in find_newest_matching_schema(footer((4, "X")), schemas)
 
 
 @pytest.fixture
-def verdict(world):
+def verdict(world: World) -> Callable[..., tuple[int, str | None]]:
     """Check a blob as the service does, register it, and return code and message."""
 
-    def verdict_on(blob, depth: VerificationDepth = VerificationDepth.FULL):
+    def verdict_on(
+        blob: Any, depth: VerificationDepth = VerificationDepth.FULL
+    ) -> tuple[int, str | None]:
         ((candidate,),) = world.verifier(depth).verify_all([(world.request(blob), SENDER)])
         with world.database.writing() as connection:
             [[found]] = register_chunks(connection, [candidate.offer], now=world.clock.now())
@@ -60,11 +68,11 @@ def verdict(world):
 ROWS = [{"id": 1, "x": 2.5, "name": "one"}, {"id": 2, "x": None, "name": None}]
 
 
-def alter(world, text: str) -> None:
+def alter(world: World, text: str) -> None:
     execute_statement(world.database, f"ALTER TABLE demo.public.t {text}", clock=world.clock)
 
 
-def chunk_versions(world) -> list[int]:
+def chunk_versions(world: World) -> list[int]:
     with world.database.reading() as connection:
         table = find_table(connection, TableName("DEMO", "PUBLIC", "T"))
         found = list_chunks(connection, table.table_id, 0, table.last_seq)
@@ -84,7 +92,9 @@ def chunk_versions(world) -> list[int]:
         ("RENAME TO u", 36, "Table DEMO.PUBLIC.T is called DEMO.PUBLIC.U now"),
     ],
 )
-def test_a_channel_that_is_open_while_its_table_changes(world, verdict, text, code, reason, depth):
+def test_a_channel_that_is_open_while_its_table_changes(
+    world: World, verdict: Any, text: str, code: int, reason: str | None, depth: VerificationDepth
+) -> None:
     opened = world.open()
     alter(world, text)
     found, message = verdict(world.blob(opened, 1, ROWS), depth)
@@ -104,22 +114,24 @@ def test_a_channel_that_is_open_while_its_table_changes(world, verdict, text, co
     ],
 )
 def test_a_channel_opened_after_the_change_writes_what_the_service_has_not_seen_yet(
-    world, verdict, text, row, depth
-):
+    world: World, verdict: Any, text: str, row: Any, depth: VerificationDepth
+) -> None:
     # Another service on the same catalog may have opened the channel: this one knows version 1.
     assert verdict(world.blob(world.open("OTHER"), 1, ROWS)) == (0, None)
     alter(world, text)
     assert verdict(world.blob(world.open(), 1, [row]), depth) == (0, None)
 
 
-def test_a_chunk_is_kept_with_the_version_it_was_written_for(world, verdict):
+def test_a_chunk_is_kept_with_the_version_it_was_written_for(world: World, verdict: Any) -> None:
     opened = world.open()
     alter(world, "ADD COLUMN c INT")
     assert verdict(world.blob(opened, 1, ROWS)) == (0, None)
     assert chunk_versions(world) == [1]
 
 
-def test_rows_of_a_dropped_column_do_not_come_in_through_one_of_its_name(world, verdict):
+def test_rows_of_a_dropped_column_do_not_come_in_through_one_of_its_name(
+    world: World, verdict: Any
+) -> None:
     opened = world.open()
     alter(world, "DROP COLUMN name")
     alter(world, "ADD COLUMN name VARCHAR")

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import contextlib
 import queue
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,16 +28,20 @@ from snowmelt.schema.types import TableName
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.wire.streaming import RegisterBlobsRequest, RegisterBlobsResponse
 
+if TYPE_CHECKING:
+    from unit.ingest.conftest import World
+
+
 SENDER = Registrant("LOADER", None)
 
 
-def trusted(world) -> tuple[StageSync, RegistrationVerifier]:
+def trusted(world: World) -> tuple[StageSync, RegistrationVerifier]:
     verifier = world.verifier()
     return StageSync(world.stage, verifier, SystemClock()), verifier
 
 
 @pytest.fixture
-def registrar(world):
+def registrar(world: World) -> Iterator[Registrar]:
     # One transaction for all that is submitted within a moment.
     registrar = Registrar(
         world.database,
@@ -67,7 +73,7 @@ def codes(answer: RegisterBlobsResponse | Exception) -> list[int] | Exception:
     ]
 
 
-def stored(world) -> int:
+def stored(world: World) -> int:
     with world.database.reading() as connection:
         table = tables.find_table(connection, TableName("DEMO", "PUBLIC", "T"))
         found = chunks.list_chunks(connection, table.table_id, 0, table.last_seq)
@@ -79,19 +85,19 @@ def rows(count: int = 2) -> list[dict]:
     return [{"id": number, "x": 0.5, "name": "n"} for number in range(count)]
 
 
-def several(world, count: int = 4) -> list[RegisterBlobsRequest]:
+def several(world: World, count: int = 4) -> list[RegisterBlobsRequest]:
     opened = [world.open(f"CH{number}") for number in range(count)]
     return [world.request(world.blob(each, 1, rows())) for each in opened]
 
 
-def raising(error: Exception):
+def raising(error: Exception) -> Callable[[], None]:
     def action() -> None:
         raise error
 
     return action
 
 
-def test_waiting_registrations_share_a_transaction(world, registrar) -> None:
+def test_waiting_registrations_share_a_transaction(world: World, registrar: Registrar) -> None:
     # The first one opens a group of its own; the others wait out the pause after it.
     requests = several(world, 8)
     passages = []
@@ -101,7 +107,7 @@ def test_waiting_registrations_share_a_transaction(world, registrar) -> None:
     assert not passages, "eight registrations took at most two transactions"
 
 
-def test_a_failing_group_is_registered_one_by_one(world, registrar) -> None:
+def test_a_failing_group_is_registered_one_by_one(world: World, registrar: Registrar) -> None:
     requests = several(world)
     failpoints.arm(failpoints.Failpoint.INSIDE_REGISTRATION, raising(RuntimeError("on purpose")))
     answers = register(registrar, *requests)
@@ -112,7 +118,9 @@ def test_a_failing_group_is_registered_one_by_one(world, registrar) -> None:
     assert stored(world) == 4
 
 
-def test_an_unknown_outcome_is_code_10_and_sending_again_settles_it(world, registrar) -> None:
+def test_an_unknown_outcome_is_code_10_and_sending_again_settles_it(
+    world: World, registrar: Registrar
+) -> None:
     (request,) = several(world, 1)
     failpoints.arm(failpoints.Failpoint.AFTER_REGISTRATION, raising(UnknownOutcome()))
     assert register(registrar, request) == [[10]]
@@ -120,7 +128,9 @@ def test_an_unknown_outcome_is_code_10_and_sending_again_settles_it(world, regis
     assert stored(world) == 1
 
 
-def test_a_stage_that_cannot_be_made_durable_registers_nothing(world, registrar) -> None:
+def test_a_stage_that_cannot_be_made_durable_registers_nothing(
+    world: World, registrar: Registrar
+) -> None:
     (request,) = several(world, 1)
     failpoints.arm(
         failpoints.Failpoint.BEFORE_REGISTRATION, raising(StageUnavailable(reason="disk full"))
@@ -131,7 +141,9 @@ def test_a_stage_that_cannot_be_made_durable_registers_nothing(world, registrar)
     assert register(registrar, request) == [[0]]
 
 
-def test_a_catalog_that_is_away_is_an_outage_not_a_refusal(world, registrar) -> None:
+def test_a_catalog_that_is_away_is_an_outage_not_a_refusal(
+    world: World, registrar: Registrar
+) -> None:
     (request,) = several(world, 1)
     failpoints.arm(
         failpoints.Failpoint.INSIDE_REGISTRATION, raising(CatalogUnavailable(reason="gone"))
@@ -143,7 +155,9 @@ def test_a_catalog_that_is_away_is_an_outage_not_a_refusal(world, registrar) -> 
 
 
 @pytest.mark.slow
-def test_a_full_disk_under_the_catalog_registers_nothing_and_costs_no_row(world, registrar) -> None:
+def test_a_full_disk_under_the_catalog_registers_nothing_and_costs_no_row(
+    world: World, registrar: Registrar
+) -> None:
     requests, opened = several(world), world.open()
     # SQLite itself then says that the disk is full; the one writing connection keeps the limit.
     with world.database.writing() as connection:
@@ -162,7 +176,7 @@ def test_a_full_disk_under_the_catalog_registers_nothing_and_costs_no_row(world,
     assert register(registrar, request, *requests) == [[0]] * 5
 
 
-def test_a_catalog_that_another_process_has_locked_is_an_outage_not_a_refusal(world) -> None:
+def test_a_catalog_that_another_process_has_locked_is_an_outage_not_a_refusal(world: World) -> None:
     (request,) = several(world, 1)
     with contextlib.closing(
         open_and_upgrade_database(world.database.url, busy_timeout_s=0.1)
@@ -180,7 +194,7 @@ def test_a_catalog_that_another_process_has_locked_is_an_outage_not_a_refusal(wo
     assert stored(world) == 1
 
 
-def test_a_full_queue_asks_to_come_again(world) -> None:
+def test_a_full_queue_asks_to_come_again(world: World) -> None:
     (request,) = several(world, 1)
     registrar = Registrar(
         world.database,
@@ -192,7 +206,9 @@ def test_a_full_queue_asks_to_come_again(world) -> None:
     registrar.close()
 
 
-def test_closing_answers_what_waits_and_refuses_what_comes_later(world, registrar) -> None:
+def test_closing_answers_what_waits_and_refuses_what_comes_later(
+    world: World, registrar: Registrar
+) -> None:
     requests = several(world)
     answers: queue.SimpleQueue = queue.SimpleQueue()
     for request in requests:
@@ -203,7 +219,7 @@ def test_closing_answers_what_waits_and_refuses_what_comes_later(world, registra
         registrar.submit(requests[0], SENDER, answers.put)
 
 
-def test_what_names_no_channel_is_refused_as_a_whole(registrar) -> None:
+def test_what_names_no_channel_is_refused_as_a_whole(registrar: Registrar) -> None:
     with pytest.raises(RegistrationRefused):
         registrar.submit(RegisterBlobsRequest(blobs=[]), SENDER, lambda answer: None)
 
@@ -220,7 +236,7 @@ class FailingDisk(LocalStore):
         super().sync()
 
 
-def test_what_a_failed_sync_may_have_lost_is_never_registered(world) -> None:
+def test_what_a_failed_sync_may_have_lost_is_never_registered(world: World) -> None:
     stage = world.stage = FailingDisk(world.stage.root)
     pace = GroupCommitSettings(pause_s=0.0, verify_threads=1)
     registrar = Registrar(world.database, *trusted(world), clock=SystemClock(), settings=pace)
@@ -240,6 +256,6 @@ def test_what_a_failed_sync_may_have_lost_is_never_registered(world) -> None:
     assert stored(world) == 2
 
 
-def test_what_has_neither_offer_nor_refusal_is_not_told_as_committed(world) -> None:
+def test_what_has_neither_offer_nor_refusal_is_not_told_as_committed(world: World) -> None:
     request = world.request(world.blob(world.open(), 1, rows()))
     assert codes(build_response(request, [ChunkCandidate(None)], iter(()))) == [10]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -11,6 +12,10 @@ from snowmelt.ingest.registration_structure_check import MAX_BLOB_BYTES
 from snowmelt.ingest.registration_verifier import CatalogCache, Registrant, VerificationDepth
 from snowmelt.wire.column_statistics import NO_STORED_STATISTICS
 from snowmelt.wire.streaming import BlobMetadata
+
+if TYPE_CHECKING:
+    from unit.ingest.conftest import World
+
 
 SENDER = Registrant("LOADER", None)
 
@@ -24,11 +29,11 @@ def rows() -> list[dict]:
 
 
 def refusal(
-    world,
+    world: World,
     blob: BlobMetadata,
     sender: Registrant = SENDER,
     depth: VerificationDepth = VerificationDepth.FULL,
-):
+) -> Any:
     ((candidate,),) = world.verifier(depth).verify_all([(world.request(blob), sender)])
     if candidate.offer is None:
         assert candidate.rejection is not None
@@ -46,12 +51,14 @@ def changed(blob: BlobMetadata, column: str, **changes: object) -> BlobMetadata:
 
 
 @pytest.fixture
-def blob(world) -> BlobMetadata:
+def blob(world: World) -> BlobMetadata:
     return world.blob(world.open(), 1, rows())
 
 
 @pytest.mark.parametrize("depth", list(VerificationDepth))
-def test_a_true_blob_passes_at_every_depth(world, blob, depth: VerificationDepth) -> None:
+def test_a_true_blob_passes_at_every_depth(
+    world: World, blob: BlobMetadata, depth: VerificationDepth
+) -> None:
     assert refusal(world, blob, depth=depth) is None
 
 
@@ -66,7 +73,7 @@ def test_a_true_blob_passes_at_every_depth(world, blob, depth: VerificationDepth
     ],
 )
 def test_false_statistics_are_found_by_decoding_only(
-    world, blob, column: str, changes: dict[str, object], code: int
+    world: World, blob: BlobMetadata, column: str, changes: dict[str, object], code: int
 ) -> None:
     false = changed(blob, column, **changes)
     assert refusal(world, false) == code
@@ -77,7 +84,9 @@ def test_false_statistics_are_found_by_decoding_only(
     assert candidate.offer.statistics == NO_STORED_STATISTICS, "what nobody compared is kept"
 
 
-def test_wider_statistics_of_a_client_are_replaced_by_those_of_its_rows(world, blob) -> None:
+def test_wider_statistics_of_a_client_are_replaced_by_those_of_its_rows(
+    world: World, blob: BlobMetadata
+) -> None:
     wide = changed(blob, "ID", minIntValue=-100, maxIntValue=10**9)
     ((candidate,),) = world.verifier().verify_all([(world.request(wide), SENDER)])
     ordinal = blob.chunks[0].eps.columns["ID"].columnId
@@ -85,7 +94,9 @@ def test_wider_statistics_of_a_client_are_replaced_by_those_of_its_rows(world, b
     assert stored == [-5, 7, 0]
 
 
-def test_a_flipped_byte_is_found_whoever_recomputes_the_checksums(world, blob) -> None:
+def test_a_flipped_byte_is_found_whoever_recomputes_the_checksums(
+    world: World, blob: BlobMetadata
+) -> None:
     stored_at = f"{world.prefix}/{blob.path}"
     whole = bytearray(world.stage.get(stored_at))
     length = blob.chunks[0].chunk_length
@@ -98,7 +109,9 @@ def test_a_flipped_byte_is_found_whoever_recomputes_the_checksums(world, blob) -
     assert refusal(world, blob) == 38
 
 
-def test_a_file_above_the_limit_is_refused_before_it_is_read(world, blob) -> None:
+def test_a_file_above_the_limit_is_refused_before_it_is_read(
+    world: World, blob: BlobMetadata
+) -> None:
     # Without blocks on the disk; reading it would take seconds.
     os.truncate(world.stage.root / world.prefix / blob.path, MAX_BLOB_BYTES + 1)
     ((candidate,),) = world.verifier().verify_all([(world.request(blob), SENDER)])
@@ -107,18 +120,20 @@ def test_a_file_above_the_limit_is_refused_before_it_is_read(world, blob) -> Non
     assert message == f"Blob {blob.path} has 2,147,483,649 bytes; at most 2,147,483,648 are taken."
 
 
-def test_another_users_blob_and_key_are_refused(world, blob) -> None:
+def test_another_users_blob_and_key_are_refused(world: World, blob: BlobMetadata) -> None:
     assert refusal(world, blob, Registrant("OTHER", None)) == 34
 
 
-def test_a_missing_file_may_still_be_a_repetition(world, blob) -> None:
+def test_a_missing_file_may_still_be_a_repetition(world: World, blob: BlobMetadata) -> None:
     world.stage.delete(f"{world.prefix}/{blob.path}")
     ((candidate,),) = world.verifier().verify_all([(world.request(blob), SENDER)])
     assert candidate.offer is not None
     assert candidate.offer.rejection == (38, f"Blob {blob.path} is not on the stage.")
 
 
-def test_a_catalog_that_is_away_refuses_no_chunk(world, blob, monkeypatch) -> None:
+def test_a_catalog_that_is_away_refuses_no_chunk(
+    world: World, blob: BlobMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def away(known: CatalogCache, key_id: int) -> None:
         raise CatalogUnavailable(reason="gone")
 

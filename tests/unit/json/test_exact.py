@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,35 +15,35 @@ from snowmelt.json.exact import JsonSyntaxError, parse_json, serialize_json
 DIGITS = "12345678901234567890123456789012345678"
 
 
-def test_38_digits_survive_as_int_and_as_decimal():
+def test_38_digits_survive_as_int_and_as_decimal() -> None:
     text = f"[{DIGITS},-{DIGITS},0.{DIGITS},{DIGITS[:20]}.{DIGITS[20:]}]".encode()
     values = parse_json(text)
     assert values[2] == Decimal(f"0.{DIGITS}")
     assert serialize_json(values) == text
 
 
-def test_a_number_is_a_float_only_where_that_says_the_same():
+def test_a_number_is_a_float_only_where_that_says_the_same() -> None:
     assert [type(each) for each in parse_json(b"[1,0.1,1e308,-0.0,0.1000000000000000055]")] == [
         int, float, float, float, Decimal,
     ]  # fmt: skip
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=12))
-def test_every_decimal_comes_back_as_it_went(value):
+def test_every_decimal_comes_back_as_it_went(value: Decimal) -> None:
     assert Decimal(str(parse_json(serialize_json([value]))[0])) == value
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))
-def test_json_that_python_writes_is_read_alike(value):
+def test_json_that_python_writes_is_read_alike(value: Any) -> None:
     assert parse_json(json.dumps(value).encode()) == value
 
 
-def test_half_a_surrogate_pair_goes_both_ways():
+def test_half_a_surrogate_pair_goes_both_ways() -> None:
     assert parse_json(b'["\\ud800"]') == ["\ud800"]
     assert serialize_json({"a": ["\ud800", Decimal("1.50")]}) == b'{"a":["\\ud800",1.50]}'
 
 
-def test_what_python_services_write_is_taken_when_asked_for():
+def test_what_python_services_write_is_taken_when_asked_for() -> None:
     assert parse_json(b"\xef\xbb\xbf[Infinity]", lenient=True) == [float("inf")]
     for text in (b"\xef\xbb\xbf[1]", b"[NaN]"):
         with pytest.raises(JsonSyntaxError):
@@ -62,7 +63,7 @@ def test_what_python_services_write_is_taken_when_asked_for():
         b"0.1e-9999999999",
     ],
 )
-def test_what_is_no_json_is_said_without_repeating_it(text):
+def test_what_is_no_json_is_said_without_repeating_it(text: bytes) -> None:
     with pytest.raises(JsonSyntaxError) as refused:
         parse_json(text, lenient=True)
     assert "secret" not in str(refused.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import orjson
@@ -33,11 +34,15 @@ _OBJECTS = st.lists(st.tuples(st.sampled_from(_KEYS), _VALUES), max_size=5).map(
 _DAMAGE = st.tuples(st.integers(0, 80), st.sampled_from(["", "}", '"', ",", "\\", "\0", "0", "\n"]))
 
 
-def padded(data):
+def padded(data: bytes) -> np.ndarray[Any, Any]:
     return np.frombuffer(data + bytes(PADDING_BYTES), np.uint8)
 
 
-def scan(records):
+def scan(
+    records: list[Any],
+) -> tuple[
+    tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]], np.ndarray[Any, Any]
+]:
     ends = np.cumsum([len(record) for record in records])
     starts = ends - [len(record) for record in records]
     names = encode_field_names([(key.encode(), False) for key in _KEYS])
@@ -46,7 +51,7 @@ def scan(records):
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(_OBJECTS, _DAMAGE, st.booleans()), min_size=1, max_size=8))
-def test_what_is_taken_is_an_object_with_these_keys_and_values(given_objects):
+def test_what_is_taken_is_an_object_with_these_keys_and_values(given_objects: list[Any]) -> None:
     records = [
         (text if whole else text[:at] + new + text[at + 1 :]).encode()
         for text, (at, new), whole in given_objects
@@ -67,7 +72,7 @@ def test_what_is_taken_is_an_object_with_these_keys_and_values(given_objects):
                 assert orjson.loads(text) == value[key]
 
 
-def test_good_objects_are_taken_whatever_stands_before_them():
+def test_good_objects_are_taken_whatever_stands_before_them() -> None:
     good = json.dumps(dict.fromkeys(_KEYS, 1), ensure_ascii=False).encode()
     bad = [good[:-1], b"", b"1", good + good, b'{"other": 1}', b'{"a": 1, "a": 2}', b'{"a": 01}']
     _, is_read = scan([record for each in bad for record in (good, each)])
@@ -83,7 +88,9 @@ def test_good_objects_are_taken_whatever_stands_before_them():
         (b'{"a":1}\n{"a"\n{"a":2}\n', [b'{"a":1}']),
     ],
 )
-def test_objects_follow_each_other_in_lines_in_arrays_and_beside_each_other(text, found):
+def test_objects_follow_each_other_in_lines_in_arrays_and_beside_each_other(
+    text: bytes, found: list[bytes]
+) -> None:
     bounds, _ = frame_json_objects(
         padded(text), 0, len(text), is_last=True, one_per_line=False, after_object=True
     )

@@ -1,8 +1,12 @@
 """The compiled tokenizer says what the plain state machine says, whatever the bytes."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,7 +119,7 @@ def _compute_field_flags(text: bytes, field: csv_state_machine.CsvField, rules: 
 
 
 @st.composite
-def inputs(draw):
+def inputs(draw: st.DrawFn) -> tuple[CsvRules, bytes] | None:
     """Rules of a dialect and bytes that are dense with what they give a meaning to."""
     options = CsvInput(
         record_delimiter=draw(_RECORD_DELIMITERS),
@@ -135,11 +139,13 @@ def inputs(draw):
     return rules, text
 
 
-def padded(text, before=b""):
+def padded(text: Any, before: bytes = b"") -> np.ndarray[Any, Any]:
     return np.frombuffer(bytearray(before + text + b'"\n,\\' * (PADDING_BYTES // 4)), np.uint8)
 
 
-def said(data, tokens, rules):
+def said(
+    data: np.ndarray[Any, Any], tokens: CsvTokens, rules: CsvRules
+) -> tuple[list[tuple[tuple[int, int], bool, list[bytes | str | None]]], int | None]:
     """Return what tokens say: rows with the values of their fields (None: NULL)."""
     rows = []
     for i in range(tokens.row_count):
@@ -169,7 +175,9 @@ def said(data, tokens, rules):
     st.binary(max_size=3),
     st.integers(1, 9),
 )
-def test_tokens_are_those_of_the_state_machine(case, places, before, fewest):
+def test_tokens_are_those_of_the_state_machine(
+    case: tuple[CsvRules, bytes] | None, places: Any, before: bytes, fewest: int
+) -> None:
     if case is None:
         return
     rules, text = case
@@ -185,7 +193,9 @@ def test_tokens_are_those_of_the_state_machine(case, places, before, fewest):
 
 @settings(max_examples=settings.default.max_examples * 3, deadline=None)
 @given(inputs())
-def test_the_last_whole_record_ends_where_the_state_machine_says(case):
+def test_the_last_whole_record_ends_where_the_state_machine_says(
+    case: tuple[CsvRules, bytes] | None,
+) -> None:
     if case is None:
         return
     rules, text = case
@@ -205,7 +215,9 @@ def test_the_last_whole_record_ends_where_the_state_machine_says(case):
 
 @settings(max_examples=settings.default.max_examples * 3, deadline=None)
 @given(inputs(), st.binary(max_size=3))
-def test_what_is_counted_without_fields_is_counted_right(case, before):
+def test_what_is_counted_without_fields_is_counted_right(
+    case: tuple[CsvRules, bytes] | None, before: bytes
+) -> None:
     if case is None:
         return
     rules, text = case
@@ -219,7 +231,7 @@ def test_what_is_counted_without_fields_is_counted_right(case, before):
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_records_with_quoted_delimiters_are_counted_without_fields(dialect):
+def test_records_with_quoted_delimiters_are_counted_without_fields(dialect: Any) -> None:
     rules = make_csv_rules(CsvInput(), dialect)
     text = b'1,"West, Isle",x\n2,"say ""yes""","a"\r\n,,\n3,"",\n' * 50 + b'4,"last"'
     assert CsvRecordCounter(rules)(padded(text), 0, len(text))[0] == 201
@@ -228,7 +240,7 @@ def test_records_with_quoted_delimiters_are_counted_without_fields(dialect):
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("places", [(), (0,), (1, 3), (7,), None])
-def test_many_records_overflow_no_table(dialect, places):
+def test_many_records_overflow_no_table(dialect: Any, places: tuple[int, ...] | None) -> None:
     rules = make_csv_rules(CsvInput(escape=b"\\"), dialect)
     rng = np.random.default_rng(7)
     letters = np.frombuffer(b'ab,,,"\\\n\n\n\r', np.uint8)
@@ -254,7 +266,7 @@ def test_many_records_overflow_no_table(dialect, places):
     ).map(b"".join)
 )
 @example(b"\xf0\x90\x80")
-def test_bad_utf8_is_found_where_python_finds_it(text):
+def test_bad_utf8_is_found_where_python_finds_it(text: Any) -> None:
     try:
         text.decode()
         expected = -1
@@ -263,7 +275,7 @@ def test_bad_utf8_is_found_where_python_finds_it(text):
     assert find_invalid_utf8_byte(padded(text), 0, len(text)) == expected
 
 
-def test_a_buffer_without_padding_is_refused():
+def test_a_buffer_without_padding_is_refused() -> None:
     rules = make_csv_rules(CsvInput(), Dialect.AWS)
     with pytest.raises(ValueError, match="10"):
         CsvRecordFinder(rules, (0,))(np.zeros(10, np.uint8), 0, 10)
@@ -293,7 +305,7 @@ print("done")
 
 
 @pytest.mark.slow
-def test_no_kernel_writes_outside_its_tables(tmp_path):
+def test_no_kernel_writes_outside_its_tables(tmp_path: Path) -> None:
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", IN_BOUNDS]
     assert subprocess.check_output(command, env=environment, timeout=250) == b"done\n"

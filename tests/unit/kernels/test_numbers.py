@@ -1,6 +1,9 @@
 """Kernels read the numbers that they say they read, to the last bit."""
 
+from __future__ import annotations
+
 import struct
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -24,7 +27,7 @@ _TEXTS = st.one_of(
 )
 
 
-def slices(texts, padding):
+def slices(texts: list[Any], padding: Any) -> StringSlices:
     """Lay texts one behind the other, as fields are, with bytes behind the last."""
     encoded = [text.encode() for text in texts]
     ends = np.cumsum([len(each) + 1 for each in encoded]) - 1
@@ -34,7 +37,7 @@ def slices(texts, padding):
     return StringSlices(buffer, starts.astype(np.int32), ends.astype(np.int32), flags)
 
 
-def plain(text):
+def plain(text: Any) -> Any:
     """Tell whether a text is a sign and digits with at most one point among them."""
     digits = text[1:] if text[:1] in {"-", "+"} else text
     whole, _, rest = digits.partition(".")
@@ -42,7 +45,7 @@ def plain(text):
 
 
 @given(st.lists(_TEXTS, min_size=1, max_size=1200), st.sampled_from([0, 3, 64]))
-def test_what_is_read_is_what_is_written(texts, padding):
+def test_what_is_read_is_what_is_written(texts: list[Any], padding: Any) -> None:
     given_texts = slices(texts, padding)
     for read, form in ((parse_floats, float), (parse_integers, int)):
         values, status = read(given_texts)

@@ -18,5 +18,5 @@ from snowmelt.load.copy_ast import is_copy_statement
         ("", False),
     ],
 )
-def test_a_copy_is_told_by_its_first_word(text, expected):
+def test_a_copy_is_told_by_its_first_word(text: str, expected: bool) -> None:
     assert is_copy_statement(text) is expected

@@ -7,6 +7,7 @@ import pytest
 from snowmelt.errors import LoadRefused
 from snowmelt.load.filter_tester import (
     SAMPLE_INPUTS,
+    FilterReport,
     check_filter_with_chunkings,
     generate_chunkings,
 )
@@ -17,11 +18,11 @@ DATA = b'{"a": 1}\n{"b": 2}\n{"c": 3}\n' * 4
 END = "return StreamState.DONE if state == InputState.END_OF_FILE else StreamState.INPUT_NEEDED"
 
 
-def check(code: str, data: bytes = DATA, name: str = "F", **given):
+def check(code: str, data: bytes = DATA, name: str = "F", **given: bool) -> FilterReport:
     return check_filter_with_chunkings(library(code).filter(name), given, data)
 
 
-def test_every_chunking_is_the_same_bytes():
+def test_every_chunking_is_the_same_bytes() -> None:
     for data in (*SAMPLE_INPUTS.values(), DATA, bytes(200_000)):
         for chunking in generate_chunkings(data):
             assert b"".join(chunking.slices) == data
@@ -29,7 +30,7 @@ def test_every_chunking_is_the_same_bytes():
 
 
 @pytest.mark.slow
-def test_a_careful_filter_passes():
+def test_a_careful_filter_passes() -> None:
     code = f"""
     class F:
         def process(self, srv, inp, state, out):
@@ -42,7 +43,7 @@ def test_a_careful_filter_passes():
 
 
 @pytest.mark.slow
-def test_a_record_that_is_split_and_lost_is_found_with_its_place():
+def test_a_record_that_is_split_and_lost_is_found_with_its_place() -> None:
     # In the style of a published filter: what it has of a line when its input ends is gone.
     code = f"""
     class F:
@@ -66,7 +67,7 @@ def test_a_record_that_is_split_and_lost_is_found_with_its_place():
 
 
 @pytest.mark.slow
-def test_one_document_read_by_the_first_call_needs_the_whole_input():
+def test_one_document_read_by_the_first_call_needs_the_whole_input() -> None:
     code = """
     class F:
         def process(self, srv, inp, state, out):
@@ -78,7 +79,7 @@ def test_one_document_read_by_the_first_call_needs_the_whole_input():
 
 
 @pytest.mark.slow
-def test_state_that_survives_a_stream_is_found():
+def test_state_that_survives_a_stream_is_found() -> None:
     code = f"""
     class F:
         def __init__(self):
@@ -97,7 +98,7 @@ def test_state_that_survives_a_stream_is_found():
     assert "an object that was used before" in str(report.differences[0])
 
 
-def test_an_error_that_depends_on_the_chunking_is_a_difference_and_another_is_none():
+def test_an_error_that_depends_on_the_chunking_is_a_difference_and_another_is_none() -> None:
     code = """
     def picky(reader):
         for piece in reader:
@@ -118,7 +119,7 @@ def test_an_error_that_depends_on_the_chunking_is_a_difference_and_another_is_no
     assert "ValueError: never" in report.error
 
 
-def test_a_filter_of_records_cannot_be_checked_with_bytes():
+def test_a_filter_of_records_cannot_be_checked_with_bytes() -> None:
     code = """
     class F:
         def useSideChannel(self):

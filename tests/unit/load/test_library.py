@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from snowmelt.errors import LoadRefused
-from snowmelt.load.library import load_library
+from snowmelt.load.library import Library, load_library
 from support.user_code import HEAD, filtered
 
 PASS = """
@@ -23,21 +24,21 @@ class PassFactory(vertica_sdk.FilterFactory):
 """
 
 
-def one(name: str, mark: bytes):
+def one(name: str, mark: bytes) -> Library:
     code = f"{HEAD}\nfrom marks import MARK\n{PASS}"
     return load_library(name, {"x.py": code.encode(), "marks.py": b"MARK = %r" % mark})
 
 
-def run(library, name: str = "PassFactory", **given) -> bytes:
+def run(library: Library, name: str = "PassFactory", **given: Any) -> bytes:
     return filtered(library.filter(name).build_phase(given), b"a")
 
 
-def test_two_libraries_may_hold_files_of_the_same_names():
+def test_two_libraries_may_hold_files_of_the_same_names() -> None:
     first, second = one("first", b"1"), one("second", b"2")
     assert (run(first), run(second), run(first)) == (b"a1", b"a2", b"a1")
 
 
-def test_modules_and_packages_of_the_library_are_found_also_in_the_middle_of_a_call():
+def test_modules_and_packages_of_the_library_are_found_also_in_the_middle_of_a_call() -> None:
     code = (
         HEAD
         + """
@@ -62,7 +63,7 @@ class F:
     assert run(library, "F") == b"immp"
 
 
-def test_other_files_of_the_library_are_read_as_package_data():
+def test_other_files_of_the_library_are_read_as_package_data() -> None:
     code = (
         HEAD
         + """
@@ -75,14 +76,14 @@ def add(data):
     assert run(library, "add") == b"a words"
 
 
-def test_a_name_is_found_in_any_case_unless_two_differ_in_it():
+def test_a_name_is_found_in_any_case_unless_two_differ_in_it() -> None:
     assert run(one("lib", b"!"), "PASSfactory") == b"a!"
     library = load_library("lib", {"x.py": b"def f(d): return b'f'\ndef F(d): return b'F'"})
     assert (run(library, "F"), run(library, "f")) == (b"F", b"f")
 
 
 @pytest.mark.slow
-def test_a_library_is_pickled_with_its_files_for_another_process():
+def test_a_library_is_pickled_with_its_files_for_another_process() -> None:
     spec = pickle.dumps(one("lib", b"?"))
     code = (
         "import pickle, sys; from snowmelt.load.phase_protocols import ByteReader; "
@@ -96,7 +97,7 @@ def test_a_library_is_pickled_with_its_files_for_another_process():
     assert done.stdout.strip() == b"b'a?'", done.stderr
 
 
-def test_wrong_bases_of_published_skeletons_do_no_harm():
+def test_wrong_bases_of_published_skeletons_do_no_harm() -> None:
     code = (
         HEAD
         + """
@@ -116,13 +117,13 @@ class PyUDParser(vertica_sdk.UDSource):
     assert run(load_library("lib", {"x.py": code.encode()}), "PyFilterFactory") == b"a"
 
 
-def test_a_file_of_that_name_in_a_library_does_not_hide_the_sdk():
+def test_a_file_of_that_name_in_a_library_does_not_hide_the_sdk() -> None:
     files = {"x.py": (HEAD + PASS).encode(), "vertica_sdk.py": b"", "marks.py": b""}
     library = load_library("lib", {**files, "x.py": files["x.py"].replace(b"MARK", b"b''")})
     assert run(library) == b"a"
 
 
-def test_code_that_does_not_run_is_refused_with_the_line():
+def test_code_that_does_not_run_is_refused_with_the_line() -> None:
     for code, reason in (
         (b"x = 1\ny = 1 / 0\n", r"Library lib, x.py: ZeroDivisionError: .* \(lib/x.py, line 2\)"),
         (b"def f(:\n", r"Library lib, x.py: SyntaxError"),
@@ -135,7 +136,7 @@ def test_code_that_does_not_run_is_refused_with_the_line():
         load_library("lib", {"readme.txt": b""})
 
 
-def test_parameters_that_are_not_declared_are_warned_of_and_ignored():
+def test_parameters_that_are_not_declared_are_warned_of_and_ignored() -> None:
     code = (
         HEAD
         + """
@@ -163,7 +164,7 @@ class Factory(vertica_sdk.FilterFactory):
     assert run(library, "Factory", mark=5, other=1, **planned) == b"5"
 
 
-def test_values_that_may_be_secret_are_not_shown():
+def test_values_that_may_be_secret_are_not_shown() -> None:
     code = (
         HEAD
         + """
@@ -179,7 +180,7 @@ class Factory(vertica_sdk.FilterFactory):
         definition.build_phase({"password": "hunter2"})
 
 
-def test_what_is_planned_once_is_what_tasks_see():
+def test_what_is_planned_once_is_what_tasks_see() -> None:
     code = (
         HEAD
         + """

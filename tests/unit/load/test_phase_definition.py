@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
@@ -22,14 +23,14 @@ DEFINITION = PhaseDefinition(
 )
 
 
-def test_names_are_taken_in_any_case_and_what_is_not_given_is_left_out():
+def test_names_are_taken_in_any_case_and_what_is_not_given_is_left_out() -> None:
     assert DEFINITION.build_phase({"TEXT": "x", "count": 2, "flag": None}) == {
         "text": "x",
         "Count": 2,
     }
 
 
-def test_truth_is_written_in_many_ways_and_whole_numbers_are_numbers():
+def test_truth_is_written_in_many_ways_and_whole_numbers_are_numbers() -> None:
     for word, value in (("t", True), ("TRUE", True), ("no", False), ("0", False), (1, True)):
         assert DEFINITION.build_phase({"text": "", "flag": word})["flag"] is value
     assert DEFINITION.build_phase({"text": "", "ratio": 2})["ratio"] == 2.0
@@ -57,10 +58,12 @@ def test_truth_is_written_in_many_ways_and_whole_numbers_are_numbers():
         ),
     ],
 )
-def test_what_is_wrong_is_refused_with_a_sentence(given, reason):
+def test_what_is_wrong_is_refused_with_a_sentence(
+    given: dict[str, Any] | dict[str, int] | dict[str, str], reason: str
+) -> None:
     with pytest.raises(LoadRefused, match=reason.replace("(", r"\(")):
         DEFINITION.build_phase(given)
 
 
-def test_what_is_built_in_plans_nothing():
+def test_what_is_built_in_plans_nothing() -> None:
     assert DEFINITION.compute_planned_values({"text": "x"}) == {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ MIB = 2**20
     tasks=st.integers(0, 9),
     smallest=st.integers(1, 900),
 )
-def test_every_byte_is_in_one_portion(sizes, tasks, smallest):
+def test_every_byte_is_in_one_portion(sizes: list[Any], tasks: int, smallest: int) -> None:
     files = [InputFile(f"f{number}", size) for number, size in enumerate(sizes)]
     portions = split_into_portions(
         files, parallelism=tasks, is_splittable=lambda file: True, min_portion_bytes=smallest
@@ -34,7 +36,7 @@ def test_every_byte_is_in_one_portion(sizes, tasks, smallest):
     assert lengths == [None] * (len(lengths) - len(known)) + sorted(known, reverse=True)
 
 
-def test_large_files_are_shared_by_the_tasks_and_small_ones_are_whole():
+def test_large_files_are_shared_by_the_tasks_and_small_ones_are_whole() -> None:
     big, small = InputFile("big", 1000 * MIB), InputFile("small", 10 * MIB)
     portions = split_into_portions([small, big], parallelism=2, is_splittable=lambda file: True)
     assert [(p.file.path, p.offset // MIB) for p in portions] == [
@@ -45,7 +47,7 @@ def test_large_files_are_shared_by_the_tasks_and_small_ones_are_whole():
     assert len(split_into_portions([big], parallelism=100, is_splittable=lambda file: True)) == 15
 
 
-def test_what_cannot_be_split_is_whole():
+def test_what_cannot_be_split_is_whole() -> None:
     big = InputFile("big.gz", 1000 * MIB)
     assert split_into_portions([big], parallelism=8, is_splittable=lambda file: False) == (
         Portion(big),

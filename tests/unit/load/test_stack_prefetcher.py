@@ -1,6 +1,10 @@
 """Pieces made ahead are the same pieces, few of them early, and end when nobody wants more."""
 
+from __future__ import annotations
+
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,12 +14,12 @@ from snowmelt.load.stack import Prefetcher
 
 
 @given(st.lists(st.binary(max_size=3), max_size=9))
-def test_all_pieces_come_in_their_order(pieces):
+def test_all_pieces_come_in_their_order(pieces: list[Any]) -> None:
     assert list(Prefetcher(pieces)) == pieces
 
 
-def test_an_error_comes_behind_the_pieces_before_it():
-    def broken():
+def test_an_error_comes_behind_the_pieces_before_it() -> None:
+    def broken() -> Iterator[bytes]:
         yield b"a"
         yield b"b"
         raise ValueError("here")
@@ -29,11 +33,11 @@ def test_an_error_comes_behind_the_pieces_before_it():
     assert found == [b"a", b"b"]
 
 
-def test_pieces_are_made_beside_their_reader_but_only_a_few_early():
+def test_pieces_are_made_beside_their_reader_but_only_a_few_early() -> None:
     made = []
     third = threading.Event()
 
-    def source():
+    def source() -> Iterator[bytes]:
         for number in range(100):
             made.append(number)
             if number == 2:
@@ -49,10 +53,10 @@ def test_pieces_are_made_beside_their_reader_but_only_a_few_early():
     assert len(made) <= 4
 
 
-def test_closing_ends_what_makes_the_pieces_before_it_returns():
+def test_closing_ends_what_makes_the_pieces_before_it_returns() -> None:
     threads = []
 
-    def source():
+    def source() -> Iterator[bytes]:
         threads.append(threading.current_thread())
         while True:
             yield b"x"
@@ -64,5 +68,5 @@ def test_closing_ends_what_makes_the_pieces_before_it_returns():
     assert not threads[0].is_alive()
 
 
-def test_what_was_never_asked_for_is_closed_without_a_thread():
+def test_what_was_never_asked_for_is_closed_without_a_thread() -> None:
     Prefetcher([b"x"]).close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from snowmelt.catalog.jobs.load_history import LoadFileState
@@ -9,7 +11,11 @@ from snowmelt.errors import InternalError
 from snowmelt.load.phase_protocols import ParseReject, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.task import LoadStep, LoadTask, PortionCounts, StackPlan
-from snowmelt.loaders.load_result_check import reconcile_load, to_failed_file_records
+from snowmelt.loaders.load_result_check import (
+    CopyReconciliation,
+    reconcile_load,
+    to_failed_file_records,
+)
 from snowmelt.loaders.load_task_execution import PortionResult
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -29,7 +35,7 @@ TASKS = (
 )
 
 
-def done(number, rows, rejects=0, **fields):
+def done(number: int, rows: int, rejects: int = 0, **fields: str) -> PortionResult:
     counts = PortionCounts(50 if number < 2 else 10, 50, rows + rejects, rows, rejects)
     first = ParseReject(rows + 1, 9, b"x", "bad") if rejects else None
     return PortionResult(
@@ -37,11 +43,13 @@ def done(number, rows, rejects=0, **fields):
     )
 
 
-def settled(*outcomes, limit=None, tolerant=False, **fields):
+def settled(
+    *outcomes: PortionResult, limit: int | None = None, tolerant: bool = False, **fields: Any
+) -> CopyReconciliation:
     return reconcile_load(TASKS, outcomes, reject_limit=limit, error_tolerance=tolerant, **fields)
 
 
-def test_portions_of_a_file_are_added_up():
+def test_portions_of_a_file_are_added_up() -> None:
     found = settled(done(2, 1), done(1, 4, 1), done(0, 5))
     assert found.failure_reason is None
     assert (found.totals.files, found.totals.rows, found.totals.rejects) == (2, 10, 1)
@@ -65,12 +73,12 @@ def test_portions_of_a_file_are_added_up():
         ),
     ],
 )
-def test_what_does_not_add_up_is_no_load(outcomes, reason):
+def test_what_does_not_add_up_is_no_load(outcomes: tuple[PortionResult, ...], reason: str) -> None:
     with pytest.raises(InternalError, match=reason):
         settled(*outcomes)
 
 
-def test_a_file_that_fails_stops_a_load_unless_it_is_tolerant():
+def test_a_file_that_fails_stops_a_load_unless_it_is_tolerant() -> None:
     outcomes = (done(0, 5), done(1, 0, error="broken"), done(2, 1))
     assert settled(*outcomes).failure_reason == "broken"
     left = settled(*outcomes, tolerant=True)
@@ -87,7 +95,7 @@ def test_a_file_that_fails_stops_a_load_unless_it_is_tolerant():
     assert everything.failure_reason == "broken"
 
 
-def test_portions_that_were_left_let_no_load_pass():
+def test_portions_that_were_left_let_no_load_pass() -> None:
     found = settled(PortionResult(0, was_stopped=True), done(1, 5), done(2, 1))
     assert found.failure_reason == "It was stopped"
     found = settled(PortionResult(0, was_stopped=True), done(1, 0, error="why"), done(2, 1))
@@ -97,7 +105,7 @@ def test_portions_that_were_left_let_no_load_pass():
     assert found.first_records == {1: 1, 2: 1}
 
 
-def test_limits_count_the_rejects_of_all_portions():
+def test_limits_count_the_rejects_of_all_portions() -> None:
     outcomes = (done(0, 5, 2), done(1, 4, 2), done(2, 1))
     assert settled(*outcomes, limit=5).failure_reason is None
     assert (
@@ -106,7 +114,7 @@ def test_limits_count_the_rejects_of_all_portions():
     assert "ABORT ON ERROR" in settled(*outcomes, limit=1).failure_reason
 
 
-def test_what_was_never_found_is_told_with_the_rest():
+def test_what_was_never_found_is_told_with_the_rest() -> None:
     found = settled(done(0, 1), done(1, 1), done(2, 1), missing_inputs=[("c", "no such file")])
     assert found.totals.files == 2
     assert [(each.number, each.path) for each in found.file_records] == [
@@ -117,14 +125,14 @@ def test_what_was_never_found_is_told_with_the_rest():
     assert found.file_records[2].first_error == "no such file"
 
 
-def test_an_input_without_a_path_is_never_known_again():
+def test_an_input_without_a_path_is_never_known_again() -> None:
     found = settled(done(0, 1), done(1, 1), done(2, 1), display_path="STDIN")
     assert {(each.path, each.size, each.tag) for each in found.file_records} == {
         ("STDIN", None, None)
     }
 
 
-def test_files_of_a_load_that_is_given_up_say_why():
+def test_files_of_a_load_that_is_given_up_say_why() -> None:
     found = settled(done(0, 5, 1), done(1, 4), done(2, 1))
     a, b = to_failed_file_records(found.file_records, "overtaken")
     assert (a.state, a.rows, b.first_error) == (LoadFileState.FAILED, 0, "overtaken")

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from fixtures.copy import Copying
 
 # Each command waits until two of them are there.
 _BOTH = """ mkdir -p {folder}/here; : > {folder}/here/$$;
  until [ "$(ls {folder}/here | wc -l)" -ge 2 ]; do sleep 0.05; done; cat"""
 
 
-def command(text):
+def command(text: str) -> str:
     return f"FILTER ExternalCommand(cmd = '{text}')"
 
 
 @pytest.mark.slow
-def test_two_portions_run_at_the_same_time(copying, tmp_path):
+def test_two_portions_run_at_the_same_time(copying: Copying, tmp_path: Path) -> None:
     paths = ", ".join(copying.file(f"{number}.csv", f"{number}|x\n") for number in range(2))
     copied = copying.copy(f"COPY numbers FROM {paths} {command(_BOTH.format(folder=tmp_path))}")
     assert copied.totals.rows == 2
@@ -24,17 +28,19 @@ def test_two_portions_run_at_the_same_time(copying, tmp_path):
 
 
 @pytest.mark.slow
-def test_more_portions_than_threads_are_all_run(copying):
+def test_more_portions_than_threads_are_all_run(copying: Copying) -> None:
     paths = ", ".join(copying.file(f"{number}.csv", f"{number}|x\n") for number in range(7))
     assert copying.copy(f"COPY numbers FROM {paths}").totals.files == 7
     assert sorted(copying.house.read_numbers()) == list(range(7))
 
 
-def test_who_interrupts_does_not_wait_for_the_other_portions(copying, tmp_path):
+def test_who_interrupts_does_not_wait_for_the_other_portions(
+    copying: Copying, tmp_path: Path
+) -> None:
     quick, slow = copying.file("quick.csv", "1|x\n"), copying.file("slow.csv", "2|y\n")
     waits = f' read line; case "$line" in 2*) : > {tmp_path}/slow; sleep 60;; esac; echo "$line"'
 
-    def interrupted(_, __):
+    def interrupted(_: Any, __: Any) -> None:
         while not (tmp_path / "slow").exists():
             time.sleep(0.01)
         raise KeyboardInterrupt
@@ -47,7 +53,7 @@ def test_who_interrupts_does_not_wait_for_the_other_portions(copying, tmp_path):
     assert copying.states() == ["failed"]
 
 
-def test_code_of_users_is_never_run_by_two_threads(copying, tmp_path):
+def test_code_of_users_is_never_run_by_two_threads(copying: Copying, tmp_path: Path) -> None:
     library = tmp_path / "lib.py"
     library.write_text(
         "import threading\n"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,21 +31,23 @@ SCHEMA = TableSchema(
 )
 
 
-def rows(days, texts):
+def rows(days: list[Any], texts: list[Any]) -> Any:
     schema = native_schema(SCHEMA)
     return pa.table([pa.array(days, pa.date32()), pa.array(texts, pa.string())], schema=schema)
 
 
 @pytest.fixture
-def warehouse(tmp_path):
+def warehouse(tmp_path: Path) -> str:
     return str(tmp_path / "warehouse")
 
 
-def made(warehouse, prefix="0", schema=SCHEMA):
+def made(warehouse: str, prefix: str = "0", schema: TableSchema = SCHEMA) -> FileSpool:
     return FileSpool(warehouse, "t/data/load", prefix, native_schema(schema))
 
 
-def test_row_groups_have_the_bounds_of_the_whole(warehouse, monkeypatch):
+def test_row_groups_have_the_bounds_of_the_whole(
+    warehouse: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row_and_reject_files, "_GROUP_ROWS", 2)
     found = RowSpool(made(warehouse), SCHEMA, ("T",))
     parts = [
@@ -66,7 +71,9 @@ def test_row_groups_have_the_bounds_of_the_whole(warehouse, monkeypatch):
     assert file.split_offsets[0] == 4
 
 
-def test_a_file_ends_when_it_is_large_enough(warehouse, monkeypatch):
+def test_a_file_ends_when_it_is_large_enough(
+    warehouse: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(row_and_reject_files, "_FILE_BYTES", 1)
     files = made(warehouse)
     files.write(rows([1], ["a"]))
@@ -76,14 +83,14 @@ def test_a_file_ends_when_it_is_large_enough(warehouse, monkeypatch):
     assert made(warehouse).finish() == ()
 
 
-def test_an_aborted_file_was_never_there(warehouse, tmp_path):
+def test_an_aborted_file_was_never_there(warehouse: str, tmp_path: Path) -> None:
     files = made(warehouse)
     files.write(rows([1], ["a"]))
     files.abort_current_file()
     assert [path for path in (tmp_path / "warehouse").rglob("*") if path.is_file()] == []
 
 
-def test_rejects_of_later_portions_are_numbered_anew(warehouse, tmp_path):
+def test_rejects_of_later_portions_are_numbered_anew(warehouse: str, tmp_path: Path) -> None:
     portions = []
     for number, rejected in enumerate(
         ([ParseReject(2, 5, b"x", "bad", "D")], [ParseReject(1, 0, b"\xfe", "worse")])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.query.plain_query import QueryNotPlain, parse_plain_query
+from snowmelt.query.plain_query import PlainQuery, QueryNotPlain, parse_plain_query
 from snowmelt.schema.types import TableName, TableSchema
 from support.typed_rows import TYPED
 
 SCHEMA = TableSchema(1, tuple(column for column in TYPED if column.name not in {"V", "text"}))
 
 
-def analyze(text, namespace=()):
+def analyze(text: str, namespace: tuple[()] = ()) -> PlainQuery:
     return parse_plain_query(text, namespace).analyze(SCHEMA)
 
 
@@ -42,19 +42,19 @@ def analyze(text, namespace=()):
         ),
     ],
 )
-def test_a_plain_query_is_written_for_duckdb(text, sql, names):
+def test_a_plain_query_is_written_for_duckdb(text: str, sql: str, names: tuple[str, ...]) -> None:
     query = analyze(text)
     assert (query.sql, query.output_names) == (sql, names)
 
 
-def test_names_are_completed_by_the_namespace():
+def test_names_are_completed_by_the_namespace() -> None:
     parsed = parse_plain_query('SELECT 1 AS "x" FROM t'.replace('1 AS "x"', "*"), ("D", "S"))
     assert parsed.table == TableName("D", "S", "T")
     assert parse_plain_query("SELECT * FROM s2.t", ("D", "S")).table == TableName("D", "S2", "T")
     assert parse_plain_query("SELECT * FROM d.s.`t`").table == TableName("D", "S", "t")
 
 
-def test_counting_reads_one_column():
+def test_counting_reads_one_column() -> None:
     assert analyze("SELECT count(*) FROM d.s.t").columns == ("ID",)
 
 
@@ -119,6 +119,6 @@ def test_counting_reads_one_column():
         ("SELECT /*+ BROADCAST(t) */ id FROM d.s.t", "HINT"),
     ],
 )
-def test_anything_else_is_left_to_spark(text, reason):
+def test_anything_else_is_left_to_spark(text: str, reason: str) -> None:
     with pytest.raises(QueryNotPlain, match=reason):
         analyze(text)

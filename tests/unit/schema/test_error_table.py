@@ -6,6 +6,7 @@ import datetime as dt
 import json
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -41,13 +42,15 @@ class Odd:
         ([1, 2], [1, 2]),
     ],
 )
-def test_rows_are_json_and_what_json_does_not_know_is_as_python_shows_it(row, shown):
+def test_rows_are_json_and_what_json_does_not_know_is_as_python_shows_it(
+    row: Any, shown: dict[str, float | int | None] | dict[str, str] | list[int]
+) -> None:
     [made] = make_error_table_rows(ORIGIN, [ErrorRow(0, "why", row)])
     assert json.loads(made["ROW_DATA"]) == shown
     assert convert_error_table_rows(ERROR_SCHEMA, [made]).row_count == 1
 
 
-def test_what_no_text_column_takes_is_told_as_python_shows_it():
+def test_what_no_text_column_takes_is_told_as_python_shows_it() -> None:
     [made] = make_error_table_rows(
         ORIGIN, [ErrorRow(0, "no \ud800", {"\ud800": 1}, column="\ud800" * 5_000_000)]
     )
@@ -57,7 +60,7 @@ def test_what_no_text_column_takes_is_told_as_python_shows_it():
     assert kept["ROW_DATA"] == r'{"\\ud800":1}'
 
 
-def test_lines_are_kept_as_they_came():
+def test_lines_are_kept_as_they_came() -> None:
     rows = list(
         make_error_table_rows(ORIGIN, [ErrorRow(0, "why", "no json"), ErrorRow(1, "why", None)])
     )
@@ -65,7 +68,7 @@ def test_lines_are_kept_as_they_came():
     assert len({row["REFUSAL_ID"] for row in rows}) == 2
 
 
-def test_what_is_too_long_is_cut_and_told(monkeypatch):
+def test_what_is_too_long_is_cut_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(error_table, "MAX_ROW_CHARACTERS", 10)
     monkeypatch.setattr(error_table, "MAX_CALL_CHARACTERS", 15)
     refusals = [ErrorRow(n, "w" * 5000, "x" * 11, "code") for n in range(3)]
@@ -75,7 +78,7 @@ def test_what_is_too_long_is_cut_and_told(monkeypatch):
     assert len(rows[0]["REASON"]) < 5000
 
 
-def test_a_table_needs_the_columns_and_may_have_more():
+def test_a_table_needs_the_columns_and_may_have_more() -> None:
     assert find_missing_error_columns(ERROR_SCHEMA) == []
     more = replace(ERROR_SCHEMA.columns[0], name="MORE", ordinal=99)
     assert find_missing_error_columns(TableSchema(2, (*ERROR_SCHEMA.columns, more))) == []

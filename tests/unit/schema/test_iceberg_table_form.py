@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta, timezone
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -23,7 +24,7 @@ ANY_OFFSET = (datetime(1, 1, 3), datetime(9999, 12, 30))
 MOMENT_KINDS = [LogicalType.TIMESTAMP_NTZ, LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ]
 
 
-def one(kind, scale, values):
+def one(kind: Any, scale: int, values: list[Any]) -> Any:
     schema = TableSchema(1, (Column("C", kind, 4, scale=scale),))
     done = RowConverter(schema, zone=ZONE).convert([{"c": value} for value in values])
     assert done.errors == []
@@ -39,7 +40,9 @@ def one(kind, scale, values):
     st.sampled_from(MOMENT_KINDS),
     st.integers(0, 9),
 )
-def test_moments_are_floored_and_nothing_of_them_is_lost(values, kind, scale):
+def test_moments_are_floored_and_nothing_of_them_is_lost(
+    values: list[Any], kind: Any, scale: int
+) -> None:
     texts = [
         None
         if value is None
@@ -63,11 +66,11 @@ def test_moments_are_floored_and_nothing_of_them_is_lost(values, kind, scale):
         assert row.get("C$tz") == (minutes if kind is LogicalType.TIMESTAMP_TZ else None)
 
 
-def offset_text(minutes):
+def offset_text(minutes: Any) -> str:
     return f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
 
 
-def raw(table):
+def raw(table: Any) -> list[Any]:
     columns = {
         name: table[name]
         .combine_chunks()
@@ -81,7 +84,7 @@ def raw(table):
 
 
 @given(st.lists(st.none() | st.times(), min_size=1), st.integers(0, 9))
-def test_times_of_day_are_floored(values, scale):
+def test_times_of_day_are_floored(values: list[Any], scale: int) -> None:
     table = one(LogicalType.TIME, scale, values)
     assert table.schema.field("C").type == pa.time64("us")
     unit = 10 ** max(6 - scale, 0)
@@ -89,7 +92,7 @@ def test_times_of_day_are_floored(values, scale):
         assert got == (value and value.replace(microsecond=value.microsecond // unit * unit))
 
 
-def test_columns_have_companions_right_after_them():
+def test_columns_have_companions_right_after_them() -> None:
     schema = TableSchema(
         1,
         (
@@ -109,7 +112,7 @@ def test_columns_have_companions_right_after_them():
     assert [field.name for field in native_fields(schema.columns[1])] == ["B", "B$ns"]
 
 
-def test_the_last_instants_of_the_calendar_keep_their_offsets():
+def test_the_last_instants_of_the_calendar_keep_their_offsets() -> None:
     early = datetime(1, 1, 2, tzinfo=UTC).astimezone(timezone(timedelta(hours=18)))
     late = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).astimezone(timezone(-timedelta(hours=18)))
     table = one(LogicalType.TIMESTAMP_TZ, 9, [early, late])
@@ -130,7 +133,9 @@ def test_the_last_instants_of_the_calendar_keep_their_offsets():
         (LogicalType.TIMESTAMP_TZ, 9, (1 << 14) + 16_000),
     ],
 )
-def test_a_stored_value_outside_its_type_is_refused(kind, scale, stored):
+def test_a_stored_value_outside_its_type_is_refused(
+    kind: LogicalType, scale: int, stored: int
+) -> None:
     schema = TableSchema(1, (Column("C", kind, 1, scale=scale),))
     arrow = chunk_arrow_schema(schema)
     array = decimal_from_unscaled([stored], arrow.field(0).type.precision, scale)
@@ -138,7 +143,7 @@ def test_a_stored_value_outside_its_type_is_refused(kind, scale, stored):
         to_native_table(pa.Table.from_arrays([array], schema=arrow), schema)
 
 
-def test_other_columns_pass_unchanged():
+def test_other_columns_pass_unchanged() -> None:
     schema = TableSchema(
         1, (Column("D", LogicalType.DATE, 1), Column("T", LogicalType.TEXT, 2, length=3))
     )
@@ -148,7 +153,7 @@ def test_other_columns_pass_unchanged():
     assert to_native_table(done.table.slice(0, 0), schema).num_rows == 0
 
 
-def test_an_empty_table_and_slices_convert():
+def test_an_empty_table_and_slices_convert() -> None:
     schema = TableSchema(1, (Column("C", LogicalType.TIME, 1, scale=9),))
     done = RowConverter(schema, zone=ZONE).convert(
         [{"c": time(second=second)} for second in range(4)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -52,13 +53,13 @@ NOON = dt.datetime(2026, 1, 1, 12)
         ([None], "VARCHAR"),
     ],
 )
-def test_values_make_a_type(values, expected):
+def test_values_make_a_type(values: Any, expected: str) -> None:
     rows = [{"id": 1, "new": value} for value in values]
     assert infer_new_columns([*rows, "no row", {3: 4}], SCHEMA) == {"NEW": expected}
     assert infer_new_columns(rows[::-1], SCHEMA) == {"NEW": expected}
 
 
-def test_arrow_types_make_types():
+def test_arrow_types_make_types() -> None:
     table = pa.table(
         {
             "id": [1.0],
@@ -96,7 +97,7 @@ def test_arrow_types_make_types():
     assert find_unfilled_columns(table.set_column(0, "id", nulls), SCHEMA) == ["ID", "Mixed"]
 
 
-def test_rows_that_leave_out_what_is_required():
+def test_rows_that_leave_out_what_is_required() -> None:
     assert find_unfilled_columns([{"id": 1, '"Mixed"': 2}], SCHEMA) == []
     assert find_unfilled_columns([{"id": 1, '"Mixed"': 2}, {"id": None, '"Mixed"': 1}], SCHEMA) == [
         "ID"

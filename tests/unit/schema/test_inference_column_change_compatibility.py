@@ -23,7 +23,7 @@ def schema(*columns: Column) -> TableSchema:
     return TableSchema(1, columns)
 
 
-def test_an_ordinal_is_not_used_again_after_its_column_is_dropped():
+def test_an_ordinal_is_not_used_again_after_its_column_is_dropped() -> None:
     assert next_ordinal([]) == 1
     assert next_ordinal([schema(NUMBER, TIME), schema(NUMBER)]) == 5
 
@@ -38,7 +38,7 @@ def test_an_ordinal_is_not_used_again_after_its_column_is_dropped():
         (TIME, TIME),
     ],
 )
-def test_a_type_may_grow_and_the_column_stays(column, grown):
+def test_a_type_may_grow_and_the_column_stays(column: Column, grown: Column) -> None:
     wanted = replace(grown, name="OTHER", ordinal=0)
     assert widen_column_type(column, wanted) == grown
 
@@ -54,7 +54,9 @@ def test_a_type_may_grow_and_the_column_stays(column, grown):
         (TIME, replace(TIME, scale=9), "its scale stays 6"),
     ],
 )
-def test_a_type_that_would_change_values_is_not_taken(column, wanted, reason):
+def test_a_type_that_would_change_values_is_not_taken(
+    column: Column, wanted: Column, reason: str
+) -> None:
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(widen_column_type(column, wanted))
 
@@ -68,11 +70,13 @@ def test_a_type_that_would_change_values_is_not_taken(column, wanted, reason):
         (NUMBER, replace(TEXT, length=11, byte_length=44)),
     ],
 )
-def test_rows_fit_where_each_value_has_its_column_and_what_they_lack_may_be_null(current):
+def test_rows_fit_where_each_value_has_its_column_and_what_they_lack_may_be_null(
+    current: tuple[Column, ...],
+) -> None:
     assert find_schema_conflict(schema(NUMBER, TEXT), schema(*current)) is None
 
 
-def test_rows_without_nulls_fit_a_column_that_may_be_null_now():
+def test_rows_without_nulls_fit_a_column_that_may_be_null_now() -> None:
     older = schema(replace(NUMBER, nullable=False))
     assert find_schema_conflict(older, schema(NUMBER)) is None
 
@@ -88,7 +92,9 @@ def test_rows_without_nulls_fit_a_column_that_may_be_null_now():
         ((replace(NUMBER, precision=4), TEXT), r"N is NUMBER\(4,2\)$", False),
     ],
 )
-def test_rows_do_not_fit_where_a_value_has_no_place(current, reason, is_missing):
+def test_rows_do_not_fit_where_a_value_has_no_place(
+    current: tuple[Column, ...], reason: str, is_missing: bool
+) -> None:
     found = find_schema_conflict(schema(NUMBER, TEXT), schema(*current))
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(found.reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cmp_to_key
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -18,13 +19,15 @@ from snowmelt.schema.types import Column, LogicalType, TableSchema
 ZONE = ZoneInfo("UTC")
 
 
-def statistics_of(values, kind, **options):
+def statistics_of(
+    values: list[None] | list[bool | None] | list[bool], kind: LogicalType, **options: Any
+) -> ColumnStatistics:
     schema = TableSchema(1, (Column("C", kind, 1, **options),))
     table = RowConverter(schema, zone=ZONE).build_table([(value,) for value in values])
     return collect_statistics(table, schema).columns[0]
 
 
-def double_compare(left, right):
+def double_compare(left: Any, right: Any) -> int:
     """Order as Java's Double.compareTo."""
     if left < right or left > right:
         return -1 if left < right else 1
@@ -40,7 +43,7 @@ def double_compare(left, right):
 @example([0.0, 1.0, -0.0])
 @example([-1.0, -0.0])
 @example([math.nan, -math.inf])
-def test_reals_are_ordered_as_on_the_wire(values):
+def test_reals_are_ordered_as_on_the_wire(values: list[Any]) -> None:
     got = statistics_of(values, LogicalType.REAL)
     given = [value for value in values if value is not None]
     assert got.null_count == len(values) - len(given)
@@ -52,7 +55,7 @@ def test_reals_are_ordered_as_on_the_wire(values):
 
 
 @given(st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1), min_size=1), st.integers(0, 37))
-def test_bounds_of_numbers_are_unscaled(values, scale):
+def test_bounds_of_numbers_are_unscaled(values: list[Any], scale: int) -> None:
     got = statistics_of(values, LogicalType.FIXED, precision=38, scale=scale)
     given = [value for value in values if value is not None]
     assert got == ColumnStatistics(
@@ -61,7 +64,7 @@ def test_bounds_of_numbers_are_unscaled(values, scale):
 
 
 @given(st.lists(st.integers(-(10**18) + 1, 10**18 - 1), min_size=1), st.integers(0, 5))
-def test_bounds_of_short_numbers_are_found_in_pieces_too(values, first):
+def test_bounds_of_short_numbers_are_found_in_pieces_too(values: list[Any], first: int) -> None:
     schema = TableSchema(1, (Column("C", LogicalType.FIXED, 1, precision=18, scale=2),))
     whole = RowConverter(schema, zone=ZONE).build_table([(value,) for value in values])
     for table in (whole, pa.concat_tables([whole[:first], whole[first:], whole[:0]])):
@@ -70,7 +73,7 @@ def test_bounds_of_short_numbers_are_found_in_pieces_too(values, first):
 
 
 @given(st.lists(st.none() | st.text(), min_size=1))
-def test_text_is_ordered_by_its_bytes(values):
+def test_text_is_ordered_by_its_bytes(values: list[Any]) -> None:
     got = statistics_of(values, LogicalType.TEXT, length=1000)
     given = [value.encode() for value in values if value is not None]
     assert got == ColumnStatistics(
@@ -82,7 +85,7 @@ def test_text_is_ordered_by_its_bytes(values):
 
 
 @given(st.lists(st.none() | st.binary(), min_size=1))
-def test_bytes_are_ordered_unsigned_and_shorter_first(values):
+def test_bytes_are_ordered_unsigned_and_shorter_first(values: list[Any]) -> None:
     got = statistics_of(values, LogicalType.BINARY, byte_length=1000)
     given = [value for value in values if value is not None]
     assert (got.minimum, got.maximum) == (min(given, default=None), max(given, default=None))
@@ -92,21 +95,23 @@ def test_bytes_are_ordered_unsigned_and_shorter_first(values):
     ("values", "bounds"),
     [([True], (1, 1)), ([False, None], (0, 0)), ([True, False], (0, 1)), ([None], (None, None))],
 )
-def test_booleans_are_bounded_by_zero_and_one(values, bounds):
+def test_booleans_are_bounded_by_zero_and_one(
+    values: list[None] | list[bool | None] | list[bool], bounds: tuple[int | None, int | None]
+) -> None:
     got = statistics_of(values, LogicalType.BOOLEAN)
     assert (got.minimum, got.maximum) == bounds
 
 
-def test_dates_are_bounded_by_days():
+def test_dates_are_bounded_by_days() -> None:
     assert statistics_of([-4_371_587, 3], LogicalType.DATE) == ColumnStatistics(-4_371_587, 3, 0)
 
 
 @pytest.mark.parametrize("kind", [LogicalType.VARIANT, LogicalType.ARRAY, LogicalType.OBJECT])
-def test_documents_have_nothing_but_nulls(kind):
+def test_documents_have_nothing_but_nulls(kind: LogicalType) -> None:
     assert statistics_of(["{}", None, "[]"], kind) == ColumnStatistics(None, None, 1, 0)
 
 
-def test_a_chunk_lists_its_columns_in_order():
+def test_a_chunk_lists_its_columns_in_order() -> None:
     schema = TableSchema(1, (Column("A", LogicalType.DATE, 1), Column("B", LogicalType.BOOLEAN, 2)))
     table = RowConverter(schema, zone=ZONE).build_table([(1, True), (2, None)])
     assert collect_statistics(table, schema) == ChunkStatistics(

@@ -27,13 +27,13 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
-def test_a_column_is_read_back_as_it_was_described(column):
+def test_a_column_is_read_back_as_it_was_described(column: Column) -> None:
     fields = dict(column_to_fields(column))
     assert column_from_fields(fields) == column
     assert fields["name"] == column.display_name
 
 
-def test_documents_and_times_carry_what_the_official_client_needs():
+def test_documents_and_times_carry_what_the_official_client_needs() -> None:
     assert column_to_fields(COLUMNS[1])["name"] == '"odd ""name"""'
     assert column_to_fields(Column("V", LogicalType.VARIANT, 1))["byte_length"] == 16_777_216
     assert column_to_fields(Column("T", LogicalType.TIME, 1, scale=9))["precision"] == 0
@@ -53,11 +53,11 @@ def test_documents_and_times_carry_what_the_official_client_needs():
         {"physical_type": "SB8"},
     ],
 )
-def test_a_column_we_cannot_write_is_refused(change):
+def test_a_column_we_cannot_write_is_refused(change: dict[str, None] | dict[str, str]) -> None:
     with pytest.raises(Unsupported):
         column_from_fields({**column_to_fields(COLUMNS[0]), **change})
 
 
-def test_types_are_taken_in_any_case():
+def test_types_are_taken_in_any_case() -> None:
     fields = {**column_to_fields(COLUMNS[0]), "logical_type": "fixed", "physical_type": "sb16"}
     assert column_from_fields(fields) == COLUMNS[0]

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import io
 import re
+from typing import Any
 
 import pytest
 
 from snowmelt.select import timestamps, xml_request_and_event_stream
 from snowmelt.select.dialect import Dialect
-from snowmelt.select.dialect_support import FEATURES, FeatureStatus, FeatureTopic, list_features
+from snowmelt.select.dialect_support import (
+    FEATURES,
+    DialectFeature,
+    FeatureStatus,
+    FeatureTopic,
+    list_features,
+)
 from snowmelt.select.errors import SelectError
 from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import CsvInput, ObjectCompression, SelectRequest
@@ -17,7 +24,7 @@ from snowmelt.select.scalar import timestamp_formats
 from snowmelt.select.sql import expression_parser
 
 
-def names(topic, *, but_refused=True):
+def names(topic: FeatureTopic, *, but_refused: bool = True) -> set[Any]:
     return {
         each.name
         for each in list_features(topic)
@@ -25,7 +32,7 @@ def names(topic, *, but_refused=True):
     }
 
 
-def answer(example, dialect, rows=1):
+def answer(example: str, dialect: Dialect, rows: int = 1) -> str:
     """Return what the engine prints for an example, without the dialect's delimiters."""
     is_statement = example.startswith("select ")
     sql = example if is_statement else f"select {example} from stdin"
@@ -47,7 +54,7 @@ EXAMPLES = [
 @pytest.mark.parametrize(
     ("feature", "dialect"), EXAMPLES, ids=[f"{f.name}-{dialect}" for f, dialect in EXAMPLES]
 )
-def test_an_example_is_true_in_each_dialect(feature, dialect):
+def test_an_example_is_true_in_each_dialect(feature: DialectFeature, dialect: Dialect) -> None:
     expected = feature.expected_output(dialect)
     if expected.startswith("!"):
         # What costs the row ends the query with the hundredth.
@@ -58,7 +65,7 @@ def test_an_example_is_true_in_each_dialect(feature, dialect):
         assert answer(feature.example, dialect) == expected
 
 
-def test_what_is_refused_in_a_dialect_has_an_example_that_is():
+def test_what_is_refused_in_a_dialect_has_an_example_that_is() -> None:
     for feature in FEATURES:
         for dialect in Dialect:
             said = feature.expected_output(dialect)
@@ -69,12 +76,12 @@ def test_what_is_refused_in_a_dialect_has_an_example_that_is():
         assert len(feature.expected_outputs) in {0, 1, 3}, feature.name
 
 
-def test_no_line_stands_twice():
+def test_no_line_stands_twice() -> None:
     found = [(feature.topic, feature.name) for feature in FEATURES]
     assert len(found) == len(set(found))
 
 
-def test_every_function_aggregate_and_type_has_its_line():
+def test_every_function_aggregate_and_type_has_its_line() -> None:
     assert names(FeatureTopic.FUNCTION) == {
         *expression_parser.FUNCTION_ARITIES,
         *expression_parser.CONVERSION_FUNCTIONS,
@@ -85,20 +92,20 @@ def test_every_function_aggregate_and_type_has_its_line():
     assert names(FeatureTopic.TYPE) == set(expression_parser.CAST_TYPES)
 
 
-def test_every_operator_has_its_line():
+def test_every_operator_has_its_line() -> None:
     known = {each.name for each in list_features(FeatureTopic.OPERATOR)}
     assert set(expression_parser.OPERATORS) <= known
     assert {"ESCAPE", "CASE"} <= known
 
 
-def test_every_part_of_a_date_and_symbol_of_a_picture_has_its_line():
+def test_every_part_of_a_date_and_symbol_of_a_picture_has_its_line() -> None:
     assert names(FeatureTopic.EXTRACT) == set(timestamps.DATE_PARTS)
     assert names(FeatureTopic.DATE_ADD) == set(expression_parser.DATE_ADD_PARTS)
     symbols = {name for name in names(FeatureTopic.FORMAT_SYMBOL) if name.isalpha()}
     assert symbols == set(timestamp_formats.FORMAT_SYMBOLS)
 
 
-def test_every_option_of_a_request_has_its_line():
+def test_every_option_of_a_request_has_its_line() -> None:
     said = {name.split(" ")[0] for name in names(FeatureTopic.INPUT)}
     assert {f"CSV.{name}" for name in xml_request_and_event_stream.CSV_INPUT_ELEMENTS} <= said
     assert {f"JSON.{name}" for name in xml_request_and_event_stream.JSON_INPUT_ELEMENTS} | {
@@ -120,7 +127,7 @@ def test_every_option_of_a_request_has_its_line():
     assert others == elements
 
 
-def test_clauses_that_are_refused_are_refused_by_name():
+def test_clauses_that_are_refused_are_refused_by_name() -> None:
     for feature in list_features(FeatureTopic.CLAUSE):
         word = re.fullmatch(r"[A-Z]+", feature.name)
         if word and set(feature.statuses) == {FeatureStatus.REJECTED}:

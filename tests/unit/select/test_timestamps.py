@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -42,7 +43,7 @@ MOMENTS = st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 12, 31), timezone
         "0001-01-01T00:00:00-00:00",
     ],
 )
-def test_timestamp_prints_as_it_was_written(text):
+def test_timestamp_prints_as_it_was_written(text: str) -> None:
     assert timestamp_to_string(parse_iso_timestamp(text), AWS) == text
 
 
@@ -58,7 +59,7 @@ def test_timestamp_prints_as_it_was_written(text):
         ("2007", "2007T"),
     ],
 )
-def test_other_spellings_are_read_too(text, same):
+def test_other_spellings_are_read_too(text: str, same: str) -> None:
     assert parse_iso_timestamp(text) == parse_iso_timestamp(same)
 
 
@@ -84,7 +85,7 @@ def test_other_spellings_are_read_too(text, same):
         "",
     ],
 )
-def test_text_that_is_no_timestamp_is_none(text):
+def test_text_that_is_no_timestamp_is_none(text: str) -> None:
     assert parse_iso_timestamp(text) is None
 
 
@@ -92,19 +93,19 @@ def test_text_that_is_no_timestamp_is_none(text):
     "text",
     ["1999:10:10-12:23:44", "1999-10-10 12:23:44", "19991010122344", "1999::10--10T12:23:44"],
 )
-def test_first_engines_separators(text):
+def test_first_engines_separators(text: str) -> None:
     assert parse_lenient_timestamp(text) == timestamp_from_datetime(
         dt.datetime(1999, 10, 10, 12, 23, 44, tzinfo=dt.UTC)
     )
 
 
 @pytest.mark.parametrize("text", ["", "1999", "1999:02:31", "1999:10:10-24:00:00", "99:10:10"])
-def test_first_engines_bad_texts(text):
+def test_first_engines_bad_texts(text: str) -> None:
     assert parse_lenient_timestamp(text) is None or text == "1999"
 
 
 @given(MOMENTS)
-def test_moment_survives_printing_and_reading(moment):
+def test_moment_survives_printing_and_reading(moment: dt.datetime) -> None:
     value = timestamp_from_datetime(moment, fraction_digits=6)
     assert parse_iso_timestamp(timestamp_to_string(value, AWS)) == value
     assert parse_iso_timestamp(timestamp_to_string(value, CEPH)).instant == value.instant
@@ -113,7 +114,7 @@ def test_moment_survives_printing_and_reading(moment):
 
 
 @given(MOMENTS)
-def test_parts_are_those_of_the_calendar(moment):
+def test_parts_are_those_of_the_calendar(moment: dt.datetime) -> None:
     value = timestamp_from_datetime(moment, fraction_digits=6)
     for part in ("year", "month", "day", "hour", "minute", "second"):
         assert extract_date_part(part, value) == getattr(moment, part)
@@ -124,13 +125,15 @@ def test_parts_are_those_of_the_calendar(moment):
 
 
 @given(st.integers(-800_000, 3_000_000))
-def test_days_and_dates_are_each_others_inverse(days):
+def test_days_and_dates_are_each_others_inverse(days: int) -> None:
     assert date_to_epoch_days(*epoch_days_to_date(days)) == days
     assert LocalDateTime.from_epoch_nanos(days * 86_400_000_000_000).epoch_days == days
 
 
 @given(MOMENTS, MOMENTS, st.sampled_from(["year", "month", "week", "day", "hour", "second"]))
-def test_elapsed_time_added_to_the_start_is_the_last_step_before_the_end(first, last, part):
+def test_elapsed_time_added_to_the_start_is_the_last_step_before_the_end(
+    first: dt.datetime, last: dt.datetime, part: Any
+) -> None:
     start, end = (
         timestamp_from_datetime(first, fraction_digits=6),
         timestamp_from_datetime(last, fraction_digits=6),
@@ -144,7 +147,7 @@ def test_elapsed_time_added_to_the_start_is_the_last_step_before_the_end(first, 
         assert after is None or after.instant > end.instant
 
 
-def test_end_of_month_is_kept_only_where_asked():
+def test_end_of_month_is_kept_only_where_asked() -> None:
     january = parse_iso_timestamp("2011-01-31T")
     assert timestamp_to_string(date_add("month", 1, january), AWS) == "2011-02-28"
     february = parse_iso_timestamp("2000-02-29T")
@@ -158,17 +161,17 @@ def test_end_of_month_is_kept_only_where_asked():
 
 @pytest.mark.parametrize("part", ["year", "month", "day", "second"])
 @pytest.mark.parametrize("count", [10**30, -(10**30), 10_000 * 366 * 86_400])
-def test_result_outside_the_calendar_is_none(part, count):
+def test_result_outside_the_calendar_is_none(part: str, count: int) -> None:
     assert date_add(part, count, parse_iso_timestamp("2000-01-01T00:00:00Z")) is None
 
 
-def test_calendar_difference_looks_at_dates_alone():
+def test_calendar_difference_looks_at_dates_alone() -> None:
     start, end = parse_iso_timestamp("2000-12-31T23:59Z"), parse_iso_timestamp("2001-01-01T00:00Z")
     assert [calendar_diff(part, start, end) for part in ("year", "month", "day")] == [1, 1, 1]
     assert calendar_diff("hour", start, end) == 0
 
 
-def test_precision_grows_with_what_is_added():
+def test_precision_grows_with_what_is_added() -> None:
     assert (
         date_add("second", 1, parse_iso_timestamp("2007T")).precision is TimestampPrecision.SECOND
     )
@@ -178,7 +181,7 @@ def test_precision_grows_with_what_is_added():
 
 
 @given(st.text(max_size=30), st.sampled_from(ALL))
-def test_any_text_is_read_or_none(text, dialect):
+def test_any_text_is_read_or_none(text: str, dialect: Any) -> None:
     for parse in (parse_iso_timestamp, parse_lenient_timestamp):
         found = parse(text)
         assert found is None or timestamp_to_string(found, dialect)

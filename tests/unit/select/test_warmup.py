@@ -1,8 +1,11 @@
 """Warming loads every kernel; compiled code is kept where that is possible, and not needed."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +26,7 @@ print(len(kernels), sorted(name for name in missing if name.split(".")[-1] not i
 """
 
 
-def run(code, **environment):
+def run(code: str, **environment: str) -> list[str]:
     return subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | environment,
@@ -35,7 +38,7 @@ def run(code, **environment):
 
 
 @pytest.mark.slow
-def test_warming_loads_every_kernel():
+def test_warming_loads_every_kernel() -> None:
     count, missing = run(LOADED)
     assert int(count) > 10
     assert missing.strip() == "[]"
@@ -53,7 +56,7 @@ print(CsvRecordCounter(make_csv_rules(CsvInput(), Dialect.AWS))(data, 0, 4)[0])
 
 
 @pytest.mark.slow
-def test_kernels_work_where_no_folder_can_be_written():
+def test_kernels_work_where_no_folder_can_be_written() -> None:
     nowhere = "/proc/nothing"
     (count,) = run(
         COUNTED,
@@ -65,7 +68,7 @@ def test_kernels_work_where_no_folder_can_be_written():
 
 
 @pytest.mark.slow
-def test_two_processes_may_fill_one_cache(tmp_path):
+def test_two_processes_may_fill_one_cache(tmp_path: Path) -> None:
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     both = [
         subprocess.Popen([sys.executable, "-c", COUNTED], env=environment, stdout=subprocess.PIPE)

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import jwt
 import pytest
 
 from fixtures.service import KeyPair
-from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.clock import ManualClock
@@ -28,7 +29,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def database(tmp_path: Path, key_pair: KeyPair, clock: ManualClock):
+def database(tmp_path: Path, key_pair: KeyPair, clock: ManualClock) -> Iterator[Database]:
     database = open_and_upgrade_database(str(new_catalog(tmp_path / "catalog.db")), clock=clock)
     with database.writing() as connection:
         access_control.create_user(connection, "U.X", public_key=key_pair.public_base64, now=NOW)
@@ -37,17 +38,24 @@ def database(tmp_path: Path, key_pair: KeyPair, clock: ManualClock):
 
 
 @pytest.fixture
-def authenticator(database, clock: ManualClock) -> Authenticator:
+def authenticator(database: Database, clock: ManualClock) -> Authenticator:
     return Authenticator(database, KEYRING, clock)
 
 
 @pytest.fixture
-def fingerprint(database) -> str:
+def fingerprint(database: Database) -> str:
     with database.reading() as connection:
         return access_control.find_user(connection, "U.X").fingerprints[0]
 
 
-def token(key: KeyPair, fingerprint: str, *, headers=None, algorithm="RS256", **changed: object):
+def token(
+    key: KeyPair,
+    fingerprint: str,
+    *,
+    headers: Any = None,
+    algorithm: str = "RS256",
+    **changed: object,
+) -> str:
     """A token of user U.X; changes to its claims, None leaves a claim out."""
     at = int(NOW.timestamp())
     claims = {"iss": f"127.U.X.{fingerprint}", "sub": "127.U.X", "iat": at, "exp": at + 3540}
@@ -62,7 +70,7 @@ def bearer(text: str, **headers: bytes) -> dict[bytes, bytes]:
 
 
 def test_a_token_as_the_official_client_makes_it_is_accepted(
-    authenticator, key_pair, fingerprint
+    authenticator: Authenticator, key_pair: KeyPair, fingerprint: str
 ) -> None:
     headers = bearer(token(key_pair, fingerprint))
     headers[b"x-snowflake-authorization-token-type"] = b"KEYPAIR_JWT"
@@ -86,26 +94,34 @@ def test_a_token_as_the_official_client_makes_it_is_accepted(
     ],
 )
 def test_claims_that_do_not_hold_are_refused_with_the_reason(
-    authenticator, key_pair, fingerprint, changed: dict[str, object], reason: str
+    authenticator: Authenticator,
+    key_pair: KeyPair,
+    fingerprint: str,
+    changed: dict[str, object],
+    reason: str,
 ) -> None:
     with pytest.raises(AuthenticationFailed, match=reason):
         authenticator.authenticate_any(bearer(token(key_pair, fingerprint, **changed)))
 
 
-def test_a_token_signed_with_another_key_is_refused(authenticator, fingerprint) -> None:
+def test_a_token_signed_with_another_key_is_refused(
+    authenticator: Authenticator, fingerprint: str
+) -> None:
     with pytest.raises(AuthenticationFailed, match="signature"):
         authenticator.authenticate_any(bearer(token(KeyPair.generate(), fingerprint)))
 
 
 @pytest.mark.parametrize("algorithm", ["RS384", "PS256"])
 def test_no_other_algorithm_is_accepted(
-    authenticator, key_pair, fingerprint, algorithm: str
+    authenticator: Authenticator, key_pair: KeyPair, fingerprint: str, algorithm: str
 ) -> None:
     with pytest.raises(AuthenticationFailed, match="signature"):
         authenticator.authenticate_any(bearer(token(key_pair, fingerprint, algorithm=algorithm)))
 
 
-def test_an_unsigned_token_is_refused(authenticator, key_pair, fingerprint) -> None:
+def test_an_unsigned_token_is_refused(
+    authenticator: Authenticator, key_pair: KeyPair, fingerprint: str
+) -> None:
     claims = jwt.decode(token(key_pair, fingerprint), options={"verify_signature": False})
     with pytest.raises(AuthenticationFailed):
         authenticator.authenticate_any(bearer(jwt.encode(claims, None, algorithm="none")))
@@ -122,13 +138,19 @@ def test_an_unsigned_token_is_refused(authenticator, key_pair, fingerprint) -> N
         bearer("rubbish") | {b"x-snowflake-authorization-token-type": b"OAUTH"},
     ],
 )
-def test_whatever_is_no_key_pair_token_is_refused(authenticator, headers) -> None:
+def test_whatever_is_no_key_pair_token_is_refused(
+    authenticator: Authenticator, headers: dict[bytes, bytes]
+) -> None:
     with pytest.raises(AuthenticationFailed):
         authenticator.authenticate_any(headers)
 
 
 def test_a_remembered_token_ends_with_its_expiry_and_with_its_key(
-    database, authenticator, clock, key_pair, fingerprint
+    database: Database,
+    authenticator: Authenticator,
+    clock: ManualClock,
+    key_pair: KeyPair,
+    fingerprint: str,
 ) -> None:
     headers = bearer(token(key_pair, fingerprint, exp=int(NOW.timestamp()) + 60))
     authenticator.authenticate_any(headers)
@@ -141,7 +163,11 @@ def test_a_remembered_token_ends_with_its_expiry_and_with_its_key(
 
 
 def test_the_token_of_a_user_who_was_dropped_is_refused_once_it_is_not_remembered(
-    database, authenticator, clock, key_pair, fingerprint
+    database: Database,
+    authenticator: Authenticator,
+    clock: ManualClock,
+    key_pair: KeyPair,
+    fingerprint: str,
 ) -> None:
     headers = bearer(token(key_pair, fingerprint))
     authenticator.authenticate_any(headers)
@@ -153,7 +179,7 @@ def test_the_token_of_a_user_who_was_dropped_is_refused_once_it_is_not_remembere
 
 
 def test_a_token_that_expires_while_remembered_is_refused(
-    authenticator, clock, key_pair, fingerprint
+    authenticator: Authenticator, clock: ManualClock, key_pair: KeyPair, fingerprint: str
 ) -> None:
     headers = bearer(token(key_pair, fingerprint, exp=int(NOW.timestamp()) + 1))
     authenticator.authenticate_any(headers)
@@ -163,7 +189,7 @@ def test_a_token_that_expires_while_remembered_is_refused(
 
 
 def test_without_a_token_the_anonymous_user_is_taken_only_when_there_is_one(
-    database, clock, authenticator
+    database: Database, clock: ManualClock, authenticator: Authenticator
 ) -> None:
     assert Authenticator(database, KEYRING, clock, anonymous_user="D").authenticate_any(
         {}
@@ -172,7 +198,9 @@ def test_without_a_token_the_anonymous_user_is_taken_only_when_there_is_one(
         authenticator.authenticate_any({})
 
 
-def test_an_access_key_is_a_token_until_it_is_taken_away(database, clock, authenticator) -> None:
+def test_an_access_key_is_a_token_until_it_is_taken_away(
+    database: Database, clock: ManualClock, authenticator: Authenticator
+) -> None:
     def asked(text: str) -> str:
         kind = b"PROGRAMMATIC_ACCESS_TOKEN"
         headers = {b"x-snowflake-authorization-token-type": kind}
@@ -201,7 +229,10 @@ def test_an_access_key_is_a_token_until_it_is_taken_away(database, clock, authen
 
 @pytest.mark.slow
 def test_who_has_an_account_cannot_be_found_out(
-    authenticator, key_pair, fingerprint, caplog
+    authenticator: Authenticator,
+    key_pair: KeyPair,
+    fingerprint: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     answers = set()
     for made in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+from pathlib import Path
 
 import jwt
 import pytest
@@ -28,7 +29,7 @@ def headers_of(key: KeyPair, fingerprint: str) -> dict[bytes, bytes]:
 
 
 @pytest.mark.slow
-def test_either_key_signs_until_it_is_unset(tmp_path, key_pair):
+def test_either_key_signs_until_it_is_unset(tmp_path: Path, key_pair: KeyPair) -> None:
     clock = ManualClock(NOW)
     other = KeyPair.generate()
     with contextlib.closing(

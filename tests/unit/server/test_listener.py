@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import ssl
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +15,13 @@ from snowmelt.server.listener import TlsCertificate
 
 
 @pytest.fixture
-def folder(tmp_path, capsys):
+def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     assert main(["cert", "--out", str(tmp_path)]) == 0
     capsys.readouterr()
     return tmp_path
 
 
-def serial_shown(certificate, folder, host):
+def serial_shown(certificate: TlsCertificate, folder: Path, host: str) -> Any:
     """Shake hands in memory; a client names no host in its greeting where it is an address."""
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     trusting = ssl.create_default_context(cafile=folder / "ca.pem")
@@ -34,7 +36,9 @@ def serial_shown(certificate, folder, host):
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-def test_a_certificate_that_was_read_again_is_shown_whoever_is_asked_for(folder, host):
+def test_a_certificate_that_was_read_again_is_shown_whoever_is_asked_for(
+    folder: Path, host: str
+) -> None:
     certificate = TlsCertificate(folder / "server.pem", folder / "server.key")
     first = serial_shown(certificate, folder, host)
     assert main(["cert", "--out", str(folder)]) == 0
@@ -44,7 +48,7 @@ def test_a_certificate_that_was_read_again_is_shown_whoever_is_asked_for(folder,
 
 
 @pytest.mark.slow
-def test_no_connection_fails_while_certificates_change(folder):
+def test_no_connection_fails_while_certificates_change(folder: Path) -> None:
     files = [folder / "server.pem", folder / "server.key"]
     certificate = TlsCertificate(*files)
     pairs = [[file.read_bytes() for file in files]]
@@ -52,7 +56,7 @@ def test_no_connection_fails_while_certificates_change(folder):
     pairs.append([file.read_bytes() for file in files])
     over = threading.Event()
 
-    def renew():
+    def renew() -> None:
         for pair in itertools.cycle(pairs):
             for file, content in zip(files, pair, strict=True):
                 file.write_bytes(content)

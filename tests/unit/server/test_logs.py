@@ -29,19 +29,19 @@ def record(message: str, *values: object, **extra: object) -> logging.LogRecord:
         ("-----BEGIN PRIVATE KEY-----\nMIIE", "MIIE"),
     ],
 )
-def test_secrets_are_blacked_out_wherever_they_come_from(text, secret):
+def test_secrets_are_blacked_out_wherever_they_come_from(text: str, secret: str) -> None:
     assert secret in text
     assert secret not in redact_secrets(text)
     assert secret not in TextLogFormatter().format(record("%s", text))
     assert secret not in JsonLogFormatter().format(record("%s", text, path=text))
 
 
-def test_what_is_no_secret_stays():
+def test_what_is_no_secret_stays() -> None:
     text = "table DEMO.PUBLIC.T at http://127.0.0.1:8080/v1: user LOADER, s3://bucket/a@b"
     assert redact_secrets(text) == text
 
 
-def test_a_json_line_says_what_is_known():
+def test_a_json_line_says_what_is_known() -> None:
     line = json.loads(
         JsonLogFormatter().format(record("a\n%s", "b", user="U", channel="C", status=503))
     )
@@ -52,7 +52,7 @@ def test_a_json_line_says_what_is_known():
     assert set(line) - set(CONTEXT_FIELDS) == {"time", "level", "logger", "message"}
 
 
-def test_a_traceback_is_part_of_its_line():
+def test_a_traceback_is_part_of_its_line() -> None:
     entry = record("failed")
     try:
         raise SnowmeltError(f"with {TOKEN}")

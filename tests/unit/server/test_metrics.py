@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,7 +15,7 @@ from support.ports import free_port
 
 
 @pytest.fixture
-def service(tmp_path):
+def service(tmp_path: Path) -> Iterator[EmbeddedService]:
     with EmbeddedService(tmp_path / "data", migrate=False) as running:
         running.sql("CREATE DATABASE demo")
         running.sql("CREATE TABLE demo.public.t (a INT)")
@@ -33,7 +35,7 @@ def read(url: str, **request: object) -> dict[str, dict[tuple[str, ...], float]]
     return samples
 
 
-def insert(service, rows: int, times: int = 1) -> None:
+def insert(service: EmbeddedService, rows: int, times: int = 1) -> None:
     with service.client() as client, client.open_channel("c", table="demo.public.t") as channel:
         for _ in range(times):
             channel.insert_rows([{"a": number} for number in range(rows)])
@@ -42,7 +44,7 @@ def insert(service, rows: int, times: int = 1) -> None:
 
 
 @pytest.mark.slow
-def test_numbers_add_up_after_real_traffic(service):
+def test_numbers_add_up_after_real_traffic(service: EmbeddedService) -> None:
     insert(service, 10, times=3)
     found = read(service.url)
     registered = found["snowmelt_registration_seconds_count"][()]
@@ -62,7 +64,7 @@ def test_numbers_add_up_after_real_traffic(service):
 
 
 @pytest.mark.slow
-def test_a_migration_takes_its_chunks_from_the_backlog(service):
+def test_a_migration_takes_its_chunks_from_the_backlog(service: EmbeddedService) -> None:
     insert(service, 7)
     running, settings = service.service, service.service.settings
     migrate_table(
@@ -81,7 +83,7 @@ def test_a_migration_takes_its_chunks_from_the_backlog(service):
 
 
 @pytest.mark.slow
-def test_paths_of_strangers_are_no_labels(service):
+def test_paths_of_strangers_are_no_labels(service: EmbeddedService) -> None:
     for number in range(3):
         assert httpx.get(f"{service.url}/nothing/{number}").status_code == 404
     httpx.post(f"{service.url}/v1/streaming/channels/open/", json={})
@@ -91,7 +93,7 @@ def test_paths_of_strangers_are_no_labels(service):
 
 
 @pytest.mark.slow
-def test_the_s3_port_is_counted_by_operation(tmp_path):
+def test_the_s3_port_is_counted_by_operation(tmp_path: Path) -> None:
     with EmbeddedService(
         tmp_path / "data", migrate=False, s3_port=free_port(), dev=True
     ) as service:
@@ -104,7 +106,7 @@ def test_the_s3_port_is_counted_by_operation(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_token_is_asked_for_where_one_is_set(tmp_path):
+def test_a_token_is_asked_for_where_one_is_set(tmp_path: Path) -> None:
     secret = tmp_path / "token"
     secret.write_text("only-for-prometheus\n")
     with EmbeddedService(

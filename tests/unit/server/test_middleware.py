@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,14 +27,17 @@ from snowmelt.server.middleware import (
 )
 from snowmelt.server.settings_validation import check_settings
 
+if TYPE_CHECKING:
+    from starlette.types import Message
+
 
 class Doorman:
     """Knows tokens by heart; whoever it does not know it refuses."""
 
-    def get_cached_principal(self, headers):
+    def get_cached_principal(self, headers: Any) -> Principal | None:
         return {b"Bearer known": Principal("U")}.get(headers.get(b"authorization"))
 
-    def authenticate_any(self, headers):
+    def authenticate_any(self, headers: Any) -> None:
         raise AuthenticationFailed(reason="unknown")
 
 
@@ -44,7 +49,11 @@ async def _fail(call: AuthenticatedRequest) -> ServerResponse:
     raise RuntimeError("on purpose")
 
 
-async def _elsewhere(scope, receive, send):
+async def _elsewhere(
+    scope: MutableMapping[str, Any],
+    receive: Callable[[], Awaitable[Message]],
+    send: Callable[[Message], Awaitable[None]],
+) -> None:
     await send({"type": "http.response.start", "status": 299, "headers": []})
     await send({"type": "http.response.body", "body": b"{}"})
 
@@ -56,7 +65,14 @@ HEADERS = {
 }
 
 
-def ask(path="/echo", *, method="POST", parts=(b"{}",), headers=None, **changed):
+def ask(
+    path: str = "/echo",
+    *,
+    method: str = "POST",
+    parts: tuple[bytes, ...] = (b"{}",),
+    headers: Any = None,
+    **changed: Any,
+) -> tuple[Any, Any] | None:
     """Send one request through a front and return (status, JSON)."""
     with ThreadPoolExecutor(1) as threads:
         checks = RequestChecks(Doorman(), threads, 10, loopback_only=True)
@@ -73,10 +89,10 @@ def ask(path="/echo", *, method="POST", parts=(b"{}",), headers=None, **changed)
             messages = [{"type": "http.disconnect"}]
         sent = []
 
-        async def receive():
+        async def receive() -> dict[str, Any]:
             return messages.pop(0)
 
-        async def send(message):
+        async def send(message: Any) -> None:
             sent.append(message)
 
         asyncio.run(front(scope, receive, send))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError, ServiceBusy
 from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
-from snowmelt.server.sts_stage_locator import make_sts_stage_locator
+from snowmelt.server.sts_stage_locator import StsStageLocator, make_sts_stage_locator
 from support.ports import free_port
 
 ROLE = "arn:aws-cn:iam::123456789012:role/uploads"
@@ -17,7 +20,7 @@ PLACE = "s3://bucket/deep/stage"
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch):
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., StsStageLocator]:
     """Makes a handing in an environment with a region and keys, and nothing that answers."""
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     for name, value in {
@@ -28,7 +31,7 @@ def made(tmp_path, monkeypatch):
     }.items():
         monkeypatch.setenv(name, value)
 
-    def make(role=ROLE, **given):
+    def make(role: str = ROLE, **given: Any) -> StsStageLocator:
         settings = Settings.load(tmp_path, **{"stage_url": PLACE, "stage_role": role} | given)
         return make_sts_stage_locator(settings, FolderStageLocator(tmp_path / "others"))
 
@@ -44,19 +47,23 @@ def made(tmp_path, monkeypatch):
         ({"stage_credentials_s": 60}, "between 900 and 43,200"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_a_sentence(made, given, reason):
+def test_what_does_not_fit_is_refused_with_a_sentence(
+    made: Any, given: dict[str, int] | dict[str, str], reason: str
+) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         made(**given)
 
 
-def test_a_region_is_needed(made, monkeypatch):
+def test_a_region_is_needed(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     with pytest.raises(ConfigurationError, match="AWS_REGION is not set"):
         made()
 
 
-def test_the_role_is_narrowed_and_a_server_away_is_waited_for(made, caplog):
+def test_the_role_is_narrowed_and_a_server_away_is_waited_for(
+    made: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     handing = made()
     assert handing.endpoint == "https://s3.cn-north-1.amazonaws.com.cn"
     asked = {}

@@ -27,7 +27,7 @@ spark.stop()
 """
 
 
-def java_home(folder, version):
+def java_home(folder: Path, version: str) -> Path:
     """A folder that looks like a Java of this version."""
     (folder / "bin").mkdir(parents=True)
     binary = folder / "bin" / "java"
@@ -40,7 +40,9 @@ def java_home(folder, version):
     ("version", "usable"), [("17.0.9", True), ("21", True), ("11.0.2", False), ("1.8.0_292", False)]
 )
 @pytest.mark.parametrize("with_release", [True, False])
-def test_a_system_java_counts_from_version_17(tmp_path, monkeypatch, version, usable, with_release):
+def test_a_system_java_counts_from_version_17(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, usable: bool, with_release: bool
+) -> None:
     home = java_home(tmp_path / "jdk", version)
     if with_release:
         (home / "release").write_text(f'IMPLEMENTOR="X"\nJAVA_VERSION="{version}"\n')
@@ -49,20 +51,20 @@ def test_a_system_java_counts_from_version_17(tmp_path, monkeypatch, version, us
     assert java.find_system_java() == (home if usable else None)
 
 
-def test_java_home_goes_before_the_path(tmp_path, monkeypatch):
+def test_java_home_goes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     named = java_home(tmp_path / "named", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(named))
     assert java.find_system_java() == named
 
 
-def test_an_old_java_home_is_passed_over(tmp_path, monkeypatch):
+def test_an_old_java_home_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "old", "11.0.1")))
     found = java_home(tmp_path / "found", "17.0.1")
     monkeypatch.setenv("PATH", str(found / "bin"))
     assert java.find_system_java() == found
 
 
-def test_the_packaged_java_runs_without_the_module_that_it_lacks(tmp_path):
+def test_the_packaged_java_runs_without_the_module_that_it_lacks(tmp_path: Path) -> None:
     home = java.wrap_java(java.find_packaged_java(), tmp_path / "a folder's cache")
     answer = subprocess.run(
         [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
@@ -75,7 +77,7 @@ def test_the_packaged_java_runs_without_the_module_that_it_lacks(tmp_path):
     assert java.wrap_java(home) == home
 
 
-def test_a_cache_folder_that_cannot_be_written_is_no_hindrance(tmp_path):
+def test_a_cache_folder_that_cannot_be_written_is_no_hindrance(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     home = java.wrap_java(java.find_packaged_java(), blocked)
@@ -86,7 +88,9 @@ def test_a_cache_folder_that_cannot_be_written_is_no_hindrance(tmp_path):
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_spark_starts_and_ends_queries_in_silence_and_leaves_java_home_alone(tmp_path):
+def test_spark_starts_and_ends_queries_in_silence_and_leaves_java_home_alone(
+    tmp_path: Path,
+) -> None:
     program = "import os; before = os.environ.get('JAVA_HOME')" + PROGRAM
     answer = subprocess.run(
         [sys.executable, "-c", program + "assert os.environ.get('JAVA_HOME') == before\n"],
@@ -105,7 +109,7 @@ def test_spark_starts_and_ends_queries_in_silence_and_leaves_java_home_alone(tmp
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_spark_runs_on_a_machine_without_java(tmp_path):
+def test_spark_runs_on_a_machine_without_java(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     for folder in ("/usr/bin", "/bin"):

@@ -6,13 +6,21 @@ import datetime as dt
 import io
 import json
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import Row
+
+from fixtures.s3 import S3Process
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +32,7 @@ PEOPLE = b"id,name,score,born,seen,paid,ok\n" + b"".join(
 
 
 @pytest.fixture(scope="module")
-def lake(s3):
+def lake(s3: S3Process) -> SimpleNamespace:
     """A bucket with objects of every form, and the calls that read them."""
     client = s3.client()
     client.create_bucket(Bucket="sparked")
@@ -47,8 +55,8 @@ def lake(s3):
 
 
 @pytest.fixture
-def read(spark, lake):
-    def load(key: str, schema: str | None = None, **options: str):
+def read(spark: SparkSession, lake: SimpleNamespace) -> Callable[..., DataFrame]:
+    def load(key: str, schema: str | None = None, **options: str) -> DataFrame:
         key_pair = lake.s3.keys["admin"]
         reader = spark.read.format("snowmelt-select").options(
             endpoint=lake.s3.url,
@@ -61,7 +69,9 @@ def read(spark, lake):
     return load
 
 
-def test_a_session_of_ours_knows_the_format(spark, read):
+def test_a_session_of_ours_knows_the_format(
+    spark: SparkSession, read: Callable[..., DataFrame]
+) -> None:
     assert read("plain.csv").collect() == [
         Row(_1="1", _2="one"),
         Row(_1="2", _2=""),
@@ -69,7 +79,9 @@ def test_a_session_of_ours_knows_the_format(spark, read):
     ]
 
 
-def test_a_header_names_the_columns_and_texts_become_what_the_schema_says(read):
+def test_a_header_names_the_columns_and_texts_become_what_the_schema_says(
+    read: Callable[..., DataFrame],
+) -> None:
     frame = read(
         "people.csv",
         "id INT, name STRING, score DOUBLE, born DATE, seen TIMESTAMP, paid DECIMAL(10,2), ok BOOLEAN",
@@ -90,7 +102,9 @@ def test_a_header_names_the_columns_and_texts_become_what_the_schema_says(read):
     assert second.ok is False
 
 
-def test_columns_and_where_are_asked_of_the_endpoint(read, lake):
+def test_columns_and_where_are_asked_of_the_endpoint(
+    read: Callable[..., DataFrame], lake: SimpleNamespace
+) -> None:
     whole = returned(lake, lambda: read("people.csv", header="use").collect())
     some = returned(lake, lambda: read("people.csv", "name STRING", header="use").collect())
     few = returned(
@@ -105,7 +119,7 @@ def test_columns_and_where_are_asked_of_the_endpoint(read, lake):
     assert some < whole / 4
 
 
-def returned(lake, run) -> int:
+def returned(lake: SimpleNamespace, run: Callable[[], list[Row]]) -> int:
     """How many bytes the endpoint sent meanwhile for queries of Spark's tasks."""
     before = len(lake.s3.service.log)
     run()
@@ -114,7 +128,7 @@ def returned(lake, run) -> int:
 
 
 @pytest.mark.parametrize("size", ["7777", "50000", "1000000"])
-def test_ranges_share_the_records_among_them(read, size):
+def test_ranges_share_the_records_among_them(read: Callable[..., DataFrame], size: str) -> None:
     frame = read("people.csv", "id INT", header="use", rangeBytes=size)
     assert frame.rdd.getNumPartitions() == -(-len(PEOPLE) // int(size))
     assert sorted(row.id for row in frame.collect()) == list(range(1000))
@@ -122,7 +136,7 @@ def test_ranges_share_the_records_among_them(read, size):
     assert sorted(row.id for row in lines.collect()) == list(range(500))
 
 
-def test_lines_documents_and_parquet_are_read(read):
+def test_lines_documents_and_parquet_are_read(read: Callable[..., DataFrame]) -> None:
     lines = read("lines.jsonl", input="lines", where="s.d.x >= 498")
     assert [(row.id, row.t, json.loads(row.d)) for row in lines.collect()] == [
         (498, "t498", {"x": 498}),
@@ -134,21 +148,21 @@ def test_lines_documents_and_parquet_are_read(read):
     assert parquet.collect() == [Row(id=298, t="t298"), Row(id=299, t="t299")]
 
 
-def test_empty_fields_are_null_where_they_are_no_text(read):
+def test_empty_fields_are_null_where_they_are_no_text(read: Callable[..., DataFrame]) -> None:
     frame = read("odd.csv", "n INT, day DATE", header="use", where="s.n <> 'x'")
     assert frame.collect() == [Row(n=1, day=dt.date(2026, 1, 31)), Row(n=None, day=None)]
     texts = read("odd.csv", "n STRING", header="use", where="s.n = ''")
     assert texts.collect() == [Row(n="")]
 
 
-def test_options_of_csv_travel(read):
+def test_options_of_csv_travel(read: Callable[..., DataFrame]) -> None:
     frame = read("quoted.csv", header="use", delimiter=";")
     assert frame.collect() == [Row(a="1;2", b="3")]
     old = read("plain.csv", dialect="ceph-2020", where="int(_1) == 3")
     assert old.collect() == [Row(_1="3", _2="three")]
 
 
-def test_records_are_counted_without_columns(read):
+def test_records_are_counted_without_columns(read: Callable[..., DataFrame]) -> None:
     assert read("people.csv", header="use").count() == 1000
     assert read("people.csv", header="use", where="s.id < 5", rangeBytes="9000").count() == 5
 
@@ -163,7 +177,9 @@ def test_records_are_counted_without_columns(read):
         ("gone.csv", "id INT", {}, "gone.csv"),
     ],
 )
-def test_what_does_not_fit_is_told_in_a_sentence(read, key, schema, options, sentence):
+def test_what_does_not_fit_is_told_in_a_sentence(
+    read: Callable[..., DataFrame], key: str, schema: str, options: dict[str, str], sentence: str
+) -> None:
     with pytest.raises(Exception, match=re.escape(sentence)):
         read(key, schema, **options).collect()
 
@@ -179,25 +195,29 @@ def test_what_does_not_fit_is_told_in_a_sentence(read, key, schema, options, sen
         ({"dialect": "klingon"}, "it is one of aws, ceph, ceph-2020"),
     ],
 )
-def test_options_that_are_wrong_are_named(read, options, sentence):
+def test_options_that_are_wrong_are_named(
+    read: Callable[..., DataFrame], options: dict[str, str], sentence: str
+) -> None:
     with pytest.raises(Exception, match=re.escape(sentence)):
         read("plain.csv", **options).collect()
 
 
-def test_an_object_without_records_needs_a_schema(read, spark):
+def test_an_object_without_records_needs_a_schema(
+    read: Callable[..., DataFrame], spark: SparkSession
+) -> None:
     with pytest.raises(Exception, match="no records to take a schema from"):
         read("empty.csv").collect()
     assert read("empty.csv", "_1 STRING").collect() == []
 
 
-def test_columns_of_several_types_need_a_schema(read):
+def test_columns_of_several_types_need_a_schema(read: Callable[..., DataFrame]) -> None:
     with pytest.raises(Exception, match="values of several types"):
         read("mixed.jsonl", input="lines").collect()
     mixed = read("mixed.jsonl", "a STRING", input="lines")
     assert mixed.collect() == [Row(a="1"), Row(a="x")]
 
 
-def test_a_path_must_name_an_object(spark):
+def test_a_path_must_name_an_object(spark: SparkSession) -> None:
     for path in ("people.csv", "s3://bucket", "http://a/b"):
         with pytest.raises(Exception, match=re.escape("it must be s3://bucket/key")):
             spark.read.format("snowmelt-select").load(path).collect()

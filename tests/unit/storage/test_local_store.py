@@ -12,7 +12,9 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,23 +25,23 @@ from snowmelt.storage.store import PARTIAL_PREFIX
 from snowmelt.storage.verified_disk_sync import find_sync_limitation
 
 
-def names_in(folder):
+def names_in(folder: Path | str) -> list[Any]:
     return sorted(path.name for path in Path(folder).iterdir())
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(tmp_path: Path) -> LocalStore:
     return LocalStore(tmp_path / "stage")
 
 
-def test_files_are_private(store):
+def test_files_are_private(store: LocalStore) -> None:
     store.put("a/b", b"x")
     assert stat.S_IMODE((store.root / "a/b").stat().st_mode) == 0o600
     assert stat.S_IMODE((store.root / "a").stat().st_mode) == 0o700
     assert stat.S_IMODE(store.root.stat().st_mode) == 0o700
 
 
-def test_a_link_to_a_file_outside_is_refused(store, tmp_path):
+def test_a_link_to_a_file_outside_is_refused(store: LocalStore, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
     store.put("a/b", b"x")
@@ -50,7 +52,7 @@ def test_a_link_to_a_file_outside_is_refused(store, tmp_path):
     assert [info.path for info in store.list()] == ["a/b"]
 
 
-def test_a_linked_folder_is_never_entered(store, tmp_path):
+def test_a_linked_folder_is_never_entered(store: LocalStore, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "f").write_bytes(b"f")
@@ -64,7 +66,7 @@ def test_a_linked_folder_is_never_entered(store, tmp_path):
     assert (outside / "f").read_bytes() == b"f"
 
 
-def test_put_and_delete_replace_a_planted_link_itself(store, tmp_path):
+def test_put_and_delete_replace_a_planted_link_itself(store: LocalStore, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_bytes(b"before")
     (store.root / "a").symlink_to(outside)
@@ -75,7 +77,7 @@ def test_put_and_delete_replace_a_planted_link_itself(store, tmp_path):
     assert outside.read_bytes() == b"before"
 
 
-def test_a_planted_pipe_does_not_hang_a_reader(store):
+def test_a_planted_pipe_does_not_hang_a_reader(store: LocalStore) -> None:
     os.mkfifo(store.root / "pipe")
     with pytest.raises(PathRefused, match="regular file"):
         store.get("pipe")
@@ -84,7 +86,7 @@ def test_a_planted_pipe_does_not_hang_a_reader(store):
     assert list(store.list()) == []
 
 
-def test_a_folder_is_no_object(store):
+def test_a_folder_is_no_object(store: LocalStore) -> None:
     store.put("a/b", b"x")
     for operation in (store.get, store.head, store.delete, lambda path: store.put(path, b"x")):
         with pytest.raises(PathRefused):
@@ -93,8 +95,8 @@ def test_a_folder_is_no_object(store):
         store.put("a/b/c", b"x")
 
 
-def test_a_full_disk_leaves_no_object(store, monkeypatch):
-    def full(file, data):
+def test_a_full_disk_leaves_no_object(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: Any, data: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(local_store.os, "write", full)
@@ -106,7 +108,7 @@ def test_a_full_disk_leaves_no_object(store, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_real_full_disk_is_said_so(tmp_path):
+def test_a_real_full_disk_is_said_so(tmp_path: Path) -> None:
     mounted = tmp_path / "small"
     mounted.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mounted)]
@@ -122,7 +124,7 @@ def test_a_real_full_disk_is_said_so(tmp_path):
         subprocess.run(["umount", str(mounted)], check=True)
 
 
-def test_a_put_killed_halfway_leaves_no_visible_object(store):
+def test_a_put_killed_halfway_leaves_no_visible_object(store: LocalStore) -> None:
     script = """
 import os, signal, sys
 from snowmelt.storage import local_store as local
@@ -144,12 +146,12 @@ local.LocalStore(sys.argv[1]).put("a/b", b"x" * 1000)
     assert names_in(store.root / "a") == []
 
 
-def test_readers_see_the_old_or_the_new_object_only(store):
+def test_readers_see_the_old_or_the_new_object_only(store: LocalStore) -> None:
     versions = [bytes([number]) * 100_000 for number in range(8)]
     store.put("a", versions[0])
     done = threading.Event()
 
-    def write():
+    def write() -> None:
         for _ in range(20):
             for version in versions:
                 store.put("a", version)
@@ -162,7 +164,7 @@ def test_readers_see_the_old_or_the_new_object_only(store):
     writer.join()
 
 
-def test_delete_removes_the_folders_it_empties(store):
+def test_delete_removes_the_folders_it_empties(store: LocalStore) -> None:
     store.put("2026/1/2/3/4/a.bdec", b"x")
     store.put("2026/1/2/9/4/b.bdec", b"x")
     store.delete("2026/1/2/3/4/a.bdec")
@@ -171,7 +173,7 @@ def test_delete_removes_the_folders_it_empties(store):
     assert names_in(store.root) == []
 
 
-def test_names_that_are_no_paths_are_not_listed(store):
+def test_names_that_are_no_paths_are_not_listed(store: LocalStore) -> None:
     (store.root / os.fsdecode(b"\xff")).write_bytes(b"x")
     (store.root / "back\\slash").write_bytes(b"x")
     (store.root / f"{PARTIAL_PREFIX}1").write_bytes(b"x")
@@ -179,7 +181,7 @@ def test_names_that_are_no_paths_are_not_listed(store):
     assert [info.path for info in store.list()] == ["a"]
 
 
-def test_a_root_that_vanished_is_unavailable(store):
+def test_a_root_that_vanished_is_unavailable(store: LocalStore) -> None:
     store.root.rmdir()
     for operation in (store.get, lambda path: store.put(path, b"x")):
         with pytest.raises(StageUnavailable):
@@ -188,7 +190,7 @@ def test_a_root_that_vanished_is_unavailable(store):
         store.sync()
 
 
-def test_the_root_may_be_a_link(tmp_path):
+def test_the_root_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     store = LocalStore(tmp_path / "link")
@@ -196,12 +198,14 @@ def test_the_root_may_be_a_link(tmp_path):
     assert store.root == tmp_path / "real"
 
 
-def test_a_store_can_be_sent_to_another_process(store):
+def test_a_store_can_be_sent_to_another_process(store: LocalStore) -> None:
     store.put("a", b"x")
     assert pickle.loads(pickle.dumps(store)).get("a") == b"x"
 
 
-def test_no_descriptors_are_left_open_but_the_one_that_hears_of_failed_writes(store):
+def test_no_descriptors_are_left_open_but_the_one_that_hears_of_failed_writes(
+    store: LocalStore,
+) -> None:
     store.put("a/b/c", b"x")
     for _ in range(20):
         store.put("a/b/c", b"x")
@@ -220,7 +224,9 @@ def test_no_descriptors_are_left_open_but_the_one_that_hears_of_failed_writes(st
     assert [path for path in opened if path.startswith(str(store.root))] == [str(store.root)]
 
 
-def test_every_sync_asks_the_descriptor_that_was_held_from_the_start(store, monkeypatch):
+def test_every_sync_asks_the_descriptor_that_was_held_from_the_start(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
     monkeypatch.setattr("snowmelt.storage.verified_disk_sync.sync_filesystem", asked.append)
     store.watch_writes()
@@ -233,11 +239,11 @@ def test_every_sync_asks_the_descriptor_that_was_held_from_the_start(store, monk
 
 
 @pytest.fixture
-def mounted(tmp_path):
+def mounted(tmp_path: Path) -> Iterator[Callable[..., None]]:
     """Mount a file system; gone when the test ends."""
     folders = []
 
-    def mount(folder, kind, *options):
+    def mount(folder: Any, kind: Any, *options: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         command = ["mount", "-t", kind, kind, folder, *options]
         done = subprocess.run(command, capture_output=True, check=False)
@@ -250,7 +256,9 @@ def mounted(tmp_path):
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def test_a_file_system_that_is_mounted_beneath_is_synced_too(store, mounted, monkeypatch):
+def test_a_file_system_that_is_mounted_beneath_is_synced_too(
+    store: LocalStore, mounted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = []
     store.watch_writes()
     mounted(store.root / "a", "tmpfs")
@@ -271,7 +279,7 @@ def test_a_file_system_that_is_mounted_beneath_is_synced_too(store, mounted, mon
     assert len(asked) == 3
 
 
-def test_a_file_system_that_reports_no_failed_write_is_named(tmp_path, mounted):
+def test_a_file_system_that_reports_no_failed_write_is_named(tmp_path: Path, mounted: Any) -> None:
     assert find_sync_limitation(tmp_path) is None
     mounted(tmp_path / "base", "tmpfs")
     places = {name: tmp_path / "base" / name for name in ("lower", "upper", "work")}
@@ -284,7 +292,9 @@ def test_a_file_system_that_reports_no_failed_write_is_named(tmp_path, mounted):
     )
 
 
-def test_a_forked_process_hears_of_failed_writes_by_itself(store, tmp_path):
+def test_a_forked_process_hears_of_failed_writes_by_itself(
+    store: LocalStore, tmp_path: Path
+) -> None:
     store.watch_writes()
     told = tmp_path / "told"
     child = os.fork()
@@ -302,7 +312,7 @@ def test_a_forked_process_hears_of_failed_writes_by_itself(store, tmp_path):
     store.sync()
 
 
-def test_an_object_from_before_the_watch_is_compared_with_its_disk(store):
+def test_an_object_from_before_the_watch_is_compared_with_its_disk(store: LocalStore) -> None:
     md5 = {name: hashlib.md5(name.encode() * 3_000_001).hexdigest() for name in "ab"}
     store.put("a", b"a" * 3_000_001)
     store.watch_writes()
@@ -315,10 +325,10 @@ def test_an_object_from_before_the_watch_is_compared_with_its_disk(store):
         store.is_on_disk("c", md5["a"])
 
 
-def test_puts_and_deletes_that_share_folders_do_not_disturb_each_other(store):
+def test_puts_and_deletes_that_share_folders_do_not_disturb_each_other(store: LocalStore) -> None:
     failures = []
 
-    def churn(name):
+    def churn(name: str) -> None:
         try:
             for _ in range(300):
                 store.put(f"2026/1/{name}", b"x")
@@ -336,7 +346,9 @@ def test_puts_and_deletes_that_share_folders_do_not_disturb_each_other(store):
     assert names_in(store.root) == []
 
 
-def test_a_failed_sync_is_told_from_a_root_that_cannot_be_opened(store, monkeypatch):
+def test_a_failed_sync_is_told_from_a_root_that_cannot_be_opened(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(folder: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -345,7 +357,7 @@ def test_a_failed_sync_is_told_from_a_root_that_cannot_be_opened(store, monkeypa
         store.sync()
 
 
-def test_a_file_that_is_written_into_while_it_is_read_is_noticed(store):
+def test_a_file_that_is_written_into_while_it_is_read_is_noticed(store: LocalStore) -> None:
     store.put("a", b"12345")
     path = store.root / "a"
     opened = store.open("a")

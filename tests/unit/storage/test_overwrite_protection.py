@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from snowmelt.storage.overwrite_protection import (
 )
 
 
-def test_an_input_is_known_by_whatever_path_leads_to_it(tmp_path):
+def test_an_input_is_known_by_whatever_path_leads_to_it(tmp_path: Path) -> None:
     data = tmp_path / "data.csv"
     data.write_text("1\n")
     (tmp_path / "folder").mkdir()
@@ -29,7 +30,7 @@ def test_an_input_is_known_by_whatever_path_leads_to_it(tmp_path):
     check_outputs([CommandOutput("OUT", f"{tmp_path}/linked/new.csv")], inputs=[str(data)])
 
 
-def test_an_existing_file_is_replaced_only_if_that_is_asked_for(tmp_path):
+def test_an_existing_file_is_replaced_only_if_that_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "old"
     path.write_text("kept")
     with pytest.raises(OutputRefused, match="already exists"):
@@ -44,7 +45,7 @@ def test_an_existing_file_is_replaced_only_if_that_is_asked_for(tmp_path):
         check_outputs([CommandOutput("OUT", "/dev/null", overwrite=True)])
 
 
-def test_a_folder_of_a_deployment_is_closed_to_outputs(tmp_path):
+def test_a_folder_of_a_deployment_is_closed_to_outputs(tmp_path: Path) -> None:
     ours = tmp_path / "lake"
     (ours / "warehouse").mkdir(parents=True)
     (ours / "warehouse" / "part.parquet").write_bytes(b"rows")
@@ -66,7 +67,7 @@ def test_a_folder_of_a_deployment_is_closed_to_outputs(tmp_path):
     check_outputs([CommandOutput("OUT", str(tmp_path / "lakes"))], reserved=[str(ours)])
 
 
-def test_two_outputs_are_two_files(tmp_path):
+def test_two_outputs_are_two_files(tmp_path: Path) -> None:
     one, other = (
         CommandOutput("ONE", str(tmp_path / "a")),
         CommandOutput("OTHER", f"{tmp_path}/./a"),
@@ -75,7 +76,7 @@ def test_two_outputs_are_two_files(tmp_path):
         check_outputs([one, other])
 
 
-def test_objects_are_known_by_their_urls():
+def test_objects_are_known_by_their_urls() -> None:
     with pytest.raises(OutputRefused, match="it is an input"):
         check_outputs([CommandOutput("OUT", "S3://b/a%20b")], inputs=["s3://b/a b"])
     with pytest.raises(OutputRefused, match="belongs to the deployment"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +18,7 @@ from support.chunk_data import relaxed
 from support.native_bounds import find_bounds
 
 
-def column(values, kind):
+def column(values: Any, kind: Any) -> Any:
     return pa.chunked_array([pa.array(values, kind)])
 
 
@@ -59,17 +60,17 @@ def test_binary_bounds_hold_every_value_and_are_short(values):
         ("é" * 17, "é" * 15 + "ê"),
     ],
 )
-def test_long_text_is_rounded_up_to_the_next_code_point(text, upper):
+def test_long_text_is_rounded_up_to_the_next_code_point(text: str, upper: str | None) -> None:
     bounds = find_bounds(column([text], pa.string()))
     assert bounds.upper == (None if upper is None else upper.encode())
 
 
-def test_bytes_of_only_0xff_have_no_upper_bound():
+def test_bytes_of_only_0xff_have_no_upper_bound() -> None:
     assert find_bounds(column([b"\xff" * 17], pa.binary())).upper is None
     assert find_bounds(column([b"a" + b"\xff" * 17], pa.binary())).upper == b"b"
 
 
-def test_text_that_is_not_utf8_has_no_bounds():
+def test_text_that_is_not_utf8_has_no_bounds() -> None:
     bounds = find_bounds(raw([b"a", b"\xff\xfe"]))
     assert (bounds.lower, bounds.upper, bounds.nulls) == (None, None, 0)
 
@@ -85,7 +86,9 @@ def test_text_that_is_not_utf8_has_no_bounds():
         (pa.bool_(), pa.bool_(), [False, True]),
     ],
 )
-def test_any_instant_and_date_has_bounds(kind, storage, values):
+def test_any_instant_and_date_has_bounds(
+    kind: Any, storage: Any, values: list[bool] | list[int]
+) -> None:
     array = pa.chunked_array([pa.array([*values, None], storage).view(kind)])
     bounds = find_bounds(array)
     limits = (decode_bound(bounds.lower, kind), decode_bound(bounds.upper, kind))
@@ -108,12 +111,12 @@ def test_decimal_bounds_are_the_unscaled_values(values):
 
 
 @pytest.mark.parametrize(("number", "length"), [(0, 1), (127, 1), (128, 2), (-128, 1), (-129, 2)])
-def test_decimal_bounds_take_the_fewest_bytes(number, length):
+def test_decimal_bounds_take_the_fewest_bytes(number: int, length: int) -> None:
     bounds = find_bounds(column([Decimal(number)], pa.decimal128(10, 0)))
     assert len(bounds.lower) == length
 
 
-def test_real_bounds_leave_nan_out_and_hold_both_zeros():
+def test_real_bounds_leave_nan_out_and_hold_both_zeros() -> None:
     bounds = find_bounds(column([math.nan, 0.0, None, -0.0], pa.float64()))
     lower, upper = (decode_bound(b, pa.float64()) for b in (bounds.lower, bounds.upper))
     assert (math.copysign(1, lower), math.copysign(1, upper)) == (-1, 1)
@@ -121,12 +124,12 @@ def test_real_bounds_leave_nan_out_and_hold_both_zeros():
     assert find_bounds(column([math.nan], pa.float64())).upper is None
 
 
-def test_a_column_of_nulls_has_no_bounds():
+def test_a_column_of_nulls_has_no_bounds() -> None:
     bounds = find_bounds(column([None, None], pa.string()))
     assert (bounds.lower, bounds.upper, bounds.nulls) == (None, None, 2)
 
 
-def test_row_groups_together_hold_every_value():
+def test_row_groups_together_hold_every_value() -> None:
     table = pa.table(
         {
             "text": pa.array([None, None, "b", "a", "c", None]),
@@ -148,6 +151,6 @@ def test_row_groups_together_hold_every_value():
     assert limits == [-200, 7]
 
 
-def test_a_text_too_long_for_statistics_leaves_the_bounds_unknown():
+def test_a_text_too_long_for_statistics_leaves_the_bounds_unknown() -> None:
     bounds = find_bounds(column(["a", "b" * 5000], pa.string()))
     assert (bounds.lower, bounds.upper, bounds.nulls) == (None, None, 0)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +26,7 @@ from snowmelt.table.file_replacement_run import (
     maintenance_lease_name,
 )
 from snowmelt.table.iceberg import NativeFile, list_native_files
-from snowmelt.table.snapshot import take_snapshots
+from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import read_native_file
 
 HOUR = 3600.0
@@ -31,7 +34,7 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture
-def house(tmp_path):
+def house(tmp_path: Path) -> Iterator[Lakehouse]:
     """A lakehouse whose clock stands at the machine's time, with the table NUMBERS."""
     with contextlib.closing(Lakehouse(tmp_path, ManualClock(dt.datetime.now(dt.UTC)))) as found:
         found.create()
@@ -39,37 +42,37 @@ def house(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def disarmed():
+def disarmed() -> Iterator[None]:
     yield
     failpoints.disarm()
 
 
-def settings_of(house, **changes):
+def settings_of(house: Lakehouse, **changes: Any) -> MaintenanceSettings:
     return MaintenanceSettings(house.warehouse.url, **{"min_files": 2, **changes})
 
 
-def compacted(house, **changes):
+def compacted(house: Lakehouse, **changes: int) -> run_history.MaintenanceTotals | None:
     return compact(house.database, NUMBERS, settings_of(house, **changes), clock=house.clock)
 
 
-def migrated(house, starts, count=100):
+def migrated(house: Lakehouse, starts: range | tuple[int, ...], count: int = 100) -> None:
     for start in starts:
         house.put_numbers(start, count)
         house.migrate()
 
 
-def snapshot_of(house):
+def snapshot_of(house: Lakehouse) -> TableSnapshot:
     [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
     return snapshot
 
 
-def runs(house):
+def runs(house: Lakehouse) -> list[run_history.MaintenanceRecord]:
     with house.database.reading() as connection:
         return run_history.list_maintenance_runs(connection)
 
 
 @pytest.mark.slow
-def test_small_files_become_one_with_the_same_rows(house):
+def test_small_files_become_one_with_the_same_rows(house: Lakehouse) -> None:
     migrated(house, range(0, 500, 100))
     before, facts = house.read().sort_by("N"), snapshot_of(house).native.facts
     done = compacted(house)
@@ -89,10 +92,10 @@ def test_small_files_become_one_with_the_same_rows(house):
 
 
 @pytest.mark.slow
-def test_migrations_go_on_after_a_compaction_and_before_its_commit(house):
+def test_migrations_go_on_after_a_compaction_and_before_its_commit(house: Lakehouse) -> None:
     migrated(house, (0, 100))
 
-    def meanwhile():
+    def meanwhile() -> None:
         migrated(house, (200,))
 
     failpoints.arm(Failpoint.COMPACTION_WRITTEN, meanwhile)
@@ -105,7 +108,9 @@ def test_migrations_go_on_after_a_compaction_and_before_its_commit(house):
 
 
 @pytest.mark.slow
-def test_a_migration_that_is_overtaken_by_a_compaction_commits_on_top_of_it(house):
+def test_a_migration_that_is_overtaken_by_a_compaction_commits_on_top_of_it(
+    house: Lakehouse,
+) -> None:
     migrated(house, (0, 100))
     house.put_numbers(200, 100)
     failpoints.arm(Failpoint.MIGRATION_STAGED, lambda: compacted(house))
@@ -115,7 +120,9 @@ def test_a_migration_that_is_overtaken_by_a_compaction_commits_on_top_of_it(hous
 
 
 @pytest.mark.slow
-def test_the_clustering_order_is_kept_also_of_rows_that_do_not_fit_into_memory(tmp_path):
+def test_the_clustering_order_is_kept_also_of_rows_that_do_not_fit_into_memory(
+    tmp_path: Path,
+) -> None:
     with contextlib.closing(Lakehouse(tmp_path)) as house:
         house.create(cluster_by=("WORD",))
         migrated(house, range(0, 3000, 1000), 1000)
@@ -127,7 +134,9 @@ def test_the_clustering_order_is_kept_also_of_rows_that_do_not_fit_into_memory(t
 
 
 @pytest.mark.slow
-def test_a_running_query_keeps_its_files_for_the_retention_and_they_go_after_it(house):
+def test_a_running_query_keeps_its_files_for_the_retention_and_they_go_after_it(
+    house: Lakehouse,
+) -> None:
     migrated(house, (0, 100))
     snapshot = snapshot_of(house)
     house.clock.advance(2 * HOUR)
@@ -151,7 +160,9 @@ def test_a_running_query_keeps_its_files_for_the_retention_and_they_go_after_it(
 
 
 @pytest.mark.slow
-def test_metadata_that_a_compaction_replaced_is_kept_beside_what_replaces_it(house):
+def test_metadata_that_a_compaction_replaced_is_kept_beside_what_replaces_it(
+    house: Lakehouse,
+) -> None:
     migrated(house, (0, 100))
     compacted(house)
     snapshot = snapshot_of(house)
@@ -165,7 +176,7 @@ def test_metadata_that_a_compaction_replaced_is_kept_beside_what_replaces_it(hou
 
 
 @pytest.mark.slow
-def test_two_maintainers_do_not_do_the_same_table(house):
+def test_two_maintainers_do_not_do_the_same_table(house: Lakehouse) -> None:
     migrated(house, (0, 100))
     with house.database.writing() as connection:
         leases.acquire_lease(
@@ -181,10 +192,10 @@ def test_two_maintainers_do_not_do_the_same_table(house):
 
 
 @pytest.mark.slow
-def test_who_has_lost_the_lease_changes_nothing(house):
+def test_who_has_lost_the_lease_changes_nothing(house: Lakehouse) -> None:
     migrated(house, (0, 100))
 
-    def taken_over():
+    def taken_over() -> None:
         house.clock.advance(61)
         assert compacted(house).files_before == 2
 
@@ -196,7 +207,7 @@ def test_who_has_lost_the_lease_changes_nothing(house):
 
 
 @pytest.mark.slow
-def test_a_table_dropped_meanwhile_is_left_alone(house):
+def test_a_table_dropped_meanwhile_is_left_alone(house: Lakehouse) -> None:
     migrated(house, (0, 100))
     failpoints.arm(Failpoint.COMPACTION_WRITTEN, house.drop)
     with pytest.raises(CommitLost):
@@ -207,14 +218,16 @@ def test_a_table_dropped_meanwhile_is_left_alone(house):
 
 
 @pytest.mark.slow
-def test_what_a_compaction_at_work_has_written_is_not_swept_and_goes_when_it_died(house):
+def test_what_a_compaction_at_work_has_written_is_not_swept_and_goes_when_it_died(
+    house: Lakehouse,
+) -> None:
     migrated(house, (0, 100))
     swept = []
     failpoints.arm(Failpoint.COMPACTION_WRITTEN, lambda: swept.append(house.collect(HOUR).files))
     assert compacted(house).files_after == 1
     assert swept == [0]
 
-    def died():
+    def died() -> None:
         raise KeyboardInterrupt
 
     migrated(house, (200,))
@@ -232,7 +245,7 @@ def test_what_a_compaction_at_work_has_written_is_not_swept_and_goes_when_it_die
     assert sorted(house.read_numbers()) == list(range(300))
 
 
-def test_a_file_with_fewer_rows_than_its_entry_says_is_not_compacted(house):
+def test_a_file_with_fewer_rows_than_its_entry_says_is_not_compacted(house: Lakehouse) -> None:
     migrated(house, (0, 100))
     path = house.warehouse.to_path(snapshot_of(house).list_native_files()[0].path)
     whole = pq.read_table(house.folder / "warehouse" / path)
@@ -242,7 +255,7 @@ def test_a_file_with_fewer_rows_than_its_entry_says_is_not_compacted(house):
     assert runs(house)[0].state is RunState.FAILED
 
 
-def test_other_readers_see_files_replaced_and_no_rows_changed(house):
+def test_other_readers_see_files_replaced_and_no_rows_changed(house: Lakehouse) -> None:
     migrated(house, (0, 100))
     compacted(house)
     metadata = snapshot_of(house).native.metadata
@@ -255,7 +268,7 @@ def test_other_readers_see_files_replaced_and_no_rows_changed(house):
 
 
 @pytest.mark.slow
-def test_a_large_backlog_is_compacted_in_several_commits(house):
+def test_a_large_backlog_is_compacted_in_several_commits(house: Lakehouse) -> None:
     migrated(house, range(0, 600, 100))
     size = max(file.size for file in snapshot_of(house).list_native_files())
     limits = {"target_bytes": 2 * size, "run_bytes": 1}
@@ -266,19 +279,19 @@ def test_a_large_backlog_is_compacted_in_several_commits(house):
     assert sorted(house.read_numbers()) == list(range(600))
 
 
-def sized(*sizes):
+def sized(*sizes: Any) -> list[Any]:
     return [
         NativeFile(f"file:///{number}", number, size, 1, {}, {}, {}, {})
         for number, size in enumerate(sizes)
     ]
 
 
-def grouped_sizes(sizes, min_files=8):
+def grouped_sizes(sizes: list[Any], min_files: int = 8) -> list[Any]:
     groups = group_small_files(sized(*sizes), target_bytes=128 * MIB, min_files=min_files)
     return [[file.size // MIB for file in group] for group in groups]
 
 
-def test_files_are_joined_once_there_are_enough_of_about_a_size():
+def test_files_are_joined_once_there_are_enough_of_about_a_size() -> None:
     assert grouped_sizes([MIB] * 7) == []
     assert grouped_sizes([MIB] * 8) == [[1] * 8]
     assert grouped_sizes([8 * MIB, *[MIB] * 7]) == []
@@ -287,11 +300,11 @@ def test_files_are_joined_once_there_are_enough_of_about_a_size():
     assert grouped_sizes([90 * MIB, *[MIB] * 8]) == [[1] * 8]
 
 
-def test_groups_have_the_target_at_most_and_large_files_are_left_alone():
+def test_groups_have_the_target_at_most_and_large_files_are_left_alone() -> None:
     assert grouped_sizes([*[40 * MIB] * 8, 96 * MIB, 500 * MIB]) == [[40] * 3, [40] * 3, [40] * 2]
 
 
-def test_each_row_is_rewritten_a_few_times_at_most():
+def test_each_row_is_rewritten_a_few_times_at_most() -> None:
     files, rewritten = sized(), 0
     for number in range(1280):
         files.append(NativeFile(f"file:///n{number}", number, MIB, 1, {}, {}, {}, {}))
@@ -306,7 +319,7 @@ def test_each_row_is_rewritten_a_few_times_at_most():
 
 
 @pytest.mark.slow
-def test_a_compaction_that_nothing_asks_for_does_not_begin(house):
+def test_a_compaction_that_nothing_asks_for_does_not_begin(house: Lakehouse) -> None:
     assert compacted(house) is None
     migrated(house, (0,))
     assert compacted(house) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ ROWS = 20_000
 
 
 @pytest.fixture
-def rows():
+def rows() -> Any:
     pick = np.random.default_rng(1)
     return pa.table(
         {
@@ -31,7 +32,9 @@ def rows():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("memory_bytes", [1 << 30, 1 << 20, 1 << 18])
-def test_all_rows_come_once_and_in_order(rows, memory_bytes, tmp_path, monkeypatch):
+def test_all_rows_come_once_and_in_order(
+    rows: Any, memory_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sorter = ExternalSorter(rows.schema, KEYS, memory_bytes=memory_bytes)
     for start in range(0, ROWS, 700):
@@ -45,7 +48,9 @@ def test_all_rows_come_once_and_in_order(rows, memory_bytes, tmp_path, monkeypat
     assert list(Path(tmp_path).iterdir()) == []
 
 
-def test_what_was_spilled_is_deleted_when_nobody_wants_it(rows, tmp_path, monkeypatch):
+def test_what_was_spilled_is_deleted_when_nobody_wants_it(
+    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     sorter = ExternalSorter(rows.schema, KEYS, memory_bytes=1 << 18)
     sorter.add_rows(rows)
@@ -54,11 +59,11 @@ def test_what_was_spilled_is_deleted_when_nobody_wants_it(rows, tmp_path, monkey
     assert list(Path(tmp_path).iterdir()) == []
 
 
-def test_no_rows_are_no_rows(rows):
+def test_no_rows_are_no_rows(rows: Any) -> None:
     assert list(ExternalSorter(rows.schema, KEYS, memory_bytes=1 << 20).drain_sorted_rows()) == []
 
 
-def test_companions_are_keys_and_columns_that_are_gone_are_none():
+def test_companions_are_keys_and_columns_that_are_gone_are_none() -> None:
     columns = (
         Column("AT", LogicalType.TIMESTAMP_TZ, 1, scale=9),
         Column("N", LogicalType.FIXED, 2, precision=9, scale=0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from snowmelt.errors import (
 from snowmelt.failpoints import Failpoint
 from snowmelt.table.iceberg import MAX_SNAPSHOTS
 from snowmelt.table.migration import (
+    MigrationPlan,
     MigrationSettings,
     abort_migration,
     commit_migration,
@@ -30,14 +32,16 @@ from snowmelt.table.migration import (
     plan_migration,
     run_migration_task,
 )
-from snowmelt.table.snapshot import take_snapshots
+from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 
 
-def settings(lakehouse: Lakehouse, **options) -> MigrationSettings:
+def settings(lakehouse: Lakehouse, **options: Any) -> MigrationSettings:
     return MigrationSettings(lakehouse.stage.url, lakehouse.warehouse.url, **options)
 
 
-def plan(lakehouse: Lakehouse, *, clock=None, **options):
+def plan(
+    lakehouse: Lakehouse, *, clock: ManualClock | None = None, **options: int
+) -> MigrationPlan:
     found = plan_migration(
         lakehouse.database, lakehouse.keyring, NUMBERS, settings(lakehouse, **options), clock=clock
     )
@@ -45,7 +49,7 @@ def plan(lakehouse: Lakehouse, *, clock=None, **options):
     return found
 
 
-def written(found):
+def written(found: MigrationPlan) -> list[Any]:
     return [outcome for task in found.tasks for outcome in run_migration_task(task)]
 
 
@@ -54,13 +58,13 @@ def expired(lakehouse: Lakehouse) -> ManualClock:
     return ManualClock(lakehouse.clock.now() + dt.timedelta(seconds=90))
 
 
-def snapshot(lakehouse: Lakehouse):
+def snapshot(lakehouse: Lakehouse) -> TableSnapshot:
     [found] = take_snapshots(lakehouse.database, [NUMBERS], clock=lakehouse.clock)
     return found
 
 
 @pytest.mark.slow
-def test_a_migration_changes_where_rows_are_and_nothing_else(numbers_table):
+def test_a_migration_changes_where_rows_are_and_nothing_else(numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.put_numbers(0, 100)
     house.put_numbers(100, 50)
@@ -78,7 +82,7 @@ def test_a_migration_changes_where_rows_are_and_nothing_else(numbers_table):
     assert house.migrate() is None
 
 
-def test_a_snapshot_taken_before_a_commit_reads_the_same_after_it(numbers_table):
+def test_a_snapshot_taken_before_a_commit_reads_the_same_after_it(numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     found = snapshot(house)
@@ -87,7 +91,7 @@ def test_a_snapshot_taken_before_a_commit_reads_the_same_after_it(numbers_table)
     assert found.list_native_files() == []
 
 
-def test_history_says_what_a_run_did(numbers_table):
+def test_history_says_what_a_run_did(numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     run_id = house.migrate().run_id
@@ -97,7 +101,7 @@ def test_history_says_what_a_run_did(numbers_table):
     assert run.snapshot_id == snapshot(house).native.metadata.current_snapshot_id
 
 
-def test_a_run_takes_a_bounded_prefix_and_groups_chunks_by_size(numbers_table):
+def test_a_run_takes_a_bounded_prefix_and_groups_chunks_by_size(numbers_table: Lakehouse) -> None:
     house = numbers_table
     for start in range(0, 50, 10):
         house.put_numbers(start, 10)
@@ -109,7 +113,7 @@ def test_a_run_takes_a_bounded_prefix_and_groups_chunks_by_size(numbers_table):
     assert house.migrate().rows == 10
 
 
-def test_files_of_a_clustered_table_are_sorted(lakehouse):
+def test_files_of_a_clustered_table_are_sorted(lakehouse: Lakehouse) -> None:
     lakehouse.create(cluster_by=["WORD", "N"])
     lakehouse.put_numbers(0, 30)
     rows = lakehouse.read().to_pylist()
@@ -118,7 +122,7 @@ def test_files_of_a_clustered_table_are_sorted(lakehouse):
     assert lakehouse.read().to_pylist() == by_word
 
 
-def test_only_one_migrator_gets_the_lease(numbers_table):
+def test_only_one_migrator_gets_the_lease(numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
@@ -128,7 +132,7 @@ def test_only_one_migrator_gets_the_lease(numbers_table):
 
 
 @pytest.mark.slow
-def test_two_stale_migrators_never_double(numbers_table):
+def test_two_stale_migrators_never_double(numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     first = plan(house)
@@ -146,7 +150,7 @@ def test_two_stale_migrators_never_double(numbers_table):
     }
 
 
-def test_a_lost_lease_alone_loses_the_commit(numbers_table):
+def test_a_lost_lease_alone_loses_the_commit(numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
@@ -160,7 +164,7 @@ def test_a_lost_lease_alone_loses_the_commit(numbers_table):
     assert snapshot(house).watermark == 0
 
 
-def test_a_dropped_table_takes_no_commit(numbers_table):
+def test_a_dropped_table_takes_no_commit(numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
@@ -169,7 +173,7 @@ def test_a_dropped_table_takes_no_commit(numbers_table):
         commit_migration(house.database, found, written(found))
 
 
-def test_a_table_created_again_takes_no_commit_of_the_old(numbers_table):
+def test_a_table_created_again_takes_no_commit_of_the_old(numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
@@ -182,11 +186,11 @@ def test_a_table_created_again_takes_no_commit_of_the_old(numbers_table):
     assert house.read_numbers() == [500]
 
 
-def lose_the_answer():
+def lose_the_answer() -> None:
     raise UnknownOutcome
 
 
-def test_a_commit_whose_answer_is_lost_is_found_by_its_run(numbers_table):
+def test_a_commit_whose_answer_is_lost_is_found_by_its_run(numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
@@ -195,7 +199,9 @@ def test_a_commit_whose_answer_is_lost_is_found_by_its_run(numbers_table):
     assert house.read_numbers() == list(range(10))
 
 
-def test_a_commit_that_did_not_happen_is_reported_as_unknown_and_made_up_for(numbers_table):
+def test_a_commit_that_did_not_happen_is_reported_as_unknown_and_made_up_for(
+    numbers_table: Lakehouse,
+) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
@@ -208,7 +214,9 @@ def test_a_commit_that_did_not_happen_is_reported_as_unknown_and_made_up_for(num
     assert house.read_numbers() == list(range(10))
 
 
-def test_a_commit_whose_files_may_not_be_on_the_disk_commits_nothing(numbers_table):
+def test_a_commit_whose_files_may_not_be_on_the_disk_commits_nothing(
+    numbers_table: Lakehouse,
+) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
@@ -226,7 +234,7 @@ def test_a_commit_whose_files_may_not_be_on_the_disk_commits_nothing(numbers_tab
     assert house.read_numbers() == list(range(10))
 
 
-def test_tasks_that_ran_twice_do_not_double(numbers_table):
+def test_tasks_that_ran_twice_do_not_double(numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
@@ -238,7 +246,7 @@ def test_tasks_that_ran_twice_do_not_double(numbers_table):
     assert house.read_numbers() == list(range(10))
 
 
-def test_rows_that_do_not_add_up_are_not_committed(numbers_table):
+def test_rows_that_do_not_add_up_are_not_committed(numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     found = plan(house)
@@ -247,7 +255,7 @@ def test_rows_that_do_not_add_up_are_not_committed(numbers_table):
     assert house.migrate().rows == 10
 
 
-def test_a_broken_chunk_goes_to_quarantine_and_the_rest_moves_on(numbers_table):
+def test_a_broken_chunk_goes_to_quarantine_and_the_rest_moves_on(numbers_table: Lakehouse) -> None:
     house = numbers_table
     house.put_numbers(0, 10)
     broken = house.put_numbers(10, 10)
@@ -272,7 +280,7 @@ def test_a_broken_chunk_goes_to_quarantine_and_the_rest_moves_on(numbers_table):
     assert sorted(house.read_numbers()) == [*range(10), *range(20, 30)]
 
 
-def test_a_missing_blob_fails_the_run_and_gives_the_lease_back(numbers_table):
+def test_a_missing_blob_fails_the_run_and_gives_the_lease_back(numbers_table: Lakehouse) -> None:
     house = numbers_table
     path = house.put_numbers(0, 10)
     data = house.stage.get(path)
@@ -284,7 +292,7 @@ def test_a_missing_blob_fails_the_run_and_gives_the_lease_back(numbers_table):
 
 
 @pytest.mark.slow
-def test_a_long_history_keeps_few_snapshots(numbers_table):
+def test_a_long_history_keeps_few_snapshots(numbers_table: Lakehouse) -> None:
     house = numbers_table
     for start in range(MAX_SNAPSHOTS + 5):
         house.put(numbers(start, 1))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
@@ -30,7 +32,7 @@ DAY = 24 * HOUR
 
 
 @pytest.fixture
-def house(tmp_path):
+def house(tmp_path: Path) -> Iterator[Lakehouse]:
     with contextlib.closing(Lakehouse(tmp_path, ManualClock(dt.datetime.now(dt.UTC)))) as found:
         found.create()
         yield found
@@ -40,7 +42,7 @@ def run(house: Lakehouse, text: str) -> None:
     execute_statement(house.database, text, clock=house.clock)
 
 
-def test_native_files_and_fresh_chunks_come_back_after_many_clean_ups(house):
+def test_native_files_and_fresh_chunks_come_back_after_many_clean_ups(house: Lakehouse) -> None:
     house.put_numbers(0, 20)
     house.migrate()
     house.put_numbers(20, 10)
@@ -57,7 +59,7 @@ def test_native_files_and_fresh_chunks_come_back_after_many_clean_ups(house):
     assert sorted(house.read_numbers()) == list(range(35))
 
 
-def test_a_replaced_table_comes_back_beside_its_successor(house):
+def test_a_replaced_table_comes_back_beside_its_successor(house: Lakehouse) -> None:
     house.put_numbers(0, 10)
     house.migrate()
     house.create(replace=True)
@@ -67,7 +69,7 @@ def test_a_replaced_table_comes_back_beside_its_successor(house):
     assert house.read_numbers() == list(range(10))
 
 
-def test_a_truncated_table_is_empty_at_once_and_its_rows_are_kept(house):
+def test_a_truncated_table_is_empty_at_once_and_its_rows_are_kept(house: Lakehouse) -> None:
     house.put_numbers(0, 10)
     house.migrate()
     house.put_numbers(10, 10)
@@ -89,7 +91,7 @@ class Machine(RuleBasedStateMachine):
     """
 
     @initialize()
-    def begin(self):
+    def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         clock = ManualClock(dt.datetime.now(dt.UTC))
         self.house = Lakehouse(Path(self.folder.name), clock)
@@ -99,52 +101,52 @@ class Machine(RuleBasedStateMachine):
         self.next = 0
         self.now_s = 0.0
 
-    def teardown(self):
+    def teardown(self) -> None:
         if hasattr(self, "house"):
             self.house.close()
             self.folder.cleanup()
 
     @precondition(lambda self: self.live is not None)
     @rule(count=st.integers(1, 5))
-    def stream(self, count):
+    def stream(self, count: int) -> None:
         self.house.put_numbers(self.next, count)
         self.live += range(self.next, self.next + count)
         self.next += count
 
     @precondition(lambda self: self.live is not None)
     @rule()
-    def migrate(self):
+    def migrate(self) -> None:
         self.house.migrate()
 
     @precondition(lambda self: self.live is not None)
     @rule()
-    def join(self):
+    def join(self) -> None:
         chosen = MaintenanceSettings(self.house.warehouse.url, min_files=2)
         compact(self.house.database, NUMBERS, chosen, clock=self.house.clock)
 
     @precondition(lambda self: self.live is not None)
     @rule()
-    def drop(self):
+    def drop(self) -> None:
         self.house.drop()
         self.dropped.append((self.now_s + DAY, self.live))
         self.live = None
 
     @precondition(lambda self: self.live is not None)
     @rule()
-    def truncate(self):
+    def truncate(self) -> None:
         run(self.house, f"TRUNCATE TABLE {NUMBERS}")
         self.dropped.append((self.now_s + DAY, self.live))
         self.live = []
 
     @precondition(lambda self: self.live is None)
     @rule()
-    def create(self):
+    def create(self) -> None:
         self.house.create(replace=True)
         self.live = []
 
     @precondition(lambda self: self.live is None)
     @rule()
-    def undrop(self):
+    def undrop(self) -> None:
         self.dropped = [each for each in self.dropped if each[0] > self.now_s]
         try:
             self.house.undrop()
@@ -154,16 +156,16 @@ class Machine(RuleBasedStateMachine):
             _, self.live = self.dropped.pop()
 
     @rule(hours=st.sampled_from([1, 7, 13]))
-    def time_passes(self, hours):
+    def time_passes(self, hours: Any) -> None:
         self.house.clock.advance(hours * HOUR + 1)
         self.now_s += hours * HOUR + 1
 
     @rule()
-    def clean_up(self):
+    def clean_up(self) -> None:
         assert self.house.collect(HOUR).problems == ()
 
     @invariant()
-    def every_row_is_there_once(self):
+    def every_row_is_there_once(self) -> None:
         if getattr(self, "live", None) is not None:
             assert sorted(self.house.read_numbers()) == self.live
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -66,7 +67,7 @@ def file_of(stored: list, column: Column) -> NativeFile:
     )
 
 
-def kept(stored: list, column: Column, *predicates) -> tuple[bool, bool]:
+def kept(stored: list, column: Column, *predicates: Any) -> tuple[bool, bool]:
     """Whether a chunk and a file of these stored values are kept."""
     schema = schema_of(column)
     chunks = prune_chunks([chunk_of(stored, column)], schema, {1: schema}, predicates)
@@ -74,14 +75,14 @@ def kept(stored: list, column: Column, *predicates) -> tuple[bool, bool]:
     return bool(chunks), bool(files)
 
 
-def order(value):
+def order(value: Any) -> Any:
     """The engine's order of values that Python orders otherwise."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value)
     return value.encode() if isinstance(value, str) else value
 
 
-def selects(op: str, value, literal) -> bool:
+def selects(op: str, value: Any, literal: Any) -> bool:
     if value is None:
         return False
     left, right = order(value), order(literal)
@@ -96,11 +97,11 @@ def selects(op: str, value, literal) -> bool:
     }[op]
 
 
-def fixed(scale):
+def fixed(scale: int) -> Column:
     return Column("C", LogicalType.FIXED, 1, precision=18, scale=scale)
 
 
-def of(kind, scale=None):
+def of(kind: LogicalType, scale: int | None = None) -> Column:
     return Column("C", kind, 1, scale=scale)
 
 
@@ -216,7 +217,7 @@ def test_a_prefix_that_could_match_is_never_left_out(values, prefix):
         ("tz(9)", [(1000 << 14) + 5], Comparison("C", ">", UTC_EPOCH + dt.timedelta(1))),
     ],
 )
-def test_what_cannot_match_is_left_out(kind, stored, predicate):
+def test_what_cannot_match_is_left_out(kind: str, stored: Any, predicate: Any) -> None:
     column = KINDS[kind][0]
     assert kept(stored, column, predicate) == (False, False)
     assert kept(stored, column, Or((predicate, predicate))) == (False, False)
@@ -235,12 +236,14 @@ def test_what_cannot_match_is_left_out(kind, stored, predicate):
         ("fixed", [100], None),
     ],
 )
-def test_a_literal_of_another_kind_leaves_nothing_out(kind, stored, value):
+def test_a_literal_of_another_kind_leaves_nothing_out(
+    kind: str, stored: list[int] | list[str], value: dt.datetime | float | str | None
+) -> None:
     column = KINDS[kind][0]
     assert kept(stored, column, Comparison("C", "=", value)) == (True, True)
 
 
-def test_a_column_that_a_chunk_or_file_does_not_know_leaves_nothing_out():
+def test_a_column_that_a_chunk_or_file_does_not_know_leaves_nothing_out() -> None:
     old, new = fixed(0), Column("D", LogicalType.FIXED, 2, precision=18, scale=0)
     schemas = {1: schema_of(old), 2: TableSchema(2, (old, new))}
     predicates = [Comparison("D", "=", 5), Comparison("NONE", "=", 5)]
@@ -249,7 +252,7 @@ def test_a_column_that_a_chunk_or_file_does_not_know_leaves_nothing_out():
     assert prune_files([file], schemas[2], predicates) == [file]
 
 
-def test_nan_in_a_column_lifts_its_upper_bound():
+def test_nan_in_a_column_lifts_its_upper_bound() -> None:
     column = of(LogicalType.REAL)
     assert kept([1.0, math.nan], column, Comparison("C", ">", 5.0)) == (True, True)
     assert kept([1.0, math.nan], column, Comparison("C", "<", 1.0)) == (False, False)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
-from fixtures.chunks import COLUMNS, NUMBERS, numbers
+from fixtures.chunks import COLUMNS, NUMBERS, Lakehouse, numbers
 from snowmelt.blob.chunk_table_reader import read_chunk
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.schema.chunk_types import chunk_arrow_schema
@@ -18,12 +20,12 @@ from snowmelt.table.pruning import Comparison, IsNull, prune_chunks, prune_files
 from snowmelt.table.snapshot import take_snapshots
 
 
-def alter(house, *changes: str, name: str = "demo.public.numbers") -> None:
+def alter(house: Lakehouse, *changes: str, name: str = "demo.public.numbers") -> None:
     for change in changes:
         execute_statement(house.database, f"ALTER TABLE {name} {change}", clock=house.clock)
 
 
-def put(house, **values: list[object]) -> None:
+def put(house: Lakehouse, **values: list[object]) -> None:
     """Register rows for the table's columns as they are now."""
     schema = chunk_arrow_schema(house.table().schema)
     rows = len(next(iter(values.values())))
@@ -32,10 +34,10 @@ def put(house, **values: list[object]) -> None:
 
 
 @pytest.fixture(params=["chunks", "native", "both"])
-def settle(request):
+def settle(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Leave rows in chunks, or migrate them: at once, or with what comes after the change."""
 
-    def settled(house, *, last: bool = False) -> None:
+    def settled(house: Any, *, last: bool = False) -> None:
         if request.param == "native" or (request.param == "both" and last):
             house.migrate()
 
@@ -43,7 +45,7 @@ def settle(request):
 
 
 @pytest.mark.slow
-def test_an_added_column_is_null_in_older_rows(numbers_table, settle):
+def test_an_added_column_is_null_in_older_rows(numbers_table: Lakehouse, settle: Any) -> None:
     numbers_table.put_numbers(0, 2)
     settle(numbers_table)
     alter(numbers_table, "ADD COLUMN at TIMESTAMP_TZ(9), flag BOOLEAN")
@@ -65,7 +67,9 @@ def test_an_added_column_is_null_in_older_rows(numbers_table, settle):
     assert numbers_table.read(columns=[]).num_rows == 3
 
 
-def test_a_dropped_column_is_gone_and_one_of_its_name_does_not_bring_it_back(numbers_table, settle):
+def test_a_dropped_column_is_gone_and_one_of_its_name_does_not_bring_it_back(
+    numbers_table: Lakehouse, settle: Any
+) -> None:
     numbers_table.put_numbers(1, 2)
     settle(numbers_table)
     alter(numbers_table, "DROP COLUMN word", "ADD COLUMN word VARCHAR")
@@ -79,7 +83,9 @@ def test_a_dropped_column_is_gone_and_one_of_its_name_does_not_bring_it_back(num
     }
 
 
-def test_a_renamed_column_keeps_its_values_even_when_names_are_exchanged(numbers_table, settle):
+def test_a_renamed_column_keeps_its_values_even_when_names_are_exchanged(
+    numbers_table: Lakehouse, settle: Any
+) -> None:
     numbers_table.put_numbers(1, 1)
     alter(numbers_table, "ADD COLUMN other VARCHAR")
     put(numbers_table, N=[Decimal(2)], WORD=["w"], OTHER=["o"])
@@ -100,7 +106,7 @@ def test_a_renamed_column_keeps_its_values_even_when_names_are_exchanged(numbers
     ]
 
 
-def test_a_widened_column_holds_old_and_new_values(numbers_table, settle):
+def test_a_widened_column_holds_old_and_new_values(numbers_table: Lakehouse, settle: Any) -> None:
     numbers_table.put_numbers(7, 1)
     settle(numbers_table)
     alter(numbers_table, "ALTER COLUMN n TYPE NUMBER(38), word TYPE VARCHAR(200)")
@@ -112,7 +118,7 @@ def test_a_widened_column_holds_old_and_new_values(numbers_table, settle):
 
 
 @pytest.mark.slow
-def test_not_null_is_lifted_for_rows_to_come(numbers_table, settle):
+def test_not_null_is_lifted_for_rows_to_come(numbers_table: Lakehouse, settle: Any) -> None:
     numbers_table.put_numbers(1, 1)
     settle(numbers_table)
     alter(numbers_table, "ALTER COLUMN n DROP NOT NULL")
@@ -121,7 +127,7 @@ def test_not_null_is_lifted_for_rows_to_come(numbers_table, settle):
     assert sorted(map(str, numbers_table.read()["N"].to_pylist())) == ["1", "None"]
 
 
-def test_no_row_is_left_out_by_statistics_of_older_columns(numbers_table):
+def test_no_row_is_left_out_by_statistics_of_older_columns(numbers_table: Lakehouse) -> None:
     numbers_table.put_numbers(1, 3)
     numbers_table.migrate()
     numbers_table.put_numbers(4, 3)
@@ -134,7 +140,7 @@ def test_no_row_is_left_out_by_statistics_of_older_columns(numbers_table):
     [snapshot] = take_snapshots(numbers_table.database, [NUMBERS], clock=numbers_table.clock)
     schema, files = snapshot.table.schema, snapshot.list_native_files()
 
-    def kept(predicate) -> tuple[int, int]:
+    def kept(predicate: Comparison | IsNull) -> tuple[int, int]:
         chunks = prune_chunks(snapshot.chunks, schema, snapshot.schemas, [predicate])
         return len(prune_files(files, schema, [predicate])), len(chunks)
 
@@ -144,7 +150,7 @@ def test_no_row_is_left_out_by_statistics_of_older_columns(numbers_table):
     assert kept(Comparison("N", "=", 10**20)) == (0, 0)
 
 
-def test_open_table_metadata_follows_with_our_field_ids(numbers_table):
+def test_open_table_metadata_follows_with_our_field_ids(numbers_table: Lakehouse) -> None:
     numbers_table.put_numbers(0, 2)
     numbers_table.migrate()
     alter(numbers_table, "RENAME COLUMN word TO text", "ADD COLUMN word DATE")
@@ -163,7 +169,7 @@ def test_open_table_metadata_follows_with_our_field_ids(numbers_table):
 
 
 @pytest.mark.slow
-def test_a_table_that_is_renamed_keeps_its_files_and_its_folder(numbers_table):
+def test_a_table_that_is_renamed_keeps_its_files_and_its_folder(numbers_table: Lakehouse) -> None:
     numbers_table.put_numbers(0, 2)
     numbers_table.migrate()
     before = numbers_table.data_files()
@@ -180,7 +186,7 @@ def test_a_table_that_is_renamed_keeps_its_files_and_its_folder(numbers_table):
     assert all(path.startswith(folder) for path in after)
 
 
-def test_files_are_sorted_by_the_columns_of_now(numbers_table):
+def test_files_are_sorted_by_the_columns_of_now(numbers_table: Lakehouse) -> None:
     alter(numbers_table, "CLUSTER BY (word)")
     alter(numbers_table, "RENAME COLUMN word TO text")
     put(numbers_table, N=[Decimal(1), Decimal(2), Decimal(3)], TEXT=["b", "c", "a"])
@@ -188,7 +194,7 @@ def test_files_are_sorted_by_the_columns_of_now(numbers_table):
     assert numbers_table.read()["TEXT"].to_pylist() == ["a", "b", "c"]
 
 
-def test_a_chunk_with_names_alone_is_read_by_the_names_of_its_time():
+def test_a_chunk_with_names_alone_is_read_by_the_names_of_its_time() -> None:
     older = TableSchema(1, (Column("A", LogicalType.REAL, 1), Column("B", LogicalType.REAL, 2)))
     now = TableSchema(3, (Column("B", LogicalType.REAL, 1), Column("A", LogicalType.REAL, 3)))
     sink = pa.BufferOutputStream()

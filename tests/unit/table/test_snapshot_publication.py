@@ -7,7 +7,9 @@ import datetime as dt
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -19,7 +21,9 @@ from fixtures.chunks import NUMBERS, Lakehouse, numbers
 from snowmelt import failpoints
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects.published_snapshots import (
+    FreshFile,
     PublicationLag,
+    PublishedSnapshot,
     find_stalled_reason,
     list_fresh_files,
     measure_publication_lag,
@@ -40,18 +44,22 @@ from snowmelt.table.snapshot_publication import (
 )
 from support.published_tables import list_published, open_published
 
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+
 MINUTE, HOUR = 60.0, 3600.0
 
 
 class PublishedLakehouse(Lakehouse):
     """A lakehouse with a publisher."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         places = PublicationSettings(self.stage.url, self.warehouse.url)
         self.publisher = SnapshotPublisher(self.database, self.keyring, places, self.clock)
 
-    def publish(self, *, native_only=False, **more):
+    def publish(self, *, native_only: bool = False, **more: Any) -> PublishedSnapshot | None:
         """Publish the table, as a process with demand does."""
         self.clock.advance(0.2)
         table = self.table()
@@ -59,23 +67,23 @@ class PublishedLakehouse(Lakehouse):
             record_demand(connection, table.table_id, native_only=native_only, now=self.clock.now())
         return self.publisher.publish(table.table_id, native_only=native_only, **more)
 
-    def published(self, *, native_only=False):
+    def published(self, *, native_only: bool = False) -> list[PublishedSnapshot]:
         return list_published(self, self.table(), native_only=native_only)
 
-    def open(self, publication):
+    def open(self, publication: PublishedSnapshot | None) -> Table:
         return open_published(self.warehouse, publication.metadata_path)
 
-    def published_numbers(self, *, native_only=False):
+    def published_numbers(self, *, native_only: bool = False) -> list[Any]:
         found = self.open(self.published(native_only=native_only)[0]).scan().to_arrow()
         return [int(number) for number in found["N"].to_pylist()]
 
-    def fresh_files(self):
+    def fresh_files(self) -> list[FreshFile]:
         with self.database.reading() as connection:
             return list_fresh_files(connection, self.table().table_id)
 
 
 @pytest.fixture
-def house(tmp_path):
+def house(tmp_path: Path) -> Iterator[PublishedLakehouse]:
     clock = ManualClock(dt.datetime.now(dt.UTC))
     with contextlib.closing(PublishedLakehouse(tmp_path, clock)) as found:
         found.create()
@@ -83,13 +91,13 @@ def house(tmp_path):
     failpoints.disarm()
 
 
-def test_an_empty_table_is_published_without_a_snapshot(house):
+def test_an_empty_table_is_published_without_a_snapshot(house: PublishedLakehouse) -> None:
     assert house.publish() is not None
     assert house.published_numbers() == []
     assert house.open(house.published()[0]).current_snapshot() is None
 
 
-def test_a_publication_has_waiting_and_migrated_rows(house):
+def test_a_publication_has_waiting_and_migrated_rows(house: PublishedLakehouse) -> None:
     house.put_numbers(0, 10)
     house.migrate()
     house.put_numbers(10, 5)
@@ -98,14 +106,14 @@ def test_a_publication_has_waiting_and_migrated_rows(house):
     assert sorted(house.published_numbers()) == list(range(15))
 
 
-def test_nothing_new_is_not_published_again(house):
+def test_nothing_new_is_not_published_again(house: PublishedLakehouse) -> None:
     house.put_numbers(0, 10)
     assert house.publish() is not None
     assert house.publish() is None
     assert len(house.published()) == 1
 
 
-def test_values_and_columns_are_those_of_the_table(house):
+def test_values_and_columns_are_those_of_the_table(house: PublishedLakehouse) -> None:
     house.put_numbers(0, 20)
     house.publish()
     found = house.open(house.published()[0])
@@ -113,7 +121,7 @@ def test_values_and_columns_are_those_of_the_table(house):
     assert [field.field_id for field in found.schema().fields] == [1, 2]
 
 
-def test_fresh_files_are_joined_and_stay_few(house):
+def test_fresh_files_are_joined_and_stay_few(house: PublishedLakehouse) -> None:
     for start in range(300):
         house.put_numbers(start, 1)
         house.publish()
@@ -124,7 +132,7 @@ def test_fresh_files_are_joined_and_stay_few(house):
     assert levels[0] == 2
 
 
-def test_a_migration_adopts_joined_files_as_they_are(house):
+def test_a_migration_adopts_joined_files_as_they_are(house: PublishedLakehouse) -> None:
     for start in range(20):
         house.put_numbers(start, 1)
         house.publish()
@@ -139,9 +147,9 @@ def test_a_migration_adopts_joined_files_as_they_are(house):
     assert sorted(house.published_numbers()) == list(range(20))
 
 
-def test_files_joined_without_new_chunks_are_published_too(house):
+def test_files_joined_without_new_chunks_are_published_too(house: PublishedLakehouse) -> None:
     # A migration that fails has held up the join.
-    def fail():
+    def fail() -> None:
         for start in range(16):
             house.put_numbers(100 + start, 1)
             house.publish()
@@ -161,10 +169,12 @@ def test_files_joined_without_new_chunks_are_published_too(house):
     assert len(house.open(made).scan().to_arrow()) == 17
 
 
-def test_a_large_file_that_a_migration_has_split_is_written_again(house, monkeypatch):
+def test_a_large_file_that_a_migration_has_split_is_written_again(
+    house: PublishedLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     house.put_numbers(0, 1)
 
-    def put_and_publish():
+    def put_and_publish() -> None:
         for start in range(1, 30):
             house.put_numbers(start, 1)
             house.clock.advance(0.1)
@@ -179,7 +189,7 @@ def test_a_large_file_that_a_migration_has_split_is_written_again(house, monkeyp
     assert sorted(house.published_numbers()) == list(range(30))
 
 
-def test_a_migration_in_progress_keeps_its_files(house):
+def test_a_migration_in_progress_keeps_its_files(house: PublishedLakehouse) -> None:
     for start in range(16):
         house.put_numbers(start, 1)
         house.publish()
@@ -190,7 +200,7 @@ def test_a_migration_in_progress_keeps_its_files(house):
     assert sorted(house.read_numbers()) == list(range(20))
 
 
-def test_a_file_that_a_migration_has_split_is_written_again(house):
+def test_a_file_that_a_migration_has_split_is_written_again(house: PublishedLakehouse) -> None:
     house.put_numbers(0, 1)
     failpoints.arm(Failpoint.MIGRATION_STAGED, lambda: (house.put_numbers(1, 1), house.publish()))
     house.migrate()
@@ -202,7 +212,9 @@ def test_a_file_that_a_migration_has_split_is_written_again(house):
     assert sorted(house.published_numbers()) == [0, 1]
 
 
-def test_a_held_snapshot_stays_readable_across_migration_compaction_and_clean_up(house):
+def test_a_held_snapshot_stays_readable_across_migration_compaction_and_clean_up(
+    house: PublishedLakehouse,
+) -> None:
     held = []
     for start in range(0, 60, 10):
         house.put_numbers(start, 10)
@@ -224,7 +236,7 @@ def test_a_held_snapshot_stays_readable_across_migration_compaction_and_clean_up
         assert sorted(table.scan().to_arrow()["N"].to_pylist()) == list(range(count))
 
 
-def test_clean_up_deletes_what_no_reader_can_hold(house):
+def test_clean_up_deletes_what_no_reader_can_hold(house: PublishedLakehouse) -> None:
     for start in range(40):
         house.put_numbers(start, 1)
         house.publish()
@@ -238,10 +250,10 @@ def test_clean_up_deletes_what_no_reader_can_hold(house):
     assert set(last.files) <= kept
 
 
-def test_clean_up_spares_files_of_a_publication_in_progress(house):
+def test_clean_up_spares_files_of_a_publication_in_progress(house: PublishedLakehouse) -> None:
     house.put_numbers(0, 1)
 
-    def clean_up():
+    def clean_up() -> None:
         house.clock.advance(2 * HOUR)
         house.collect(HOUR)
 
@@ -250,7 +262,7 @@ def test_clean_up_spares_files_of_a_publication_in_progress(house):
     assert house.published_numbers() == [0]
 
 
-def test_clean_up_deletes_leftovers_of_a_crash_after_a_day(house):
+def test_clean_up_deletes_leftovers_of_a_crash_after_a_day(house: PublishedLakehouse) -> None:
     house.put_numbers(0, 1)
     failpoints.arm(Failpoint.PUBLICATION_WRITTEN, lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -263,7 +275,7 @@ def test_clean_up_deletes_leftovers_of_a_crash_after_a_day(house):
     assert house.published_numbers() == [0]
 
 
-def test_native_snapshots_are_published_alone(house):
+def test_native_snapshots_are_published_alone(house: PublishedLakehouse) -> None:
     house.put_numbers(0, 10)
     house.migrate()
     house.put_numbers(10, 10)
@@ -273,7 +285,7 @@ def test_native_snapshots_are_published_alone(house):
     assert house.publish(native_only=True) is None
 
 
-def test_native_snapshots_stay_listed_for_time_travel(house):
+def test_native_snapshots_stay_listed_for_time_travel(house: PublishedLakehouse) -> None:
     for start in range(0, 30, 10):
         house.put_numbers(start, 10)
         house.migrate()
@@ -287,7 +299,7 @@ def test_native_snapshots_stay_listed_for_time_travel(house):
     assert counts == [10, 20, 30, 40]
 
 
-def test_earlier_publications_stay_listed(house):
+def test_earlier_publications_stay_listed(house: PublishedLakehouse) -> None:
     for start in range(15):
         house.put_numbers(start, 1)
         house.publish()
@@ -297,7 +309,7 @@ def test_earlier_publications_stay_listed(house):
         assert found.scan(snapshot_id=each.snapshot_id).to_arrow().num_rows == number
 
 
-def test_a_metadata_file_has_what_engines_need(house):
+def test_a_metadata_file_has_what_engines_need(house: PublishedLakehouse) -> None:
     house.put_numbers(0, 3)
     house.migrate()
     house.put_numbers(3, 4)
@@ -318,7 +330,9 @@ def test_a_metadata_file_has_what_engines_need(house):
     assert "file:" not in json.dumps({**document, "properties": {}})
 
 
-def test_the_first_publication_is_dated_back_for_transactions_that_have_begun(house):
+def test_the_first_publication_is_dated_back_for_transactions_that_have_begun(
+    house: PublishedLakehouse,
+) -> None:
     house.clock.advance(1)
     house.put_numbers(0, 1)
     began = house.clock.now()
@@ -326,7 +340,7 @@ def test_the_first_publication_is_dated_back_for_transactions_that_have_begun(ho
     assert made.timestamp_ms <= began.timestamp() * 1000
 
 
-def test_columns_of_alter_table_are_published(house):
+def test_columns_of_alter_table_are_published(house: PublishedLakehouse) -> None:
     house.put_numbers(0, 5)
     house.publish()
     execute_statement(
@@ -339,7 +353,7 @@ def test_columns_of_alter_table_are_published(house):
     assert rows["EXTRA"].to_pylist() == [None] * 5
 
 
-def test_a_damaged_blob_stops_publications_before_it(house):
+def test_a_damaged_blob_stops_publications_before_it(house: PublishedLakehouse) -> None:
     house.put_numbers(0, 5)
     path = house.put_numbers(5, 5)
     house.put_numbers(10, 5)
@@ -359,14 +373,16 @@ def test_a_damaged_blob_stops_publications_before_it(house):
     execute_statement(house.database, f"ALTER TABLE {NUMBERS} SET COMMENT = 'x'", clock=house.clock)
 
 
-def lag_of(house):
+def lag_of(house: PublishedLakehouse) -> PublicationLag:
     with house.database.reading() as connection:
         return measure_publication_lag(
             connection, since=house.clock.now() - dt.timedelta(minutes=10)
         )
 
 
-def test_the_lag_is_that_of_the_oldest_chunk_without_a_publication(house):
+def test_the_lag_is_that_of_the_oldest_chunk_without_a_publication(
+    house: PublishedLakehouse,
+) -> None:
     house.put_numbers(0, 5)
     assert lag_of(house) == PublicationLag(0, 0, None)
     house.publish()
@@ -383,7 +399,7 @@ def test_the_lag_is_that_of_the_oldest_chunk_without_a_publication(house):
     assert lag_of(house) == PublicationLag(1, 1, lag.oldest_unpublished_at)
 
 
-def test_another_process_may_have_taken_over(house):
+def test_another_process_may_have_taken_over(house: PublishedLakehouse) -> None:
     house.put_numbers(0, 1)
     with house.database.writing() as connection:
         mine = leases.acquire_lease(connection, "p", "a", ttl_s=5, now=house.clock.now())
@@ -396,7 +412,9 @@ def test_another_process_may_have_taken_over(house):
     assert house.fresh_files() == []
 
 
-def test_chunks_of_one_registration_are_published_together(house, monkeypatch):
+def test_chunks_of_one_registration_are_published_together(
+    house: PublishedLakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("snowmelt.table.snapshot_publication.MAX_ROUND_BYTES", 1)
     # Chunks of one registration have one time.
     house.put_numbers(0, 1)
@@ -414,7 +432,7 @@ class PublicationMachine(RuleBasedStateMachine):
     """Any order of chunks, publications, migrations, compactions, changes and clean-ups."""
 
     @initialize()
-    def begin(self):
+    def begin(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
         clock = ManualClock(dt.datetime.now(dt.UTC))
         self.house = PublishedLakehouse(Path(self._folder.name), clock)
@@ -426,20 +444,20 @@ class PublicationMachine(RuleBasedStateMachine):
         self.snapshot_ids = set()
         self.columns = 0
 
-    def teardown(self):
+    def teardown(self) -> None:
         if hasattr(self, "house"):
             self.house.close()
             self._folder.cleanup()
 
     @rule(count=st.integers(1, 3), chunks=st.integers(1, 20))
-    def put(self, count, chunks):
+    def put(self, count: int, chunks: int) -> None:
         for _ in range(chunks):
             rows = numbers(self.next_number, count)
             self.house.put(self._widen(rows))
             self.next_number += count
             self.numbers_by_seq.append(self.next_number)
 
-    def _widen(self, rows):
+    def _widen(self, rows: Any) -> Any:
         schema = chunk_arrow_schema(self.house.table().schema)
         for field in schema:
             if field.name not in rows.column_names:
@@ -448,13 +466,13 @@ class PublicationMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.columns < 2)
     @rule()
-    def add_column(self):
+    def add_column(self) -> None:
         self.columns += 1
         statement = f"ALTER TABLE {NUMBERS} ADD COLUMN EXTRA{self.columns} NUMBER(9,0)"
         execute_statement(self.house.database, statement, clock=self.house.clock)
 
     @rule()
-    def publish(self):
+    def publish(self) -> None:
         made = self.house.publish()
         if made is None:
             return
@@ -472,12 +490,12 @@ class PublicationMachine(RuleBasedStateMachine):
         self.last_up_to = made.up_to_seq
 
     @rule()
-    def migrate(self):
+    def migrate(self) -> None:
         self.house.migrate()
 
     @rule()
-    def publish_within_a_migration(self):
-        def put_and_publish():
+    def publish_within_a_migration(self) -> None:
+        def put_and_publish() -> None:
             self.put(1, 2)
             self.publish()
 
@@ -486,18 +504,18 @@ class PublicationMachine(RuleBasedStateMachine):
         failpoints.disarm()
 
     @rule()
-    def compact(self):
+    def compact(self) -> None:
         if self.house.table().pointer is not None:
             where = MaintenanceSettings(self.house.warehouse.url, min_files=2)
             compact(self.house.database, NUMBERS, where, clock=self.house.clock)
 
     @rule(minutes=st.sampled_from([1, 20, 90]))
-    def collect(self, minutes):
+    def collect(self, minutes: Any) -> None:
         self.house.clock.advance(minutes * MINUTE)
         self.house.collect(HOUR)
 
     @invariant()
-    def the_last_publication_is_readable_while_its_native_table_is(self):
+    def the_last_publication_is_readable_while_its_native_table_is(self) -> None:
         if not hasattr(self, "house"):
             return
         for made in self.house.published()[:1]:

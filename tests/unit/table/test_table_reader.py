@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from fixtures.chunks import NUMBERS
+from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.catalog.security import access_control
 from snowmelt.errors import BlobCorrupt, ObjectMissing, TableNotFound
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import TableName
-from snowmelt.table.chunk_reader import run_chunk_read_task
-from snowmelt.table.snapshot import take_snapshots
+from snowmelt.table.chunk_reader import ChunkReadTask, run_chunk_read_task
+from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import make_chunk_read_tasks
 
 
-def tasks(house):
+def tasks(house: Lakehouse) -> list[ChunkReadTask]:
     [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
     schema = snapshot.table.schema
     return make_chunk_read_tasks(
@@ -25,7 +27,7 @@ def tasks(house):
     )
 
 
-def test_a_task_needs_nothing_but_itself(numbers_table):
+def test_a_task_needs_nothing_but_itself(numbers_table: Lakehouse) -> None:
     numbers_table.put_numbers(0, 10)
     [task] = tasks(numbers_table)
     again = pickle.loads(pickle.dumps(task))
@@ -34,7 +36,7 @@ def test_a_task_needs_nothing_but_itself(numbers_table):
     assert repr(task.chunk_key) not in repr(task)
 
 
-def test_columns_come_in_the_order_asked_for(numbers_table):
+def test_columns_come_in_the_order_asked_for(numbers_table: Lakehouse) -> None:
     numbers_table.put_numbers(0, 10)
     [task] = tasks(numbers_table)
     assert run_chunk_read_task(task, ["WORD", "N"]).column_names == ["WORD", "N"]
@@ -52,7 +54,9 @@ def test_columns_come_in_the_order_asked_for(numbers_table):
     ],
     ids=["one bit", "cut short", "empty", "zeros"],
 )
-def test_a_changed_blob_is_named_and_nothing_is_read(numbers_table, change):
+def test_a_changed_blob_is_named_and_nothing_is_read(
+    numbers_table: Lakehouse, change: Callable[[Any], Any] | Callable[[Any], bytes]
+) -> None:
     path = numbers_table.put_numbers(0, 10)
     numbers_table.stage.put(path, change(numbers_table.stage.get(path)))
     with pytest.raises(BlobCorrupt) as caught:
@@ -60,20 +64,20 @@ def test_a_changed_blob_is_named_and_nothing_is_read(numbers_table, change):
     assert path.endswith(caught.value.fields["path"])
 
 
-def test_a_missing_blob_is_missing(numbers_table):
+def test_a_missing_blob_is_missing(numbers_table: Lakehouse) -> None:
     numbers_table.stage.delete(numbers_table.put_numbers(0, 10))
     with pytest.raises(ObjectMissing):
         numbers_table.read()
 
 
-def test_an_empty_table_has_columns_and_no_rows(numbers_table):
+def test_an_empty_table_has_columns_and_no_rows(numbers_table: Lakehouse) -> None:
     found = numbers_table.read()
     assert found.num_rows == 0
     assert found.column_names == ["N", "WORD"]
     assert isinstance(found, pa.Table)
 
 
-def test_a_table_or_column_that_does_not_exist_is_said(numbers_table):
+def test_a_table_or_column_that_does_not_exist_is_said(numbers_table: Lakehouse) -> None:
     with pytest.raises(TableNotFound):
         numbers_table.read(TableName("DEMO", "PUBLIC", "NONE"))
     with pytest.raises(KeyError):
@@ -81,7 +85,7 @@ def test_a_table_or_column_that_does_not_exist_is_said(numbers_table):
 
 
 @pytest.mark.slow
-def test_a_role_reads_what_it_may_select_from(numbers_table):
+def test_a_role_reads_what_it_may_select_from(numbers_table: Lakehouse) -> None:
     numbers_table.put_numbers(0, 3)
     house = numbers_table
     with house.database.writing() as connection:
@@ -91,7 +95,7 @@ def test_a_role_reads_what_it_may_select_from(numbers_table):
         access_control.grant_privilege(connection, "USAGE", "SCHEMA", table.schema_id, "READER")
         access_control.grant_privilege(connection, "INSERT", "TABLE", table.table_id, "READER")
 
-    def read():
+    def read() -> list[TableSnapshot]:
         return take_snapshots(house.database, [NUMBERS], clock=house.clock, role="READER")
 
     with pytest.raises(TableNotFound):

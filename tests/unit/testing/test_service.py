@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,9 @@ pytest_plugins = ["snowmelt.testing.plugin"]
 
 
 @pytest.mark.slow
-def test_a_table_is_loaded_and_read(snowmelt_service, snowmelt_client, snowmelt_table):
+def test_a_table_is_loaded_and_read(
+    snowmelt_service: Any, snowmelt_client: Any, snowmelt_table: Any
+) -> None:
     table = snowmelt_table("id INT, name VARCHAR")
     with snowmelt_client.open_channel("c", table=table) as channel:
         channel.insert_rows([{"id": 1, "name": "one"}, {"id": 2}], "2")
@@ -24,11 +27,13 @@ def test_a_table_is_loaded_and_read(snowmelt_service, snowmelt_client, snowmelt_
 
 
 @pytest.mark.slow
-def test_a_fault_is_armed_once(snowmelt_service, snowmelt_client, snowmelt_table, snowmelt_faults):
+def test_a_fault_is_armed_once(
+    snowmelt_service: Any, snowmelt_client: Any, snowmelt_table: Any, snowmelt_faults: Any
+) -> None:
     table = snowmelt_table("id INT")
     channel = snowmelt_client.open_channel("c", table=table)
 
-    def fail():
+    def fail() -> None:
         raise RuntimeError("on purpose")
 
     snowmelt_faults(testing.Failpoint.BLOB_BUILT, fail)
@@ -42,7 +47,7 @@ def test_a_fault_is_armed_once(snowmelt_service, snowmelt_client, snowmelt_table
 
 
 @pytest.mark.slow
-def test_time_passes_when_it_is_told_to(snowmelt_clock):
+def test_time_passes_when_it_is_told_to(snowmelt_clock: Any) -> None:
     with testing.LocalService(clock=snowmelt_clock) as service:
         table = service.create_table("a.b.t", "id INT")
         client = service.client(max_client_lag=dt.timedelta(minutes=5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ REAL = Column("r", LogicalType.REAL, 5)
 FIXED = Column("N", LogicalType.FIXED, 6, precision=38, scale=0)
 
 
-def decoded(text, columns):
+def decoded(text: bytes, columns: Any) -> dict[Any, Any]:
     """Bounds of the columns in one chunk, by ordinal."""
     decoder = column_statistics.StoredStatisticsDecoder(each.ordinal for each in columns)
     chunks = decoder.decode([text])
@@ -34,7 +35,14 @@ def decoded(text, columns):
     }
 
 
-def sent_of(column: Column, minimum, maximum, *, nulls: int = 0, rows: int = 2) -> Sent:
+def sent_of(
+    column: Column,
+    minimum: bytes | float | None,
+    maximum: bytes | float | None,
+    *,
+    nulls: int = 0,
+    rows: int = 2,
+) -> Sent:
     collected = ChunkStatistics(rows, (ColumnStatistics(minimum, maximum, nulls, 1),))
     wire = column_statistics.statistics_to_message(TableSchema(1, (column,)), collected)
     return wire.columns[column.display_name]
@@ -52,15 +60,15 @@ def sent_of(column: Column, minimum, maximum, *, nulls: int = 0, rows: int = 2) 
         (b"\xff" * 33, "Z"),
     ],
 )
-def test_a_long_maximum_is_cut_and_raised(maximum, expected):
+def test_a_long_maximum_is_cut_and_raised(maximum: bytes, expected: str) -> None:
     assert sent_of(TEXT, b"", maximum).maxStrValue == expected
 
 
-def test_a_long_minimum_is_cut():
+def test_a_long_minimum_is_cut() -> None:
     assert sent_of(TEXT, b"m" * 40, b"n").minStrValue == b"m".hex() * 32
 
 
-def test_numbers_of_any_size_are_sent_as_json_numbers():
+def test_numbers_of_any_size_are_sent_as_json_numbers() -> None:
     sent = sent_of(FIXED, -(10**38) + 1, 10**38 - 1)
     again = msgspec.json.decode(msgspec.json.encode(sent), type=Sent)
     assert (again.minIntValue, again.maxIntValue) == (-(10**38) + 1, 10**38 - 1)
@@ -70,19 +78,19 @@ def test_numbers_of_any_size_are_sent_as_json_numbers():
 @pytest.mark.parametrize(
     ("value", "expected"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")]
 )
-def test_special_reals_are_texts(value, expected):
+def test_special_reals_are_texts(value: float, expected: str) -> None:
     sent = sent_of(REAL, value, value)
     assert (sent.minRealValue, sent.maxRealValue) == (expected, expected)
 
 
-def test_keys_are_display_names():
+def test_keys_are_display_names() -> None:
     collected = ChunkStatistics(1, (ColumnStatistics(1.0, 1.0, 0),))
     assert list(
         column_statistics.statistics_to_message(TableSchema(1, (REAL,)), collected).columns
     ) == ['"r"']
 
 
-def test_a_column_without_values_has_no_bounds():
+def test_a_column_without_values_has_no_bounds() -> None:
     for column in (TEXT, REAL, FIXED):
         sent = sent_of(column, None, None, nulls=2)
         wire = ChunkStatisticsMessage(rows=2, columns={column.display_name: sent})
@@ -120,7 +128,7 @@ def test_what_is_collected_passes_the_check_and_bounds_every_value(part):
 
 
 @given(low=st.binary(max_size=50), high=st.binary(max_size=50))
-def test_cut_texts_still_bound(low, high):
+def test_cut_texts_still_bound(low: bytes, high: bytes) -> None:
     low, high = sorted((low, high))
     wire = ChunkStatisticsMessage(rows=2, columns={"T": sent_of(TEXT, low, high)})
     bound = column_statistics.bounds_from_message(TableSchema(1, (TEXT,)), wire)[4]
@@ -129,14 +137,14 @@ def test_cut_texts_still_bound(low, high):
     assert column_statistics.find_statistics_error(TableSchema(1, (TEXT,)), wire, 2) is None
 
 
-def test_a_column_that_was_not_sent_is_unknown():
+def test_a_column_that_was_not_sent_is_unknown() -> None:
     wire = ChunkStatisticsMessage(rows=2, columns={})
     unknown = column_statistics.StatisticBounds(None, None, None)
     assert column_statistics.bounds_from_message(TableSchema(1, (TEXT,)), wire) == {4: unknown}
     assert decoded(column_statistics.NO_STORED_STATISTICS, (TEXT,)) == {4: unknown}
 
 
-def test_of_statistics_in_the_form_of_earlier_versions_nothing_is_known():
+def test_of_statistics_in_the_form_of_earlier_versions_nothing_is_known() -> None:
     old = b'{"rows":3,"columns":{"T":{"minStrValue":"61","maxStrValue":"62"}}}'
     schema = TableSchema(1, (TEXT,))
     collected = ChunkStatistics(2, (ColumnStatistics(b"a", b"b", 1),))
@@ -147,7 +155,7 @@ def test_of_statistics_in_the_form_of_earlier_versions_nothing_is_known():
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**38 - 1, 2**64, 2**63 - 1, -(2**63)])
-def test_integers_beyond_64_bits_are_stored_exactly(value):
+def test_integers_beyond_64_bits_are_stored_exactly(value: int) -> None:
     schema = TableSchema(1, (FIXED,))
     collected = ChunkStatistics(2, (ColumnStatistics(value, value, 0),))
     stored = column_statistics.encode_stored_statistics(schema, collected)
@@ -167,7 +175,7 @@ def good() -> dict[str, Sent]:
 REQUIRED = TableSchema(1, (dataclasses.replace(TEXT, nullable=False), REAL, FIXED))
 
 
-def refusal(rows: int = 2, **changes) -> int | None:
+def refusal(rows: int = 2, **changes: Any) -> int | None:
     columns = good()
     for name, fields in changes.items():
         key = '"r"' if name == "r" else name
@@ -181,7 +189,7 @@ def refusal(rows: int = 2, **changes) -> int | None:
     return None if problem is None else problem[0]
 
 
-def test_good_statistics_are_taken():
+def test_good_statistics_are_taken() -> None:
     assert refusal() is None
     assert refusal(N=None) is None
     assert refusal(N={"columnId": None}) is None
@@ -213,11 +221,11 @@ def test_good_statistics_are_taken():
         ({"r": {"minRealValue": 0.0, "maxRealValue": -0.0}}, ResponseCode.EP_VALUE_INVALID),
     ],
 )
-def test_statistics_that_cannot_be_true_are_refused(changes, code):
+def test_statistics_that_cannot_be_true_are_refused(changes: Any, code: ResponseCode) -> None:
     assert refusal(**changes) == code
 
 
-def test_the_reason_names_the_column():
+def test_the_reason_names_the_column() -> None:
     columns = good() | {'"r"': Sent(nullCount=9)}
     _, reason = column_statistics.find_statistics_error(
         REQUIRED, ChunkStatisticsMessage(rows=2, columns=columns), 2

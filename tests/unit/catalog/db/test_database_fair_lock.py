@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,9 @@ from snowmelt.catalog.db.database import FairWriterLock
 LONG_S = 60.0
 
 
-def queue_up(turns: FairWriterLock, order: list[tuple[int, bool]], number: int, *, urgent: bool):
+def queue_up(
+    turns: FairWriterLock, order: list[tuple[int, bool]], number: int, *, urgent: bool
+) -> threading.Thread:
     """Start a thread that waits for its turn, and return once it is queued."""
 
     def work() -> None:
@@ -31,7 +34,7 @@ def queue_up(turns: FairWriterLock, order: list[tuple[int, bool]], number: int, 
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
-def test_turns_are_in_order_of_arrival_and_neither_queue_starves(arrivals):
+def test_turns_are_in_order_of_arrival_and_neither_queue_starves(arrivals: list[Any]) -> None:
     turns, order = FairWriterLock(), []
     assert turns.acquire(LONG_S, urgent=False)
     threads = [
@@ -54,7 +57,7 @@ def test_turns_are_in_order_of_arrival_and_neither_queue_starves(arrivals):
     assert not kinds or not any(arrivals) or kinds[0]
 
 
-def test_a_wait_that_expires_leaves_the_queue():
+def test_a_wait_that_expires_leaves_the_queue() -> None:
     turns = FairWriterLock()
     assert turns.acquire(LONG_S, urgent=False)
     assert not turns.acquire(0.01, urgent=True)

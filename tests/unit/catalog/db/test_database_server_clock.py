@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ NOW = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
 
 
 @pytest.mark.postgres
-def test_a_clock_that_is_far_off_follows_the_catalogs(postgres_url):
+def test_a_clock_that_is_far_off_follows_the_catalogs(postgres_url: str) -> None:
     clock = DatabaseServerClock(ManualClock(NOW))
     database = open_and_upgrade_database(postgres_url)
     with contextlib.closing(database), database.reading() as connection:
@@ -29,7 +30,7 @@ def test_a_clock_that_is_far_off_follows_the_catalogs(postgres_url):
 
 
 @pytest.mark.postgres
-def test_who_loads_and_maintains_agrees_with_the_services(postgres_url):
+def test_who_loads_and_maintains_agrees_with_the_services(postgres_url: str) -> None:
     """Or its lease would look as if it had run out, and clean-up would close what is at work."""
     with contextlib.closing(open_and_upgrade_database(postgres_url)) as database:
         with database.reading() as connection:
@@ -38,7 +39,7 @@ def test_who_loads_and_maintains_agrees_with_the_services(postgres_url):
     assert abs(now - theirs) < dt.timedelta(minutes=1)
 
 
-def test_on_sqlite_the_machines_clock_is_the_catalogs(tmp_path):
+def test_on_sqlite_the_machines_clock_is_the_catalogs(tmp_path: Path) -> None:
     clock = DatabaseServerClock(ManualClock(NOW))
     database = open_and_upgrade_database(str(tmp_path / "catalog.db"))
     with contextlib.closing(database), database.reading() as connection:

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from fixtures.chunks import Lakehouse
 from snowmelt.catalog.objects.libraries import list_load_functions, read_library_files
 from snowmelt.catalog.statements.executor import execute_statement
+from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.errors import AlreadyExists, NotFound, PrivilegeMissing, StatementError, UserError
 
 
 @pytest.fixture
-def run(lakehouse):
+def run(lakehouse: Lakehouse) -> Callable[..., StatementResult]:
     return lambda text, **options: execute_statement(lakehouse.database, text, **options)
 
 
 @pytest.fixture
-def library(tmp_path, run):
+def library(tmp_path: Path, run: Any) -> Path:
     path = tmp_path / "own.py"
     path.write_text("Factory = Other = None")
     run(f"CREATE LIBRARY own AS '{path}' LANGUAGE 'Python'")
     return path
 
 
-def test_a_library_is_its_file_and_what_it_needs(tmp_path, run, lakehouse):
+def test_a_library_is_its_file_and_what_it_needs(
+    tmp_path: Path, run: Any, lakehouse: Lakehouse
+) -> None:
     (tmp_path / "site" / "deep").mkdir(parents=True)
     (tmp_path / "site" / "deep" / "more.py").write_text("more")
     (tmp_path / "own.py").write_text("own")
@@ -33,7 +41,9 @@ def test_a_library_is_its_file_and_what_it_needs(tmp_path, run, lakehouse):
     assert list(files["OWN"].items()) == [("own.py", b"own"), ("deep/more.py", b"more")]
 
 
-def test_a_replaced_library_keeps_what_is_made_of_it(library, run, lakehouse):
+def test_a_replaced_library_keeps_what_is_made_of_it(
+    library: Path, run: Any, lakehouse: Lakehouse
+) -> None:
     run("CREATE FILTER f AS LANGUAGE 'Python' NAME 'Factory' LIBRARY own NOT FENCED")
     library.write_text("Factory = 2")
     with pytest.raises(AlreadyExists):
@@ -49,7 +59,7 @@ def test_a_replaced_library_keeps_what_is_made_of_it(library, run, lakehouse):
     assert shown[1:5] == ("OWN", "Python", str(library), 1)
 
 
-def test_one_name_may_be_of_each_kind(library, run):
+def test_one_name_may_be_of_each_kind(library: Path, run: Any) -> None:
     for kind in ("FILTER", "PARSER", "SOURCE"):
         run(f"CREATE {kind} x AS NAME 'Factory' LIBRARY own")
         with pytest.raises(AlreadyExists):
@@ -62,7 +72,7 @@ def test_one_name_may_be_of_each_kind(library, run):
     assert "nothing was done" in run("DROP PARSER IF EXISTS x").message
 
 
-def test_a_used_library_is_dropped_with_cascade_alone(library, run):
+def test_a_used_library_is_dropped_with_cascade_alone(library: Path, run: Any) -> None:
     run("CREATE FILTER f AS NAME 'Factory' LIBRARY own")
     with pytest.raises(UserError, match="still used by filter F"):
         run("DROP LIBRARY own")
@@ -70,7 +80,7 @@ def test_a_used_library_is_dropped_with_cascade_alone(library, run):
     assert run("SHOW FILTERS").rows == run("SHOW LIBRARIES").rows == ()
 
 
-def test_user_code_is_for_administrators(library, run):
+def test_user_code_is_for_administrators(library: Path, run: Any) -> None:
     run("CREATE ROLE writer")
     for text in (
         f"CREATE LIBRARY other AS '{library}'",
@@ -90,12 +100,12 @@ def test_user_code_is_for_administrators(library, run):
         ("CREATE FILTER f AS NAME a LIBRARY l", "in single quotes"),
     ],
 )
-def test_what_is_wrong_is_said(text, reason, run):
+def test_what_is_wrong_is_said(text: str, reason: str, run: Any) -> None:
     with pytest.raises(StatementError, match=reason):
         run(text)
 
 
-def test_a_function_needs_its_library_and_a_library_its_file(run):
+def test_a_function_needs_its_library_and_a_library_its_file(run: Any) -> None:
     with pytest.raises(NotFound):
         run("CREATE FILTER f AS NAME 'Factory' LIBRARY own")
     with pytest.raises(UserError, match=r"Object own\.py not found"):

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import secrets
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from snowmelt.catalog.security.encryption_keys import (
 from snowmelt.errors import ConfigurationError
 
 
-def test_the_master_key_is_made_once_and_only_for_its_owner(tmp_path):
+def test_the_master_key_is_made_once_and_only_for_its_owner(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "keys"
     key = load_master_key(folder)
     assert len(key) == 32
@@ -27,7 +28,7 @@ def test_the_master_key_is_made_once_and_only_for_its_owner(tmp_path):
     assert [path.name for path in folder.iterdir()] == [MASTER_KEY_FILE]
 
 
-def test_all_that_make_it_at_once_get_the_same(tmp_path):
+def test_all_that_make_it_at_once_get_the_same(tmp_path: Path) -> None:
     keys = []
     threads = [
         threading.Thread(target=lambda: keys.append(load_master_key(tmp_path / "keys")))
@@ -42,7 +43,7 @@ def test_all_that_make_it_at_once_get_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("which", [".", MASTER_KEY_FILE])
-def test_a_key_that_others_may_read_is_refused(tmp_path, which):
+def test_a_key_that_others_may_read_is_refused(tmp_path: Path, which: str) -> None:
     folder = tmp_path / "keys"
     load_master_key(folder)
     (folder / which).chmod(0o755)
@@ -50,7 +51,7 @@ def test_a_key_that_others_may_read_is_refused(tmp_path, which):
         load_master_key(folder)
 
 
-def test_a_damaged_key_is_refused(tmp_path):
+def test_a_damaged_key_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     load_master_key(folder)
     (folder / MASTER_KEY_FILE).write_bytes(b"short")
@@ -58,7 +59,7 @@ def test_a_damaged_key_is_refused(tmp_path):
         load_master_key(folder)
 
 
-def test_a_key_may_be_a_file_of_its_own_in_bytes_or_base64(tmp_path):
+def test_a_key_may_be_a_file_of_its_own_in_bytes_or_base64(tmp_path: Path) -> None:
     key = secrets.token_bytes(32)
     for number, content in enumerate((key, base64.b64encode(key) + b"\n")):
         path = tmp_path / f"secret{number}"
@@ -67,7 +68,7 @@ def test_a_key_may_be_a_file_of_its_own_in_bytes_or_base64(tmp_path):
         assert load_master_key(path) == key
 
 
-def test_a_catalog_has_one_master_key(tmp_path):
+def test_a_catalog_has_one_master_key(tmp_path: Path) -> None:
     with contextlib.closing(open_and_upgrade_database(str(tmp_path / "catalog.db"))) as database:
         open_or_create_keyring(database, tmp_path / "keys")
         open_or_create_keyring(database, tmp_path / "keys")

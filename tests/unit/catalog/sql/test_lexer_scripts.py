@@ -8,7 +8,7 @@ from snowmelt.catalog.sql.lexer import ScriptStatement, SourcePosition, split_sc
 from snowmelt.errors import StatementError
 
 
-def test_a_script_is_cut_at_semicolons_outside_quotes_and_comments():
+def test_a_script_is_cut_at_semicolons_outside_quotes_and_comments() -> None:
     script = (
         "SHOW TABLES; -- a; b\n;;\n  SELECT ';', \"x;y\", `p;q`, $$;$$ /* ; */ ;\nDROP ROLE r\n"
     )
@@ -20,17 +20,17 @@ def test_a_script_is_cut_at_semicolons_outside_quotes_and_comments():
 
 
 @pytest.mark.parametrize("text", ["", " \n", "-- only a comment", ";;"])
-def test_a_script_without_words_is_empty(text):
+def test_a_script_without_words_is_empty(text: str) -> None:
     assert split_script(text) == ()
 
 
-def test_an_unclosed_string_is_shown_where_it_begins():
+def test_an_unclosed_string_is_shown_where_it_begins() -> None:
     with pytest.raises(StatementError) as caught:
         split_script("SHOW TABLES;\nCREATE DATABASE 'a;\nDROP x")
     assert (caught.value.fields["line"], caught.value.fields["column"]) == (2, 17)
 
 
-def test_copy_has_strings_of_its_own():
+def test_copy_has_strings_of_its_own() -> None:
     script = (
         "SHOW TABLES;\n"
         "-- the next one\n"

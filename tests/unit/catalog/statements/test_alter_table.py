@@ -17,6 +17,7 @@ from snowmelt.catalog.statements.alter_table import (
     RenameColumn,
     RenameTable,
     SetProperties,
+    TableChange,
 )
 from snowmelt.catalog.statements.executor import parse_statement
 from snowmelt.errors import StatementError
@@ -61,12 +62,12 @@ MEANINGS = {
 
 
 @pytest.mark.parametrize(("text", "meaning"), MEANINGS.items(), ids=MEANINGS)
-def test_a_change_means(text, meaning):
+def test_a_change_means(text: str, meaning: TableChange) -> None:
     table = ObjectName(("T",), SourcePosition(1, 13))
     assert parse_statement(f"ALTER TABLE t {text}") == AlterTable(table, meaning, if_exists=False)
 
 
-def test_if_exists_comes_before_the_name():
+def test_if_exists_comes_before_the_name() -> None:
     statement = parse_statement("ALTER TABLE IF EXISTS d.s.t DROP COLUMN a")
     assert (statement.name.parts, statement.if_exists) == (("D", "S", "T"), True)
 
@@ -99,7 +100,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("text", "expected"), REFUSALS.items(), ids=REFUSALS)
-def test_what_is_wrong_is_named_with_its_place(text, expected):
+def test_what_is_wrong_is_named_with_its_place(text: str, expected: tuple[str, int]) -> None:
     with pytest.raises(StatementError) as caught:
         parse_statement(f"ALTER TABLE t {text}")
     reason, column = expected

@@ -27,7 +27,7 @@ from snowmelt.catalog.statements.namespaces import (
     DescribeObject,
     DropObject,
 )
-from snowmelt.catalog.statements.statement_context import ShowObjects
+from snowmelt.catalog.statements.statement_context import ShowObjects, Statement
 from snowmelt.catalog.statements.tables import CreateTable
 from snowmelt.catalog.statements.users_and_roles import (
     AddAccessKey,
@@ -110,17 +110,17 @@ def refusal(text: str) -> tuple[str, int, int]:
 
 
 @pytest.mark.parametrize(("written", "meant"), TYPES.items(), ids=list(TYPES))
-def test_types_have_snowflakes_synonyms_and_defaults(written, meant):
+def test_types_have_snowflakes_synonyms_and_defaults(written: str, meant: str) -> None:
     assert table(f"c {written}").columns[0].sql_type == meant
 
 
-def test_text_is_counted_in_characters_and_bytes():
+def test_text_is_counted_in_characters_and_bytes() -> None:
     short, long = table("a VARCHAR(10), b VARCHAR(5000000)").columns
     assert (short.length, short.byte_length) == (10, 40)
     assert (long.length, long.byte_length) == (5_000_000, 16 * 1024 * 1024)
 
 
-def test_create_table_keeps_order_nullability_and_clustering():
+def test_create_table_keeps_order_nullability_and_clustering() -> None:
     statement = parse_statement(
         'create or replace table Demo."pu ""b".Flights (\n'
         "  origin VARCHAR NOT NULL, -- the airport; really\n"
@@ -138,7 +138,7 @@ def test_create_table_keeps_order_nullability_and_clustering():
     assert statement.cluster_by == ("ORIGIN", "Tail Num")
 
 
-def test_words_that_are_only_types_elsewhere_may_name_columns():
+def test_words_that_are_only_types_elsewhere_may_name_columns() -> None:
     names = [column.name for column in table("date DATE, time TIME, number INT, year INT").columns]
     assert names == ["DATE", "TIME", "NUMBER", "YEAR"]
 
@@ -242,7 +242,7 @@ MEANINGS = {
 
 
 @pytest.mark.parametrize("text", MEANINGS, ids=list(MEANINGS))
-def test_statements_mean_what_snowflake_means(text):
+def test_statements_mean_what_snowflake_means(text: str) -> None:
     expected = MEANINGS[text]
     statement = parse_statement(text + " ;")
     if isinstance(statement, ShowObjects) and statement.level is NameLevel.ACCOUNT:
@@ -295,7 +295,7 @@ REFUSED_COLUMNS = {
 
 
 @pytest.mark.parametrize("columns", REFUSED_COLUMNS, ids=list(REFUSED_COLUMNS))
-def test_what_a_streamed_column_cannot_have_is_refused_at_its_place(columns):
+def test_what_a_streamed_column_cannot_have_is_refused_at_its_place(columns: str) -> None:
     expected, column = REFUSED_COLUMNS[columns]
     reason, line, at = refusal(f"CREATE TABLE d.s.t (\n{' ' * 20}{columns})")
     assert reason.startswith(expected)
@@ -378,7 +378,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=list(REFUSED))
-def test_what_cannot_be_done_is_refused_with_a_sentence_at_its_place(text):
+def test_what_cannot_be_done_is_refused_with_a_sentence_at_its_place(text: str) -> None:
     expected, column = REFUSED[text]
     reason, line, at = refusal(text)
     assert reason.startswith(expected)
@@ -390,12 +390,12 @@ def test_what_cannot_be_done_is_refused_with_a_sentence_at_its_place(text):
     ["SELECT 1", " -- c\n with a as (select 1) select 2", "(SELECT 1)", "VALUES (1)",
      "EXPLAIN SELECT 1", "FROM t SELECT a", "select `a;b` from t"],
 )  # fmt: skip
-def test_queries_are_told_by_their_first_word(text):
+def test_queries_are_told_by_their_first_word(text: str) -> None:
     assert is_query(text)
 
 
 @pytest.mark.parametrize("text", ["SHOW TABLES", '"SELECT"', "'SELECT'", "", "DESC t"])
-def test_everything_else_is_no_query(text):
+def test_everything_else_is_no_query(text: str) -> None:
     assert not is_query(text)
 
 
@@ -405,7 +405,7 @@ def test_everything_else_is_no_query(text):
     )
 )
 @example("IF")
-def test_any_name_survives_quoting(name):
+def test_any_name_survives_quoting(name: str) -> None:
     statement = parse_statement(f"CREATE DATABASE {to_display_name(name)}")
     assert statement == CreateDatabase(name, CreateMode.FAIL_IF_EXISTS)
 
@@ -429,17 +429,17 @@ def test_any_name_survives_quoting(name):
         "GRANT SELECT ON TABLE {} TO ROLE R",
     ],
 )
-def test_a_word_that_is_not_reserved_is_a_name_without_quotes(text, word):
+def test_a_word_that_is_not_reserved_is_a_name_without_quotes(text: str, word: str) -> None:
     plain, quoted = (parse_statement(text.format(name)) for name in (word, f'"{word}"'))
     assert without_positions(plain) == without_positions(quoted)
 
 
-def without_positions(statement) -> str:
+def without_positions(statement: Statement) -> str:
     return re.sub(r"SourcePosition\(line=\d+, column=\d+\)", "", repr(statement))
 
 
 @given(st.text(alphabet="abAB01 .,;()'\"`$/*-\n=é", max_size=30))
-def test_any_text_is_a_statement_or_one_error(rest):
+def test_any_text_is_a_statement_or_one_error(rest: str) -> None:
     for start in ("", "CREATE TABLE ", "SHOW TABLES ", "GRANT "):
         with contextlib.suppress(StatementError):
             assert parse_statement(start + rest) is not None

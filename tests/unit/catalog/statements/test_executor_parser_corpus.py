@@ -32,7 +32,7 @@ def read_corpus() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("kind", PARSERS)
-def test_recorded_statements_mean_what_they_meant(kind):
+def test_recorded_statements_mean_what_they_meant(kind: str) -> None:
     recorded = {text: expected for each, text, expected in read_corpus() if each == kind}
     assert len(recorded) > 40
     assert {text: outcome(kind, text) for text in recorded} == recorded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -50,7 +51,7 @@ def refusal(text: str) -> tuple[str, int]:
     return str(caught.value.fields["reason"]), int(str(caught.value.fields["column"]))
 
 
-def test_the_published_example_is_read():
+def test_the_published_example_is_read() -> None:
     statement = parse_statement(
         """create or replace external function local_echo(string_col varchar)
            returns variant
@@ -68,7 +69,7 @@ def test_the_published_example_is_read():
     assert function.compression is RequestCompression.AUTO
 
 
-def test_every_clause_is_read_in_any_order():
+def test_every_clause_is_read_in_any_order() -> None:
     clauses = {
         "RETURNS NULL ON NULL INPUT": {"null_input": NullInputAction.STRICT},
         "IMMUTABLE": {"volatility": Volatility.IMMUTABLE},
@@ -118,7 +119,7 @@ def test_every_clause_is_read_in_any_order():
         ("x VARIANT DEFAULT NULL", "NULL"),
     ],
 )
-def test_defaults_are_constants_of_their_type(text, sql):
+def test_defaults_are_constants_of_their_type(text: str, sql: str) -> None:
     function = created(f"CREATE EXTERNAL FUNCTION f(a INT, {text}) RETURNS INT{TAIL}")
     assert function.signature.arguments[1].default == sql
     assert function.signature.min_arguments == 1
@@ -143,7 +144,7 @@ def test_defaults_are_constants_of_their_type(text, sql):
         ("", "Expected the arguments in parentheses here"),
     ],
 )
-def test_a_wrong_argument_is_pointed_at(text, reason):
+def test_a_wrong_argument_is_pointed_at(text: str, reason: str) -> None:
     told, column = refusal(f"CREATE EXTERNAL FUNCTION f{text} RETURNS INT{TAIL}")
     assert told.startswith(reason)
     assert column > 26
@@ -175,7 +176,7 @@ def test_a_wrong_argument_is_pointed_at(text, reason):
         ("REQUEST_TRANSLATOR = a.b.c.d", "The name of a translator has at most 3", 94),
     ],
 )
-def test_a_wrong_clause_is_pointed_at(clauses, reason, column):
+def test_a_wrong_clause_is_pointed_at(clauses: str, reason: str, column: int) -> None:
     told, at = refusal(f"{HEAD}{clauses} AS 'https://h/x'")
     assert told.startswith(reason)
     assert at == column + len(HEAD) - 67
@@ -201,16 +202,16 @@ def test_a_wrong_clause_is_pointed_at(clauses, reason, column):
         ("CREATE EXTERNAL TABLE t (x INT)", "EXTERNAL is not supported"),
     ],
 )
-def test_what_cannot_be_said_is_refused_with_a_sentence(text, reason):
+def test_what_cannot_be_said_is_refused_with_a_sentence(text: str, reason: str) -> None:
     assert refusal(text)[0].startswith(reason)
 
 
-def test_no_error_shows_a_url_with_its_key():
+def test_no_error_shows_a_url_with_its_key() -> None:
     told, _ = refusal(HEAD + "API_INTEGRATION = i AS 'https://h/a/../b?code=hunter2'")
     assert "hunter2" not in told
 
 
-def test_other_statements_name_functions_with_types():
+def test_other_statements_name_functions_with_types() -> None:
     types = (parse_sql_type_text("NUMBER"), parse_sql_type_text("DOUBLE PRECISION"))
     drop = parse_statement("DROP FUNCTION IF EXISTS a.b.c(NUMBER, DOUBLE PRECISION)")
     assert isinstance(drop, DropFunction)
@@ -230,7 +231,7 @@ def test_other_statements_name_functions_with_types():
     assert (renamed.new_name_text, renamed.new_name.parts) == ("d", ("D",))
 
 
-def test_alter_sets_and_unsets_with_commas_or_without():
+def test_alter_sets_and_unsets_with_commas_or_without() -> None:
     statement = parse_statement(
         "ALTER FUNCTION c(INT) SET SECURE, COMMENT = 'x' MAX_BATCH_ROWS = 9"
     )
@@ -274,7 +275,7 @@ _type_texts = st.sampled_from(
 
 
 @st.composite
-def signatures(draw):
+def signatures(draw: st.DrawFn) -> FunctionSignature:
     names = draw(st.lists(_names, max_size=4, unique=True))
     arguments = [FunctionArgument(name, parse_sql_type_text(draw(_type_texts))) for name in names]
     if draw(st.booleans()):
@@ -317,7 +318,9 @@ functions = st.builds(
 
 @pytest.mark.slow
 @given(function=functions, order=st.randoms(use_true_random=False))
-def test_a_statement_that_is_written_reads_back_in_any_order_of_its_clauses(function, order):
+def test_a_statement_that_is_written_reads_back_in_any_order_of_its_clauses(
+    function: ExternalFunction, order: random.Random
+) -> None:
     text = format_create_function(function, "f", to_display_name(function.integration))
     assert created(text) == function
     # A comment may hold line feeds, so that lines are clauses only where it has none.
@@ -334,6 +337,6 @@ def test_a_statement_that_is_written_reads_back_in_any_order_of_its_clauses(func
         st.sampled_from((HEAD + TAIL + " HEADERS = ('a' = 'b') STRICT").split()), max_size=12
     )
 )
-def test_any_words_are_read_or_refused_and_nothing_else(text):
+def test_any_words_are_read_or_refused_and_nothing_else(text: list[Any]) -> None:
     with contextlib.suppress(StatementError):
         parse_statement("CREATE EXTERNAL FUNCTION " + " ".join(text))

@@ -21,7 +21,7 @@ def translator(text: str) -> CreateTranslator:
     return statement
 
 
-def test_between_dollars_everything_stays_as_it_is():
+def test_between_dollars_everything_stays_as_it_is() -> None:
     made = translator(f"{HEAD}LANGUAGE JAVASCRIPT AS $${SOURCE}$$;").translator
     assert made.body == SOURCE
     assert (made.language, made.argument, made.handler) == (
@@ -31,18 +31,18 @@ def test_between_dollars_everything_stays_as_it_is():
     )
 
 
-def test_between_quotes_escapes_are_undone():
+def test_between_quotes_escapes_are_undone() -> None:
     made = translator(HEAD + "LANGUAGE JAVASCRIPT AS 'return ''a\\\\n\\';'").translator
     assert made.body == "return 'a\\n';"
 
 
-def test_a_script_is_not_cut_inside_a_source():
+def test_a_script_is_not_cut_inside_a_source() -> None:
     statement = f"{HEAD}LANGUAGE JAVASCRIPT AS $${SOURCE}; COPY x; $$"
     pieces = split_script(f"SHOW ROLES;\n{statement};\nSHOW USERS")
     assert [piece.text for piece in pieces] == ["SHOW ROLES", statement, "SHOW USERS"]
 
 
-def test_python_names_the_function_of_its_source():
+def test_python_names_the_function_of_its_source() -> None:
     made = translator(
         'CREATE OR REPLACE FUNCTION a.b.t("Event" OBJECT) RETURNS OBJECT NOT NULL VOLATILE '
         "LANGUAGE PYTHON RUNTIME_VERSION = '3.11' COMMENT = 'c' HANDLER = 'main' "
@@ -71,7 +71,7 @@ def test_python_names_the_function_of_its_source():
         (HEAD + "LANGUAGE JAVASCRIPT AS x", "Expected the source in single quotes"),
     ],
 )
-def test_other_functions_there_are_none(text, reason):
+def test_other_functions_there_are_none(text: str, reason: str) -> None:
     with pytest.raises(StatementError) as caught:
         parse_statement(text)
     assert str(caught.value.fields["reason"]).startswith(reason)

@@ -26,7 +26,7 @@ def refusal(text: str) -> tuple[str, int]:
     return str(caught.value.fields["reason"]), int(str(caught.value.fields["column"]))
 
 
-def test_the_published_example_is_read():
+def test_the_published_example_is_read() -> None:
     statement = parse_statement(
         """create or replace api integration demonstration_external_api_integration_01
              api_provider=aws_api_gateway
@@ -44,7 +44,7 @@ def test_the_published_example_is_read():
     assert made.enabled
 
 
-def test_every_clause_is_kept():
+def test_every_clause_is_kept() -> None:
     statement = parse_statement(
         "CREATE API INTEGRATION IF NOT EXISTS i ENABLED = FALSE, AUTHENTICATION = BASIC "
         "USER = 'u' SECRET = 'file:/run/secrets/p' API_KEY 'env:KEY' REGION = 'r' CA_FILE = '/c' "
@@ -67,7 +67,7 @@ def test_every_clause_is_kept():
 @pytest.mark.parametrize(
     "value", ["'hunter2'", "hunter2", '"hunter2"', "'env:hunter 2'", "'file:'"]
 )
-def test_a_secret_itself_is_refused_and_not_repeated(word, value):
+def test_a_secret_itself_is_refused_and_not_repeated(word: str, value: str) -> None:
     told, column = refusal(f"{HEAD}{word} = {value}")
     assert told.startswith(f"{word} is a reference to where the secret is kept")
     assert "hunter" not in told
@@ -98,11 +98,11 @@ def test_a_secret_itself_is_refused_and_not_repeated(word, value):
         ("GRANT SELECT ON INTEGRATION i TO ROLE r", "SELECT cannot be granted on a integration"),
     ],
 )
-def test_what_cannot_be_said_is_refused_with_a_sentence(text, reason):
+def test_what_cannot_be_said_is_refused_with_a_sentence(text: str, reason: str) -> None:
     assert refusal(text)[0].startswith(reason)
 
 
-def test_what_is_said_of_an_api_integration_is_read():
+def test_what_is_said_of_an_api_integration_is_read() -> None:
     assert parse_statement("DROP API INTEGRATION IF EXISTS i") == DropIntegration(
         "I", if_exists=True
     )
@@ -116,7 +116,7 @@ def test_what_is_said_of_an_api_integration_is_read():
 
 
 @pytest.mark.parametrize("api", ["", "API "])
-def test_grants_and_lists_do_without_the_word_api(api):
+def test_grants_and_lists_do_without_the_word_api(api: str) -> None:
     assert parse_statement(f"GRANT USAGE ON {api}INTEGRATION i TO ROLE r") == GrantOnIntegration(
         PrivilegeGrant(("USAGE",), "R", revoke=False), "I"
     )
@@ -125,7 +125,7 @@ def test_grants_and_lists_do_without_the_word_api(api):
     )
 
 
-def test_roles_may_be_let_to_create_integrations():
+def test_roles_may_be_let_to_create_integrations() -> None:
     assert parse_statement("REVOKE CREATE INTEGRATION ON ACCOUNT FROM ROLE r") == GrantOnAccount(
         PrivilegeGrant(("CREATE INTEGRATION",), "R", revoke=True)
     )

@@ -17,7 +17,7 @@ from snowmelt.catalog.statements.integrations import (
 from snowmelt.errors import StatementError
 
 
-def test_fields_are_set_and_unset():
+def test_fields_are_set_and_unset() -> None:
     assert parse_statement(
         "ALTER SECURITY INTEGRATION IF EXISTS okta SET ENABLED = FALSE, EXTERNAL_OAUTH_TYPE = AZURE "
         "EXTERNAL_OAUTH_BLOCKED_ROLES_LIST = ('loading') EXTERNAL_OAUTH_ANY_ROLE_MODE = ENABLE;"
@@ -47,7 +47,7 @@ def test_fields_are_set_and_unset():
     assert parse_statement("DESC SECURITY INTEGRATION okta") == DescribeSecurityIntegration("OKTA")
 
 
-def test_without_the_kind_a_statement_says_what_it_can_of_either():
+def test_without_the_kind_a_statement_says_what_it_can_of_either() -> None:
     assert parse_statement("ALTER INTEGRATION i SET ENABLED = TRUE") == AlterOrDropAnyIntegration(
         "I",
         AlterIntegration("I", {"enabled": True}, if_exists=False),
@@ -80,7 +80,7 @@ def test_without_the_kind_a_statement_says_what_it_can_of_either():
         ("DROP SECURITY INTEGRATION i CASCADE", "Nothing may follow DROP SECURITY INTEGRATION"),
     ],
 )
-def test_what_cannot_be_said_is_refused_with_a_sentence(text, reason):
+def test_what_cannot_be_said_is_refused_with_a_sentence(text: str, reason: str) -> None:
     with pytest.raises(StatementError) as caught:
         parse_statement(text)
     assert str(caught.value.fields["reason"]).startswith(reason)

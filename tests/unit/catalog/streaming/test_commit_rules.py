@@ -61,7 +61,7 @@ def _offer(*rows_of: tuple[str, int, int | None]) -> ChunkOffer:
     )
 
 
-def test_codes_are_those_of_the_wire():
+def test_codes_are_those_of_the_wire() -> None:
     # The catalog may not import the wire; the numbers must agree all the same.
     known = {code.value for code in ResponseCode}
     assert {code.value for code in CommitCode} <= known
@@ -69,13 +69,13 @@ def test_codes_are_those_of_the_wire():
         assert CommitCode[name] == ResponseCode[name]
 
 
-def test_judging_changes_nothing():
+def test_judging_changes_nothing() -> None:
     ledger, offer = _ledger(A=0), _offer(("A", 1, None))
     assert decide_commit(offer, ledger) == decide_commit(offer, ledger)
     assert ledger == _ledger(A=0)
 
 
-def test_accepting_gives_the_next_number_and_makes_the_chunk_known():
+def test_accepting_gives_the_next_number_and_makes_the_chunk_known() -> None:
     ledger, offer = _ledger(A=0), _offer(("A", 1, None))
     verdicts, table = decide_commit(offer, ledger)
     assert table is not None
@@ -83,7 +83,7 @@ def test_accepting_gives_the_next_number_and_makes_the_chunk_known():
     assert decide_commit(offer, ledger) == (verdicts, None)
 
 
-def test_a_chunk_without_rows_moves_its_channels_alone_and_they_know_it():
+def test_a_chunk_without_rows_moves_its_channels_alone_and_they_know_it() -> None:
     ledger = _ledger(A=0)
     offer = replace(_offer(("A", 1, None)), rows=0)
     assert apply_accepted_chunk(offer, ledger.tables[NAME], ledger) == 0
@@ -94,14 +94,14 @@ def test_a_chunk_without_rows_moves_its_channels_alone_and_they_know_it():
     assert verdict.code == CommitCode.ROW_SEQUENCER_NOT_NEXT
 
 
-def test_rows_and_bytes_of_a_shared_chunk_are_divided_by_rows():
+def test_rows_and_bytes_of_a_shared_chunk_are_divided_by_rows() -> None:
     ledger, offer = _ledger(A=0, B=0), _offer(("A", 1, 3), ("B", 1, 7))
     apply_accepted_chunk(offer, ledger.tables[NAME], ledger)
     counts = [(state.rows, state.bytes) for state in ledger.channels.values()]
     assert counts == [(3, 30), (7, 70)]
 
 
-def test_a_whole_chunk_is_known_by_one_channel_that_remembers_it():
+def test_a_whole_chunk_is_known_by_one_channel_that_remembers_it() -> None:
     ledger, offer = _ledger(A=0, B=0), _offer(("A", 1, None), ("B", 1, None))
     apply_accepted_chunk(offer, ledger.tables[NAME], ledger)
     ledger.chunks.clear()

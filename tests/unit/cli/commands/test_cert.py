@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import ssl
 import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
 
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
 
-def names_of(path):
+
+def names_of(path: Path) -> list[Any]:
     certificate = x509.load_pem_x509_certificate(path.read_bytes())
     found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return [str(each.value) for each in found]
 
 
-def test_an_authority_and_a_certificate_for_this_machine_and_others(snowmelt, tmp_path):
+def test_an_authority_and_a_certificate_for_this_machine_and_others(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     made = snowmelt("cert", "--host", "lake.example", "--host", "10.0.0.5")
     assert made.returncode == 0, made.stderr
     certs = tmp_path / "certs"
@@ -33,7 +41,9 @@ def test_an_authority_and_a_certificate_for_this_machine_and_others(snowmelt, tm
     )
 
 
-def test_a_second_time_the_authority_stays_and_the_certificate_is_new(snowmelt, tmp_path):
+def test_a_second_time_the_authority_stays_and_the_certificate_is_new(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     snowmelt("cert")
     certs = tmp_path / "certs"
     authority, server = (certs / "ca.pem").read_bytes(), (certs / "server.pem").read_bytes()
@@ -46,7 +56,9 @@ def test_a_second_time_the_authority_stays_and_the_certificate_is_new(snowmelt, 
     )
 
 
-def test_an_authority_that_cannot_be_read_is_not_overwritten(snowmelt, tmp_path):
+def test_an_authority_that_cannot_be_read_is_not_overwritten(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     snowmelt("cert")
     (tmp_path / "certs/ca.key").write_text("spoilt")
     refused = snowmelt("cert")

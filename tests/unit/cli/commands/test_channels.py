@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,11 +16,15 @@ from snowmelt.catalog.objects.tables import find_table
 from snowmelt.catalog.streaming.channels import open_channel
 from snowmelt.schema.types import TableName
 
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
+
+
 NOW = dt.datetime(2026, 3, 4, tzinfo=dt.UTC)
 
 
 @pytest.fixture
-def opened(snowmelt, tmp_path):
+def opened(snowmelt: Callable[..., Finished], tmp_path: Path) -> None:
     """Channels EWR and JFK on demo.public.t."""
     snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT)")
     with (
@@ -34,7 +41,7 @@ def opened(snowmelt, tmp_path):
 
 
 @pytest.mark.slow
-def test_channels_are_listed_and_dropped(snowmelt, opened):
+def test_channels_are_listed_and_dropped(snowmelt: Callable[..., Finished], opened: None) -> None:
     listed = snowmelt("channels", "list", "--table", "demo.public.t", "--format", "json")
     assert [row["name"] for row in json.loads(listed.stdout)] == ["EWR", "JFK"]
     dropped = snowmelt("channels", "drop", "EWR", "--table", "demo.public.t")
@@ -45,18 +52,22 @@ def test_channels_are_listed_and_dropped(snowmelt, opened):
     assert [line.split(",")[1] for line in listed.stdout.splitlines()] == ["name", "JFK"]
 
 
-def test_a_channel_that_is_not_there_is_named(snowmelt, opened):
+def test_a_channel_that_is_not_there_is_named(
+    snowmelt: Callable[..., Finished], opened: None
+) -> None:
     refused = snowmelt("channels", "drop", "LGA", "--table", "demo.public.t")
     assert refused.returncode == 1
     assert "LGA" in refused.stderr
 
 
-def test_short_table_names_are_refused(snowmelt):
+def test_short_table_names_are_refused(snowmelt: Callable[..., Finished]) -> None:
     refused = snowmelt("channels", "drop", "EWR", "--table", "t")
     assert "such as demo.public.flights" in refused.stderr
 
 
-def test_a_folder_without_catalog_is_not_made_by_looking(snowmelt, tmp_path):
+def test_a_folder_without_catalog_is_not_made_by_looking(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     refused = snowmelt("channels", "list", "--data-dir", "typo")
     assert refused.returncode == 1
     assert "there is no catalog at" in refused.stderr

@@ -8,9 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
+
 
 SLEEPER = """
 import time
@@ -40,14 +46,14 @@ class SleeperFactory:
 
 
 @pytest.fixture
-def table(snowmelt, tmp_path):
+def table(snowmelt: Callable[..., Finished], tmp_path: Path) -> str:
     snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (id NUMBER(9,0), w VARCHAR)")
     (tmp_path / "a.csv").write_text("1|one\nx|two\n3|three\n")
     return "COPY demo.public.t FROM 'a.csv'"
 
 
 @pytest.mark.slow
-def test_a_load_tells_what_it_did(snowmelt, table):
+def test_a_load_tells_what_it_did(snowmelt: Callable[..., Finished], table: str) -> None:
     told = snowmelt("copy", table)
     assert told.returncode == 0
     assert told.stdout.startswith("DEMO.PUBLIC.T: 2 rows of 1 file, 20 bytes (load ")
@@ -58,7 +64,7 @@ def test_a_load_tells_what_it_did(snowmelt, table):
 
 
 @pytest.mark.slow
-def test_a_load_tells_other_programs(snowmelt, table):
+def test_a_load_tells_other_programs(snowmelt: Callable[..., Finished], table: str) -> None:
     told = snowmelt("copy", table + " REJECTED DATA AS TABLE demo.public.r", "--format", "json")
     [row] = json.loads(told.stdout)
     assert (row["rows_loaded"], row["rows_rejected"]) == (2, 1)
@@ -66,7 +72,7 @@ def test_a_load_tells_other_programs(snowmelt, table):
 
 
 @pytest.mark.slow
-def test_a_script_loads_too(snowmelt_process, table):
+def test_a_script_loads_too(snowmelt_process: Callable[..., Finished], table: str) -> None:
     script = f"{table}; COPY t FROM STDIN"
     told = snowmelt_process("sql", script, "--database", "demo", given="7|seven\n")
     assert told.returncode == 0, told.stderr
@@ -77,7 +83,9 @@ def test_a_script_loads_too(snowmelt_process, table):
 
 
 @pytest.mark.slow
-def test_what_fails_is_one_sentence(snowmelt, table, tmp_path):
+def test_what_fails_is_one_sentence(
+    snowmelt: Callable[..., Finished], table: str, tmp_path: Path
+) -> None:
     told = snowmelt("copy", table + " ABORT ON ERROR")
     assert told.returncode == 1
     assert "a.csv, record 2: column 1" in told.stderr
@@ -91,7 +99,9 @@ def test_what_fails_is_one_sentence(snowmelt, table, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_a_warning_is_one_sentence(snowmelt, table, tmp_path):
+def test_a_warning_is_one_sentence(
+    snowmelt: Callable[..., Finished], table: str, tmp_path: Path
+) -> None:
     (tmp_path / "own.py").write_text(SLEEPER.replace("time.sleep(120)", "inputbuffer.read()"))
     snowmelt("sql", "CREATE LIBRARY own AS 'own.py'")
     snowmelt("sql", "CREATE FILTER f AS NAME 'SleeperFactory' LIBRARY own")
@@ -103,7 +113,9 @@ def test_a_warning_is_one_sentence(snowmelt, table, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_interrupted_load_answers_at_once_and_loads_nothing(snowmelt, table, tmp_path):
+def test_an_interrupted_load_answers_at_once_and_loads_nothing(
+    snowmelt: Callable[..., Finished], table: str, tmp_path: Path
+) -> None:
     (tmp_path / "own.py").write_text(SLEEPER)
     snowmelt("sql", "CREATE LIBRARY own AS 'own.py'")
     snowmelt("sql", "CREATE FILTER sleeper AS NAME 'SleeperFactory' LIBRARY own")
@@ -130,7 +142,12 @@ def test_an_interrupted_load_answers_at_once_and_loads_nothing(snowmelt, table, 
 
 
 @pytest.mark.slow
-def test_a_filter_that_ends_its_process_is_no_success(snowmelt_process, snowmelt, table, tmp_path):
+def test_a_filter_that_ends_its_process_is_no_success(
+    snowmelt_process: Callable[..., Finished],
+    snowmelt: Callable[..., Finished],
+    table: str,
+    tmp_path: Path,
+) -> None:
     (tmp_path / "own.py").write_text(
         "import os\ndef ends(reader):\n    os._exit(0)\n    yield b''\n"
         "def says(reader):\n    print('between')\n    yield from reader\n"
@@ -147,7 +164,9 @@ def test_a_filter_that_ends_its_process_is_no_success(snowmelt_process, snowmelt
 
 
 @pytest.mark.slow
-def test_a_check_of_a_filter_that_ends_its_process_is_no_success(snowmelt_process, tmp_path):
+def test_a_check_of_a_filter_that_ends_its_process_is_no_success(
+    snowmelt_process: Callable[..., Finished], tmp_path: Path
+) -> None:
     (tmp_path / "own.py").write_text("import os\ndef ends(data):\n    os._exit(0)\n")
     told = snowmelt_process("load", "check", "own.py")
     assert told.returncode == 1
@@ -156,7 +175,9 @@ def test_a_check_of_a_filter_that_ends_its_process_is_no_success(snowmelt_proces
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_java_that_is_killed_is_one_sentence(snowmelt, table, tmp_path):
+def test_a_java_that_is_killed_is_one_sentence(
+    snowmelt: Callable[..., Finished], table: str, tmp_path: Path
+) -> None:
     (tmp_path / "own.py").write_text(SLEEPER)
     snowmelt("sql", "CREATE LIBRARY own AS 'own.py'")
     snowmelt("sql", "CREATE FILTER sleeper AS NAME 'SleeperFactory' LIBRARY own")
@@ -184,7 +205,7 @@ def test_a_java_that_is_killed_is_one_sentence(snowmelt, table, tmp_path):
     assert sentence.startswith("snowmelt: The Java process of Spark was killed by signal 9 while")
 
 
-def _text(path):
+def _text(path: Path) -> str:
     try:
         return path.read_text()
     except OSError:

@@ -6,6 +6,9 @@ import contextlib
 import datetime as dt
 import json
 import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,13 +22,18 @@ from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_table
 
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
+
 
 def lines(output: str) -> dict[str, str]:
     """What was checked, and how it ended."""
     return {line.split()[1]: line.split()[0] for line in output.splitlines()}
 
 
-def test_doctor_finds_nothing_wrong_before_the_first_start(snowmelt, tmp_path):
+def test_doctor_finds_nothing_wrong_before_the_first_start(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     ended = snowmelt("doctor", port="1")
     assert ended.returncode == 0, ended.stdout
     found = lines(ended.stdout)
@@ -35,14 +43,16 @@ def test_doctor_finds_nothing_wrong_before_the_first_start(snowmelt, tmp_path):
 
 
 @pytest.mark.slow
-def test_doctor_counts_what_is_in_the_catalog(snowmelt):
+def test_doctor_counts_what_is_in_the_catalog(snowmelt: Callable[..., Finished]) -> None:
     snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT)")
     told = snowmelt("doctor").stdout
     assert "ok     contents        sqlite, 1 tables, 0 channels\n" in told
     assert "ok     catalog         reachable, version 0" in told
 
 
-def test_doctor_finds_what_is_wrong_and_goes_on(snowmelt, tmp_path):
+def test_doctor_finds_what_is_wrong_and_goes_on(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     keys = tmp_path / "snowmelt-data" / "keys"
     keys.mkdir(parents=True)
     keys.chmod(0o755)
@@ -54,7 +64,9 @@ def test_doctor_finds_what_is_wrong_and_goes_on(snowmelt, tmp_path):
 
 
 @pytest.mark.slow
-def test_doctor_names_chunks_that_were_set_aside(snowmelt, tmp_path):
+def test_doctor_names_chunks_that_were_set_aside(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     with EmbeddedService(tmp_path / "snowmelt-data") as embedded, embedded.client() as client:
         embedded.sql("CREATE DATABASE demo")
         embedded.sql("CREATE TABLE demo.public.t (a INT)")
@@ -77,7 +89,9 @@ def test_doctor_names_chunks_that_were_set_aside(snowmelt, tmp_path):
     assert blob.name in line
 
 
-def test_doctor_names_tables_whose_newest_rows_engines_cannot_see(snowmelt, tmp_path):
+def test_doctor_names_tables_whose_newest_rows_engines_cannot_see(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT)")
     database = open_and_upgrade_database(f"sqlite:///{tmp_path}/snowmelt-data/catalog.db")
     with contextlib.closing(database), database.writing() as connection:
@@ -90,21 +104,23 @@ def test_doctor_names_tables_whose_newest_rows_engines_cannot_see(snowmelt, tmp_
     assert "engines cannot see the newest rows of DEMO.PUBLIC.T: Blob b is damaged." in ended.stdout
 
 
-def test_each_check_is_an_object_where_json_is_asked_for(snowmelt):
+def test_each_check_is_an_object_where_json_is_asked_for(snowmelt: Callable[..., Finished]) -> None:
     ended = snowmelt("doctor", "--format", "json", port="1")
     found = [json.loads(line) for line in ended.stdout.splitlines()]
     assert {"finding", "what", "detail"} == set.intersection(*map(set, found))
     assert {"versions", "java", "settings", "stage", "catalog"} <= {each["what"] for each in found}
 
 
-def test_a_setting_that_does_not_fit_is_a_finding(snowmelt):
+def test_a_setting_that_does_not_fit_is_a_finding(snowmelt: Callable[..., Finished]) -> None:
     ended = snowmelt("doctor", select_dialect="oracle")
     assert ended.returncode == 1
     assert lines(ended.stdout)["settings"] == "wrong"
     assert "expected aws, ceph or ceph-2020" in ended.stdout
 
 
-def test_a_variable_that_is_no_setting_is_told_with_the_one_meant(snowmelt):
+def test_a_variable_that_is_no_setting_is_told_with_the_one_meant(
+    snowmelt: Callable[..., Finished],
+) -> None:
     ended = snowmelt("doctor", stage_ulr="s3://b", port="1")
     assert ended.returncode == 0
     assert (
@@ -113,7 +129,9 @@ def test_a_variable_that_is_no_setting_is_told_with_the_one_meant(snowmelt):
     )
 
 
-def test_stores_are_written_and_read_and_left_as_they_were(snowmelt, tmp_path):
+def test_stores_are_written_and_read_and_left_as_they_were(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     for name in ("stage", "warehouse"):
         (tmp_path / "snowmelt-data" / name).mkdir(parents=True)
     told = snowmelt("doctor", port="1").stdout
@@ -123,7 +141,7 @@ def test_stores_are_written_and_read_and_left_as_they_were(snowmelt, tmp_path):
     assert files == []
 
 
-def test_a_place_that_cannot_be_written_is_a_finding(tmp_path):
+def test_a_place_that_cannot_be_written_is_a_finding(tmp_path: Path) -> None:
     stage = tmp_path / "data" / "stage"
     stage.parent.mkdir()
     stage.write_text("a file, not a folder")
@@ -133,7 +151,9 @@ def test_a_place_that_cannot_be_written_is_a_finding(tmp_path):
     assert "is a file, not a folder" in check.detail
 
 
-def test_what_a_service_would_not_start_with_is_found_before(snowmelt, tmp_path):
+def test_what_a_service_would_not_start_with_is_found_before(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     ended = snowmelt(
         "doctor",
         host="0.0.0.0",
@@ -160,8 +180,8 @@ def test_what_a_service_would_not_start_with_is_found_before(snowmelt, tmp_path)
 
 @pytest.mark.slow
 def test_a_catalog_of_a_newer_snowmelt_is_a_finding_and_an_older_one_stays_as_it_is(
-    snowmelt, tmp_path
-):
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     snowmelt("sql", "CREATE DATABASE demo")
     catalog = tmp_path / "snowmelt-data" / "catalog.db"
     for version, finding, text in (
@@ -177,7 +197,9 @@ def test_a_catalog_of_a_newer_snowmelt_is_a_finding_and_an_older_one_stays_as_it
 
 
 @pytest.mark.parametrize(("days", "finding"), [(0, "ok"), (390, "note"), (400, "wrong")])
-def test_a_certificate_is_told_of_before_it_ends(snowmelt, tmp_path, days, finding):
+def test_a_certificate_is_told_of_before_it_ends(
+    snowmelt: Callable[..., Finished], tmp_path: Path, days: int, finding: str
+) -> None:
     assert snowmelt("cert", "--out", "certs").returncode == 0
     certs = tmp_path / "certs"
     settings = Settings.load(
@@ -192,7 +214,7 @@ def test_a_certificate_is_told_of_before_it_ends(snowmelt, tmp_path, days, findi
     assert check.finding == finding, check.detail
 
 
-def test_clocks_that_differ_are_a_finding():
+def test_clocks_that_differ_are_a_finding() -> None:
     assert check_clock_skew("t", 1.0, "it").finding is CheckStatus.FINE
     assert "30 s behind" in check_clock_skew("t", -30.0, "it").detail
     assert check_clock_skew("t", 30.0, "it").finding is CheckStatus.WRONG

@@ -8,11 +8,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from snowmelt.cli.main import main
 from snowmelt.functions.proxy.faults import FAULT_KINDS
+
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
+
 
 GEO = """
 from snowmelt.functions.service import RemoteService
@@ -33,7 +40,7 @@ def handler(event, context):
 
 
 @contextlib.contextmanager
-def running(tmp_path, *arguments):
+def running(tmp_path: Path, *arguments: Any) -> Iterator[Any]:
     """Run an action in a process of its own; yields its URL."""
     process = subprocess.Popen(
         [sys.executable, "-m", "snowmelt", "functions", *arguments, "--port", "0"],
@@ -50,13 +57,15 @@ def running(tmp_path, *arguments):
         assert process.returncode == 0, errors
 
 
-def rows(done):
+def rows(done: subprocess.CompletedProcess[str]) -> list[str]:
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
 @pytest.mark.slow
-def test_a_service_is_hosted_called_recorded_disturbed_and_replayed(snowmelt, tmp_path):
+def test_a_service_is_hosted_called_recorded_disturbed_and_replayed(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     (tmp_path / "geo.py").write_text(GEO)
     (tmp_path / "points.csv").write_text("a,b\n1,2\n3,\n5.5,6\n")
     call = ("--csv", "points.csv", "--arguments", "(a FLOAT, b FLOAT)", "--returns", "FLOAT")
@@ -93,7 +102,9 @@ def test_a_service_is_hosted_called_recorded_disturbed_and_replayed(snowmelt, tm
 
 
 @pytest.mark.slow
-def test_a_lambda_handler_is_hosted_as_it_is(snowmelt, tmp_path):
+def test_a_lambda_handler_is_hosted_as_it_is(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     (tmp_path / "handler.py").write_text(HANDLER)
     with running(tmp_path, "serve", "--lambda", "handler.py:handler") as url:
         called = snowmelt(
@@ -104,14 +115,14 @@ def test_a_lambda_handler_is_hosted_as_it_is(snowmelt, tmp_path):
     assert json.loads(called.stdout) == [{"n": "7", "double": "14"}]
 
 
-def test_the_help_lists_every_fault(capsys):
+def test_the_help_lists_every_fault(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["functions", "faults", "--help"])
     words = capsys.readouterr().out.replace(",", " ").split()
     assert set(FAULT_KINDS) <= set(words)
 
 
-def test_statements_are_printed(snowmelt, tmp_path):
+def test_statements_are_printed(snowmelt: Callable[..., Finished], tmp_path: Path) -> None:
     (tmp_path / "geo.py").write_text(GEO)
     done = snowmelt(
         "functions", "sql", "geo.py", "--url", "https://x.example", "--integration", "g"
@@ -146,7 +157,9 @@ def test_statements_are_printed(snowmelt, tmp_path):
         (("call", "http://127.0.0.1:9/f", "--csv", "bad.csv", "--patience", "0"), "f, batch "),
     ],
 )
-def test_what_goes_wrong_is_a_sentence(snowmelt, tmp_path, arguments, sentence):
+def test_what_goes_wrong_is_a_sentence(
+    snowmelt: Callable[..., Finished], tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
     (tmp_path / "empty.py").write_text("")
     (tmp_path / "bad.csv").write_text("n\nmany\n")
     done = snowmelt("functions", *arguments)

@@ -8,13 +8,22 @@ import pty
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
+
 
 pytestmark = pytest.mark.slow
 
 
-def test_an_installation_is_made_and_the_second_time_nothing_changes(snowmelt, tmp_path):
+def test_an_installation_is_made_and_the_second_time_nothing_changes(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     made = snowmelt("init", "--yes", "--port", "1", "--table", 'shop.public."Orders"')
     assert made.returncode == 0, made.stderr
     file = tmp_path / "snowmelt.toml"
@@ -34,7 +43,9 @@ def test_an_installation_is_made_and_the_second_time_nothing_changes(snowmelt, t
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_each_commented_setting_is_its_default(snowmelt, tmp_path):
+def test_each_commented_setting_is_its_default(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     snowmelt("init", "--yes", "--port", "1")
     file = tmp_path / "snowmelt.toml"
     text = file.read_text()
@@ -48,20 +59,24 @@ def test_each_commented_setting_is_its_default(snowmelt, tmp_path):
     assert {row["from"].partition(":")[0] for row in changed} == {"snowmelt.toml"}
 
 
-def test_without_a_terminal_and_without_yes_nothing_is_made(snowmelt, tmp_path):
+def test_without_a_terminal_and_without_yes_nothing_is_made(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     refused = snowmelt("init")
     assert (refused.returncode, "Add --yes" in refused.stderr) == (1, True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_key_file_of_somebody_else_is_kept(snowmelt, tmp_path):
+def test_a_key_file_of_somebody_else_is_kept(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     (tmp_path / "admin.pem").write_text("precious")
     refused = snowmelt("init", "--yes")
     assert (refused.returncode, "Move the file away" in refused.stderr) == (1, True)
     assert (tmp_path / "admin.pem").read_text() == "precious"
 
 
-def test_on_a_terminal_each_value_is_asked_for(tmp_path):
+def test_on_a_terminal_each_value_is_asked_for(tmp_path: Path) -> None:
     outer, inner = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "snowmelt", "init"],

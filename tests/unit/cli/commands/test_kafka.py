@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
+
+from fixtures.kafka import Broker
+
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
+
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_frame_is_loaded_and_the_next_one_finds_nothing_new(kafka, snowmelt):
+def test_a_frame_is_loaded_and_the_next_one_finds_nothing_new(
+    kafka: Broker, snowmelt: Callable[..., Finished]
+) -> None:
     topic = kafka.topic("cli", [json.dumps({"n": n}).encode() for n in (1, 2)] + [b"broken"])
     snowmelt("sql", "CREATE DATABASE d; CREATE TABLE d.public.t (n INT)")
     command = ["kafka", "--topic", topic, "--table", "d.public.t", "--brokers", kafka.brokers]
@@ -22,7 +32,9 @@ def test_a_frame_is_loaded_and_the_next_one_finds_nothing_new(kafka, snowmelt):
     assert (second.returncode, second.stdout) == (0, "")
 
 
-def test_a_topic_that_does_not_exist_is_named(kafka, snowmelt):
+def test_a_topic_that_does_not_exist_is_named(
+    kafka: Broker, snowmelt: Callable[..., Finished]
+) -> None:
     snowmelt("sql", "CREATE DATABASE d; CREATE TABLE d.public.t (n INT)")
     done = snowmelt(
         *("kafka", "--topic", "nowhere", "--table", "d.public.t", "--brokers", kafka.brokers)
@@ -31,7 +43,7 @@ def test_a_topic_that_does_not_exist_is_named(kafka, snowmelt):
     assert "topic nowhere" in done.stderr
 
 
-def test_a_frame_takes_time(snowmelt):
+def test_a_frame_takes_time(snowmelt: Callable[..., Finished]) -> None:
     done = snowmelt("kafka", "--topic", "t", "--table", "d.public.t", "--frame", "0")
     assert done.returncode != 0
     assert "A frame is longer than nothing" in done.stderr

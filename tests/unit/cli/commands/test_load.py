@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from unit.cli.conftest import Finished
 
 FLAT = '''
 """Flattens lines of JSON, a byte at a time; of a line that is cut, it forgets what it has."""
@@ -43,7 +46,9 @@ def flat(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_filter_that_depends_on_chunks_is_shown_with_the_place(snowmelt, flat) -> None:
+def test_a_filter_that_depends_on_chunks_is_shown_with_the_place(
+    snowmelt: Callable[..., Finished], flat: None
+) -> None:
     done = snowmelt("load", "check", "flat.py", "--input", "lines.json")
     assert done.returncode == 1, done.stderr
     assert (
@@ -55,7 +60,7 @@ def test_a_filter_that_depends_on_chunks_is_shown_with_the_place(snowmelt, flat)
 
 
 @pytest.mark.slow
-def test_with_the_whole_input_it_passes(snowmelt, flat) -> None:
+def test_with_the_whole_input_it_passes(snowmelt: Callable[..., Finished], flat: None) -> None:
     done = snowmelt(
         "load", "check", "flat.py", "--input", "lines.json", "-p", "whole_input=true"
     )  # fmt: skip
@@ -63,7 +68,9 @@ def test_with_the_whole_input_it_passes(snowmelt, flat) -> None:
     assert done.stdout.endswith("FlatFactory: the output is always the same.\n")
 
 
-def test_samples_are_used_where_no_input_is_given(snowmelt, tmp_path: Path) -> None:
+def test_samples_are_used_where_no_input_is_given(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     (tmp_path / "up.py").write_text("def up(data, *, times: int = 1): return data.upper() * times")
     done = snowmelt("load", "check", "up.py", "-p", "times=2")
     assert done.returncode == 0, done.stderr
@@ -71,7 +78,9 @@ def test_samples_are_used_where_no_input_is_given(snowmelt, tmp_path: Path) -> N
     assert "1,024 bytes" in done.stdout
 
 
-def test_a_filter_that_refuses_everything_is_not_praised(snowmelt, tmp_path: Path) -> None:
+def test_a_filter_that_refuses_everything_is_not_praised(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     (tmp_path / "bad.py").write_text("def bad(data): raise ValueError('no')")
     (tmp_path / "a.txt").write_text("a")
     done = snowmelt("load", "check", "bad.py", "--input", "a.txt")
@@ -79,7 +88,9 @@ def test_a_filter_that_refuses_everything_is_not_praised(snowmelt, tmp_path: Pat
     assert done.stdout.endswith("bad: it refuses all of it, so nothing is known of its output.\n")
 
 
-def test_what_cannot_be_checked_is_said_in_a_sentence(snowmelt, flat, tmp_path: Path) -> None:
+def test_what_cannot_be_checked_is_said_in_a_sentence(
+    snowmelt: Callable[..., Finished], flat: None, tmp_path: Path
+) -> None:
     (tmp_path / "two.py").write_text("def a(d): return d\ndef b(d): return d\n")
     for arguments, reason in (
         (("two.py",), "two has a, b; say which one with --factory."),

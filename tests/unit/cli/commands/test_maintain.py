@@ -8,15 +8,21 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from snowmelt.clock import SystemClock
 
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
+
 
 @pytest.fixture
-def loaded(snowmelt, tmp_path):
+def loaded(snowmelt: Callable[..., Finished], tmp_path: Path) -> Path:
     """Three native files with five rows in `first`, one in `second`, none in `empty`."""
     tables = "".join(f"CREATE TABLE demo.public.{t} (a INT);" for t in ("first", "second", "empty"))
     assert snowmelt("sql", f"CREATE DATABASE demo; {tables}").returncode == 0
@@ -32,10 +38,12 @@ def loaded(snowmelt, tmp_path):
 
 
 @pytest.fixture
-def later(snowmelt, monkeypatch):
+def later(
+    snowmelt: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Any], list[str]]:
     """Return a function that maintains, with a retention of two hours, that much later."""
 
-    def maintained(hours):
+    def maintained(hours: Any) -> list[str]:
         past = dt.timedelta(hours=hours)
         with monkeypatch.context() as patch:
             patch.setattr(SystemClock, "now", lambda _: dt.datetime.now(dt.UTC) + past)
@@ -47,8 +55,10 @@ def later(snowmelt, monkeypatch):
 
 
 @pytest.mark.slow
-def test_small_files_are_joined_and_those_they_were_go_after_the_retention(snowmelt, loaded, later):
-    def files():
+def test_small_files_are_joined_and_those_they_were_go_after_the_retention(
+    snowmelt: Callable[..., Finished], loaded: Path, later: Any
+) -> None:
+    def files() -> set[Any]:
         return {*loaded.glob("snowmelt-data/warehouse/**/data/**/*.parquet")}
 
     planned = snowmelt("maintain", "--dry-run", "--full", "--format", "json")
@@ -78,20 +88,24 @@ def test_small_files_are_joined_and_those_they_were_go_after_the_retention(snowm
 
 
 @pytest.mark.slow
-def test_without_full_a_few_small_files_are_left_alone(snowmelt, loaded):
+def test_without_full_a_few_small_files_are_left_alone(
+    snowmelt: Callable[..., Finished], loaded: Path
+) -> None:
     assert len(snowmelt("maintain").stdout.splitlines()) == 1
     assert snowmelt("maintain", compact_min_files="3").stdout.startswith("DEMO.PUBLIC.FIRST: 5 ro")
 
 
 @pytest.mark.slow
-def test_named_tables_alone_are_maintained(snowmelt, loaded):
+def test_named_tables_alone_are_maintained(snowmelt: Callable[..., Finished], loaded: Path) -> None:
     assert snowmelt("maintain", "--table", "demo.public.second", "--full").stdout == ""
     refused = snowmelt("maintain", "--table", "demo.public.third")
     assert refused.returncode == 1
     assert "DEMO.PUBLIC.THIRD does not exist" in refused.stderr
 
 
-def test_nothing_is_deleted_while_a_query_may_still_read_it(snowmelt):
+def test_nothing_is_deleted_while_a_query_may_still_read_it(
+    snowmelt: Callable[..., Finished],
+) -> None:
     assert snowmelt("sql", "CREATE DATABASE demo").returncode == 0
     refused = snowmelt("maintain", retention_s="3000")
     assert refused.returncode == 1
@@ -99,7 +113,7 @@ def test_nothing_is_deleted_while_a_query_may_still_read_it(snowmelt):
 
 
 @pytest.mark.slow
-def test_the_migrators_loop_maintains_unless_told_not_to(loaded):
+def test_the_migrators_loop_maintains_unless_told_not_to(loaded: Path) -> None:
     environment = os.environ | {
         "SNOWMELT_COMPACT_INTERVAL_S": "0.1",
         "SNOWMELT_COMPACT_MIN_FILES": "2",

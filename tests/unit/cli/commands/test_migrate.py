@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,13 +23,15 @@ from snowmelt.table.migration import migration_lease_name
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from unit.cli.conftest import Finished
+
 pytestmark = pytest.mark.slow
 
 FIRST = TableName("DEMO", "PUBLIC", "FIRST")
 
 
 @pytest.fixture
-def streamed(snowmelt, tmp_path) -> Path:
+def streamed(snowmelt: Callable[..., Finished], tmp_path: Path) -> Path:
     """A data folder with three committed rows in `first`, two in `second`, none in `empty`."""
     tables = "".join(f"CREATE TABLE demo.public.{t} (a INT);" for t in ("first", "second", "empty"))
     assert snowmelt("sql", f"CREATE DATABASE demo; {tables}").returncode == 0
@@ -53,7 +56,9 @@ def positions(folder: Path) -> dict[str, tuple[int, int]]:
     return {table.name.table: (table.last_seq, table.migrated_seq) for table in found}
 
 
-def test_everything_committed_is_migrated_a_line_each(snowmelt, streamed):
+def test_everything_committed_is_migrated_a_line_each(
+    snowmelt: Callable[..., Finished], streamed: Path
+) -> None:
     ended = snowmelt("migrate", "--engine", "local")
     assert (ended.returncode, ended.stderr) == (0, "")
     first, second = sorted(ended.stdout.splitlines())
@@ -64,7 +69,7 @@ def test_everything_committed_is_migrated_a_line_each(snowmelt, streamed):
     assert (again.returncode, again.stdout) == (0, "")
 
 
-def test_named_tables_alone_are_migrated(snowmelt, streamed):
+def test_named_tables_alone_are_migrated(snowmelt: Callable[..., Finished], streamed: Path) -> None:
     assert snowmelt("migrate", "demo.public.second", "--engine", "local").returncode == 0
     assert positions(streamed) == {"FIRST": (1, 0), "SECOND": (1, 1), "EMPTY": (0, 0)}
     refused = snowmelt("migrate", "demo.public.third", "--engine", "local")
@@ -72,7 +77,7 @@ def test_named_tables_alone_are_migrated(snowmelt, streamed):
     assert "DEMO.PUBLIC.THIRD does not exist" in refused.stderr
 
 
-def test_another_migrator_is_waited_for(snowmelt, streamed):
+def test_another_migrator_is_waited_for(snowmelt: Callable[..., Finished], streamed: Path) -> None:
     with (
         contextlib.closing(open_and_upgrade_database(str(streamed / "catalog.db"))) as database,
         database.writing() as connection,
@@ -86,7 +91,7 @@ def test_another_migrator_is_waited_for(snowmelt, streamed):
     assert migrated.startswith("DEMO.PUBLIC.FIRST: 3 rows")
 
 
-def test_the_loop_migrates_what_is_due(streamed):
+def test_the_loop_migrates_what_is_due(streamed: Path) -> None:
     environment = os.environ | {
         "SNOWMELT_MIGRATE_INTERVAL_S": "0.2",
         "SNOWMELT_MIGRATE_MAX_AGE_S": "0",
@@ -106,7 +111,7 @@ def test_the_loop_migrates_what_is_due(streamed):
     ]
 
 
-def test_the_loop_leaves_small_and_young_backlogs(streamed):
+def test_the_loop_leaves_small_and_young_backlogs(streamed: Path) -> None:
     environment = os.environ | {"SNOWMELT_MIGRATE_INTERVAL_S": "0.1"}
     command = [sys.executable, "-m", "snowmelt", "migrate", "--loop", "--engine", "local"]
     environment["SNOWMELT_MIGRATE_MAX_AGE_S"] = "3600"
@@ -122,7 +127,7 @@ def test_the_loop_leaves_small_and_young_backlogs(streamed):
 
 
 @pytest.mark.spark
-def test_spark_migrates_too(snowmelt_process, streamed):
+def test_spark_migrates_too(snowmelt_process: Callable[..., Finished], streamed: Path) -> None:
     ended = snowmelt_process("migrate", "demo.public.first", "--engine", "spark")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("DEMO.PUBLIC.FIRST: 3 rows of chunks 1 to 1 in 1 files, ")

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
+
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
+
 
 COMMANDS = {
     "copy": ("copy", "COPY demo.public.t FROM 'a.csv' REJECTED DATA '{}'"),
@@ -17,13 +25,15 @@ COMMANDS = {
 
 
 @pytest.fixture
-def table(snowmelt, tmp_path):
+def table(snowmelt: Callable[..., Finished], tmp_path: Path) -> None:
     snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (id NUMBER(9,0), w VARCHAR)")
     (tmp_path / "a.csv").write_text("1|one\nx|two\n")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_writes_into_the_data_folder(command, snowmelt, table, tmp_path):
+def test_no_command_writes_into_the_data_folder(
+    command: str, snowmelt: Callable[..., Finished], table: None, tmp_path: Path
+) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "snowmelt-data")
     before = sorted((tmp_path / "snowmelt-data").rglob("*.pem"))
     for path in ("snowmelt-data/warehouse/x", "link/x"):
@@ -34,7 +44,9 @@ def test_no_command_writes_into_the_data_folder(command, snowmelt, table, tmp_pa
     assert sorted((tmp_path / "snowmelt-data").rglob("*.pem")) == before
 
 
-def test_a_statement_in_a_file_is_not_replaced_by_its_rejects(snowmelt, table, tmp_path):
+def test_a_statement_in_a_file_is_not_replaced_by_its_rejects(
+    snowmelt: Callable[..., Finished], table: None, tmp_path: Path
+) -> None:
     text = "COPY demo.public.t FROM 'a.csv' REJECTED DATA 'load.sql' OVERWRITE"
     (tmp_path / "load.sql").write_text(text)
     told = snowmelt("copy", "-f", "load.sql")
@@ -43,14 +55,18 @@ def test_a_statement_in_a_file_is_not_replaced_by_its_rejects(snowmelt, table, t
     assert (tmp_path / "load.sql").read_text() == text
 
 
-def test_refused_lines_are_not_written_to_a_file_that_is_followed(snowmelt, table, tmp_path):
+def test_refused_lines_are_not_written_to_a_file_that_is_followed(
+    snowmelt: Callable[..., Finished], table: None, tmp_path: Path
+) -> None:
     told = snowmelt("tail", "*.log", "--table", "demo.public.t", "--errors", "refused.log")
     assert told.returncode == 1
     assert "the command reads this file" in told.stderr
     assert not (tmp_path / "refused.log").exists()
 
 
-def test_certificates_of_others_are_not_replaced(snowmelt, tmp_path):
+def test_certificates_of_others_are_not_replaced(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     (tmp_path / "server.key").write_text("of somebody")
     told = snowmelt("cert", "--out", ".")
     assert told.returncode == 1

@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from unit.cli.conftest import Finished
 
 PEOPLE = b"customer-id,age\na1,20\na2,40\na3,64\n"
 
@@ -26,7 +29,7 @@ def people(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_table_is_shown_with_its_columns(snowmelt, people: Path) -> None:
+def test_a_table_is_shown_with_its_columns(snowmelt: Callable[..., Finished], people: Path) -> None:
     done = snowmelt(
         "select", "people.csv",
         "select customer-id from s3Object where age>30 and age<65;", "--header", "use",
@@ -36,7 +39,9 @@ def test_a_table_is_shown_with_its_columns(snowmelt, people: Path) -> None:
 
 
 @pytest.mark.slow
-def test_csv_and_json_are_written_as_the_engine_makes_them(snowmelt, people: Path) -> None:
+def test_csv_and_json_are_written_as_the_engine_makes_them(
+    snowmelt: Callable[..., Finished], people: Path
+) -> None:
     sql = "select age, customer-id as c from s3object where age = 40"
     csv = snowmelt("select", "people.csv", sql, "--header", "use", "--format", "csv")
     lines = snowmelt("select", "people.csv", sql, "--header", "use", "--format", "json")
@@ -54,7 +59,9 @@ def test_a_pipe_is_a_source_as_any_other(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, b"4000\n"), done.stderr
 
 
-def test_the_name_tells_form_and_compression(snowmelt, tmp_path: Path) -> None:
+def test_the_name_tells_form_and_compression(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"n":1}\n{"n":2}\n'))
     (tmp_path / "a.tsv").write_bytes(b"x\t1\ny\t2\n")
     pq.write_table(pa.table({"n": [1, 2, 3]}), tmp_path / "a.parquet")
@@ -66,7 +73,9 @@ def test_the_name_tells_form_and_compression(snowmelt, tmp_path: Path) -> None:
         assert snowmelt("select", name, sql, "--format", "csv").stdout == answer
 
 
-def test_stars_stand_for_many_files(snowmelt, people: Path, tmp_path: Path) -> None:
+def test_stars_stand_for_many_files(
+    snowmelt: Callable[..., Finished], people: Path, tmp_path: Path
+) -> None:
     (tmp_path / "people2.csv").write_bytes(b"customer-id,age\nb1,1\n")
     sql = "select count(*) from s3object"
     done = snowmelt("select", "people*.csv", sql, "--header", "use", "--format", "csv")
@@ -76,7 +85,9 @@ def test_stars_stand_for_many_files(snowmelt, people: Path, tmp_path: Path) -> N
     assert "No file is called nobody*.csv." in none.stderr
 
 
-def test_delimiters_may_be_written_as_escapes(snowmelt, tmp_path: Path) -> None:
+def test_delimiters_may_be_written_as_escapes(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     (tmp_path / "hive").write_bytes(b"a\x01b\r\nc\x01d\r\n")
     done = snowmelt(
         "select", "hive", "select _2 from s3object", "--delimiter", r"\x01",
@@ -85,7 +96,7 @@ def test_delimiters_may_be_written_as_escapes(snowmelt, tmp_path: Path) -> None:
     assert done.stdout == "b\nd\n"
 
 
-def test_a_dialect_may_be_chosen(snowmelt, people: Path) -> None:
+def test_a_dialect_may_be_chosen(snowmelt: Callable[..., Finished], people: Path) -> None:
     sql = 'select count(0) from stdin where substr(_1,1,1)=="a";'
     done = snowmelt("select", "people.csv", sql, "--dialect", "ceph-2020", "--format", "csv")
     assert done.returncode == 0
@@ -108,7 +119,7 @@ def test_a_dialect_may_be_chosen(snowmelt, people: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_a_sentence(
-    snowmelt, people: Path, arguments: tuple[str, ...], sentence: str
+    snowmelt: Callable[..., Finished], people: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
     done = snowmelt("select", *arguments)
     assert done.returncode != 0

@@ -5,19 +5,27 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
+
 
 @pytest.mark.slow
-def test_statements_run_in_order_and_tell_what_they_did(snowmelt):
+def test_statements_run_in_order_and_tell_what_they_did(snowmelt: Callable[..., Finished]) -> None:
     ended = snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT); SHOW TABLES")
     assert ended.returncode == 0
     assert ended.stdout.startswith("Database DEMO created.\nTable DEMO.PUBLIC.T created.\n")
     assert ended.stdout.endswith("1 row\n")
 
 
-def test_the_first_statement_that_fails_ends_it_and_is_pointed_at(snowmelt, tmp_path):
+def test_the_first_statement_that_fails_ends_it_and_is_pointed_at(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     script = tmp_path / "tables.sql"
     script.write_text(
         "CREATE DATABASE demo;\n  CREATE TABLE demo.public.t\n (a GEOMETRY); CREATE ROLE r"
@@ -33,19 +41,19 @@ def test_the_first_statement_that_fails_ends_it_and_is_pointed_at(snowmelt, tmp_
 
 
 @pytest.mark.slow
-def test_statements_come_from_standard_input(snowmelt_process):
+def test_statements_come_from_standard_input(snowmelt_process: Callable[..., Finished]) -> None:
     given = "CREATE ROLE loader;\nSHOW ROLES LIKE 'l%'\n"
     ended = snowmelt_process("sql", "--format", "csv", given=given)
     assert ended.stdout == "status\nRole LOADER created.\nname\nLOADER\n"
 
 
 @pytest.mark.parametrize("text", ["", " ; -- nothing\n"])
-def test_no_statement_is_an_error(snowmelt, text):
+def test_no_statement_is_an_error(snowmelt: Callable[..., Finished], text: str) -> None:
     ended = snowmelt("sql", given=text)
     assert (ended.returncode, ended.stderr) == (1, "snowmelt: There is no statement to run.\n")
 
 
-def test_json_and_csv_say_the_same(snowmelt):
+def test_json_and_csv_say_the_same(snowmelt: Callable[..., Finished]) -> None:
     snowmelt("sql", 'CREATE DATABASE demo; CREATE TABLE demo.public.t ("a,b" INT NOT NULL, c TIME)')
     described = snowmelt("sql", "DESC TABLE demo.public.t", "--format", "json")
     rows = json.loads(described.stdout)
@@ -62,7 +70,7 @@ def test_json_and_csv_say_the_same(snowmelt):
 
 
 @pytest.mark.slow
-def test_defaults_and_role_reach_the_statements(snowmelt):
+def test_defaults_and_role_reach_the_statements(snowmelt: Callable[..., Finished]) -> None:
     snowmelt("sql", "CREATE DATABASE demo; CREATE ROLE loader")
     made = snowmelt("sql", "CREATE TABLE t (a INT)", "--database", "demo")
     assert made.stdout == "Table DEMO.PUBLIC.T created.\n"
@@ -75,7 +83,9 @@ def test_defaults_and_role_reach_the_statements(snowmelt):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_queries_go_to_spark_and_statements_do_not(snowmelt_process, tmp_path):
+def test_queries_go_to_spark_and_statements_do_not(
+    snowmelt_process: Callable[..., Finished], tmp_path: Path
+) -> None:
     folder = tmp_path / "snowmelt-data"
     ended = snowmelt_process(
         "sql",
@@ -101,7 +111,9 @@ def test_queries_go_to_spark_and_statements_do_not(snowmelt_process, tmp_path):
         ("migrate", "--engine", "local"),
     ],
 )
-def test_a_wrong_folder_is_refused_and_nothing_is_created_in_it(arguments, snowmelt, tmp_path):
+def test_a_wrong_folder_is_refused_and_nothing_is_created_in_it(
+    arguments: tuple[str, ...], snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     ended = snowmelt(*arguments)
     assert ended.returncode == 1
     assert "there is no catalog at" in ended.stderr
@@ -109,14 +121,18 @@ def test_a_wrong_folder_is_refused_and_nothing_is_created_in_it(arguments, snowm
     assert not list(tmp_path.rglob("*"))
 
 
-def test_the_first_statement_of_a_catalog_creates_it_and_says_so(snowmelt, tmp_path):
+def test_the_first_statement_of_a_catalog_creates_it_and_says_so(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     ended = snowmelt("sql", "CREATE DATABASE demo")
     assert ended.returncode == 0
     assert "created a new catalog in" in ended.stderr
     assert "created" not in snowmelt("sql", "SHOW DATABASES").stderr
 
 
-def test_no_other_account_of_the_machine_can_read_the_catalog(snowmelt, tmp_path):
+def test_no_other_account_of_the_machine_can_read_the_catalog(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     snowmelt("sql", "CREATE DATABASE demo")
     catalog = tmp_path / "snowmelt-data" / "catalog.db"
     assert catalog.stat().st_mode & 0o077 == 0

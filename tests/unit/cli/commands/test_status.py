@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
+from fixtures.service import KeyPair, ServiceProcess
 from support.ports import free_port
+
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
+
 
 pytestmark = pytest.mark.slow
 
 
-def test_without_a_service_the_status_says_so_with_exit_code_1(snowmelt):
+def test_without_a_service_the_status_says_so_with_exit_code_1(
+    snowmelt: Callable[..., Finished],
+) -> None:
     snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (id NUMBER)")
     ended = snowmelt("status", port=str(free_port()))
     assert ended.returncode == 1
@@ -27,7 +36,9 @@ def test_without_a_service_the_status_says_so_with_exit_code_1(snowmelt):
     ]
 
 
-def test_backlog_and_last_commit_are_those_of_the_catalog(snowmelt, loading_service, key_pair):
+def test_backlog_and_last_commit_are_those_of_the_catalog(
+    snowmelt: Callable[..., Finished], loading_service: ServiceProcess, key_pair: KeyPair
+) -> None:
     import snowmelt as sdk
 
     with sdk.Client(loading_service.url, user="loader", private_key=key_pair.private_pem) as client:
@@ -48,6 +59,6 @@ def test_backlog_and_last_commit_are_those_of_the_catalog(snowmelt, loading_serv
     assert " ago, channel C1" in snowmelt("status", **settings).stdout
 
 
-def test_a_catalog_that_is_missing_is_an_error(snowmelt):
+def test_a_catalog_that_is_missing_is_an_error(snowmelt: Callable[..., Finished]) -> None:
     ended = snowmelt("status")
     assert (ended.returncode, "there is no catalog" in ended.stderr) == (1, True)

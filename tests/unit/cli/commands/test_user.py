@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from unit.cli.conftest import Finished
+
 
 @pytest.mark.slow
-def test_a_user_gets_a_key_that_fits_and_a_role(snowmelt, tmp_path):
+def test_a_user_gets_a_key_that_fits_and_a_role(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     snowmelt("sql", "CREATE ROLE loading")
     made = snowmelt("user", "add", "loader", "--role", "loading", "--key-out", "keys.pem")
     assert made.returncode == 0, made.stderr
@@ -24,7 +32,7 @@ def test_a_user_gets_a_key_that_fits_and_a_role(snowmelt, tmp_path):
     assert [(user["name"], user["default_role"]) for user in shown] == [("LOADER", "LOADING")]
 
 
-def test_a_key_is_never_overwritten(snowmelt, tmp_path):
+def test_a_key_is_never_overwritten(snowmelt: Callable[..., Finished], tmp_path: Path) -> None:
     (tmp_path / "loader.pem").write_text("precious")
     refused = snowmelt("user", "add", "loader")
     assert (refused.returncode, refused.stderr) == (
@@ -38,7 +46,9 @@ def test_a_key_is_never_overwritten(snowmelt, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_fails_leaves_neither_user_nor_key(snowmelt, tmp_path):
+def test_what_fails_leaves_neither_user_nor_key(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     assert snowmelt("sql", "CREATE DATABASE demo").returncode == 0
     refused = snowmelt("user", "add", "loader", "--role", "missing")
     assert refused.stderr == "snowmelt: Role MISSING does not exist.\n"
@@ -47,7 +57,7 @@ def test_what_fails_leaves_neither_user_nor_key(snowmelt, tmp_path):
 
 
 @pytest.mark.slow
-def test_users_are_listed_and_dropped(snowmelt):
+def test_users_are_listed_and_dropped(snowmelt: Callable[..., Finished]) -> None:
     assert snowmelt("sql", "CREATE ROLE loading").returncode == 0
     assert snowmelt("user", "add", "loader", "--role", "loading").returncode == 0
     shown = json.loads(snowmelt("user", "list", "--format", "json").stdout)
@@ -59,10 +69,12 @@ def test_users_are_listed_and_dropped(snowmelt):
 
 
 @pytest.mark.slow
-def test_a_rotation_keeps_the_former_key_valid_until_the_next(snowmelt, tmp_path):
+def test_a_rotation_keeps_the_former_key_valid_until_the_next(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
     from snowmelt.client.auth import compute_key_fingerprint, load_private_key
 
-    def fingerprints():
+    def fingerprints() -> Any:
         (user,) = json.loads(snowmelt("user", "list", "--format", "json").stdout)
         return user["fingerprints"].split(", ")
 

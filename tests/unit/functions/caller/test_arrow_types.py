@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -31,11 +32,11 @@ from snowmelt.functions.signature import parse_sql_type_text
         ("OBJECT", pa.string()),
     ],
 )
-def test_a_type_has_its_form(type_text, form):
+def test_a_type_has_its_form(type_text: str, form: Any) -> None:
     assert to_arrow_type(parse_sql_type_text(type_text), "Asia/Kathmandu") == form
 
 
-def test_trying_says_why_there_is_no_value():
+def test_trying_says_why_there_is_no_value() -> None:
     form = to_try_result_arrow_type(parse_sql_type_text("FLOAT"))
     assert [field.name for field in form] == ["value", "error", "status", "batch_id"]
     assert form.field("value").type == pa.float64()
@@ -47,15 +48,15 @@ def test_trying_says_why_there_is_no_value():
         ("Z", 0), ("UTC", 0), ("GMT+1", 60), ("UTC+01:30", 90), ("-08:00", -480), ("+0530", 330),
     ],
 )  # fmt: skip
-def test_an_offset_is_a_zone(name, minutes):
+def test_an_offset_is_a_zone(name: str, minutes: int) -> None:
     assert parse_time_zone(name).utcoffset(None) == dt.timedelta(minutes=minutes)
 
 
-def test_a_zone_may_be_of_the_database():
+def test_a_zone_may_be_of_the_database() -> None:
     assert parse_time_zone("Europe/Berlin") == ZoneInfo("Europe/Berlin")
 
 
 @pytest.mark.parametrize("name", ["Europe/Nowhere", "", "../etc/passwd", "+25:00", "CET+1"])
-def test_what_is_no_zone_is_refused(name):
+def test_what_is_no_zone_is_refused(name: str) -> None:
     with pytest.raises(DeclarationInvalid, match="no time zone"):
         parse_time_zone(name)

@@ -8,8 +8,11 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Iterator
 from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,15 +22,15 @@ from support import function_calls
 
 
 @pytest.fixture(autouse=True)
-def own_files(tmp_path, monkeypatch):
+def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.fixture(scope="module")
-def service():
+def service() -> Iterator[str]:
     """Echo, a moment later where the path says so."""
 
-    async def answer(request, writer):
+    async def answer(request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
         rows = json.loads(request.body)["data"]
         await asyncio.sleep(0.01 if "late" in request.target else 0)
         body = json.dumps({"data": [row[:2] for row in rows]}).encode()
@@ -38,11 +41,11 @@ def service():
         yield server.url
 
 
-def _in_child(url, results):
+def _in_child(url: str, results: SimpleQueue[Any]) -> None:
     results.put(function_calls.ask(function_calls.plan(url), function_calls.rows(["b"])))
 
 
-def test_a_forked_process_has_a_thread_of_its_own(service):
+def test_a_forked_process_has_a_thread_of_its_own(service: str) -> None:
     assert function_calls.ask(function_calls.plan(f"{service}/"), function_calls.rows(["a"])) == [
         "a"
     ]
@@ -59,7 +62,7 @@ def test_a_forked_process_has_a_thread_of_its_own(service):
 
 
 @pytest.mark.slow
-def test_a_process_ends_though_calls_are_under_way(service):
+def test_a_process_ends_though_calls_are_under_way(service: str) -> None:
     script = f"""
         import sys
         sys.path.insert(0, {str(Path(function_calls.__file__).parents[1])!r})

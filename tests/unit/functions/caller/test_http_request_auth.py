@@ -6,6 +6,8 @@ import asyncio
 import base64
 import hashlib
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from botocore.auth import SigV4Auth
@@ -25,27 +27,29 @@ PLAIN = {"provider": "custom", "allowed_prefixes": ()}
 
 
 @pytest.fixture(autouse=True)
-def key(monkeypatch):
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_TEST_KEY", "s3cret")
     monkeypatch.setenv("ANOTHER_TEST_KEY", "k3y")
 
 
-def headers(url=URL, method="POST", body=b"{}", **clauses):
+def headers(
+    url: str = URL, method: str = "POST", body: bytes = b"{}", **clauses: Any
+) -> Mapping[str, str]:
     integration = ApiIntegration("i", **PLAIN | clauses)
     return asyncio.run(RequestAuthenticator(integration).make_headers(method, url, body))
 
 
-def test_nobody_is_said_by_nothing():
+def test_nobody_is_said_by_nothing() -> None:
     assert headers() == {}
     assert not RequestAuthenticator(ApiIntegration("i", **PLAIN)).is_needed
 
 
-def test_basic_is_user_and_secret():
+def test_basic_is_user_and_secret() -> None:
     said = headers(authentication=AuthenticationMethod.BASIC, user="zoë", secret="env:A_TEST_KEY")
     assert base64.b64decode(said["authorization"].removeprefix("Basic ")).decode() == "zoë:s3cret"
 
 
-def test_bearer_is_the_secret():
+def test_bearer_is_the_secret() -> None:
     said = headers(authentication=AuthenticationMethod.BEARER, secret="env:A_TEST_KEY")
     assert said == {"authorization": "Bearer s3cret"}
 
@@ -59,11 +63,11 @@ def test_bearer_is_the_secret():
         ("custom", "x-api-key"),
     ],
 )
-def test_the_key_goes_into_the_header_of_its_provider(provider, name):
+def test_the_key_goes_into_the_header_of_its_provider(provider: str, name: str) -> None:
     assert headers(provider=provider, api_key="env:A_TEST_KEY") == {name: "s3cret"}
 
 
-def test_a_key_goes_beside_other_ways():
+def test_a_key_goes_beside_other_ways() -> None:
     said = headers(
         authentication=AuthenticationMethod.BEARER,
         secret="env:A_TEST_KEY",
@@ -75,7 +79,7 @@ def test_a_key_goes_beside_other_ways():
 @pytest.mark.parametrize(
     "way", [AuthenticationMethod.BASIC, AuthenticationMethod.BEARER, AuthenticationMethod.SIGV4]
 )
-def test_an_integration_without_a_secret_is_told(way):
+def test_an_integration_without_a_secret_is_told(way: AuthenticationMethod) -> None:
     with pytest.raises(SecretMissing, match="names none"):
         headers(authentication=way, user="u")
 
@@ -87,7 +91,7 @@ SIGNED = {
 }
 
 
-def check(url, said, method="POST", body=b"{}"):
+def check(url: str, said: Mapping[str, str], method: str = "POST", body: bytes = b"{}") -> None:
     """Compare a signature with that of botocore."""
     service, region = parse_aws_service_and_region(url, None)
     sent = {name: value for name, value in said.items() if name != "authorization"}
@@ -110,12 +114,12 @@ def check(url, said, method="POST", body=b"{}"):
     ],
 )
 @pytest.mark.parametrize(("method", "body"), [("POST", b"{}"), ("GET", b"")])
-def test_signatures_hold(url, method, body):
+def test_signatures_hold(url: str, method: str, body: bytes) -> None:
     check(url, headers(url, method, body, **SIGNED), method, body)
 
 
 @pytest.mark.parametrize("part", ["path", "body", "date", "host"])
-def test_signatures_do_not_hold_for_anything_else(part):
+def test_signatures_do_not_hold_for_anything_else(part: str) -> None:
     said = headers(**SIGNED)
     url, body = URL, b"{}"
     if part == "path":
@@ -131,7 +135,9 @@ def test_signatures_do_not_hold_for_anything_else(part):
         check(url, said, body=body)
 
 
-def test_credentials_of_the_machine_do_where_the_integration_names_none(monkeypatch):
+def test_credentials_of_the_machine_do_where_the_integration_names_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     http_request._find_default_credentials.cache_clear()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATEST")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
@@ -153,16 +159,18 @@ def test_credentials_of_the_machine_do_where_the_integration_names_none(monkeypa
         ("https://x.execute-api.eu-west-1.amazonaws.com.evil.com/", "r", ("execute-api", "r")),
     ],
 )
-def test_service_and_region_are_read_from_the_host(url, region, found):
+def test_service_and_region_are_read_from_the_host(
+    url: str, region: str | None, found: tuple[str, str]
+) -> None:
     assert parse_aws_service_and_region(url, region) == found
 
 
-def test_a_region_that_nothing_tells_is_asked_for():
+def test_a_region_that_nothing_tells_is_asked_for() -> None:
     with pytest.raises(SecretMissing, match="needs a region"):
         headers("https://api.example.com/f", **SIGNED)
 
 
-def test_without_botocore_it_is_said_what_to_install(monkeypatch):
+def test_without_botocore_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
     http_request._find_default_credentials.cache_clear()
     with pytest.raises(SecretMissing, match=r"pip install 'snowmelt\[aws\]'"):

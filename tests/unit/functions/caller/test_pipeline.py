@@ -14,25 +14,25 @@ class Connection:
 
     looks: list[object] = field(default_factory=list)
 
-    def is_open(self):
+    def is_open(self) -> bool:
         return self.looks[0] != "closed"
 
-    def unread_bytes(self):
+    def unread_bytes(self) -> object:
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
 
-def demand(*looks):
+def demand(*looks: int | str | None) -> Demand:
     return Demand(4, function_calls.clock(), Connection([*looks]))
 
 
-def test_who_takes_values_wants_more_when_asking_for_more():
+def test_who_takes_values_wants_more_when_asking_for_more() -> None:
     taken = Demand(4, function_calls.clock(), None)
     assert not taken.is_confirmed
     taken.update_after_array()
     assert (taken.is_confirmed, taken.max_batches) == (True, 4)
 
 
-def test_the_first_array_can_be_read_when_the_second_was_taken():
+def test_the_first_array_can_be_read_when_the_second_was_taken() -> None:
     read = demand(0)
     read.update_after_array()
     assert not read.is_confirmed
@@ -40,7 +40,7 @@ def test_the_first_array_can_be_read_when_the_second_was_taken():
     assert read.max_batches == 4
 
 
-def test_who_has_read_much_wants_more():
+def test_who_has_read_much_wants_more() -> None:
     read = demand(0)
     for _ in range(65):
         assert not read.is_confirmed
@@ -48,7 +48,7 @@ def test_who_has_read_much_wants_more():
     assert (read.is_confirmed, read.max_batches) == (True, 4)
 
 
-def test_what_is_not_read_counts_as_in_flight():
+def test_what_is_not_read_counts_as_in_flight() -> None:
     behind = demand(0, *[400] * 4, *[800] * 4, 0, *[400] * 4)
     allowed = []
     for _ in range(6):
@@ -57,14 +57,14 @@ def test_what_is_not_read_counts_as_in_flight():
     assert allowed == [4, 4, 3, 2, 4, 3]
 
 
-def test_who_reads_in_a_moment_is_waited_for():
+def test_who_reads_in_a_moment_is_waited_for() -> None:
     soon = demand(0, 400, 400, 0)
     for _ in range(3):
         soon.update_after_array()
     assert soon.max_batches == 4
 
 
-def test_a_slow_reader_is_waited_for_until_it_reads_or_closes():
+def test_a_slow_reader_is_waited_for_until_it_reads_or_closes() -> None:
     for end, allowed in ((0, 4), ("closed", 1)):
         slow = demand(900, 900, 900, end)
         slow.update_after_array()
@@ -72,14 +72,14 @@ def test_a_slow_reader_is_waited_for_until_it_reads_or_closes():
         assert slow.max_batches == allowed
 
 
-def test_a_reader_that_nothing_is_known_of_is_waited_for_for_a_moment():
+def test_a_reader_that_nothing_is_known_of_is_waited_for_for_a_moment() -> None:
     unknown = demand(None, "closed")
     unknown.update_after_array()
     unknown.update_after_array()
     assert unknown.max_batches == 4
 
 
-def test_a_reader_that_is_busy_holds_calls_up_for_a_second_at_most():
+def test_a_reader_that_is_busy_holds_calls_up_for_a_second_at_most() -> None:
     clock = function_calls.clock()
     before = clock.monotonic()
     busy = Demand(4, clock, Connection([900]))
@@ -89,7 +89,7 @@ def test_a_reader_that_is_busy_holds_calls_up_for_a_second_at_most():
     assert clock.monotonic() - before < 1.1
 
 
-def test_a_reader_that_goes_later_is_noticed():
+def test_a_reader_that_goes_later_is_noticed() -> None:
     leaving = demand(0, "closed")
     for _ in range(3):
         leaving.update_after_array()

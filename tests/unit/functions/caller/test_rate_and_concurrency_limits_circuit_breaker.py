@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -16,18 +18,18 @@ from snowmelt.functions.errors import CircuitOpen
 
 
 @pytest.fixture
-def clock():
+def clock() -> ManualClock:
     return ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 
 
 @pytest.fixture
-def made(clock, tmp_path):
+def made(clock: ManualClock, tmp_path: Path) -> Callable[[], CircuitBreaker]:
     """Return what makes breakers of one URL, as each worker process has its own."""
     return lambda: CircuitBreaker(clock, SharedFile(tmp_path / "breaker"))
 
 
 @pytest.fixture
-def opened(clock, made):
+def opened(clock: ManualClock, made: Callable[[], CircuitBreaker]) -> CircuitBreaker:
     breaker = made()
     for _ in range(5):
         breaker.check_call_allowed("f")
@@ -36,7 +38,9 @@ def opened(clock, made):
     return breaker
 
 
-def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(opened):
+def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(
+    opened: CircuitBreaker,
+) -> None:
     with pytest.raises(CircuitOpen) as refusal:
         opened.check_call_allowed("f")
     text = str(refusal.value)
@@ -46,7 +50,7 @@ def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(opened):
     assert not refusal.value.retryable
 
 
-def test_a_good_batch_in_between_starts_the_count_anew(made):
+def test_a_good_batch_in_between_starts_the_count_anew(made: Callable[[], CircuitBreaker]) -> None:
     breaker = made()
     for _ in range(5):
         breaker.record_failure("a")
@@ -58,14 +62,18 @@ def test_a_good_batch_in_between_starts_the_count_anew(made):
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_batches_that_a_service_does_not_take_say_nothing_about_the_service(made, status):
+def test_batches_that_a_service_does_not_take_say_nothing_about_the_service(
+    made: Callable[[], CircuitBreaker], status: int
+) -> None:
     breaker = made()
     for _ in range(10):
         breaker.record_failure("refused", status)
         breaker.check_call_allowed("f")
 
 
-def test_one_batch_is_let_through_after_the_pause(opened, clock):
+def test_one_batch_is_let_through_after_the_pause(
+    opened: CircuitBreaker, clock: ManualClock
+) -> None:
     clock.advance(30.0)
     opened.check_call_allowed("f")
     with pytest.raises(CircuitOpen):
@@ -75,7 +83,9 @@ def test_one_batch_is_let_through_after_the_pause(opened, clock):
     opened.check_call_allowed("f")
 
 
-def test_a_probe_that_fails_keeps_it_open_since_the_beginning(opened, clock):
+def test_a_probe_that_fails_keeps_it_open_since_the_beginning(
+    opened: CircuitBreaker, clock: ManualClock
+) -> None:
     clock.advance(30.0)
     opened.check_call_allowed("f")
     opened.record_failure("still down")
@@ -83,14 +93,18 @@ def test_a_probe_that_fails_keeps_it_open_since_the_beginning(opened, clock):
         opened.check_call_allowed("f")
 
 
-def test_a_probe_that_never_ends_keeps_nobody_out_for_ever(opened, clock):
+def test_a_probe_that_never_ends_keeps_nobody_out_for_ever(
+    opened: CircuitBreaker, clock: ManualClock
+) -> None:
     clock.advance(30.0)
     opened.check_call_allowed("f")
     clock.advance(30.0)
     opened.check_call_allowed("f")
 
 
-def test_processes_of_a_machine_share_one(made, clock):
+def test_processes_of_a_machine_share_one(
+    made: Callable[[], CircuitBreaker], clock: ManualClock
+) -> None:
     first, second = made(), made()
     for each in (first, second, first, second, first):
         each.record_failure("status 503")
@@ -105,8 +119,8 @@ def test_processes_of_a_machine_share_one(made, clock):
     first.check_call_allowed("f")
 
 
-def test_all_calls_to_a_url_share_one(clock, tmp_path):
-    def found(url):
+def test_all_calls_to_a_url_share_one(clock: ManualClock, tmp_path: Path) -> None:
+    def found(url: str) -> CircuitBreaker:
         return get_circuit_breaker(url, clock, folder=tmp_path)
 
     assert found("http://a/f") is found("http://a/f")

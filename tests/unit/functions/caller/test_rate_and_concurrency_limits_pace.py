@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -14,21 +15,21 @@ from support.limited_caller import calls_of, start
 
 
 @pytest.fixture
-def clock():
+def clock() -> ManualClock:
     found = ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     found.advance(1000.0)
     return found
 
 
-def test_tasks_leave_a_tenth_of_a_second_apart(tmp_path, clock):
+def test_tasks_leave_a_tenth_of_a_second_apart(tmp_path: Path, clock: ManualClock) -> None:
     pace = RequestSpacing(SharedFile(tmp_path / "pace"), clock)
     left = []
 
-    async def call():
+    async def call() -> None:
         await pace.acquire(10.0)
         left.append(clock.monotonic())
 
-    async def calls():
+    async def calls() -> None:
         await asyncio.gather(*(call() for _ in range(21)))
 
     asyncio.run(calls())
@@ -36,10 +37,10 @@ def test_tasks_leave_a_tenth_of_a_second_apart(tmp_path, clock):
     assert all(b - a == pytest.approx(0.1) for a, b in pairwise(left[1:]))
 
 
-def test_a_long_pause_saves_up_next_to_nothing(tmp_path, clock):
+def test_a_long_pause_saves_up_next_to_nothing(tmp_path: Path, clock: ManualClock) -> None:
     pace = RequestSpacing(SharedFile(tmp_path / "pace"), clock)
 
-    async def calls():
+    async def calls() -> float:
         await pace.acquire(10.0)
         clock.advance(3600.0)
         began = clock.monotonic()
@@ -50,11 +51,11 @@ def test_a_long_pause_saves_up_next_to_nothing(tmp_path, clock):
     assert asyncio.run(calls()) >= 0.9
 
 
-def test_a_task_that_is_cancelled_gives_its_instant_back(tmp_path):
+def test_a_task_that_is_cancelled_gives_its_instant_back(tmp_path: Path) -> None:
     path = tmp_path / "pace"
     pace = RequestSpacing(SharedFile(path), SystemClock())
 
-    async def calls():
+    async def calls() -> None:
         await pace.acquire(0.01)
         before = path.read_bytes()
         task = asyncio.create_task(pace.acquire(0.01))
@@ -68,7 +69,7 @@ def test_a_task_that_is_cancelled_gives_its_instant_back(tmp_path):
 
 
 @pytest.mark.slow
-def test_so_many_a_second_hold_over_processes_and_all_get_on(tmp_path):
+def test_so_many_a_second_hold_over_processes_and_all_get_on(tmp_path: Path) -> None:
     processes = [start(tmp_path, "rate_limit", 20, calls=10, seconds=0) for _ in range(4)]
     calls = calls_of(*processes)
     assert len(calls) == 40
@@ -83,7 +84,7 @@ def test_so_many_a_second_hold_over_processes_and_all_get_on(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_process_wastes_one_request(tmp_path):
+def test_a_killed_process_wastes_one_request(tmp_path: Path) -> None:
     doomed = start(tmp_path, "rate_limit", 5, calls=100, seconds=0)
     with doomed.stdout:
         first = float(doomed.stdout.readline().split()[0])

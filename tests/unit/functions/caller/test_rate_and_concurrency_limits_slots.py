@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -19,28 +20,32 @@ from support.limited_caller import calls_of, most_together, start
 
 
 @pytest.fixture
-def slots(tmp_path):
+def slots(tmp_path: Path) -> SharedSemaphore:
     return SharedSemaphore(SharedFile(tmp_path / "slots"), SystemClock())
 
 
-def test_tasks_of_a_process_take_turns_in_the_order_in_which_they_came(slots):
+def test_tasks_of_a_process_take_turns_in_the_order_in_which_they_came(
+    slots: SharedSemaphore,
+) -> None:
     order = []
 
-    async def call(number):
+    async def call(number: int) -> None:
         slot = await slots.acquire_slot(lambda: 2)
         order.append(number)
         await asyncio.sleep(0.001)
         slots.release_slot(slot)
 
-    async def calls():
+    async def calls() -> None:
         await asyncio.gather(*map(call, range(20)))
 
     asyncio.run(calls())
     assert order == [*range(20)]
 
 
-def test_a_task_that_is_cancelled_while_it_waits_leaves_no_slot_behind(slots):
-    async def calls():
+def test_a_task_that_is_cancelled_while_it_waits_leaves_no_slot_behind(
+    slots: SharedSemaphore,
+) -> None:
+    async def calls() -> int:
         first = await slots.acquire_slot(lambda: 1)
         waiting = [asyncio.create_task(slots.acquire_slot(lambda: 1)) for _ in range(3)]
         await asyncio.sleep(0.01)
@@ -55,10 +60,10 @@ def test_a_task_that_is_cancelled_while_it_waits_leaves_no_slot_behind(slots):
     assert asyncio.run(calls()) == 0
 
 
-def test_a_smaller_number_counts_from_the_next_slot_on(slots):
+def test_a_smaller_number_counts_from_the_next_slot_on(slots: SharedSemaphore) -> None:
     allowed = 4
 
-    async def calls():
+    async def calls() -> None:
         nonlocal allowed
         held = [await slots.acquire_slot(lambda: allowed) for _ in range(4)]
         allowed = 1
@@ -73,8 +78,10 @@ def test_a_smaller_number_counts_from_the_next_slot_on(slots):
     asyncio.run(calls())
 
 
-def test_a_second_loop_of_the_process_goes_on_where_the_first_was_left(slots):
-    async def abandoned():
+def test_a_second_loop_of_the_process_goes_on_where_the_first_was_left(
+    slots: SharedSemaphore,
+) -> None:
+    async def abandoned() -> asyncio.Task[int]:
         await slots.acquire_slot(lambda: 1)
         waiting = asyncio.create_task(slots.acquire_slot(lambda: 1))
         await asyncio.sleep(0.001)
@@ -86,7 +93,7 @@ def test_a_second_loop_of_the_process_goes_on_where_the_first_was_left(slots):
 
 
 @pytest.mark.slow
-def test_processes_together_never_hold_more_and_all_get_on(tmp_path):
+def test_processes_together_never_hold_more_and_all_get_on(tmp_path: Path) -> None:
     processes = [start(tmp_path, "max_in_flight", 3, calls=25, seconds=0.02) for _ in range(4)]
     calls = calls_of(*processes)
     assert len(calls) == 100
@@ -97,7 +104,7 @@ def test_processes_together_never_hold_more_and_all_get_on(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_process_holds_no_slot_for_ever(tmp_path):
+def test_a_killed_process_holds_no_slot_for_ever(tmp_path: Path) -> None:
     doomed = start(tmp_path, "max_in_flight", 2, calls=2, seconds=60)
     with doomed.stdout:
         file = SharedFile(tmp_path / make_shared_file_name("slots", URL, "f"))

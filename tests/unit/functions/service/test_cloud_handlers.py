@@ -7,6 +7,7 @@ import base64
 import gzip
 import json
 import logging
+from typing import Any
 
 import pytest
 from azure import functions
@@ -57,14 +58,14 @@ def handler(event, context):
 """
 
 
-def handler_of(source):
+def handler_of(source: str) -> Any:
     names = {}
     exec(source, names)
     return names["handler"]
 
 
 @pytest.fixture
-def svc():
+def svc() -> RemoteService:
     service = RemoteService("cloud")
 
     @service.function
@@ -83,7 +84,9 @@ BODY = b'{"data":[[0,4],[1,5]]}'
 
 @pytest.mark.parametrize("shape", list(EventFormat))
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_lambda_handler_takes_events_of_every_shape(svc, shape, packed):
+def test_a_lambda_handler_takes_events_of_every_shape(
+    svc: RemoteService, shape: object, packed: bool
+) -> None:
     headers = {"Content-Encoding": "gzip"} if packed else {}
     body = gzip.compress(BODY) if packed else BODY
     event = make_event(ServiceRequest("POST", "/prod/double", headers, body), shape)
@@ -94,19 +97,21 @@ def test_a_lambda_handler_takes_events_of_every_shape(svc, shape, packed):
     assert ("statusDescription" in result) == (shape is EventFormat.ALB)
 
 
-def test_a_compressed_reply_of_lambda_is_base64(svc):
+def test_a_compressed_reply_of_lambda_is_base64(svc: RemoteService) -> None:
     request = ServiceRequest("POST", "/repeat", {"Accept-Encoding": "gzip"}, b'{"data":[[0,5000]]}')
     result = svc.lambda_handler()(make_event(request, EventFormat.REST), None)
     assert result["isBase64Encoded"]
     assert b"x" * 5000 in gzip.decompress(base64.b64decode(result["body"]))
 
 
-def test_a_reply_larger_than_lambda_passes_on_is_413(svc):
+def test_a_reply_larger_than_lambda_passes_on_is_413(svc: RemoteService) -> None:
     request = ServiceRequest("POST", "/repeat", {}, b'{"data":[[0,6500000]]}')
     assert svc.lambda_handler()(make_event(request, EventFormat.HTTP), None)["statusCode"] == 413
 
 
-def test_a_load_balancer_with_headers_of_several_values_is_answered_alike(svc):
+def test_a_load_balancer_with_headers_of_several_values_is_answered_alike(
+    svc: RemoteService,
+) -> None:
     event = make_event(ServiceRequest("POST", "/double", {}, BODY), EventFormat.ALB)
     del event["headers"]
     event["multiValueHeaders"] = {"X": ["1", "2"]}
@@ -114,14 +119,14 @@ def test_a_load_balancer_with_headers_of_several_values_is_answered_alike(svc):
     assert result["multiValueHeaders"]["content-type"] == ["application/json"]
 
 
-def test_a_body_that_is_not_the_base64_it_says_is_refused(svc):
+def test_a_body_that_is_not_the_base64_it_says_is_refused(svc: RemoteService) -> None:
     event = make_event(ServiceRequest("POST", "/double", {}, BODY), EventFormat.REST) | {
         "isBase64Encoded": True
     }
     assert svc.lambda_handler()(event, None)["statusCode"] == 400
 
 
-def test_lambda_refuses_functions_that_answer_later():
+def test_lambda_refuses_functions_that_answer_later() -> None:
     service = RemoteService("later", deadline="25s")
 
     @service.function
@@ -131,14 +136,14 @@ def test_lambda_refuses_functions_that_answer_later():
         service.lambda_handler()
 
 
-def test_google_hands_over_a_request_like_flasks(svc):
+def test_google_hands_over_a_request_like_flasks(svc: RemoteService) -> None:
     class FlaskRequest:
         method, path, query_string = "POST", "/double", b""
 
-        def __init__(self):
+        def __init__(self) -> None:
             self.headers = {"Content-Type": "application/json"}
 
-        def get_data(self):
+        def get_data(self) -> bytes:
             return BODY
 
     body, status, headers = svc.cloud_function()(FlaskRequest())
@@ -146,7 +151,7 @@ def test_google_hands_over_a_request_like_flasks(svc):
     assert headers["content-type"] == "application/json"
 
 
-def test_azure_hands_over_its_own_request(svc):
+def test_azure_hands_over_its_own_request(svc: RemoteService) -> None:
     request = functions.HttpRequest("POST", "https://x.example/api/double?code=1", body=BODY)
     response = asyncio.run(svc.azure_function()(request))
     assert (response.status_code, json.loads(response.get_body())) == (
@@ -156,7 +161,7 @@ def test_azure_hands_over_its_own_request(svc):
 
 
 @pytest.mark.parametrize("shape", list(EventFormat))
-def test_the_published_handler_that_reads_a_header_is_hosted(shape):
+def test_the_published_handler_that_reads_a_header_is_hosted(shape: object) -> None:
     app = LambdaHost(handler_of(READS_A_HEADER), event_format=shape).asgi()
     with kit.hosted(app) as url, kit.client(url) as client:
         headers = {"sf-external-function-signature": "(N NUMBER)"}
@@ -164,7 +169,9 @@ def test_the_published_handler_that_reads_a_header_is_hosted(shape):
     assert reply.json() == {"data": [[0, "(N NUMBER)"]]}
 
 
-def test_the_published_handler_with_bytes_in_a_header_is_taken_with_a_warning(caplog):
+def test_the_published_handler_with_bytes_in_a_header_is_taken_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     host = LambdaHost(handler_of(RETURNS_BYTES_IN_A_HEADER))
     request = ServiceRequest("POST", "/f", {"content-encoding": "gzip"}, gzip.compress(BODY))
     with caplog.at_level(logging.WARNING, "snowmelt.functions.gateway"):
@@ -177,8 +184,8 @@ def test_the_published_handler_with_bytes_in_a_header_is_taken_with_a_warning(ca
 
 
 @pytest.mark.parametrize("shape", list(EventFormat))
-def test_a_hosted_handler_has_a_context_and_finds_headers_in_any_case(shape):
-    def handler(event, context):
+def test_a_hosted_handler_has_a_context_and_finds_headers_in_any_case(shape: object) -> None:
+    def handler(event: dict[str, Any], context: object) -> list[Any]:
         headers = event["headers"]
         assert headers["Content-Type"] == headers["content-type"] == headers.get("CONTENT-TYPE")
         assert "Content-type" in headers
@@ -208,14 +215,16 @@ def test_a_hosted_handler_has_a_context_and_finds_headers_in_any_case(shape):
         ({"statusCode": "x"}, 502, b'{"message": "Internal server error"}'),
     ],
 )
-def test_what_handlers_return_means_what_a_gateway_makes_of_it(result, status, body):
+def test_what_handlers_return_means_what_a_gateway_makes_of_it(
+    result: dict[str, Any] | dict[str, str] | str | None, status: int, body: bytes
+) -> None:
     response = asyncio.run(
         LambdaHost(lambda event, context: result).handle_request(ServiceRequest("POST", "/", {}))
     )
     assert (response.status, response.body) == (status, body)
 
 
-def test_a_handler_that_raises_is_502_and_one_that_takes_long_504():
+def test_a_handler_that_raises_is_502_and_one_that_takes_long_504() -> None:
     import threading
 
     over = threading.Event()

@@ -5,25 +5,31 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from snowmelt.functions.errors import ResponseInvalid
 from snowmelt.functions.signature import parse_sql_type_text
-from snowmelt.functions.wire.messages import ResponseReader, ResponseWriter, RowFailure
+from snowmelt.functions.wire.messages import (
+    BatchResponse,
+    ResponseReader,
+    ResponseWriter,
+    RowFailure,
+)
 
 
-def read(body, type_text="VARCHAR", count=2, **options):
+def read(body: bytes, type_text: str = "VARCHAR", count: int = 2, **options: Any) -> BatchResponse:
     return ResponseReader(parse_sql_type_text(type_text), **options).read(body, count)
 
 
-def written(values, type_text):
+def written(values: Any, type_text: str) -> tuple[bytes, dict[int, RowFailure]]:
     writer = ResponseWriter(parse_sql_type_text(type_text))
     found, failures = writer.convert_values(values)
     return writer.encode_body(found, failures), failures
 
 
-def test_the_published_example_is_read_as_values_and_as_text():
+def test_the_published_example_is_read_as_values_and_as_text() -> None:
     body = b"""{ "data": [ [ 0, { "City" : "Warsaw",  "latitude" : 52.23, "longitude" :  21.01 } ],
             [ 1, { "City" : "Toronto", "latitude" : 43.65, "longitude" : -79.38 } ] ] }"""
     assert read(body, "VARIANT").values[1]["City"] == "Toronto"
@@ -50,7 +56,7 @@ def test_the_published_example_is_read_as_values_and_as_text():
         (b'{"data":[[0,"a"],[1,"b"', "not JSON"),
     ],
 )
-def test_each_broken_reply_has_its_sentence_without_the_payload(body, reason):
+def test_each_broken_reply_has_its_sentence_without_the_payload(body: bytes, reason: str) -> None:
     with pytest.raises(ResponseInvalid, match=reason) as refused:
         read(body)
     assert "secret" not in str(refused.value)
@@ -74,7 +80,7 @@ def test_each_broken_reply_has_its_sentence_without_the_payload(body, reason):
         ("VARIANT", "null", None),
     ],
 )
-def test_values_are_read_as_the_result_is_declared(type_text, json, value):
+def test_values_are_read_as_the_result_is_declared(type_text: str, json: str, value: Any) -> None:
     assert read(f'{{"data":[[0,{json}]]}}'.encode(), type_text, 1).values[0] == value
 
 
@@ -94,12 +100,14 @@ def test_values_are_read_as_the_result_is_declared(type_text, json, value):
     ],
 )
 @pytest.mark.parametrize("raw", [False, True])
-def test_a_value_that_does_not_fit_is_named_by_its_row(type_text, json, raw):
+def test_a_value_that_does_not_fit_is_named_by_its_row(
+    type_text: str, json: str, raw: bool
+) -> None:
     with pytest.raises(ResponseInvalid, match="Row 0"):
         read(f'{{"data":[[0,{json}]]}}'.encode(), type_text, 1, raw=raw)
 
 
-def test_errors_of_rows_come_with_their_numbers():
+def test_errors_of_rows_come_with_their_numbers() -> None:
     reply = read(b'{"data":[[0,"a"],[1,null]],"errors":[[1,"ValueError","no city"]]}')
     assert reply.values == ["a", None]
     assert reply.failures == {1: RowFailure("ValueError", "no city")}
@@ -126,7 +134,9 @@ def test_errors_of_rows_come_with_their_numbers():
         ("VARIANT", [{"a": Decimal("0.10")}, None], '[0,{"a":0.10}],[1,null]'),
     ],
 )
-def test_values_are_written_as_the_result_is_declared(type_text, values, json):
+def test_values_are_written_as_the_result_is_declared(
+    type_text: str, values: Any, json: str
+) -> None:
     body, failures = written(values, type_text)
     assert not failures
     assert body.decode() == f'{{"data":[{json}]}}'
@@ -137,7 +147,7 @@ def test_values_are_written_as_the_result_is_declared(type_text, values, json):
     [("VARCHAR", 5), ("NUMBER(38,0)", "5"), ("NUMBER(38,0)", 10**38), ("NUMBER(38,0)", True),
      ("BOOLEAN", 1), ("DATE", "2020-01-01"), ("BINARY", "00")],
 )  # fmt: skip
-def test_a_result_of_another_type_is_that_rows_failure(type_text, value):
+def test_a_result_of_another_type_is_that_rows_failure(type_text: str, value: int | str) -> None:
     body, failures = written([None, value], type_text)
     assert list(failures) == [1]
     assert b'[1,null]],"errors":[[1,"WrongType",' in body

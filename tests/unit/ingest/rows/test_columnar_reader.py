@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -11,9 +13,9 @@ from hypothesis import strategies as st
 
 from snowmelt.ingest.rows.body import parse_json_lines
 from snowmelt.ingest.rows.columnar_reader import read_table_columns
-from snowmelt.ingest.rows.field_names import parse_scalar_fields, resolve_field_case
+from snowmelt.ingest.rows.field_names import BodyField, parse_scalar_fields, resolve_field_case
 from snowmelt.ingest.rows.uniform_line_reader import read_uniform_lines
-from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 SCHEMA = TableSchema(
@@ -78,21 +80,21 @@ values = {
 }
 
 
-def converted(body, plain=None):
+def converted(body: bytes, plain: Any = None) -> tuple[RowConversion | None, RowConversion]:
     """What the two ways give: the first None where it leaves the lines to the other."""
     columns = read_table_columns(body, SCHEMA, plain)
     at_once = None if columns is None else CONVERTER.convert_arrow_table(columns)
     return at_once, CONVERTER.convert(resolve_field_case(parse_json_lines(body).rows, SCHEMA))
 
 
-def read_alone(body, fields):
+def read_alone(body: Any, fields: Any) -> Any:
     """Read by the compiled reader, and by no other."""
     found = read_uniform_lines(body, fields)
     assert found is not None
     return found
 
 
-def body_of(rows):
+def body_of(rows: list[dict[str, Any]]) -> bytes:
     return b"\n".join(map(msgspec.json.encode, [ROW] * 12 + rows)) + b"\n"
 
 
@@ -100,7 +102,9 @@ def body_of(rows):
 @settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.fixed_dictionaries(values), max_size=3), st.sampled_from(list(values)))
 @pytest.mark.parametrize("plain", [None, read_uniform_lines])
-def test_columns_are_those_of_the_rows(plain, rows, only):
+def test_columns_are_those_of_the_rows(
+    plain: Callable[[bytes, Sequence[BodyField]], Any] | None, rows: list[Any], only: Any
+) -> None:
     for some in (rows, [{**ROW, only: row[only]} for row in rows]):
         at_once, one_by_one = converted(body_of(some), plain)
         if at_once is not None and not at_once.errors:
@@ -109,7 +113,7 @@ def test_columns_are_those_of_the_rows(plain, rows, only):
 
 
 @pytest.mark.parametrize("plain", [None, read_alone])
-def test_plain_rows_are_read_at_once(plain):
+def test_plain_rows_are_read_at_once(plain: Callable[[Any, Any], Any] | None) -> None:
     other = {**ROW, "name": 'ä\u0000"\\/€\t', "flag": None}
     body = body_of([ROW, other]).replace(b":30:00", b":30:00Z")
     at_once, one_by_one = converted(body.replace(b"\n", b"\n\n\n"), plain)
@@ -140,7 +144,7 @@ def test_plain_rows_are_read_at_once(plain):
         b'{"id":',
     ],
 )
-def test_doubtful_lines_go_the_ordinary_way(line):
+def test_doubtful_lines_go_the_ordinary_way(line: bytes) -> None:
     for plain in (None, read_uniform_lines):
         for ending in (b"\n", b""):
             assert read_table_columns(body_of([]) + line + ending, SCHEMA, plain) is None
@@ -165,7 +169,9 @@ TEXTS = [
 
 @pytest.mark.parametrize("field", list(ROW))
 @pytest.mark.parametrize("plain", [None, read_uniform_lines])
-def test_what_is_read_at_once_is_json_and_no_more(field, plain):
+def test_what_is_read_at_once_is_json_and_no_more(
+    field: object, plain: Callable[[bytes, Sequence[BodyField]], Any] | None
+) -> None:
     line = msgspec.json.encode(ROW)
     value = msgspec.json.encode(ROW[field])
     key = msgspec.json.encode(field) + b":"
@@ -179,7 +185,9 @@ def test_what_is_read_at_once_is_json_and_no_more(field, plain):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("plain", "size"), [(None, 100), (read_uniform_lines, 1_000)])
-def test_large_bodies_are_read_in_parts(plain, size):
+def test_large_bodies_are_read_in_parts(
+    plain: Callable[[bytes, Sequence[BodyField]], Any] | None, size: int
+) -> None:
     rows = [{**ROW, "id": number, "name": "x" * (number % size)} for number in range(8_000)]
     at_once, one_by_one = converted(body_of(rows), plain)
     assert at_once.table.num_rows == 8_012
@@ -189,7 +197,7 @@ def test_large_bodies_are_read_in_parts(plain, size):
         assert read_table_columns(body_of(some), SCHEMA, plain) is None
 
 
-def test_no_more_room_is_taken_than_there_may_be(monkeypatch):
+def test_no_more_room_is_taken_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("snowmelt.ingest.rows.uniform_line_reader._MAX_BUFFER_BYTES", 1_000)
     body = body_of([])
     assert read_uniform_lines(body, parse_scalar_fields(body[: body.find(b"\n")], SCHEMA)) is None

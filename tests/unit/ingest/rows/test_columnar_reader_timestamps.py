@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from snowmelt.ingest.rows.columnar_reader import parse_timestamps
 
 
-def read(texts, *, instants=False):
+def read(texts: list[Any], *, instants: bool = False) -> Any:
     try:
         return parse_timestamps(
             pa.chunked_array([texts[:1], texts[1:]], pa.string()), are_utc=instants
@@ -28,7 +29,7 @@ def read(texts, *, instants=False):
         min_size=1,
     )
 )
-def test_moments_are_what_python_reads(given):
+def test_moments_are_what_python_reads(given: list[Any]) -> None:
     texts = [None if each is None else each.isoformat() for each in given]
     assert read(texts).to_pylist() == given
     assert read([each and each.replace("T", " ") for each in texts]).to_pylist() == given
@@ -69,7 +70,7 @@ def test_moments_are_what_python_reads(given):
         "2026-11-21T10:00:00.\u0661",
     ],
 )
-def test_other_forms_are_left_to_the_exact_reader(text):
+def test_other_forms_are_left_to_the_exact_reader(text: str) -> None:
     plain = "2026-11-21T10:00:00"
     assert read([plain, text]) is None
     assert read([text, plain]) is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
-from snowmelt.ingest.rows.field_names import quote_field_names, resolve_field_case
+from snowmelt.ingest.rows.field_names import Row, quote_field_names, resolve_field_case
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -21,7 +23,10 @@ SCHEMA = TableSchema(
 CONVERTER = RowConverter(SCHEMA, zone=ZoneInfo("UTC"))
 
 
-def stored(row, how):
+def stored(
+    row: dict[str, str],
+    how: Callable[[Any], Sequence[Row]] | Callable[[Sequence[Row]], Sequence[Row]],
+) -> dict[Any, Any] | tuple[str, ...] | None:
     """Return what is stored of a row, or the refused row's fields that are no columns."""
     found = CONVERTER.convert(how([row]))
     if found.errors:
@@ -40,11 +45,13 @@ def stored(row, how):
         ({"both": "x", '"both"': "y"}, {"BOTH": "x", "both": "y"}),
     ],
 )
-def test_letters_do_not_matter_where_one_column_has_them(row, expected):
+def test_letters_do_not_matter_where_one_column_has_them(
+    row: dict[str, str], expected: dict[str, str] | tuple[str]
+) -> None:
     assert stored(row, lambda rows: resolve_field_case(rows, SCHEMA)) == expected
 
 
-def test_rows_that_are_none_stay_what_they_are():
+def test_rows_that_are_none_stay_what_they_are() -> None:
     assert resolve_field_case([None, [1]], SCHEMA) == quote_field_names([None, [1]]) == [None, [1]]
 
 
@@ -56,11 +63,11 @@ def test_rows_that_are_none_stay_what_they_are():
         ({"id": "1"}, ('"id"',)),
     ],
 )
-def test_letter_by_letter(row, expected):
+def test_letter_by_letter(row: dict[str, str], expected: dict[str, str] | tuple[str]) -> None:
     assert stored(row, quote_field_names) == expected
 
 
-def test_a_pipe_says_which():
+def test_a_pipe_says_which() -> None:
     copy = "COPY INTO t FROM TABLE(DATA_SOURCE(TYPE => 'STREAMING')) MATCH_BY_COLUMN_NAME = CASE_"
     assert parse_pipe_copy(copy + "SENSITIVE").case_sensitive
     assert not parse_pipe_copy(copy + "INSENSITIVE").case_sensitive

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from types import SimpleNamespace
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -12,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
+from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_pipe_copy
 from snowmelt.clock import SystemClock
 from snowmelt.ingest.rows import pipe_vector_evaluator
 from snowmelt.ingest.rows.columnar_reader import read_field_columns
-from snowmelt.ingest.rows.row_converter import ConverterPool
+from snowmelt.ingest.rows.field_names import BodyField
+from snowmelt.ingest.rows.row_converter import ConvertedRows, ConverterPool
 from snowmelt.ingest.rows.uniform_line_reader import read_uniform_lines
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 
@@ -93,7 +96,7 @@ values = {
 }
 
 
-def pipe_of(column, expression):
+def pipe_of(column: str, expression: str) -> PipeCopy:
     return parse_pipe_copy(
         f"COPY INTO t FROM (SELECT {expression} AS {column}"
         " FROM TABLE(DATA_SOURCE(TYPE => 'STREAMING'))) MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE"
@@ -107,17 +110,19 @@ PIPES = {
 }
 
 
-def body_of(rows):
+def body_of(rows: list[Any]) -> bytes:
     return b"\n".join(map(msgspec.json.encode, [ROW] * 20 + rows)) + b"\n"
 
 
-def by_columns(body, copy, plain):
+def by_columns(
+    body: bytes, copy: PipeCopy, plain: Callable[[bytes, Sequence[BodyField]], Any] | None
+) -> Any:
     return CONVERSIONS._evaluate_pipe_by_columns(
         body, SCHEMA, copy, CONVERSIONS._get_converter(TABLE, Compatibility.STRICT), plain
     )
 
 
-def by_rows(body, copy):
+def by_rows(body: bytes, copy: PipeCopy) -> ConvertedRows:
     return CONVERSIONS._convert_by_rows(
         body, TABLE, copy, CONVERSIONS._get_converter(TABLE, Compatibility.STRICT)
     )
@@ -127,7 +132,9 @@ def by_rows(body, copy):
 @settings(max_examples=8)
 @given(rows=st.lists(st.fixed_dictionaries(values), max_size=3))
 @pytest.mark.parametrize("plain", [None, read_uniform_lines])
-def test_columns_hold_what_rows_hold(rows, plain):
+def test_columns_hold_what_rows_hold(
+    rows: list[Any], plain: Callable[[bytes, Sequence[BodyField]], Any] | None
+) -> None:
     body = body_of(rows)
     for expression, copy in PIPES.items():
         found = by_columns(body, copy, plain)
@@ -147,7 +154,7 @@ def test_columns_hold_what_rows_hold(rows, plain):
         ("ROUND(1.5, 400)", "a number is too large"),
     ],
 )
-def test_what_an_expression_is(expression, expected):
+def test_what_an_expression_is(expression: str, expected: str) -> None:
     made = by_rows(msgspec.json.encode(ROW), pipe_of("T", expression))
     if made.rejected:
         assert made.rejected[0].reason.endswith(expected)
@@ -156,13 +163,13 @@ def test_what_an_expression_is(expression, expected):
         assert text == expected
 
 
-def test_what_columns_can_do_they_do():
+def test_what_columns_can_do_they_do() -> None:
     body = body_of([{**ROW, "i": 2, "f": 0.25}, {**ROW, "t": None, "d": None}])
     done = {each for each, copy in PIPES.items() if by_columns(body, copy, None) is not None}
     assert done >= SURELY
 
 
-def test_rows_in_doubt_are_computed_one_by_one_in_their_place():
+def test_rows_in_doubt_are_computed_one_by_one_in_their_place() -> None:
     copy = pipe_of("T", "UPPER($1:t)")
     body = body_of([{**ROW, "t": "straße"}, {**ROW, "t": "b"}])
     made = pipe_vector_evaluator.VectorPipeEvaluator(copy, SCHEMA, ZONE, SystemClock()).evaluate(
@@ -172,7 +179,7 @@ def test_rows_in_doubt_are_computed_one_by_one_in_their_place():
     assert by_columns(body, copy, None)["T"].to_pylist()[19:] == [" ADA ", "STRASSE", "B"]
 
 
-def test_a_row_without_a_value_leaves_all_to_the_row_by_row_way():
+def test_a_row_without_a_value_leaves_all_to_the_row_by_row_way() -> None:
     copy = pipe_of("N", "10 / $1:i")
     body = body_of([{**ROW, "i": 0}])
     assert by_columns(body, copy, None) is None
@@ -193,6 +200,6 @@ def test_a_row_without_a_value_leaves_all_to_the_row_by_row_way():
         ("SUBSTR('abc', 1, 'inf'::float)", "inf is no count"),
     ],
 )
-def test_numbers_without_end_refuse_their_row_at_once(expression, reason):
+def test_numbers_without_end_refuse_their_row_at_once(expression: str, reason: str) -> None:
     made = by_rows(b'{"a":"1e999999999"}', pipe_of("T", expression))
     assert [refused.reason.rpartition(": ")[2] for refused in made.rejected] == [reason]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import base64
 import json
 from types import SimpleNamespace
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
+from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_pipe_copy
 from snowmelt.clock import SystemClock
-from snowmelt.ingest.rows.row_converter import ConverterPool, find_ambiguous_bytes
+from snowmelt.ingest.rows.row_converter import ConvertedRows, ConverterPool, find_ambiguous_bytes
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 SCHEMA = TableSchema(
@@ -31,7 +32,9 @@ PIPE = parse_pipe_copy(
 )
 
 
-def convert(*lines, copy=None):
+def convert(
+    *lines: dict[Any, Any], copy: PipeCopy | None = None
+) -> tuple[ConvertedRows, list[tuple[int, str | None, str | None]]]:
     body = b"\n".join(
         line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines
     )
@@ -40,7 +43,7 @@ def convert(*lines, copy=None):
 
 
 @given(st.binary(max_size=30))
-def test_no_bytes_as_base64_pass(content):
+def test_no_bytes_as_base64_pass(content: bytes) -> None:
     found = find_ambiguous_bytes(
         [{'"raw"': base64.b64encode(content).decode()}], SCHEMA, from_pipe=False
     )
@@ -48,13 +51,13 @@ def test_no_bytes_as_base64_pass(content):
 
 
 @pytest.mark.parametrize("value", ["", "abcd12", " deadbeef", None, 5, ["deadbeef"]])
-def test_what_is_no_base64_is_left_to_the_column(value):
+def test_what_is_no_base64_is_left_to_the_column(value: int | list[str] | str | None) -> None:
     assert not find_ambiguous_bytes(
         [{'"raw"': value}, {"id": "deadbeef"}, "deadbeef"], SCHEMA, from_pipe=False
     )
 
 
-def test_refused_rows_keep_their_places():
+def test_refused_rows_keep_their_places() -> None:
     rows = [{"id": 1, "raw": "AAAA"}, b"no json", {"id": "x"}, {"id": 4}, {"raw": "abcd12"}]
     found, refused = convert(*rows, {"id": 6, "RAW": "deadbeef"})
     assert found.table.column("raw").to_pylist() == [None, bytes.fromhex("abcd12")]
@@ -72,7 +75,9 @@ def test_refused_rows_keep_their_places():
     ]
 
 
-def test_many_rows_without_a_value_go_on_by_columns_and_one_value_is_found(monkeypatch):
+def test_many_rows_without_a_value_go_on_by_columns_and_one_value_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = [{"id": number, "raw": None} for number in range(2_000)]
     one_by_one = []
     monkeypatch.setattr(
@@ -89,7 +94,7 @@ def test_many_rows_without_a_value_go_on_by_columns_and_one_value_is_found(monke
     assert one_by_one
 
 
-def test_what_a_pipe_makes_of_a_value_is_not_told_apart_from_it():
+def test_what_a_pipe_makes_of_a_value_is_not_told_apart_from_it() -> None:
     # The first six letters of base64 `abcdefgh` are digits that no base64 ends with.
     found, refused = convert({"id": 1, "raw": "abcdefgh"}, {"id": 2}, copy=PIPE)
     assert found.table.column("ID").to_pylist() == [2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
+from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_pipe_copy
 from snowmelt.clock import SystemClock
 from snowmelt.ingest.rows import row_converter
 from snowmelt.ingest.rows.row_converter import ConverterPool
@@ -58,7 +59,7 @@ bodies = st.builds(
 )
 
 
-def told(converted):
+def told(converted: row_converter.ConvertedRows) -> tuple[Any, int, list[tuple[int, str, Any]]]:
     return (
         converted.table.to_pylist(),
         converted.parsed_count,
@@ -71,7 +72,9 @@ def told(converted):
 @settings(max_examples=40, deadline=None)
 @example(7, [b'{"id":1}{"id":2}\n{"id":"x"}\n', b"{}"])
 @given(st.sampled_from([None, 7]), st.lists(bodies, min_size=2, max_size=12))
-def test_together_is_as_each_alone(copy, error_table_id, given_bodies) -> None:
+def test_together_is_as_each_alone(
+    copy: PipeCopy | None, error_table_id: Any, given_bodies: list[Any]
+) -> None:
     table = SimpleNamespace(**{**vars(TABLE), "error_table_id": error_table_id})
     with pytest.MonkeyPatch.context() as patch:
         # However few: by columns where that is possible at all.

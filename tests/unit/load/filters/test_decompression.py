@@ -9,7 +9,7 @@ import lzma
 import random
 import tracemalloc
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lz4.frame
 import pytest
@@ -47,13 +47,13 @@ def undone(name: str, data: bytes, size: int = MIB, **parameters: object) -> byt
 
 @pytest.mark.parametrize("size", [1, 7, 4096, MIB])
 @pytest.mark.parametrize("name", COMPRESS)
-def test_what_was_compressed_comes_back_however_it_is_cut(name, size):
+def test_what_was_compressed_comes_back_however_it_is_cut(name: str, size: int) -> None:
     text = TEXT[45_000:60_000] if size == 1 else TEXT
     assert undone(name, COMPRESS[name](text), size) == text
 
 
 @pytest.mark.parametrize("name", COMPRESS)
-def test_members_follow_one_another(name):
+def test_members_follow_one_another(name: str) -> None:
     parts = [b"one", b"", TEXT, b"three" * 9]
     data = b"".join(map(COMPRESS[name], parts))
     assert undone(name, data) == b"".join(parts)
@@ -61,19 +61,19 @@ def test_members_follow_one_another(name):
 
 
 @pytest.mark.parametrize("name", COMPRESS)
-def test_many_small_members_take_time_by_their_bytes(name):
+def test_many_small_members_take_time_by_their_bytes(name: str) -> None:
     member = COMPRESS[name](b"x" * 40)
     assert undone(name, member * 20_000) == b"x" * 800_000
 
 
 @pytest.mark.parametrize("name", COMPRESS)
-def test_nothing_compressed_is_nothing(name):
+def test_nothing_compressed_is_nothing(name: str) -> None:
     assert undone(name, b"") == b""
     assert undone(name, COMPRESS[name](b"")) == b""
 
 
 @pytest.mark.parametrize("name", COMPRESS)
-def test_one_object_runs_again_after_a_failure(name):
+def test_one_object_runs_again_after_a_failure(name: str) -> None:
     made = definition(name).build_phase({})
     with pytest.raises(PhaseFailed):
         list(made.run(ByteReader([COMPRESS[name](TEXT)[:-9]])))
@@ -82,7 +82,7 @@ def test_one_object_runs_again_after_a_failure(name):
 
 @pytest.mark.parametrize("size", [3, MIB])
 @pytest.mark.parametrize("name", COMPRESS)
-def test_a_truncated_file_tells_where_it_ends(name, size):
+def test_a_truncated_file_tells_where_it_ends(name: str, size: int) -> None:
     first, second = COMPRESS[name](b"first"), COMPRESS[name](TEXT)
     data = (first + second)[: len(first) + len(second) // 2]
     with pytest.raises(PhaseFailed, match=f"from byte {len(first)} is truncated") as failure:
@@ -92,7 +92,7 @@ def test_a_truncated_file_tells_where_it_ends(name, size):
 
 @pytest.mark.parametrize("missing", [1, 2, 3])
 @pytest.mark.parametrize("name", COMPRESS)
-def test_a_last_byte_is_missed(name, missing):
+def test_a_last_byte_is_missed(name: str, missing: int) -> None:
     data = COMPRESS[name](TEXT)[:-missing]
     with pytest.raises(PhaseFailed, match="truncated") as failure:
         undone(name, data)
@@ -100,7 +100,7 @@ def test_a_last_byte_is_missed(name, missing):
 
 
 @pytest.mark.parametrize("name", COMPRESS)
-def test_trailing_garbage_tells_where_it_begins(name):
+def test_trailing_garbage_tells_where_it_begins(name: str) -> None:
     data = COMPRESS[name](TEXT)
     with pytest.raises(PhaseFailed, match=f"ends at byte {len(data)}, but other") as failure:
         undone(name, data + b"garbage that is longer than a head")
@@ -110,7 +110,7 @@ def test_trailing_garbage_tells_where_it_begins(name):
 
 
 @pytest.mark.parametrize("name", COMPRESS)
-def test_another_format_is_refused_by_its_first_bytes(name):
+def test_another_format_is_refused_by_its_first_bytes(name: str) -> None:
     with pytest.raises(PhaseFailed, match="it starts with 61 2c 62") as failure:
         undone(name, b"a,b\n1,2\n" * 10)
     assert failure.value.fields["offset"] == 0
@@ -118,7 +118,7 @@ def test_another_format_is_refused_by_its_first_bytes(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPRESS)
-def test_a_flipped_byte_never_goes_unnoticed(name):
+def test_a_flipped_byte_never_goes_unnoticed(name: str) -> None:
     data = COMPRESS[name](TEXT)
     for place in range(0, len(data), len(data) // 40):
         broken = bytearray(data)
@@ -130,7 +130,7 @@ def test_a_flipped_byte_never_goes_unnoticed(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPRESS)
-def test_a_bomb_takes_little_memory_and_stops_at_the_limit(name):
+def test_a_bomb_takes_little_memory_and_stops_at_the_limit(name: str) -> None:
     bomb = COMPRESS[name](bytes(60 * MIB if name in {"Zstd", "Lz4"} else 24 * MIB))
     assert len(bomb) < MIB / 2
     made = definition(name).build_phase({"max_output": 16 * MIB})
@@ -145,18 +145,18 @@ def test_a_bomb_takes_little_memory_and_stops_at_the_limit(name):
 
 
 @pytest.mark.parametrize("name", ["GZip", "Xz"])
-def test_padding_of_zeros_is_no_garbage(name):
+def test_padding_of_zeros_is_no_garbage(name: str) -> None:
     data = COMPRESS[name](b"one") + bytes(512) + COMPRESS[name](b"two") + bytes(10_000)
     assert undone(name, data) == b"onetwo"
     assert undone(name, data, 100) == b"onetwo"
 
 
-def test_zlib_is_taken_by_gzip_and_old_lzma_by_xz():
+def test_zlib_is_taken_by_gzip_and_old_lzma_by_xz() -> None:
     assert undone("GZip", zlib.compress(TEXT)) == TEXT
     assert undone("Xz", lzma.compress(TEXT, format=lzma.FORMAT_ALONE)) == TEXT
 
 
-def test_xz_that_wants_too_much_memory_is_refused():
+def test_xz_that_wants_too_much_memory_is_refused() -> None:
     header = bytearray(lzma.compress(b"a" * 100, filters=[{"id": lzma.FILTER_LZMA2, "preset": 0}]))
     # The dictionary's size is one byte of the block header, whose sum follows.
     header[16] = 38
@@ -166,7 +166,7 @@ def test_xz_that_wants_too_much_memory_is_refused():
 
 
 @pytest.mark.slow
-def test_zstd_of_all_kinds_of_blocks_and_frames():
+def test_zstd_of_all_kinds_of_blocks_and_frames() -> None:
     noise = random.Random(1).randbytes(400_000)
     data = noise + bytes(900_000) + b"word and word " * 50_000
     for level in (1, 19):
@@ -187,7 +187,9 @@ def test_zstd_of_all_kinds_of_blocks_and_frames():
     cut=st.integers(0, 400),
 )
 @settings(max_examples=settings.default.max_examples // 4)
-def test_every_cut_either_ends_a_member_or_is_told(name, parts, size, cut):
+def test_every_cut_either_ends_a_member_or_is_told(
+    name: str, parts: list[Any], size: int, cut: int
+) -> None:
     members = [COMPRESS[name](part) for part in parts]
     ends = [sum(map(len, members[:number])) for number in range(len(members) + 1)]
     data = b"".join(members)[: max(ends[-1] - cut, 0)]
@@ -198,7 +200,7 @@ def test_every_cut_either_ends_a_member_or_is_told(name, parts, size, cut):
         undone(name, data, size)
 
 
-def test_names_are_known_in_any_case_and_lzo_is_refused():
+def test_names_are_known_in_any_case_and_lzo_is_refused() -> None:
     assert definition("gZIP").name == "GZip"
     assert definition("bzip2") is definition("BZIP")
     assert definition("nothing") is None

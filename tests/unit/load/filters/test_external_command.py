@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,28 +16,28 @@ from snowmelt.load.filters import definition
 from snowmelt.load.phase_protocols import ByteReader
 
 
-def command(cmd, **more):
+def command(cmd: str, **more: Any) -> Any:
     return definition("ExternalCommand").build_phase({"cmd": cmd, **more})
 
 
-def piped(cmd, *pieces, **more):
+def piped(cmd: str, *pieces: bytes, **more: str) -> bytes:
     return b"".join(command(cmd, **more).run(ByteReader(pieces)))
 
 
-def test_bytes_go_through_the_command():
+def test_bytes_go_through_the_command() -> None:
     assert piped("tr a-z A-Z", b"some ", b"text\n") == b"SOME TEXT\n"
     assert piped("cat") == b""
     data = os.urandom(3_000_000)
     assert piped("cat", data, data) == data * 2
 
 
-def test_a_command_may_write_first_read_little_and_write_much():
+def test_a_command_may_write_first_read_little_and_write_much() -> None:
     assert piped("echo head; cat", b"body") == b"head\nbody"
     assert piped("head -c 3", *[b"x" * 100_000] * 50) == b"xxx"
     assert len(piped("cat >/dev/null; head -c 5000000 /dev/zero", b"x" * 1_000_000)) == 5_000_000
 
 
-def test_it_finds_the_name_of_its_node():
+def test_it_finds_the_name_of_its_node() -> None:
     assert piped("echo $CURRENT_NODE_NAME", b"", node="v_db_node0001") == b"v_db_node0001\n"
 
 
@@ -48,12 +50,12 @@ def test_it_finds_the_name_of_its_node():
         ("no-such-command-here", "exited with status 127 and wrote: .*not found"),
     ],
 )
-def test_a_failing_or_complaining_command_fails_the_filter(cmd, said):
+def test_a_failing_or_complaining_command_fails_the_filter(cmd: str, said: str) -> None:
     with pytest.raises(PhaseFailed, match=said):
         piped(cmd, b"some text")
 
 
-def test_a_flood_of_complaints_is_kept_in_part():
+def test_a_flood_of_complaints_is_kept_in_part() -> None:
     with pytest.raises(PhaseFailed) as failure:
         piped("head -c 1000000 /dev/zero | tr '\\0' x >&2", b"")
     assert len(str(failure.value)) < 10_000
@@ -71,7 +73,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_leaving_early_kills_the_command_and_its_children():
+def test_leaving_early_kills_the_command_and_its_children() -> None:
     run = command("sleep 600 & echo $!; cat").run(ByteReader([b"text"]))
     child = int(next(run).split()[0])
     assert Path(f"/proc/{child}").exists()
@@ -80,7 +82,7 @@ def test_leaving_early_kills_the_command_and_its_children():
 
 
 @pytest.mark.slow
-def test_cancel_ends_a_command_that_does_nothing():
+def test_cancel_ends_a_command_that_does_nothing() -> None:
     made = command("sleep 600")
     timer = threading.Timer(0.3, made.cancel)
     timer.start()
@@ -90,15 +92,15 @@ def test_cancel_ends_a_command_that_does_nothing():
     made.cancel()
 
 
-def test_a_command_that_starts_after_the_cancel_is_ended_at_once():
+def test_a_command_that_starts_after_the_cancel_is_ended_at_once() -> None:
     made = command("sleep 600")
     made.cancel()
     with pytest.raises(PhaseFailed, match="signal 9"):
         list(made.run(ByteReader([b"text"])))
 
 
-def test_an_error_of_the_input_kills_the_command():
-    def broken():
+def test_an_error_of_the_input_kills_the_command() -> None:
+    def broken() -> Iterator[bytes]:
         yield b"text"
         raise PhaseFailed(reason="no more")
 
@@ -106,6 +108,6 @@ def test_an_error_of_the_input_kills_the_command():
         list(command("cat").run(ByteReader(broken())))
 
 
-def test_no_command_is_refused():
+def test_no_command_is_refused() -> None:
     with pytest.raises(LoadRefused, match="empty"):
         command(" ")

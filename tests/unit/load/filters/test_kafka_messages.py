@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from snowmelt.load.phase_protocols import RecordFilter
 batches = st.lists(st.lists(st.binary(max_size=9), max_size=5), max_size=4)
 
 
-def joined(name, lists, **parameters) -> bytes:
+def joined(name: str, lists: list[list[bytes]], **parameters: Any) -> bytes:
     made = definition(name).build_phase(parameters)
     assert isinstance(made, RecordFilter)
     assert made.ends_records
@@ -24,7 +26,7 @@ def joined(name, lists, **parameters) -> bytes:
 
 
 @given(lists=batches, delimiter=st.text(min_size=1, max_size=4))
-def test_delimiters_are_appended_or_put_between(lists, delimiter):
+def test_delimiters_are_appended_or_put_between(lists: list[list[bytes]], delimiter: str) -> None:
     messages, end = [each for batch in lists for each in batch], delimiter.encode()
     appended = joined("KafkaInsertDelimiters", lists, delimiter=delimiter)
     assert appended == b"".join(each + end for each in messages)
@@ -33,17 +35,17 @@ def test_delimiters_are_appended_or_put_between(lists, delimiter):
 
 
 @given(lists=batches)
-def test_lengths_stand_before_messages(lists):
+def test_lengths_stand_before_messages(lists: list[list[bytes]]) -> None:
     messages = [each for batch in lists for each in batch]
     found = joined("KafkaInsertLengths", lists)
     assert found == b"".join(len(each).to_bytes(4, "big") + each for each in messages)
 
 
-def test_the_manuals_example():
+def test_the_manuals_example() -> None:
     assert joined("KafkaInsertLengths", [[b"x" * 100]])[:4] == b"\x00\x00\x00\x64"
 
 
 @pytest.mark.parametrize("given", [{"delimiter": ""}, {"delimiter": ",", "mode": "before"}, {}])
-def test_no_delimiter_or_another_mode_is_refused(given):
+def test_no_delimiter_or_another_mode_is_refused(given: dict[str, str]) -> None:
     with pytest.raises(LoadRefused):
         definition("KafkaInsertDelimiters").build_phase(given)

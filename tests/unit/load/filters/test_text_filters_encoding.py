@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ def cut(data: bytes, size: int) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
-def converted(data: bytes, size: int = 1 << 20, **parameters) -> bytes:
+def converted(data: bytes, size: int = 1 << 20, **parameters: Any) -> bytes:
     made = definition("Iconverter").build_phase(parameters)
     return b"".join(made.run(ByteReader(cut(data, size))))
 
@@ -26,13 +28,13 @@ def converted(data: bytes, size: int = 1 << 20, **parameters) -> bytes:
     target=st.sampled_from(["UTF-8", "UTF-16", "UTF-32LE", "GB18030"]),
     size=st.integers(1, 11),
 )
-def test_any_text_in_any_cut(text, source, target, size):
+def test_any_text_in_any_cut(text: str, source: Any, target: Any, size: int) -> None:
     data = text.encode(source)
     found = converted(data, size, from_encoding=source, to_encoding=target)
     assert found == text.encode(target) or (not text and len(found) == 2)
 
 
-def test_utf_16_becomes_utf_8_when_nothing_is_said():
+def test_utf_16_becomes_utf_8_when_nothing_is_said() -> None:
     assert converted("Grüße €\n".encode("utf-16")) == "Grüße €\n".encode()
 
 
@@ -48,7 +50,7 @@ def test_utf_16_becomes_utf_8_when_nothing_is_said():
         ("UCS-2LE", "雪"),
     ],
 )
-def test_encodings_by_the_names_of_iconv(encoding, text):
+def test_encodings_by_the_names_of_iconv(encoding: str, text: str) -> None:
     raw = text.encode("utf-16-le" if encoding == "UCS-2LE" else encoding)
     assert converted(raw, 1, from_encoding=encoding) == text.encode()
     assert converted(text.encode(), 1, from_encoding="UTF-8", to_encoding=encoding) == raw
@@ -67,7 +69,7 @@ def test_encodings_by_the_names_of_iconv(encoding, text):
         ("CP1252", b"text", b"\x81"),
     ],
 )
-def test_illegal_bytes_are_located(encoding, good, bad, size):
+def test_illegal_bytes_are_located(encoding: str, good: bytes, bad: bytes, size: int) -> None:
     with pytest.raises(PhaseFailed, match=f"byte {len(good)} ") as failure:
         converted(good + bad + b"a\0" * 20, size, from_encoding=encoding)
     assert failure.value.fields["offset"] == len(good)
@@ -84,14 +86,16 @@ def test_illegal_bytes_are_located(encoding, good, bad, size):
         ("UTF-32-LE", "ab".encode("utf-32-le"), 3),
     ],
 )
-def test_a_character_that_is_incomplete_at_the_end_is_located(encoding, data, missing, size):
+def test_a_character_that_is_incomplete_at_the_end_is_located(
+    encoding: str, data: bytes, missing: int, size: int
+) -> None:
     start = len("a".encode(encoding))
     with pytest.raises(PhaseFailed, match=f"byte {start} ") as failure:
         converted(data[:-missing], size, from_encoding=encoding)
     assert failure.value.fields["offset"] == start
 
 
-def test_what_the_new_encoding_does_not_have_is_named():
+def test_what_the_new_encoding_does_not_have_is_named() -> None:
     with pytest.raises(
         PhaseFailed, match=r"'雪' \(U\+96EA\), character 1 after byte 5.* iso8859-1"
     ):
@@ -99,13 +103,13 @@ def test_what_the_new_encoding_does_not_have_is_named():
 
 
 @pytest.mark.parametrize("name", ["", "KLINGON", "rot13", "base64", "idna-nothing"])
-def test_unknown_encodings_are_refused(name):
+def test_unknown_encodings_are_refused(name: str) -> None:
     with pytest.raises(LoadRefused, match="unknown encoding"):
         definition("Iconverter").build_phase({"from_encoding": name})
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])
-def test_the_mark_of_utf_8_goes_and_nothing_else(size):
+def test_the_mark_of_utf_8_goes_and_nothing_else(size: int) -> None:
     strip = definition("StripBom").build_phase({})
     for data, wanted in [
         (b"\xef\xbb\xbftext", b"text"),

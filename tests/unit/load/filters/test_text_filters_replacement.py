@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from snowmelt.load.phase_protocols import ByteReader
 texts = st.text("ab\r\n", max_size=40)
 
 
-def filtered(name, data: bytes, size: int, **parameters) -> bytes:
+def filtered(name: str, data: bytes, size: int, **parameters: Any) -> bytes:
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
     return b"".join(definition(name).build_phase(parameters).run(ByteReader(pieces)))
 
@@ -23,19 +25,21 @@ def filtered(name, data: bytes, size: int, **parameters) -> bytes:
 )
 @example(text="aaaaaaa", pattern="aa", new="b", size=3)
 @example(text="abababab", pattern="aba", new="ab", size=2)
-def test_search_and_replace_is_that_of_the_whole(text, pattern, new, size):
+def test_search_and_replace_is_that_of_the_whole(
+    text: str, pattern: str, new: str, size: int
+) -> None:
     found = filtered("SearchAndReplace", text.encode(), size, pattern=pattern, replace_with=new)
     assert found == text.encode().replace(pattern.encode(), new.encode())
 
 
 @given(text=texts, size=st.integers(1, 9), end=st.sampled_from(["LF", "crlf", "CR"]))
-def test_line_ends_become_alike(text, size, end):
+def test_line_ends_become_alike(text: str, size: int, end: Any) -> None:
     wanted = {"LF": "\n", "crlf": "\r\n", "CR": "\r"}[end]
     whole = text.replace("\r\n", "\n").replace("\r", "\n").replace("\n", wanted)
     assert filtered("LineEndings", text.encode(), size, to=end) == whole.encode()
 
 
-def test_texts_of_more_than_a_byte_and_patterns_as_long_as_allowed():
+def test_texts_of_more_than_a_byte_and_patterns_as_long_as_allowed() -> None:
     assert (
         filtered("SearchAndReplace", "Größe".encode(), 1, pattern="ö", replace_with="oe")
         == b"Groe" + "ße".encode()
@@ -46,11 +50,11 @@ def test_texts_of_more_than_a_byte_and_patterns_as_long_as_allowed():
 
 
 @pytest.mark.parametrize("pattern", ["", "x" * 1_001])
-def test_a_pattern_has_1_to_1000_bytes(pattern):
+def test_a_pattern_has_1_to_1000_bytes(pattern: str) -> None:
     with pytest.raises(LoadRefused, match="1 to 1000 bytes"):
         definition("SearchAndReplace").build_phase({"pattern": pattern, "replace_with": "a"})
 
 
-def test_an_unknown_line_end_is_refused():
+def test_an_unknown_line_end_is_refused() -> None:
     with pytest.raises(LoadRefused, match="LF, CRLF or CR"):
         definition("LineEndings").build_phase({"to": "NL"})

@@ -28,7 +28,7 @@ from snowmelt.load.kafka.partition_ranges_and_results import (
         ("t|0|7|7", [PartitionRange("t", 0, 7, 7)]),
     ],
 )
-def test_what_is_written_is_what_is_read(text, streams):
+def test_what_is_written_is_what_is_read(text: str, streams: list[PartitionRange]) -> None:
     assert list(parse_partition_ranges(text)) == streams
     assert list(parse_partition_ranges(",".join(map(str, streams)))) == streams
 
@@ -49,6 +49,6 @@ def test_what_is_written_is_what_is_read(text, streams):
         ("t|0|0,t", "of t is given twice"),
     ],
 )
-def test_what_is_written_otherwise_is_refused(text, reason):
+def test_what_is_written_otherwise_is_refused(text: str, reason: str) -> None:
     with pytest.raises(LoadRefused, match=reason):
         parse_partition_ranges(text)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import confluent_kafka as ck
 import pytest
 
+from fixtures.kafka import Broker
 from snowmelt.clock import SystemClock
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.kafka.partition_ranges_and_results import (
@@ -25,12 +28,12 @@ from snowmelt.load.sources import definition
 SECOND = dt.timedelta(seconds=1)
 
 
-def made(brokers, stream, **parameters):
+def made(brokers: str, stream: str, **parameters: Any) -> Any:
     given = {"stream": stream, "brokers": brokers, "stop_on_eof": True, **parameters}
     return definition("KafkaSource").build_phase(given)
 
 
-def read(source, path=None):
+def read(source: Any, path: Any = None) -> tuple[list[Any], list[Any]]:
     """Return the messages of all portions (or the one of a path), and how they ended."""
     portions = [Portion(file) for file in source.files() if path in {None, file.path}]
     messages, ends = [], []
@@ -41,12 +44,12 @@ def read(source, path=None):
     return messages, ends
 
 
-def numbered(*numbers):
+def numbered(*numbers: int) -> list[Any]:
     return [b"message %d" % number for number in numbers]
 
 
 @pytest.mark.slow
-def test_all_partitions_are_read_to_their_ends(kafka):
+def test_all_partitions_are_read_to_their_ends(kafka: Broker) -> None:
     topic = kafka.topic("ends", numbered(*range(3000)), [], numbered(1, 2))
     source = made(kafka.brokers, topic)
     assert isinstance(source, RecordSource)
@@ -63,7 +66,7 @@ def test_all_partitions_are_read_to_their_ends(kafka):
 
 
 @pytest.mark.slow
-def test_start_is_read_and_end_is_not(kafka):
+def test_start_is_read_and_end_is_not(kafka: Broker) -> None:
     topic = kafka.topic("between", numbered(*range(20)))
     messages, ends = read(made(kafka.brokers, f"{topic}|0|5|9", stop_on_eof=False))
     assert messages == numbered(5, 6, 7, 8)
@@ -78,7 +81,7 @@ def test_start_is_read_and_end_is_not(kafka):
 
 
 @pytest.mark.slow
-def test_the_next_load_begins_where_the_last_one_ended(kafka):
+def test_the_next_load_begins_where_the_last_one_ended(kafka: Broker) -> None:
     topic = kafka.topic("resumed", numbered(*range(10)), numbered(*range(4)))
     first = made(kafka.brokers, f"{topic}|0|-3|6,{topic}|1|-3|2", stop_on_eof=False)
     messages, ends = read(first)
@@ -95,7 +98,7 @@ def test_the_next_load_begins_where_the_last_one_ended(kafka):
 
 
 @pytest.mark.slow
-def test_partitions_share_portions_and_each_message_knows_its_place(kafka):
+def test_partitions_share_portions_and_each_message_knows_its_place(kafka: Broker) -> None:
     topic = kafka.topic("shared", *(numbered(*range(p * 1000, p * 1000 + 300)) for p in range(5)))
     source = made(kafka.brokers, topic, executionparallelism=2)
     assert [file.path.count(",") for file in source.files()] == [2, 1]
@@ -112,7 +115,7 @@ def test_partitions_share_portions_and_each_message_knows_its_place(kafka):
 
 
 @pytest.mark.slow
-def test_messages_without_content_are_counted_or_kept(kafka):
+def test_messages_without_content_are_counted_or_kept(kafka: Broker) -> None:
     topic = kafka.topic("empty", [])
     kafka.produce(topic, 0, [b"one", b"", b"two", b""])
     messages, ends = read(made(kafka.brokers, topic))
@@ -127,21 +130,21 @@ def test_messages_without_content_are_counted_or_kept(kafka):
 class Standing(SystemClock):
     """A clock that stands still until it is started."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._started = None
 
-    def start(self):
+    def start(self) -> None:
         self._started = super().monotonic()
 
-    def monotonic(self):
+    def monotonic(self) -> float:
         return 0.0 if self._started is None else super().monotonic() - self._started
 
 
 @pytest.mark.slow
-def test_time_ends_what_has_no_end(kafka):
+def test_time_ends_what_has_no_end(kafka: Broker) -> None:
     topic = kafka.topic("timed", numbered(1, 2))
 
-    def timed(stream, wanted, **bounds):
+    def timed(stream: str, wanted: int, **bounds: dt.timedelta) -> tuple[list[Any], EndReason]:
         """Read so many messages, a third once two have come; time passes from then on."""
         clock = Standing()
         source = KafkaSource(
@@ -164,7 +167,7 @@ def test_time_ends_what_has_no_end(kafka):
 
 
 @pytest.mark.slow
-def test_cancel_from_another_thread_ends_reading(kafka):
+def test_cancel_from_another_thread_ends_reading(kafka: Broker) -> None:
     topic = kafka.topic("cancelled", numbered(1))
     source = made(kafka.brokers, topic, stop_on_eof=False, duration=600 * SECOND)
     timer = threading.Timer(0.3, source.cancel)
@@ -177,7 +180,7 @@ def test_cancel_from_another_thread_ends_reading(kafka):
     assert read(early) == ([], [])
 
 
-def test_topics_partitions_and_offsets_that_are_not_there(kafka):
+def test_topics_partitions_and_offsets_that_are_not_there(kafka: Broker) -> None:
     topic = kafka.topic("short", numbered(1, 2))
     with pytest.raises(PhaseFailed, match="topic none-such: "):
         made(kafka.brokers, "none-such").files()
@@ -203,13 +206,13 @@ def test_topics_partitions_and_offsets_that_are_not_there(kafka):
         ({"stream": "t|*|0|9"}, "an end offset requires a partition"),
     ],
 )
-def test_parameters_that_mean_nothing_are_refused(parameters, reason):
+def test_parameters_that_mean_nothing_are_refused(parameters: Any, reason: str) -> None:
     with pytest.raises(LoadRefused, match=reason):
         made("localhost:1", **{"stream": "t|0|0", **parameters})
 
 
 @pytest.mark.slow
-def test_settings_reach_librdkafka(kafka):
+def test_settings_reach_librdkafka(kafka: Broker) -> None:
     topic = kafka.topic("set", numbered(1))
     for text in [
         '{"client.id": "me", "fetch.min.bytes": 1}',
@@ -222,7 +225,7 @@ def test_settings_reach_librdkafka(kafka):
 
 
 @pytest.mark.slow
-def test_the_group_is_told_of_progress(kafka):
+def test_the_group_is_told_of_progress(kafka: Broker) -> None:
     topic = kafka.topic("told", numbered(1, 2, 3))
     source = made(kafka.brokers, topic, group_id="watched")
     _, ends = read(source)
@@ -233,7 +236,7 @@ def test_the_group_is_told_of_progress(kafka):
 
 
 @pytest.mark.slow
-def test_a_killed_broker_is_waited_for_and_nothing_is_read_twice(own_kafka):
+def test_a_killed_broker_is_waited_for_and_nothing_is_read_twice(own_kafka: Broker) -> None:
     topic = own_kafka.topic("killed", numbered(*range(50)))
     source = made(own_kafka.brokers, f"{topic}|0|0|100", duration=60 * SECOND, stop_on_eof=False)
     (file,) = source.files()
@@ -252,7 +255,7 @@ def test_a_killed_broker_is_waited_for_and_nothing_is_read_twice(own_kafka):
 
 
 @pytest.mark.slow
-def test_a_broker_that_stays_away_ends_the_time_box_as_a_network_error(own_kafka):
+def test_a_broker_that_stays_away_ends_the_time_box_as_a_network_error(own_kafka: Broker) -> None:
     # That it is away shows after some attempts to reach it, which take their time on a busy machine.
     for duration_s in (1.5, 10, 60):
         topic = own_kafka.topic("away", numbered(1))
@@ -272,7 +275,7 @@ def test_a_broker_that_stays_away_ends_the_time_box_as_a_network_error(own_kafka
 
 
 @pytest.fixture
-def retained():
+def retained() -> Iterator[str]:
     """Librdkafka's own mock cluster, which keeps 5 MB of a partition: its beginning is gone."""
     producer = ck.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
     brokers = next(iter(producer.list_topics("gone", timeout=120).brokers.values()))
@@ -285,7 +288,7 @@ def retained():
 
 
 @pytest.mark.slow
-def test_what_retention_took_is_told_or_fails(retained):
+def test_what_retention_took_is_told_or_fails(retained: str) -> None:
     source = made(retained, "gone|0|0")
     messages, (end,) = read(source)
     (gap,) = end.gaps
@@ -299,6 +302,6 @@ def test_what_retention_took_is_told_or_fails(retained):
 
 
 @pytest.mark.slow
-def test_a_topic_that_was_made_anew_is_not_read_as_if_it_were_the_old_one(retained):
+def test_a_topic_that_was_made_anew_is_not_read_as_if_it_were_the_old_one(retained: str) -> None:
     with pytest.raises(PhaseFailed, match=r"has no offset 500\. Check if the topic was recreated"):
         read(made(retained, "gone|0|500"))

@@ -8,6 +8,7 @@ import io
 import json
 import threading
 from decimal import Decimal
+from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -46,19 +47,19 @@ GOOD = {"a": Decimal("1.50"), "b": "x", "t": AT, "o": {"x": 2.5}}
 BAD = {**GOOD, "a": Decimal("12345.00")}
 
 
-def avro(*records, codec="deflate"):
+def avro(*records: dict[str, Any], codec: str = "deflate") -> bytes:
     file = io.BytesIO()
     fastavro.writer(file, AVRO, records, codec=codec)
     return file.getvalue()
 
 
-def message(record):
+def message(record: dict[str, Any]) -> bytes:
     file = io.BytesIO()
     fastavro.schemaless_writer(file, fastavro.parse_schema(AVRO), record)
     return file.getvalue()
 
 
-def test_an_avro_file_fills_columns_by_name_and_nested_ones_by_path():
+def test_an_avro_file_fills_columns_by_name_and_nested_ones_by_path() -> None:
     data = avro(GOOD, {**GOOD, "b": None})
     expected = [(Decimal("1.50"), "x", AT, 0, 2.5), (Decimal("1.50"), None, AT, 0, 2.5)]
     for size in (None, 3):
@@ -66,7 +67,7 @@ def test_an_avro_file_fills_columns_by_name_and_nested_ones_by_path():
     assert load("avro", b"", SCHEMA) == ([], [])
 
 
-def test_an_avro_value_that_does_not_fit_rejects_or_is_null():
+def test_an_avro_value_that_does_not_fit_rejects_or_is_null() -> None:
     rows, rejects = load("avro", avro(GOOD, BAD), SCHEMA)
     assert len(rows) == 1
     assert (rejects[0].record, rejects[0].column) == (2, "A")
@@ -75,13 +76,13 @@ def test_an_avro_value_that_does_not_fit_rejects_or_is_null():
     assert ([row[0] for row in rows], rejects) == ([Decimal("1.50"), None], [])
 
 
-def test_a_broken_avro_file_fails_with_its_reason():
+def test_a_broken_avro_file_fails_with_its_reason() -> None:
     for data in (avro(GOOD)[:-5], b"garbage", avro(GOOD)[:20]):
         with pytest.raises(PhaseFailed, match="not an Avro file, or broken"):
             load("avro", data, SCHEMA)
 
 
-def test_avro_messages_have_their_schema_from_outside():
+def test_avro_messages_have_their_schema_from_outside() -> None:
     messages = [message(GOOD), b"", message(GOOD) + b"x"]
     rows, rejects = load_records(
         "kafkaavroparser", messages, SCHEMA, external_schema=json.dumps(AVRO)
@@ -101,18 +102,18 @@ def test_avro_messages_have_their_schema_from_outside():
 
 
 @pytest.mark.slow
-def test_avro_schemas_come_from_a_registry():
+def test_avro_schemas_come_from_a_registry() -> None:
     asked = []
 
     class Registry(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
+        def do_GET(self) -> None:
             asked.append(self.path)
             body = json.dumps({"schema": json.dumps(AVRO)}).encode()
             self.send_response(200 if self.path == "/schemas/ids/7" else 404)
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_):
+        def log_message(self, *_: Any) -> None:
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Registry) as server:
@@ -147,13 +148,13 @@ MANY = TableSchema(
 )
 
 
-def parquet(**columns):
+def parquet(**columns: Any) -> bytes:
     file = io.BytesIO()
     pq.write_table(pa.table(columns), file)
     return file.getvalue()
 
 
-def test_a_parquet_file_fills_columns_by_name():
+def test_a_parquet_file_fills_columns_by_name() -> None:
     data = parquet(
         i=pa.array([1, None], pa.int64()),
         r=pa.array([1.5, None], pa.float32()),
@@ -175,14 +176,14 @@ def test_a_parquet_file_fills_columns_by_name():
     assert set(second) == {None}
 
 
-def test_a_parquet_value_that_does_not_fit_rejects_its_row():
+def test_a_parquet_value_that_does_not_fit_rejects_its_row() -> None:
     rows, rejects = load("parquet", parquet(i=[1, 10**7, 3], s=["abcd", "b", "c"]), MANY)
     assert [row[:3:2] for row in rows] == [(1, "abc"), (3, "c")]
     assert (rejects[0].record, rejects[0].column) == (2, "I")
     assert rejects[0].data == b'{"i":10000000,"s":"b"}'
 
 
-def test_a_broken_parquet_file_fails_with_its_reason():
+def test_a_broken_parquet_file_fails_with_its_reason() -> None:
     for data in (parquet(i=[1])[:-9], b"garbage"):
         with pytest.raises(PhaseFailed, match="not a Parquet file, or broken"):
             load("parquet", data, MANY)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,35 +28,37 @@ TEXTS = TableSchema(
 )
 
 
-def load(name, data, schema=SCHEMA, **options):
+def load(
+    name: str, data: bytes, schema: TableSchema = SCHEMA, **options: Any
+) -> tuple[list[tuple[Any, ...]], list[Any]]:
     return parser_runs.load(name, data, schema, **options)
 
 
-def texts(name, data, **options):
+def texts(name: str, data: bytes, **options: Any) -> list[tuple[Any, ...]]:
     return load(name, data, TEXTS, **options)[0]
 
 
-def test_fields_are_told_apart_unescaped_and_null_where_empty():
+def test_fields_are_told_apart_unescaped_and_null_where_empty() -> None:
     assert texts("delimited", b"a|b\n\\||\\\\\n|\\n\n") == [("a", "b"), ("|", "\\"), (None, "n")]
 
 
-def test_a_quoted_field_holds_delimiters_line_ends_and_doubled_quotes_and_is_never_null():
+def test_a_quoted_field_holds_delimiters_line_ends_and_doubled_quotes_and_is_never_null() -> None:
     data = b'"a|b\nc"|"d""e"\n""|x"y\n'
     assert texts("delimited", data, enclosed_by='"') == [("a|b\nc", 'd"e'), ("", 'x"y')]
 
 
-def test_an_escape_holds_inside_quotes_and_before_a_line_end():
+def test_an_escape_holds_inside_quotes_and_before_a_line_end() -> None:
     data = b'"a\\"b"|c\\\nd\n'
     assert texts("delimited", data, enclosed_by='"') == [('a"b', "c\nd")]
 
 
-def test_windows_line_ends_are_line_ends_unless_the_terminator_says_otherwise():
+def test_windows_line_ends_are_line_ends_unless_the_terminator_says_otherwise() -> None:
     assert texts("delimited", b"a|b\r\nc|d\n") == [("a", "b"), ("c", "d")]
     assert texts("delimited", b"a|b\r\nc|d\n", record_terminator="\n") == [("a", "b\r"), ("c", "d")]
     assert texts("delimited", b"a|b\nc\r\n", record_terminator="\r\n") == [("a", "b\nc")]
 
 
-def test_any_text_may_end_a_record():
+def test_any_text_may_end_a_record() -> None:
     rows, rejects = load(
         "delimited",
         b"1|a|;;x|b|;;3",
@@ -75,7 +79,7 @@ TEXTS_AND_NUMBER = TableSchema(
 )
 
 
-def test_a_reject_names_place_column_and_value():
+def test_a_reject_names_place_column_and_value() -> None:
     rows, rejects = load("delimited", b"1|a|2013-02-28\n2|b|2013-02-30\n")
     assert len(rows) == 1
     (reject,) = rejects
@@ -85,7 +89,7 @@ def test_a_reject_names_place_column_and_value():
     assert reject.reason.endswith("'2013-02-30'")
 
 
-def test_a_record_of_another_length_is_rejected_with_both_numbers():
+def test_a_record_of_another_length_is_rejected_with_both_numbers() -> None:
     _, rejects = load("delimited", b"1|a\n1|a||\n\n1|a|\n")
     assert [reject.reason for reject in rejects] == [
         "2 fields where 3 are expected: none for column 3 (D DATE)",
@@ -94,13 +98,13 @@ def test_a_record_of_another_length_is_rejected_with_both_numbers():
     ]
 
 
-def test_short_records_are_padded_where_asked():
+def test_short_records_are_padded_where_asked() -> None:
     rows, rejects = load("delimited", b"1\n1|a\n1|a||\n", trailing_nullcols=True)
     assert [row[1:] for row in rows] == [(None, None), ("a", None)]
     assert [reject.record for reject in rejects] == [3]
 
 
-def test_a_long_text_is_cut_or_rejected_as_asked():
+def test_a_long_text_is_cut_or_rejected_as_asked() -> None:
     assert load("delimited", b"1|abcd|\n")[0][0][1] == "abc"
     options = {"T": ColumnOptions(enforce_length=True)}
     rows, rejects = load("delimited", b"1|abcd|\n2|abc|\n", options=options)
@@ -108,7 +112,7 @@ def test_a_long_text_is_cut_or_rejected_as_asked():
     assert "String too long: length=4 characters maxLength=3" in rejects[0].reason
 
 
-def test_a_null_in_a_column_that_forbids_it_is_rejected():
+def test_a_null_in_a_column_that_forbids_it_is_rejected() -> None:
     schema = TableSchema(1, (Column("A", LogicalType.FIXED, 1, False, precision=5, scale=0),))
     rows, rejects = load("delimited", b"1\n\n2\n", schema)
     assert rows == [(1,), (2,)]
@@ -116,12 +120,12 @@ def test_a_null_in_a_column_that_forbids_it_is_rejected():
     assert "NOT NULL" in rejects[0].reason
 
 
-def test_illegal_utf8_is_located():
+def test_illegal_utf8_is_located() -> None:
     _, rejects = load("delimited", b"1|a\xff|\n")
     assert rejects[0].reason == "column 2 (T VARCHAR(3)): illegal UTF-8 at byte 1 of the value"
 
 
-def test_a_record_of_another_length_may_hold_illegal_utf8():
+def test_a_record_of_another_length_may_hold_illegal_utf8() -> None:
     rows, rejects = load("delimited", b"1|a|\n1|\xff|a|\n2|\xff\n")
     assert [row[0] for row in rows] == [1]
     assert [reject.reason.partition(":")[0] for reject in rejects] == [
@@ -132,19 +136,19 @@ def test_a_record_of_another_length_may_hold_illegal_utf8():
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16"])
 @pytest.mark.parametrize("name", ["delimited", "csv", "json", "fregexparser"])
-def test_text_that_is_utf_16_is_refused_with_what_helps(name, encoding):
+def test_text_that_is_utf_16_is_refused_with_what_helps(name: str, encoding: str) -> None:
     data = "näme|wörd|a\nb|word|c\n".encode(encoding)
     options = {"pattern": "(?<A>.*)"} if name == "fregexparser" else {}
     with pytest.raises(PhaseFailed, match=r"Iconverter\(from_encoding='UTF-16"):
         load(name, data, TEXTS, **options)
 
 
-def test_zeros_that_are_said_to_separate_fields_are_no_utf_16():
+def test_zeros_that_are_said_to_separate_fields_are_no_utf_16() -> None:
     assert texts("delimited", b"a\x00b\n" * 9, delimiter="\0") == [("a", "b")] * 9
     assert texts("delimited", b"a|b\x00\n" * 9) == [("a", "b\x00")] * 9
 
 
-def test_columns_may_have_marks_of_their_own():
+def test_columns_may_have_marks_of_their_own() -> None:
     options = {"A": ColumnOptions(delimiter=",", null="-"), "B": ColumnOptions(enclosed_by="'")}
     assert texts("delimited", b"a,'b|c'\n-,d\n", options=options) == [("a", "b|c"), (None, "d")]
 
@@ -162,7 +166,9 @@ def test_columns_may_have_marks_of_their_own():
     usual=st.sampled_from(["", "NA", "x"]),
     quote=st.sampled_from(["", '"']),
 )
-def test_what_is_null_may_differ_from_column_to_column(rows, usual, quote):
+def test_what_is_null_may_differ_from_column_to_column(
+    rows: list[Any], usual: Any, quote: Any
+) -> None:
     data = "".join("|".join(fields) + end for *fields, end in rows).encode()
     found = [
         load(
@@ -182,7 +188,7 @@ def test_what_is_null_may_differ_from_column_to_column(rows, usual, quote):
     assert repr(found[0]) == repr(found[-1])
 
 
-def test_a_column_may_have_a_format_and_be_trimmed():
+def test_a_column_may_have_a_format_and_be_trimmed() -> None:
     options = {"D": ColumnOptions(format="DD.MM.YYYY"), "T": ColumnOptions(trim="*")}
     rows, rejects = load(
         "delimited", b"1|*a*|28.02.2013\n1||31.02.2013\n1||2013-02-01\n", options=options
@@ -191,13 +197,13 @@ def test_a_column_may_have_a_format_and_be_trimmed():
     assert "Not of the format 'DD.MM.YYYY'" in rejects[1].reason
 
 
-def test_records_are_skipped_at_the_start_of_a_file_only():
+def test_records_are_skipped_at_the_start_of_a_file_only() -> None:
     assert len(texts("delimited", b"x\ny\na|b\n", skip=2)) == 1
     portion = Portion(parser_runs.FILE, 2, 10)
     assert len(texts("delimited", b"y\na|b\n", skip=2, portion=portion)) == 1
 
 
-def test_a_header_names_the_columns_in_any_case_and_order():
+def test_a_header_names_the_columns_in_any_case_and_order() -> None:
     rows = texts("csv", b'\xef\xbb\xbfb,c,"a"\n1,2,3\n')
     assert rows == [("3", "1")]
     assert texts("csv", b"") == []
@@ -207,11 +213,11 @@ def test_a_header_names_the_columns_in_any_case_and_order():
         texts("csv", b"a,A\n1,2\n")
 
 
-def test_blank_lines_of_csv_are_no_records():
+def test_blank_lines_of_csv_are_no_records() -> None:
     assert texts("csv", b"a,b\n\n1,2\n\r\n\n3,4\n\n") == [("1", "2"), ("3", "4")]
 
 
-def test_text_after_a_closing_quote_and_a_quote_that_does_not_close_cost_one_record_each():
+def test_text_after_a_closing_quote_and_a_quote_that_does_not_close_cost_one_record_each() -> None:
     rows, rejects = load("csv", b'a,b\n"x"y,1\n1,2\n3,"z\n5,6\n', TEXTS)
     assert rows == [("1", "2"), ("5", "6")]
     assert [(r.record, r.offset, r.reason) for r in rejects] == [
@@ -220,7 +226,7 @@ def test_text_after_a_closing_quote_and_a_quote_that_does_not_close_cost_one_rec
     ]
 
 
-def test_a_record_without_end_is_rejected_and_the_next_ones_are_read():
+def test_a_record_without_end_is_rejected_and_the_next_ones_are_read() -> None:
     data = b"a|b\n" + b"x" * 3_000_000 + b"\nc|d\n"
     rows, rejects = load("delimited", data, TEXTS, size=100_000, max_record=1_000_000)
     assert rows == [("a", "b"), ("c", "d")]
@@ -228,7 +234,7 @@ def test_a_record_without_end_is_rejected_and_the_next_ones_are_read():
     assert (rejects[0].record, rejects[0].offset) == (2, 4)
 
 
-def test_marks_that_cannot_be_told_apart_are_refused():
+def test_marks_that_cannot_be_told_apart_are_refused() -> None:
     for parameters in (
         {"delimiter": "ab"},
         {"delimiter": "\\"},
@@ -239,7 +245,7 @@ def test_marks_that_cannot_be_told_apart_are_refused():
             definition("delimited").build_phase(parameters)
 
 
-def test_arrays_are_read_with_their_marks():
+def test_arrays_are_read_with_their_marks() -> None:
     schema = TableSchema(1, (Column("A", LogicalType.ARRAY, 1),))
     rows, _ = load("delimited", b'[1,a b,"c,d",null,[true]]\n', schema)
     assert rows == [('[1,"a b","c,d",null,[true]]',)]
@@ -256,17 +262,17 @@ def test_arrays_are_read_with_their_marks():
 
 
 @pytest.mark.slow
-def test_portions_hold_each_record_once():
+def test_portions_hold_each_record_once() -> None:
     data = b"".join(b"%d|%s\n" % (at, b"x" * (at * 7 % 23)) for at in range(200))
     _portions_agree(data, (1, 7, 64, 1000), TEXTS_OF_NUMBERS)
 
 
-def test_portions_agree_on_escaped_line_ends():
+def test_portions_agree_on_escaped_line_ends() -> None:
     data = b"a\\\nb|c\\\\\n\\\\\\\n|x\nd|\\\n\ne|f"
     _portions_agree(data, range(1, len(data) + 1), TEXTS)
 
 
-def test_portions_agree_on_long_terminators_and_windows_line_ends():
+def test_portions_agree_on_long_terminators_and_windows_line_ends() -> None:
     data = b"a|b\r\n\r\nc|d\r\n"
     _portions_agree(data, range(1, len(data) + 1), TEXTS)
     data = b"a|b#;c|d#;#;;e|f"
@@ -281,7 +287,9 @@ TEXTS_OF_NUMBERS = TableSchema(
 )
 
 
-def _portions_agree(data, sizes, schema, **parameters):
+def _portions_agree(
+    data: bytes, sizes: range | tuple[int, int, int, int], schema: TableSchema, **parameters: str
+) -> None:
     expected = load("delimited", data, schema, **parameters)
     for size in sizes:
         rows, rejects = [], []
@@ -294,20 +302,20 @@ def _portions_agree(data, sizes, schema, **parameters):
         assert rejects == [(reject.offset, reject.data) for reject in expected[1]], size
 
 
-def test_a_header_with_a_million_names_is_refused_at_once():
+def test_a_header_with_a_million_names_is_refused_at_once() -> None:
     header = b",".join(b"name%d" % number for number in range(100_000))
     with pytest.raises(PhaseFailed, match="100,000 names, more than the limit of 65,536"):
         load("fcsvparser", header)
 
 
 @pytest.mark.parametrize("header", ["year", "YEAR", "Year", '"year"'])
-def test_a_column_made_in_quotes_is_found_in_any_case(header):
+def test_a_column_made_in_quotes_is_found_in_any_case(header: str) -> None:
     schema = TableSchema(1, (Column("year", LogicalType.TEXT, 1, length=10),))
     rows, rejects = load("fcsvparser", f"x,{header}\n1,2024\n".encode(), schema)
     assert (rows, rejects) == ([("2024",)], [])
 
 
-def test_columns_that_differ_in_case_alone_are_each_found_by_their_own_name():
+def test_columns_that_differ_in_case_alone_are_each_found_by_their_own_name() -> None:
     schema = TableSchema(
         1,
         tuple(

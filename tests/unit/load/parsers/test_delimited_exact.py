@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -17,7 +20,7 @@ from support.parser_runs import load
 
 
 @pytest.fixture(autouse=True, params=["exact", "scanned"], scope="module")
-def _way(request):
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
     """Read even small blocks by the scanner, or none."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited_block_parser, "_MIN_SCANNED_BYTES", 0)
@@ -32,7 +35,9 @@ TEXTS = TableSchema(
 )
 
 
-def _records(data, marks, *, blank_lines):
+def _records(
+    data: bytes, marks: tuple[bytes, ...], *, blank_lines: bool
+) -> Iterator[tuple[int, int, list[bytes | None] | None]]:
     """Tell records apart with nothing but a loop over bytes; yields start, end, fields."""
     at = 0
     while at < len(data):
@@ -59,7 +64,7 @@ def _records(data, marks, *, blank_lines):
         yield start, end, None if broken else fields
 
 
-def _field(data, at, marks):
+def _field(data: bytes, at: int, marks: tuple[bytes, ...]) -> tuple[bytes | None, int, str]:
     delimiter, quote, escape, null = marks
     value = bytearray()
     quoted = bool(quote) and data[at : at + 1] == quote
@@ -106,7 +111,9 @@ def _field(data, at, marks):
         at += 1
 
 
-def _slowly(data, marks, schema, *, blank_lines):
+def _slowly(
+    data: bytes, marks: tuple[bytes, ...], schema: TableSchema, *, blank_lines: bool
+) -> tuple[list[tuple[Any, ...]], list[tuple[int, int, bytes]]]:
     conversion = TableConverter(ParseTarget(schema), None)
     stored, rejects = [], []
     for number, (start, end, fields) in enumerate(
@@ -230,7 +237,7 @@ _VALUES = [
         max_size=6,
     )
 )
-def test_every_value_is_read_as_the_exact_rules_read_it(rows):
+def test_every_value_is_read_as_the_exact_rules_read_it(rows: list[Any]) -> None:
     data = "".join("\x01".join(row) + "\n" for row in rows).encode()
     found = load("delimited", data, MANY, delimiter="\x01", escape="")
     rejects = [(r.record, r.offset, r.data) for r in found[1]]
@@ -270,8 +277,8 @@ def test_every_value_is_read_as_the_exact_rules_read_it(rows):
     blank_lines=st.booleans(),
 )
 def test_every_record_is_what_a_loop_over_bytes_makes_of_it(
-    escape, quote, null, pieces, size, blank_lines
-):
+    escape: str, quote: str, null: str, pieces: list[Any], size: int, blank_lines: bool
+) -> None:
     data = "".join(pieces).encode()
     name = "delimited" if blank_lines else "csv"
     parameters = {"delimiter": "|", "escape": escape, "enclosed_by": quote, "null": null}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,7 +91,7 @@ _FITTING = [
 
 
 @st.composite
-def _dialects(draw):
+def _dialects(draw: st.DrawFn) -> tuple[str, dict[str, Any], dict[str, ColumnOptions]]:
     parameters = {
         "delimiter": draw(st.sampled_from("||,\t\x00N1")),
         "enclosed_by": draw(st.sampled_from(["", '"', '"', "'", "q", "1"])),
@@ -110,7 +112,7 @@ def _dialects(draw):
 
 
 @st.composite
-def _texts(draw, parameters):
+def _texts(draw: st.DrawFn, parameters: dict[str, Any]) -> bytes:
     marks = [parameters["delimiter"]] * 4 + [
         parameters["enclosed_by"],
         parameters["escape"],
@@ -142,7 +144,12 @@ def _texts(draw, parameters):
 
 @settings(max_examples=150)
 @given(data=st.data(), dialect=_dialects(), size=st.integers(1, 40), block=st.integers(4, 400))
-def test_both_ways_give_the_same_rows_and_rejects(data, dialect, size, block):
+def test_both_ways_give_the_same_rows_and_rejects(
+    data: st.DataObject,
+    dialect: tuple[str, dict[str, Any], dict[str, ColumnOptions]],
+    size: int,
+    block: int,
+) -> None:
     name, parameters, options = dialect
     text = data.draw(_texts(parameters))
     found = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,18 +29,18 @@ SCHEMA = TableSchema(
 NUMBERS = TableSchema(1, (Column("A", LogicalType.FIXED, 1, precision=9, scale=0),))
 
 
-def numbers(data, **options):
+def numbers(data: bytes, **options: Any) -> tuple[list[int], list[Any]]:
     rows, rejects = load("json", data, NUMBERS, **options)
     return [int(row[0]) for row in rows], [reject.data for reject in rejects]
 
 
-def test_objects_stand_on_lines_next_to_each_other_over_lines_or_in_an_array():
+def test_objects_stand_on_lines_next_to_each_other_over_lines_or_in_an_array() -> None:
     data = b'\xef\xbb\xbf{"a":1}\n{"a":2}{"a":3}\r\n\n{"a":\n 4}\n[{"a":5},\n{"a":6}]\n{"a":7}'
     for size in (None, 1, 7):
         assert numbers(data, size=size) == ([1, 2, 3, 4, 5, 6, 7], [])
 
 
-def test_a_broken_record_costs_its_line():
+def test_a_broken_record_costs_its_line() -> None:
     data = b'{"a":1}\n{"a":}\n{"a":2}\n{"a": 3\n{"a":4}\nno\n{"a":5}\n"x"\n{"a":6'
     for size in (None, 1, 7):
         assert numbers(data, size=size) == (
@@ -48,7 +49,7 @@ def test_a_broken_record_costs_its_line():
         )
 
 
-def test_a_reject_says_where_and_why():
+def test_a_reject_says_where_and_why() -> None:
     rows, rejects = load("json", b'{"a":1}\n{"a":"x"}\n{"a" 2}\n{"b":"abcd","a":1e9}\n', SCHEMA)
     assert len(rows) == 1
     assert [(r.record, r.offset, r.column) for r in rejects] == [
@@ -63,7 +64,7 @@ def test_a_reject_says_where_and_why():
     assert "Number out of representable exclusive range of (-1e4..1e4)" in rejects[2].reason
 
 
-def test_a_value_that_does_not_fit_is_null_under_the_old_name_unless_it_may_not_be():
+def test_a_value_that_does_not_fit_is_null_under_the_old_name_unless_it_may_not_be() -> None:
     assert load("fjsonparser", b'{"a":"x","b":"y"}', SCHEMA) == ([(None, "y", None)], [])
     rows, rejects = load(
         "fjsonparser", b'{"a":"x","b":"y"}', SCHEMA, reject_on_materialized_type_error=True
@@ -74,21 +75,21 @@ def test_a_value_that_does_not_fit_is_null_under_the_old_name_unless_it_may_not_
     assert (len(rows), len(rejects)) == (1, 2)
 
 
-def test_keys_are_columns_in_any_case_and_nested_ones_by_their_path():
+def test_keys_are_columns_in_any_case_and_nested_ones_by_their_path() -> None:
     data = b'{"a":1,"c":{"d":2}}\n{"A":3,"C":{"D":4,"x":1}}\n{"c.d":5}\n'
     assert [row[::2] for row in load("json", data, SCHEMA)[0]] == [(1, 2), (3, 4), (None, 5)]
     rows = load("json", data, SCHEMA, flatten_maps=False)[0]
     assert [row[2] for row in rows] == [None, None, 5]
 
 
-def test_elements_of_arrays_are_columns_where_asked():
+def test_elements_of_arrays_are_columns_where_asked() -> None:
     schema = TableSchema(1, (Column("L_1", LogicalType.FIXED, 1, precision=3, scale=0),))
     options = {"flatten_arrays": True, "key_separator": "_"}
     assert load("json", b'{"l":[1,2]}', schema, **options)[0] == [(2,)]
     assert load("json", b'{"l":[1,2]}', schema, key_separator="_")[0] == [(None,)]
 
 
-def test_semi_structured_columns_keep_numbers_as_they_are_written():
+def test_semi_structured_columns_keep_numbers_as_they_are_written() -> None:
     schema = TableSchema(1, (Column("V", LogicalType.VARIANT, 1), Column("T", LogicalType.TEXT, 2)))
     data = b'{"v":{"b":1.50,"a":[1e2,"x"]},"t":{"k":null}}\n{"v":"[1]","t":2.50}'
     assert load("json", data, schema)[0] == [
@@ -97,7 +98,7 @@ def test_semi_structured_columns_keep_numbers_as_they_are_written():
     ]
 
 
-def test_dates_are_texts_or_digits_of_a_date_and_no_counts():
+def test_dates_are_texts_or_digits_of_a_date_and_no_counts() -> None:
     schema = TableSchema(
         1, (Column("D", LogicalType.DATE, 1), Column("T", LogicalType.TIMESTAMP_NTZ, 2, scale=6))
     )
@@ -110,7 +111,7 @@ def test_dates_are_texts_or_digits_of_a_date_and_no_counts():
     assert [each.record for each in rejected] == [3, 4]
 
 
-def test_keys_that_are_double_empty_or_odd_are_treated_as_asked():
+def test_keys_that_are_double_empty_or_odd_are_treated_as_asked() -> None:
     assert numbers(b'{"a":1,"a":2}') == ([2], [])
     assert numbers(b'{"a":1,"x":{"y":1,"y":2}}', reject_on_duplicate=True)[0] == []
     assert numbers(b'{"a":1,"":2}', reject_on_empty_key=True)[0] == []
@@ -119,7 +120,7 @@ def test_keys_that_are_double_empty_or_odd_are_treated_as_asked():
     assert load("json", b'{"a-b":"x"}', schema, **options)[0] == [("x",)]
 
 
-def test_records_begin_at_a_start_point():
+def test_records_begin_at_a_start_point() -> None:
     data = b'{"x":{"r":[{"a":1},{"a":"z"},{"a":2}]},"r":{"a":3}}\n{"a":4}\n{"r":[{"a":5}]}'
     found, rejected = numbers(data, start_point="r")
     assert found == [1, 2, 5]
@@ -127,7 +128,7 @@ def test_records_begin_at_a_start_point():
     assert numbers(data, start_point="r", start_point_occurrence=2)[0] == [3]
 
 
-def test_with_a_terminator_each_record_ends_at_one_and_portions_agree():
+def test_with_a_terminator_each_record_ends_at_one_and_portions_agree() -> None:
     data = b"".join(b'{"a":%d}%s;' % (at, b" " * (at % 5)) for at in range(60)) + b'{"a":'
     expected = numbers(data, record_terminator=";")
     assert expected == (list(range(60)), [b'{"a":'])
@@ -145,14 +146,14 @@ def test_with_a_terminator_each_record_ends_at_one_and_portions_agree():
 
 
 @pytest.mark.slow
-def test_a_record_that_is_too_long_is_rejected_by_itself():
+def test_a_record_that_is_too_long_is_rejected_by_itself() -> None:
     data = b'{"a":1}\n{"a":"' + b"x" * 3_000_000 + b'"}\n{"a":2}\n'
     rows, rejects = load("json", data, NUMBERS, max_record=1_500_000, size=100_000)
     assert [row[0] for row in rows] == [1, 2]
     assert rejects[0].record == 2
 
 
-def test_each_message_is_one_object():
+def test_each_message_is_one_object() -> None:
     messages = [
         b'{"a":1}',
         b'{"a":2}{"a":3}',
@@ -169,13 +170,13 @@ def test_each_message_is_one_object():
     ]  # fmt: skip
 
 
-def test_messages_that_make_objects_only_together_are_rejected():
+def test_messages_that_make_objects_only_together_are_rejected() -> None:
     messages = [b'{"a":', b'{"b":1}}', b'{"c":1}{"d":1}']
     rows, rejects = load_records("kafkajsonparser", messages, NUMBERS)
     assert (rows, len(rejects)) == ([], 3)
 
 
-def test_a_start_point_before_the_first_is_refused():
+def test_a_start_point_before_the_first_is_refused() -> None:
     with pytest.raises(LoadRefused):
         definition("fjsonparser").build_phase({"start_point_occurrence": 0})
 
@@ -198,7 +199,9 @@ _OBJECTS = st.lists(
     gap=st.sampled_from(["\n", "\n\n", "", " \r\n", ","]),
     name=st.sampled_from(["json", "fjsonparser"]),
 )
-def test_blocks_are_read_as_each_object_is_by_itself(objects, gap, name):
+def test_blocks_are_read_as_each_object_is_by_itself(
+    objects: list[Any], gap: Any, name: Any
+) -> None:
     data = gap.join(objects).encode()
     found = []
     for is_compiled in (True, False):
@@ -212,7 +215,7 @@ def test_blocks_are_read_as_each_object_is_by_itself(objects, gap, name):
 
 
 @given(st.lists(_OBJECTS, max_size=6))
-def test_messages_that_python_reads_are_rows_and_others_rejects(messages):
+def test_messages_that_python_reads_are_rows_and_others_rejects(messages: list[Any]) -> None:
     rows, rejects = load_records("kafkajsonparser", [text.encode() for text in messages], SCHEMA)
     expected = [text for text in messages if _loads(text) is not None]
     assert len(rows) == len(expected)
@@ -221,7 +224,7 @@ def test_messages_that_python_reads_are_rows_and_others_rejects(messages):
     ]
 
 
-def _loads(text):
+def _loads(text: Any) -> Any:
     try:
         found = json.loads(text, parse_constant=lambda _: 1 / 0)
     except (ValueError, ZeroDivisionError):
@@ -237,7 +240,7 @@ def _loads(text):
         max_size=6,
     )
 )
-def test_a_few_messages_without_an_end_cost_no_other(odd):
+def test_a_few_messages_without_an_end_cost_no_other(odd: list[Any]) -> None:
     good = [b'{"a": %d}' % number for number in range(60)]
     messages = [*good[:30], *odd, *good[30:]]
     rows, rejects = load_records("json", messages, NUMBERS)
@@ -253,7 +256,7 @@ def test_a_few_messages_without_an_end_cost_no_other(odd):
 
 
 @functools.cache
-def _alone(message):
+def _alone(message: Any) -> tuple[list[tuple[Any, ...]], list[Any]]:
     return load_records("json", [message], NUMBERS)
 
 
@@ -292,7 +295,9 @@ _FLAT_OBJECTS = st.lists(
     ),
     name=st.sampled_from(["json", "fjsonparser", "kafkajsonparser"]),
 )
-def test_odd_objects_among_good_ones_are_read_as_each_is_by_itself(odd, name):
+def test_odd_objects_among_good_ones_are_read_as_each_is_by_itself(
+    odd: list[Any], name: Any
+) -> None:
     messages = [_GOOD % number for number in range(60)]
     messages[30:30] = [text.encode() for text in odd]
     if name == "kafkajsonparser":
@@ -304,13 +309,13 @@ def test_odd_objects_among_good_ones_are_read_as_each_is_by_itself(odd, name):
     assert repr(fast) == repr(slow)
 
 
-def test_a_key_that_is_written_in_two_ways_counts_as_it_comes_last():
+def test_a_key_that_is_written_in_two_ways_counts_as_it_comes_last() -> None:
     messages = [b'{"a":1}'] * 40 + [b'{"A":2,"a":3}', b'{"a":4,"A":5}', b'{"A":6}'] * 2
     rows, rejects = load_records("json", messages, NUMBERS)
     assert ([int(row[0]) for row in rows[40:]], rejects) == ([3, 5, 6] * 2, [])
 
 
-def test_bytes_that_are_no_text_are_refused_where_no_column_wants_them_too():
+def test_bytes_that_are_no_text_are_refused_where_no_column_wants_them_too() -> None:
     messages = [b'{"a":1,"x":"y"}'] * 20 + [b'{"a":2,"x":"\xff"}', b'{"a":3,"x":{"\xff":1}}']
     rows, rejects = load_records("json", messages, NUMBERS)
     assert (len(rows), [r.data for r in rejects]) == (20, messages[20:])

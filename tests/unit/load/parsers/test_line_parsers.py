@@ -20,7 +20,7 @@ SCHEMA = TableSchema(
 PATTERN = r"(?<a>\d+) - (?<b>\w+)"
 
 
-def test_fixed_widths_are_bytes_and_their_padding_goes():
+def test_fixed_widths_are_bytes_and_their_padding_goes() -> None:
     data = b"  12abc  \r\n    \xc3\xa9x  \n"
     assert load("fixedwidth", data, SCHEMA, colsizes="4,5")[0] == [(12, "abc"), (None, "éx")]
     rows, rejects = load("fixedwidth", b"0012abc--\n 1\n", SCHEMA, colsizes="4,5", trim="-")
@@ -29,12 +29,12 @@ def test_fixed_widths_are_bytes_and_their_padding_goes():
     assert rejects[0].reason == "2 bytes where 9 are expected"
 
 
-def test_bytes_and_records_at_the_start_are_skipped():
+def test_bytes_and_records_at_the_start_are_skipped() -> None:
     data = b"HEADx\n   1a\n   2b\n"
     assert load("fixedwidth", data, SCHEMA, colsizes="4,1", skip_bytes=6, skip=1)[0] == [(2, "b")]
 
 
-def test_sizes_must_fit_the_columns_and_be_positive():
+def test_sizes_must_fit_the_columns_and_be_positive() -> None:
     with pytest.raises(PhaseFailed, match="1 sizes for 2 columns"):
         load("fixedwidth", b"x\n", SCHEMA, colsizes="4")
     for sizes in ("", "0,1", "a"):
@@ -42,7 +42,7 @@ def test_sizes_must_fit_the_columns_and_be_positive():
             definition("fixedwidth").build_phase({"colsizes": sizes})
 
 
-def test_groups_of_a_pattern_are_columns():
+def test_groups_of_a_pattern_are_columns() -> None:
     rows, rejects = load("fregexparser", b"12 - x\nno\n7 - y\n", SCHEMA, pattern=PATTERN)
     assert rows == [(12, "x"), (7, "y")]
     assert (rejects[0].record, rejects[0].data) == (2, b"no")
@@ -50,7 +50,7 @@ def test_groups_of_a_pattern_are_columns():
     assert rows == [(12, "12 - x")]
 
 
-def test_a_pattern_that_names_nothing_is_refused():
+def test_a_pattern_that_names_nothing_is_refused() -> None:
     for pattern in ("(", "a+"):
         with pytest.raises(LoadRefused):
             definition("fregexparser").build_phase({"pattern": pattern})
@@ -58,7 +58,7 @@ def test_a_pattern_that_names_nothing_is_refused():
         load("fregexparser", b"a\n", SCHEMA, pattern="(?<x>a)")
 
 
-def test_pairs_are_found_by_key_and_quotes_hold_delimiters():
+def test_pairs_are_found_by_key_and_quotes_hold_delimiters() -> None:
     data = b'b="x ""y=1" a=5 z=9\na=1 b=hello you\nb=""\nb= a=\n'
     rows, _ = load("fdelimitedpairparser", data, SCHEMA)
     assert rows == [(5, 'x "y=1'), (1, "hello you"), (None, ""), (None, None)]
@@ -67,14 +67,14 @@ def test_pairs_are_found_by_key_and_quotes_hold_delimiters():
     assert rejects[0].reason == "no pair of a key and a value: 'foo bar'"
 
 
-def test_illegal_utf8_costs_its_record():
+def test_illegal_utf8_costs_its_record() -> None:
     for name, options in (("regex", {"pattern": PATTERN}), ("pairs", {})):
         _, rejects = load(name, b"a=\xff\n", SCHEMA, **options)
         assert rejects[0].reason == "illegal UTF-8 at byte 2 of the record"
 
 
 @pytest.mark.slow
-def test_portions_hold_each_record_once():
+def test_portions_hold_each_record_once() -> None:
     data = b"".join(b"%d - x%s\n" % (at, b"y" * (at % 9)) for at in range(100))
     for size in (1, 10, 300):
         rows = []
@@ -84,7 +84,7 @@ def test_portions_hold_each_record_once():
         assert [row[0] for row in rows] == list(range(100))
 
 
-def test_a_message_is_the_value_of_its_one_column():
+def test_a_message_is_the_value_of_its_one_column() -> None:
     text = TableSchema(1, (Column("M", LogicalType.TEXT, 1, length=3),))
     rows, rejects = load_records("kafkaparser", [b"a\nb", b"", b"abcd", b"\xff"], text)
     assert rows == [("a\nb",), ("",), ("abc",)]
@@ -95,7 +95,7 @@ def test_a_message_is_the_value_of_its_one_column():
         load_records("kafkaparser", [b"a"], SCHEMA)
 
 
-def test_messages_may_be_delimited_each_by_itself():
+def test_messages_may_be_delimited_each_by_itself() -> None:
     rows, rejects = load_records("pairs", [b"a=1", b"x", b"a=2"], SCHEMA)
     assert [row[0] for row in rows] == [1, 2]
     assert [(reject.record, reject.offset) for reject in rejects] == [(2, 3)]
@@ -104,7 +104,7 @@ def test_messages_may_be_delimited_each_by_itself():
 @pytest.mark.parametrize(
     ("name", "options"), [("regex", {"pattern": r"(?<a>\d+) (?<year>\d+)"}), ("pairs", {})]
 )
-def test_columns_made_in_quotes_are_found_in_any_case(name, options):
+def test_columns_made_in_quotes_are_found_in_any_case(name: str, options: dict[str, str]) -> None:
     columns = [
         Column(n, LogicalType.TEXT, i + 1, length=10) for i, n in enumerate(["A", "year", "a"])
     ]

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,12 +15,12 @@ from snowmelt.load.parsers.warmup import _SCHEMA, warm_up_parsers
 from support.parser_runs import load
 
 
-def _signatures():
+def _signatures() -> dict[Any, Any]:
     return {each.__name__.lstrip("_"): list(each.signatures) for each in jit._KERNELS}
 
 
 @pytest.mark.slow
-def test_what_was_warmed_up_compiles_for_no_other_text():
+def test_what_was_warmed_up_compiles_for_no_other_text() -> None:
     warm_up_parsers()
     before = _signatures()
     assert before["find_records"]
@@ -53,7 +54,7 @@ print(*jit.list_kernels(), sep="\n")
 """
 
 
-def _run_first_loads(**environment):
+def _run_first_loads(**environment: str) -> list[str]:
     return subprocess.run(
         [sys.executable, "-c", FIRST_LOADS, str(Path(__file__).parents[3])],
         env=os.environ | environment,
@@ -65,7 +66,7 @@ def _run_first_loads(**environment):
 
 
 @pytest.mark.slow
-def test_first_loads_are_read_exactly_while_another_process_compiles(tmp_path):
+def test_first_loads_are_read_exactly_while_another_process_compiles(tmp_path: Path) -> None:
     *was_and_is_ready, compiled, loaded = _run_first_loads(NUMBA_CACHE_DIR=str(tmp_path))
     assert [*was_and_is_ready, compiled] == ["False False", "True True", "[]"]
     assert "'find_records'" in loaded
@@ -73,7 +74,7 @@ def test_first_loads_are_read_exactly_while_another_process_compiles(tmp_path):
 
 
 @pytest.mark.slow
-def test_first_loads_are_compiled_in_a_thread_where_no_folder_can_be_written():
+def test_first_loads_are_compiled_in_a_thread_where_no_folder_can_be_written() -> None:
     nowhere = {"HOME": "/proc/nothing", "XDG_CACHE_HOME": "/proc/nothing"}
     told = _run_first_loads(NUMBA_CACHE_LOCATOR_CLASSES="UserWideCacheLocator", **nowhere)
     assert told[:2] == ["False False", "True True"]

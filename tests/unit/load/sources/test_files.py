@@ -56,14 +56,14 @@ def joined(portion: Portion) -> bytes:
         ("*/*.csv", ["deep/e.csv"]),
     ],
 )
-def test_paths_and_globs_lead_to_files(folder, pattern, found):
+def test_paths_and_globs_lead_to_files(folder: Path, pattern: str, found: list[str]) -> None:
     assert names(folder, list_files(f"{folder}/{pattern}")) == found
     url = Path(folder).as_uri() + "/" + pattern
     if "[" not in pattern and "?" not in pattern:
         assert names(folder, list_files(url)) == found
 
 
-def test_a_file_named_twice_is_there_once_and_knows_its_size(folder):
+def test_a_file_named_twice_is_there_once_and_knows_its_size(folder: Path) -> None:
     files = FileGlobSource([f"{folder}/b.csv", f"{folder}/*.csv", f"{folder}/a.csv"]).files()
     assert names(folder, files) == ["b.csv", "a.csv", "x[1].csv"]
     assert {file.size for file in files} == {5, 8}
@@ -71,12 +71,12 @@ def test_a_file_named_twice_is_there_once_and_knows_its_size(folder):
 
 
 @pytest.mark.parametrize("pattern", ["none.csv", "*.json", "none/*.csv"])
-def test_what_matches_nothing_is_an_error(folder, pattern):
+def test_what_matches_nothing_is_an_error(folder: Path, pattern: str) -> None:
     with pytest.raises(PhaseFailed, match="no file matches"):
         list_files(f"{folder}/{pattern}")
 
 
-def test_folders_pipes_and_other_hosts_are_refused(folder):
+def test_folders_pipes_and_other_hosts_are_refused(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     with pytest.raises(PhaseFailed, match=r"is a folder\. .*/deep/\*"):
         list_files(f"{folder}/deep")
@@ -89,7 +89,7 @@ def test_folders_pipes_and_other_hosts_are_refused(folder):
     assert "pipe" not in names(folder, list_files(f"{folder}/*"))
 
 
-def test_portions_are_read_from_their_offset_to_the_end(folder):
+def test_portions_are_read_from_their_offset_to_the_end(folder: Path) -> None:
     data = os.urandom(3_000_000)
     (folder / "big").write_bytes(data)
     (file,) = list_files(f"{folder}/big")
@@ -98,7 +98,7 @@ def test_portions_are_read_from_their_offset_to_the_end(folder):
     assert joined(Portion(file, 3_000_000, 0)) == b""
 
 
-def test_a_changed_file_is_noticed_before_and_while_it_is_read(folder):
+def test_a_changed_file_is_noticed_before_and_while_it_is_read(folder: Path) -> None:
     big = folder / "big"
     big.write_bytes(bytes(3_000_000))
     (file,) = list_files(str(big))
@@ -111,14 +111,14 @@ def test_a_changed_file_is_noticed_before_and_while_it_is_read(folder):
         joined(Portion(file))
 
 
-def test_a_file_that_cannot_be_read_is_listed_and_named(folder):
+def test_a_file_that_cannot_be_read_is_listed_and_named(folder: Path) -> None:
     (file,) = list_files(f"{folder}/a.csv")
     (folder / "a.csv").unlink()
     with pytest.raises(PhaseFailed, match=r"a.csv: No such file"):
         joined(Portion(file))
 
 
-def test_sources_by_name(folder):
+def test_sources_by_name(folder: Path) -> None:
     assert names(folder, definition("FILE").build_phase({"File": f"{folder}/*.txt"}).files()) == [
         "c.txt"
     ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ class Handler(BaseHTTPRequestHandler):
     etag = '"one"'
     breaks = 0
 
-    def do_HEAD(self):
+    def do_HEAD(self) -> None:
         if self.path == "/nohead":
             self.reply(405, b"")
         elif self.path == "/missing":
@@ -31,14 +33,14 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.reply(200, DATA)
 
-    def do_GET(self):
+    def do_GET(self) -> None:
         wanted = self.headers.get("Range")
         if wanted and self.path != "/plain":
             self.reply(206, DATA[int(wanted.removeprefix("bytes=").removesuffix("-")) :])
         else:
             self.reply(200, DATA)
 
-    def reply(self, status: int, data: bytes):
+    def reply(self, status: int, data: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         if self.path != "/plain":
@@ -56,12 +58,12 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.wfile.write(data)
 
-    def log_message(self, *args):
+    def log_message(self, *args: Any) -> None:
         pass
 
 
 @pytest.fixture
-def server():
+def server() -> Iterator[ThreadingHTTPServer]:
     kind = type("Own", (Handler,), {})
     with ThreadingHTTPServer(("127.0.0.1", 0), kind) as made:
         thread = threading.Thread(target=made.serve_forever, args=(0.05,))
@@ -77,7 +79,9 @@ def joined(portion: Portion) -> bytes:
     return b"".join(FileGlobSource().read(portion))
 
 
-def test_a_file_is_listed_with_size_and_mark_and_read_from_anywhere(server):
+def test_a_file_is_listed_with_size_and_mark_and_read_from_anywhere(
+    server: ThreadingHTTPServer,
+) -> None:
     (file,) = list_files(f"{server.url}/data.csv")
     assert file == InputFile(f"{server.url}/data.csv", len(DATA), '"one"')
     assert joined(Portion(file)) == DATA
@@ -86,35 +90,35 @@ def test_a_file_is_listed_with_size_and_mark_and_read_from_anywhere(server):
 
 
 @pytest.mark.parametrize("path", ["plain", "nohead"])
-def test_servers_that_know_little_give_whole_files(server, path):
+def test_servers_that_know_little_give_whole_files(server: ThreadingHTTPServer, path: str) -> None:
     (file,) = list_files(f"{server.url}/{path}")
     assert file.size is None
     assert joined(Portion(file)) == DATA
 
 
 @pytest.mark.slow
-def test_a_broken_answer_is_taken_up_where_it_ended(server):
+def test_a_broken_answer_is_taken_up_where_it_ended(server: ThreadingHTTPServer) -> None:
     (file,) = list_files(f"{server.url}/breaks")
     assert joined(Portion(file)) == DATA
     assert server.kind.breaks == 3
 
 
 @pytest.mark.slow
-def test_a_server_that_gives_nothing_is_given_up(server):
+def test_a_server_that_gives_nothing_is_given_up(server: ThreadingHTTPServer) -> None:
     (file,) = list_files(f"{server.url}/dead")
     with pytest.raises(PhaseFailed, match="/dead: ") as failure:
         joined(Portion(file))
     assert failure.value.fields["offset"] == 0
 
 
-def test_another_mark_is_a_changed_file(server):
+def test_another_mark_is_a_changed_file(server: ThreadingHTTPServer) -> None:
     (file,) = list_files(f"{server.url}/data.csv")
     server.kind.etag = '"two"'
     with pytest.raises(PhaseFailed, match=r"data.csv has changed"):
         joined(Portion(file))
 
 
-def test_what_is_not_there_is_an_error(server):
+def test_what_is_not_there_is_an_error(server: ThreadingHTTPServer) -> None:
     with pytest.raises(PhaseFailed, match="no file matches"):
         list_files(f"{server.url}/missing")
     with pytest.raises(PhaseFailed, match="returned 403"):

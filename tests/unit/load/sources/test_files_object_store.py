@@ -14,7 +14,7 @@ ROOT = "memory://bucket"
 
 
 @pytest.fixture
-def store():
+def store() -> RemoteStore:
     made = RemoteStore(ROOT, MemoryStore())
     for path in [
         "a.csv",
@@ -43,13 +43,13 @@ def store():
         ("none/*", []),
     ],
 )
-def test_keys_and_globs_lead_to_objects(store, key, found):
+def test_keys_and_globs_lead_to_objects(store: RemoteStore, key: str, found: list[str]) -> None:
     assert [file.path for file in list_store_files(store, ROOT, key)] == [
         f"{ROOT}/{path}" for path in found
     ]
 
 
-def test_portions_are_read_and_replaced_objects_noticed(store):
+def test_portions_are_read_and_replaced_objects_noticed(store: RemoteStore) -> None:
     (file,) = list_store_files(store, ROOT, "a.csv")
     assert (file.size, b"".join(read_from_store(store, "a.csv", Portion(file, 2)))) == (5, b"csv")
     store.put("a.csv", b"A.CSV")
@@ -57,7 +57,7 @@ def test_portions_are_read_and_replaced_objects_noticed(store):
         list(read_from_store(store, "a.csv", Portion(file)))
 
 
-def test_a_store_that_cannot_be_is_an_error_with_its_address():
+def test_a_store_that_cannot_be_is_an_error_with_its_address() -> None:
     with pytest.raises(PhaseFailed, match="unheard://of/a"):
         list_files("unheard://of/a")
     with pytest.raises(PhaseFailed, match=r"has no object key\. .* s3://bucket/\*"):

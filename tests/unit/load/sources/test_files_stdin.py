@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from snowmelt.load.portion import Portion
 from snowmelt.load.sources.files import SpooledStdinSource
 
 
-def test_it_is_read_once_and_can_be_read_again(tmp_path):
+def test_it_is_read_once_and_can_be_read_again(tmp_path: Path) -> None:
     data = os.urandom(2_500_000)
     source = SpooledStdinSource(str(tmp_path), stream=io.BytesIO(data))
     (file,) = source.files()
@@ -29,12 +30,12 @@ def test_it_is_read_once_and_can_be_read_again(tmp_path):
         list(SpooledStdinSource().read(Portion(file)))
 
 
-def test_no_room_is_an_error(tmp_path):
+def test_no_room_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PhaseFailed, match="standard input: No such file"):
         SpooledStdinSource(f"{tmp_path}/none", stream=io.BytesIO(b"")).files()
 
 
-def test_nothing_is_left_when_the_process_ends(tmp_path):
+def test_nothing_is_left_when_the_process_ends(tmp_path: Path) -> None:
     code = (
         "import sys; from snowmelt.load.sources import definition\n"
         "files = definition('Stdin').build_phase({'spool': sys.argv[1]}).files(); print(files[0].size)"

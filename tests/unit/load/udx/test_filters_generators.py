@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phase_protocols import ByteReader
+from snowmelt.load.phase_protocols import ByteReader, Filter, RecordFilter
 from support.user_code import filtered, library
 
 CODE = """
@@ -43,22 +46,22 @@ constant = 5
 """
 
 
-def build(name: str, **given):
+def build(name: str, **given: Any) -> Filter | RecordFilter:
     return library(CODE).filter(name).build_phase(given)
 
 
-def test_generators_and_functions_are_filters_with_parameters():
+def test_generators_and_functions_are_filters_with_parameters() -> None:
     assert filtered(build("Repeat"), b"abcd", b"e") == b"abcabcdede"
     assert filtered(build("Repeat", times=1, MARK="!"), b"abcd", b"e") == b"abcde!"
     assert filtered(build("lines", ending=";"), b"a\n", b"b\n") == b"a;b;"
 
 
-def test_a_function_of_bytes_gets_the_whole_input_unless_told_otherwise():
+def test_a_function_of_bytes_gets_the_whole_input_unless_told_otherwise() -> None:
     assert filtered(build("backwards"), b"ab", b"cd") == b"dcba"
     assert filtered(build("backwards", whole_input=False), b"ab", b"cd") == b"badc"
 
 
-def test_errors_tell_the_place_in_the_file_and_in_the_input():
+def test_errors_tell_the_place_in_the_file_and_in_the_input() -> None:
     with pytest.raises(PhaseFailed, match=r"ValueError: enough \(lib/code.py, line \d+\)") as info:
         filtered(build("broken"), b"abc")
     assert info.value.fields["offset"] == 2
@@ -66,10 +69,10 @@ def test_errors_tell_the_place_in_the_file_and_in_the_input():
         filtered(build("texts"), b"abc")
 
 
-def test_leaving_early_closes_what_came_before():
+def test_leaving_early_closes_what_came_before() -> None:
     closed = []
 
-    def pieces():
+    def pieces() -> Iterator[bytes]:
         try:
             yield b"abc"
             yield b"def"
@@ -80,7 +83,7 @@ def test_leaving_early_closes_what_came_before():
     assert closed == [True]
 
 
-def test_what_is_no_filter_is_refused():
+def test_what_is_no_filter_is_refused() -> None:
     for name, reason in (
         ("constant", "a method prepare, process or run"),
         ("strange", "parameter what: expected str, int"),
@@ -94,7 +97,7 @@ def test_what_is_no_filter_is_refused():
         build("Repeat", tims=3)
 
 
-def test_after_a_failure_a_new_object_is_made():
+def test_after_a_failure_a_new_object_is_made() -> None:
     code = """
     class F:
         def __init__(self):

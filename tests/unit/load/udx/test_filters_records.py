@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -34,17 +37,17 @@ class F(vertica_sdk.UDFilter):
 """
 
 
-def batches(*records: list[bytes]):
+def batches(*records: list[bytes]) -> Iterator[Any]:
     return iter([pa.array(each, pa.binary()) for each in records])
 
 
-def listed(items):
+def listed(items: Any) -> list[Any]:
     return [record for batch in items for record in batch.to_pylist()]
 
 
 @settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.lists(st.binary(max_size=20), max_size=10), max_size=5))
-def test_records_stay_records(records):
+def test_records_stay_records(records: list[Any]) -> None:
     phase = library(DOUBLE).filter("F").build_phase({})
     assert isinstance(phase, RecordFilter)
     assert not isinstance(phase, Filter)
@@ -52,13 +55,13 @@ def test_records_stay_records(records):
     assert listed(phase.run_records(batches(*records))) == want
 
 
-def test_a_slice_of_a_batch_is_only_that():
+def test_a_slice_of_a_batch_is_only_that() -> None:
     phase = library(DOUBLE).filter("F").build_phase({})
     whole = pa.array([b"no", b"yes", b"also", b"neither"], pa.binary())
     assert listed(phase.run_records(iter([whole.slice(1, 2)]))) == [b"yesyes", b"alsoalso"]
 
 
-def test_a_filter_may_end_the_side_channel():
+def test_a_filter_may_end_the_side_channel() -> None:
     # As KafkaInsertLengths of the seed: lengths go into the bytes.
     code = """
     class F(vertica_sdk.UDFilter):
@@ -84,7 +87,7 @@ def test_a_filter_may_end_the_side_channel():
     assert filtered(phase, b"plain") == b"plain"
 
 
-def test_by_default_the_limits_of_records_are_lost_and_the_bytes_filtered():
+def test_by_default_the_limits_of_records_are_lost_and_the_bytes_filtered() -> None:
     code = """
     class F(vertica_sdk.UDFilter):
         def useSideChannel(self):
@@ -99,7 +102,7 @@ def test_by_default_the_limits_of_records_are_lost_and_the_bytes_filtered():
     assert b"".join(phase.run_records(batches([b"a", b"b"], [b"c"]))) == b"ABC"
 
 
-def test_lengths_may_come_before_and_after_their_bytes():
+def test_lengths_may_come_before_and_after_their_bytes() -> None:
     code = """
     class F(vertica_sdk.UDFilter):
         def setup(self, srv):
@@ -129,7 +132,7 @@ def test_lengths_may_come_before_and_after_their_bytes():
         ("output_lengths.offset = 1; output_lengths.offset = 0", "set from 1 to 0"),
     ],
 )
-def test_sums_that_are_wrong_fail(writes, reason):
+def test_sums_that_are_wrong_fail(writes: str, reason: str) -> None:
     code = f"""
     class F(vertica_sdk.UDFilter):
         def useSideChannel(self):
@@ -143,7 +146,7 @@ def test_sums_that_are_wrong_fail(writes, reason):
         listed(phase.run_records(batches([b"x"])))
 
 
-def test_there_is_room_for_any_number_of_lengths():
+def test_there_is_room_for_any_number_of_lengths() -> None:
     code = """
     class F(vertica_sdk.UDFilter):
         def useSideChannel(self):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +22,7 @@ from support.user_code import filtered, library
 MIB = 1024 * 1024
 
 
-def hosted(code: str, name: str = "F", **limits) -> UdxFilter:
+def hosted(code: str, name: str = "F", **limits: Any) -> UdxFilter:
     made = library(code).find_object(name)
     return UdxFilter(UdxHost(f"filter {name}()", limits=replace(UdxLimits(), **limits)), made)
 
@@ -35,25 +38,25 @@ class F(vertica_sdk.UDFilter):
 """
 
 
-def test_a_small_input_comes_whole_with_the_first_call():
+def test_a_small_input_comes_whole_with_the_first_call() -> None:
     one = hosted(COPY)
     assert filtered(one, b"ab", b"cd", b"e") == b"abcde"
     assert one.instance.user_object.calls == [(5, "END_OF_FILE")]
 
 
-def test_an_empty_input_is_one_call_at_the_end():
+def test_an_empty_input_is_one_call_at_the_end() -> None:
     one = hosted(COPY)
     assert filtered(one) == b""
     assert one.instance.user_object.calls == [(0, "END_OF_FILE")]
 
 
-def test_a_large_input_comes_in_chunks_and_ends_with_an_empty_call():
+def test_a_large_input_comes_in_chunks_and_ends_with_an_empty_call() -> None:
     one = hosted(COPY)
     assert filtered(one, *[bytes(MIB)] * 3) == bytes(3 * MIB)
     assert one.instance.user_object.calls == [(MIB, "OK")] * 3 + [(0, "END_OF_FILE")]
 
 
-def test_the_whole_input_comes_at_once_if_asked_for():
+def test_the_whole_input_comes_at_once_if_asked_for() -> None:
     one = hosted(COPY, whole_input=True)
     filtered(one, *[bytes(MIB)] * 3)
     assert one.instance.user_object.calls == [(3 * MIB, "END_OF_FILE")]
@@ -61,7 +64,7 @@ def test_the_whole_input_comes_at_once_if_asked_for():
         filtered(hosted(COPY, whole_input=True, window_bytes=10), bytes(11))
 
 
-def test_the_window_grows_for_a_filter_that_takes_nothing_until_it_is_too_large():
+def test_the_window_grows_for_a_filter_that_takes_nothing_until_it_is_too_large() -> None:
     code = """
     class F:
         sizes = []
@@ -80,7 +83,7 @@ def test_the_window_grows_for_a_filter_that_takes_nothing_until_it_is_too_large(
 
 
 @pytest.mark.slow
-def test_unread_input_stays_in_front_and_does_not_pile_up():
+def test_unread_input_stays_in_front_and_does_not_pile_up() -> None:
     code = """
     class F:
         largest = 0
@@ -97,10 +100,10 @@ def test_unread_input_stays_in_front_and_does_not_pile_up():
     assert one.instance.user_object.largest <= 128
 
 
-def test_done_before_the_end_drops_the_rest_and_closes_what_came_before():
+def test_done_before_the_end_drops_the_rest_and_closes_what_came_before() -> None:
     closed = []
 
-    def pieces():
+    def pieces() -> Iterator[bytes]:
         try:
             while True:
                 yield b"x" * MIB
@@ -118,7 +121,7 @@ def test_done_before_the_end_drops_the_rest_and_closes_what_came_before():
     assert closed == [True]
 
 
-def test_output_through_the_buffer_itself_in_the_style_of_other_languages():
+def test_output_through_the_buffer_itself_in_the_style_of_other_languages() -> None:
     # As the SDK's OneTwoDecoder: takes all, writes the first half, and the other when it is asked
     # for more output.
     code = """
@@ -147,7 +150,7 @@ def test_output_through_the_buffer_itself_in_the_style_of_other_languages():
     assert filtered(one, b"11") == b"22"
 
 
-def test_a_larger_output_buffer_is_given_to_who_writes_nothing():
+def test_a_larger_output_buffer_is_given_to_who_writes_nothing() -> None:
     code = """
     class F:
         rooms = []
@@ -165,7 +168,7 @@ def test_a_larger_output_buffer_is_given_to_who_writes_nothing():
     assert one.instance.user_object.rooms == [MIB, 2 * MIB, 4 * MIB, 8 * MIB]
 
 
-def test_output_is_given_without_input_and_input_taken_without_output():
+def test_output_is_given_without_input_and_input_taken_without_output() -> None:
     code = """
     class F:
         def setup(self, srv):
@@ -181,7 +184,7 @@ def test_output_is_given_without_input_and_input_taken_without_output():
     assert filtered(hosted(code, chunk_bytes=1), b"a", b"b") == b"321"
 
 
-def test_objects_are_used_again_and_set_up_each_time():
+def test_objects_are_used_again_and_set_up_each_time() -> None:
     code = """
     class F(vertica_sdk.UDFilter):
         made = 0
@@ -202,7 +205,7 @@ def test_objects_are_used_again_and_set_up_each_time():
     assert one.instance.user_object.steps == ["setup", "destroy"] * 2
 
 
-def test_destroy_is_called_when_nobody_wants_more_and_after_a_failure():
+def test_destroy_is_called_when_nobody_wants_more_and_after_a_failure() -> None:
     code = """
     class F(vertica_sdk.UDFilter):
         steps = []
@@ -245,7 +248,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("reason", ANSWERS)
-def test_a_filter_that_breaks_a_rule_fails_with_the_reason(reason):
+def test_a_filter_that_breaks_a_rule_fails_with_the_reason(reason: str) -> None:
     code = f"""
     class F:
         def process(self, srv, inp, state, out):
@@ -257,7 +260,7 @@ def test_a_filter_that_breaks_a_rule_fails_with_the_reason(reason):
     assert info.value.fields["phase"] == "filter F()"
 
 
-def test_writing_after_done_is_an_error():
+def test_writing_after_done_is_an_error() -> None:
     code = """
     class F:
         def process(self, srv, inp, state, out):
@@ -270,7 +273,7 @@ def test_writing_after_done_is_an_error():
         filtered(hosted(code), b"abc")
 
 
-def test_one_call_cannot_write_without_end():
+def test_one_call_cannot_write_without_end() -> None:
     code = """
     class F:
         def process(self, srv, inp, state, out):
@@ -281,7 +284,7 @@ def test_one_call_cannot_write_without_end():
         filtered(hosted(code, window_bytes=10_000), b"abc")
 
 
-def test_a_blocked_filter_is_cancelled_and_the_next_stream_gets_a_new_object():
+def test_a_blocked_filter_is_cancelled_and_the_next_stream_gets_a_new_object() -> None:
     code = """
     import threading
     class F(vertica_sdk.UDFilter):
@@ -303,7 +306,7 @@ def test_a_blocked_filter_is_cancelled_and_the_next_stream_gets_a_new_object():
     assert first.cancels == [first]
 
 
-def test_cancel_ends_a_call_that_waits_and_is_told_once():
+def test_cancel_ends_a_call_that_waits_and_is_told_once() -> None:
     code = """
     class F(vertica_sdk.UDFilter):
         told = []
@@ -327,7 +330,7 @@ def test_cancel_ends_a_call_that_waits_and_is_told_once():
         filtered(one, b"")
 
 
-def test_a_split_character_is_decoded_when_its_rest_comes():
+def test_a_split_character_is_decoded_when_its_rest_comes() -> None:
     code = """
     class F:
         def process(self, srv, inp, state, out):
@@ -346,7 +349,7 @@ def test_a_split_character_is_decoded_when_its_rest_comes():
         assert info.value.fields["offset"] == offset
 
 
-def test_text_without_an_encoding_is_utf_8_and_said_once():
+def test_text_without_an_encoding_is_utf_8_and_said_once() -> None:
     code = """
     class F:
         def process(self, srv, inp, state, out):
@@ -362,7 +365,9 @@ def test_text_without_an_encoding_is_utf_8_and_said_once():
 @given(
     data=st.binary(max_size=200), sizes=st.lists(st.integers(1, 50), max_size=20), seed=st.randoms()
 )
-def test_any_chunking_gives_a_careful_filter_the_same_output(data, sizes, seed):
+def test_any_chunking_gives_a_careful_filter_the_same_output(
+    data: bytes, sizes: list[Any], seed: random.Random
+) -> None:
     # Doubles lines, which it reads as far as they are whole.
     code = """
     class F:
@@ -443,7 +448,9 @@ class F:
     chunk=st.integers(1, 64),
     seed=st.integers(0, 1 << 30),
 )
-def test_whatever_the_contract_allows_no_byte_is_lost(pieces, chunk, seed):
+def test_whatever_the_contract_allows_no_byte_is_lost(
+    pieces: list[Any], chunk: int, seed: int
+) -> None:
     phase = library(FREE).filter("F").build_phase({"seed": seed, "chunk_bytes": chunk})
     for _ in range(2):
         assert filtered(phase, *pieces) == b"".join(pieces)

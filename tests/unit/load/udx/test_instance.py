@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from snowmelt.errors import LoadRefused
@@ -47,7 +49,9 @@ SIGNATURES = [
 
 
 @pytest.mark.parametrize(("name", "roles", "parameters", "given"), SIGNATURES)
-def test_arguments_are_bound_by_name(name, roles, parameters, given):
+def test_arguments_are_bound_by_name(
+    name: str, roles: tuple[str, ...], parameters: str, given: str
+) -> None:
     names = [each.strip().partition("=")[0] for each in parameters.split(",") if each.strip()]
     values = ", ".join(names) if "*" not in parameters else "*everything"
     space: dict = {}
@@ -56,23 +60,23 @@ def test_arguments_are_bound_by_name(name, roles, parameters, given):
     assert [each for each in got if each is not None] == given.split()
 
 
-def test_class_methods_and_static_methods_are_bound_as_well():
+def test_class_methods_and_static_methods_are_bound_as_well() -> None:
     class C:
         @classmethod
-        def plan(cls, serverInterface, planContext):  # noqa: N803
+        def plan(cls, serverInterface: Any, planContext: Any) -> tuple[Any, Any]:  # noqa: N803
             return serverInterface, planContext
 
         @staticmethod
-        def prepare(planContext):  # noqa: N803
+        def prepare(planContext: Any) -> Any:  # noqa: N803
             return planContext
 
     assert bind_method(C(), "plan", PLAN_ROLES)("s", "p") == ("s", "p")
     assert bind_method(C(), "prepare", PLAN_ROLES)("s", "p") == "p"
 
 
-def test_a_missing_self_is_said_clearly():
+def test_a_missing_self_is_said_clearly() -> None:
     class C:
-        def setup(srvInterface, returnType):  # noqa: N803, N805
+        def setup(srvInterface, returnType: Any) -> None:  # noqa: N803, N805
             pass
 
     with pytest.raises(
@@ -81,9 +85,9 @@ def test_a_missing_self_is_said_clearly():
         bind_method(C(), "setup", PARSER_SETUP_ROLES)
 
 
-def test_a_method_that_wants_too_much_or_is_missing_is_refused():
+def test_a_method_that_wants_too_much_or_is_missing_is_refused() -> None:
     class C:
-        def plan(self, a, b, c):
+        def plan(self, a: Any, b: Any, c: Any) -> None:
             pass
 
     with pytest.raises(LoadRefused, match=r"requires 3 arguments \(a, b, c\), expected at most 2"):

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -106,7 +107,7 @@ FUNCTIONS = LoadFunctions(
 )
 
 
-def task(path, *filters: LoadStep, parser: str = "pairs") -> LoadTask:
+def task(path: Path, *filters: LoadStep, parser: str = "pairs") -> LoadTask:
     steps = tuple(FUNCTIONS.plan_step(step) for step in filters)
     source = LoadStep("source", "File", {"file": str(path)})
     plan = StackPlan(
@@ -116,7 +117,7 @@ def task(path, *filters: LoadStep, parser: str = "pairs") -> LoadTask:
     return LoadTask(0, Portion(InputFile(str(path))), plan)
 
 
-def test_a_task_with_user_code_is_pickled_and_run(tmp_path):
+def test_a_task_with_user_code_is_pickled_and_run(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"1=a\n2=b\n")
     spec = pickle.dumps((task(path, LoadStep("filter", "UP", {"bad": "!"})), FUNCTIONS))
@@ -126,7 +127,7 @@ def test_a_task_with_user_code_is_pickled_and_run(tmp_path):
     assert (run.counts.rows, run.counts.bytes_in, run.counts.bytes_parsed) == (2, 8, 8)
 
 
-def test_a_file_is_cut_for_a_parser_that_says_it_can_be(tmp_path):
+def test_a_file_is_cut_for_a_parser_that_says_it_can_be(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"".join(b"%d\n" % number for number in range(2000)))
     size = path.stat().st_size
@@ -145,7 +146,7 @@ def test_a_file_is_cut_for_a_parser_that_says_it_can_be(tmp_path):
         assert read == size
 
 
-def test_an_error_names_file_filter_and_parameters(tmp_path):
+def test_an_error_names_file_filter_and_parameters(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"1=a\n2=!\n")
     with pytest.raises(LoadFailed) as info:
@@ -157,7 +158,7 @@ def test_an_error_names_file_filter_and_parameters(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_blocked_filter_does_not_hold_up_a_cancel(tmp_path):
+def test_a_blocked_filter_does_not_hold_up_a_cancel(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"1=a\n")
     run = run_portion(task(path, LoadStep("filter", "blocks")), FUNCTIONS)
@@ -174,7 +175,7 @@ def test_a_blocked_filter_does_not_hold_up_a_cancel(tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_blocked_filter(tmp_path):
+def test_ctrl_c_ends_a_blocked_filter(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"1=a\n")
     (tmp_path / "task").write_bytes(
@@ -203,7 +204,7 @@ def test_ctrl_c_ends_a_blocked_filter(tmp_path):
     assert rest.split() == ["cancelled", "interrupted"]
 
 
-def test_user_code_leaves_no_thread_behind(tmp_path):
+def test_user_code_leaves_no_thread_behind(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"1=a\n")
     # Those of other tests may be blocked for good.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phase_protocols import ByteReader, ColumnOptions, Parser
+from snowmelt.load.phase_protocols import ByteReader, ColumnOptions, Parser, RecordParser
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import Column, LogicalType
@@ -68,11 +69,11 @@ class Apportioned(vertica_sdk.ParserFactory):
 """
 
 
-def lines():
+def lines() -> Parser | RecordParser:
     return library(LINES).parser("Apportioned").build_phase({})
 
 
-def test_rows_and_rejects_come_in_order_with_their_places():
+def test_rows_and_rejects_come_in_order_with_their_places() -> None:
     rows, rejects = parsed(lines(), [b"1,a\nbad\n2,\n", b"wor", b"se\nx,y\n3,abcdefg"])
     assert rows == [
         {"A": Decimal(1), "B": "a"}, {"A": Decimal(2), "B": None}, {"A": Decimal(3), "B": "abcde"},
@@ -86,7 +87,7 @@ def test_rows_and_rejects_come_in_order_with_their_places():
     assert "rowIndex" not in rejects[2].reason
 
 
-def test_a_text_that_is_too_long_is_rejected_where_the_load_says_so():
+def test_a_text_that_is_too_long_is_rejected_where_the_load_says_so() -> None:
     for into in (
         target(enforce_length=True),
         target(options={"B": ColumnOptions(enforce_length=True)}),
@@ -96,14 +97,14 @@ def test_a_text_that_is_too_long_is_rejected_where_the_load_says_so():
         assert (rejects[0].record, rejects[0].column) == (1, "B")
 
 
-def test_a_null_where_none_may_be_is_a_reject():
+def test_a_null_where_none_may_be_is_a_reject() -> None:
     required = Column("B", LogicalType.TEXT, 2, nullable=False, length=5, byte_length=20)
     rows, rejects = parsed(lines(), [b"1,\n2,b\n"], target(NUMBER, required))
     assert [row["A"] for row in rows] == [2]
     assert "B" in rejects[0].reason
 
 
-def test_rows_are_in_native_form_with_companions_and_quoted_names():
+def test_rows_are_in_native_form_with_companions_and_quoted_names() -> None:
     code = """
     import datetime
     class P:
@@ -129,7 +130,9 @@ def test_rows_are_in_native_form_with_companions_and_quoted_names():
     cuts=st.lists(st.integers(1, 200), max_size=4),
     size=st.integers(1, 40),
 )
-def test_portions_cut_anywhere_give_every_row_once(lengths, cuts, size):
+def test_portions_cut_anywhere_give_every_row_once(
+    lengths: list[Any], cuts: list[Any], size: int
+) -> None:
     data = b"".join(b"%d,%s\n" % (n, b"x" * min(k, 5)) for n, k in enumerate(lengths))
     edges = sorted({0, *(cut for cut in cuts if cut < len(data)), len(data)})
     got = []
@@ -146,7 +149,7 @@ def test_portions_cut_anywhere_give_every_row_once(lengths, cuts, size):
 
 
 @pytest.mark.slow
-def test_many_rows_come_in_blocks():
+def test_many_rows_come_in_blocks() -> None:
     code = """
     class P:
         def process(self, srv, inp, state, writer):
@@ -173,7 +176,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_a_parser_that_breaks_a_rule_fails_with_the_reason(reason):
+def test_a_parser_that_breaks_a_rule_fails_with_the_reason(reason: str) -> None:
     code = f"""
     class P:
         def process(self, srv, inp, state, writer):
@@ -183,7 +186,7 @@ def test_a_parser_that_breaks_a_rule_fails_with_the_reason(reason):
         parsed(library(code).parser("P").build_phase({}), [b"abc"])
 
 
-def test_rejected_without_a_record_the_object_is_asked():
+def test_rejected_without_a_record_the_object_is_asked() -> None:
     code = """
     class P(vertica_sdk.UDParser):
         def process(self, srv, inp, state, writer):
@@ -198,7 +201,7 @@ def test_rejected_without_a_record_the_object_is_asked():
     assert (rows, rejects[0].data) == ([], b"ab")
 
 
-def test_each_record_of_the_side_channel_is_a_row_or_a_reject():
+def test_each_record_of_the_side_channel_is_a_row_or_a_reject() -> None:
     code = """
     class P(vertica_sdk.UDParser):
         def useSideChannel(self):
@@ -226,7 +229,7 @@ def test_each_record_of_the_side_channel_is_a_row_or_a_reject():
     ]
 
 
-def test_declared_columns_must_be_those_of_the_load():
+def test_declared_columns_must_be_those_of_the_load() -> None:
     code = """
     class Factory:
         def getParserReturnType(self, srv, perColumn, planContext, argTypes, returnTypes):
@@ -240,7 +243,7 @@ def test_declared_columns_must_be_those_of_the_load():
         library("class Nothing: pass").parser("Nothing").build_phase({})
 
 
-def test_a_buffer_that_is_used_again_does_not_change_earlier_rows():
+def test_a_buffer_that_is_used_again_does_not_change_earlier_rows() -> None:
     code = """
     class P:
         def process(self, srv, inp, state, writer):
@@ -256,7 +259,7 @@ def test_a_buffer_that_is_used_again_does_not_change_earlier_rows():
     assert [row["X"] for row in rows] == [b"aa", b"bb"]
 
 
-def test_columns_set_twice_or_not_at_all_stay_in_their_rows():
+def test_columns_set_twice_or_not_at_all_stay_in_their_rows() -> None:
     code = """
     class P:
         def process(self, srv, inp, state, writer):
@@ -281,7 +284,7 @@ def test_columns_set_twice_or_not_at_all_stay_in_their_rows():
     assert [(each.record, each.data) for each in rejects] == [(6, b"x")]
 
 
-def test_numbers_separated_by_anything_with_a_last_one_that_nothing_ends():
+def test_numbers_separated_by_anything_with_a_last_one_that_nothing_ends() -> None:
     # As the SDK's BasicInteger.
     code = """
     class P(vertica_sdk.UDParser):

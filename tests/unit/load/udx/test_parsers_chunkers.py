@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -62,7 +63,9 @@ class BrokenFactory(Factory):
     chunk=st.integers(1, 64),
     ended=st.booleans(),
 )
-def test_portions_cut_anywhere_give_every_row_once(numbers, cuts, size, chunk, ended):
+def test_portions_cut_anywhere_give_every_row_once(
+    numbers: list[Any], cuts: list[Any], size: int, chunk: int, ended: bool
+) -> None:
     data = b"\n".join(b"%d" % number for number in numbers) + b"\n" * (ended and bool(numbers))
     edges = sorted({0, *(cut for cut in cuts if cut < len(data)), len(data)})
     parser = library(CODE).parser("Factory").build_phase({"chunk_bytes": chunk})
@@ -78,7 +81,7 @@ def test_portions_cut_anywhere_give_every_row_once(numbers, cuts, size, chunk, e
     assert got == numbers
 
 
-def test_a_chunker_that_says_aligned_without_reading_fails():
+def test_a_chunker_that_says_aligned_without_reading_fails() -> None:
     parser = library(CODE).parser("BrokenFactory").build_phase({})
     with pytest.raises(PhaseFailed, match="returned CHUNK_ALIGNED after reading 0 bytes"):
         parsed(parser, [b"1\n"])

@@ -38,7 +38,7 @@ class Factory(vertica_sdk.SourceFactory):
 """
 
 
-def test_each_prepared_source_is_an_input():
+def test_each_prepared_source_is_an_input() -> None:
     definition = library(FACTORY).source("Factory", "counter")
     planned = definition.compute_planned_values({"UPTO": 2})
     source = definition.build_phase({"upto": 2, **planned})
@@ -52,12 +52,12 @@ def test_each_prepared_source_is_an_input():
         list(source.read(Portion(InputFile("gone"))))
 
 
-def test_what_plan_refuses_refuses_the_load():
+def test_what_plan_refuses_refuses_the_load() -> None:
     with pytest.raises(LoadRefused, match=r"source counter\(\): ValueError: upto is missing"):
         library(FACTORY).source("Factory", "counter").compute_planned_values({})
 
 
-def test_sources_of_an_iterator_are_created_one_after_the_other():
+def test_sources_of_an_iterator_are_created_one_after_the_other() -> None:
     code = (
         FACTORY
         + """
@@ -76,7 +76,7 @@ class Iterative(vertica_sdk.SourceFactory):
     assert [each.path for each in source.files()] == ["x", "y"]
 
 
-def test_a_source_of_records_begins_the_side_channel():
+def test_a_source_of_records_begins_the_side_channel() -> None:
     code = """
     class Messages(vertica_sdk.UDSource):
         def useSideChannel(self):
@@ -94,7 +94,7 @@ def test_a_source_of_records_begins_the_side_channel():
     assert records == [b"one", b"", b"three"]
 
 
-def test_a_generator_is_a_source_of_one_input():
+def test_a_generator_is_a_source_of_one_input() -> None:
     code = """
     def numbers(*, upto: int = 3):
         for number in range(upto):
@@ -123,7 +123,7 @@ def test_a_generator_is_a_source_of_one_input():
         lib.source("Words").build_phase({})
 
 
-def test_a_source_that_never_comes_to_anything_fails():
+def test_a_source_that_never_comes_to_anything_fails() -> None:
     code = """
     class S:
         def process(self, srv, output):

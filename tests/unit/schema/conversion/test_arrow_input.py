@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from decimal import Decimal
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import duckdb
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.arrow_input import to_arrow_table
-from snowmelt.schema.conversion.row_converter import RowConverter
+from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -47,14 +48,14 @@ DURING = st.integers(-(10**10), 10**10)  # seconds: years 1653 to 2286
 AROUND_A_GAP = st.integers(1_616_280_000, 1_617_000_000)
 
 
-def counted(unit, widest=DURING):
+def counted(unit: str, widest: st.SearchStrategy[int] = DURING) -> st.SearchStrategy[Any]:
     """Counts of a unit, some near a change of clocks, some far beyond any calendar."""
     near = st.tuples(widest | AROUND_A_GAP, st.integers(0, SECONDS[unit] - 1))
     exact = near.map(lambda pair: pair[0] * SECONDS[unit] + pair[1])
     return exact.filter(lambda count: abs(count) < 2**62) | st.integers(-(2**62), 2**62)
 
 
-def arrow_types():
+def arrow_types() -> list[tuple[Any, st.SearchStrategy[int]]]:
     """Pairs of an Arrow type and what its values are built from."""
     bits = [(pa.int8(), 8), (pa.int16(), 16), (pa.int32(), 32), (pa.int64(), 64)]
     pairs = [(kind, st.integers(-(2 ** (width - 1)), 2 ** (width - 1) - 1)) for kind, width in bits]
@@ -84,7 +85,7 @@ def arrow_types():
     return pairs
 
 
-def nested(leaf):
+def nested(leaf: Any) -> st.SearchStrategy[Any]:
     kind, values = leaf
     if isinstance(kind, pa.BaseExtensionType):
         return st.just(leaf)
@@ -106,7 +107,7 @@ def nested(leaf):
 
 
 @st.composite
-def tables(draw):
+def tables(draw: st.DrawFn) -> tuple[Any, TableSchema]:
     count = draw(st.integers(1, 4))
     arrays, columns = [], []
     for ordinal in range(1, draw(st.integers(1, 3)) + 1):
@@ -122,7 +123,7 @@ def tables(draw):
     return pa.table(arrays, names), TableSchema(1, tuple(columns))
 
 
-def array_of(given, kind):
+def array_of(given: Any, kind: Any) -> Any:
     if pa.types.is_dictionary(kind):
         # What is null is so in its place, or in the dictionary.
         with_null = kind.index_type == pa.int8()
@@ -142,7 +143,7 @@ def array_of(given, kind):
     return pa.array(given, kind)
 
 
-def row_values(array):
+def row_values(array: Any) -> Any:
     """The oracle: what Arrow itself says its values are, with widths and nanoseconds kept."""
     kind = array.type
     if isinstance(kind, pa.DictionaryType):
@@ -177,7 +178,7 @@ def row_values(array):
     return array.to_pylist()
 
 
-def pairs(keys, values):
+def pairs(keys: Any, values: Any) -> dict[Any, Any]:
     # Keys of JSON are compared without their trailing NULs, so this repeats what a dict cannot.
     return {
         key + "\x00" * keys[:place].count(key): value
@@ -185,7 +186,7 @@ def pairs(keys, values):
     }
 
 
-def stamp(count, kind):
+def stamp(count: Any, kind: Any) -> object:
     nanos = count * (10**9 // SECONDS[kind.unit])
     try:
         whole = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=nanos // 1000)
@@ -202,7 +203,7 @@ def stamp(count, kind):
     return pd.Timestamp(whole).as_unit("ns") + pd.Timedelta(nanos % 1000, "ns")
 
 
-def clock(nanos):
+def clock(nanos: Any) -> dt.time:
     whole = (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=nanos // 1000)).time()
     return whole if nanos % 1000 == 0 else Fine(whole, nanos % 1000)
 
@@ -210,7 +211,7 @@ def clock(nanos):
 class Fine(dt.time):
     """A time with nanoseconds, of which Python has none."""
 
-    def __new__(cls, whole, nanosecond):
+    def __new__(cls, whole: Any, nanosecond: Any) -> Fine:
         made = super().__new__(cls, whole.hour, whole.minute, whole.second, whole.microsecond)
         made.nanosecond = nanosecond
         return made
@@ -223,7 +224,7 @@ class Fine(dt.time):
     suppress_health_check=list(HealthCheck),
 )
 @given(tables(), st.sampled_from(list(Compatibility)))
-def test_arrow_is_the_sum_of_its_rows(given, compatibility):
+def test_arrow_is_the_sum_of_its_rows(given: tuple[Any, TableSchema], compatibility: Any) -> None:
     table, schema = given
     converter = RowConverter(schema, zone=BERLIN, compatibility=compatibility)
     columns = [row_values(column.chunk(0)) for column in table.columns]
@@ -260,11 +261,11 @@ WIDE = TableSchema(
 )
 
 
-def convert(data, **options):
+def convert(data: Any, **options: bool) -> RowConversion:
     return RowConverter(WIDE, zone=BERLIN).convert_arrow_table(to_arrow_table(data), **options)
 
 
-def test_columns_go_by_name_as_keys_of_rows_do():
+def test_columns_go_by_name_as_keys_of_rows_do() -> None:
     done = convert(pa.table({"note": ["a"], "Id": [7], '"lower"': [1.5]}))
     assert done.table.to_pylist() == [{"ID": 7, "NOTE": "a", "lower": 1.5}]
     [error] = convert(pa.table({"id": [7], "lower": [1.5]})).errors
@@ -286,20 +287,20 @@ def test_columns_go_by_name_as_keys_of_rows_do():
         pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 3], pa.int32()), pa.array([7, None, 7])),
     ],
 )
-def test_what_stands_for_a_null_is_one(nulls):
+def test_what_stands_for_a_null_is_one(nulls: Any) -> None:
     done = convert(pa.table({"id": nulls}))
     assert done.table["ID"].to_pylist() == [7, 7]
     assert [(e.row_index, e.null_for_not_null) for e in done.errors] == [(1, ("ID",))]
     assert convert(pa.table({"id": [1, 2, 3], '"lower"': nulls})).table["lower"].null_count == 1
 
 
-def test_periods_are_no_numbers():
+def test_periods_are_no_numbers() -> None:
     periods = pd.DataFrame({"id": pd.period_range("2020-01", periods=2, freq="M")})
     errors = convert(periods).errors
     assert [error.error.sdk_code for error in errors] == ["0004", "0004"]
 
 
-def test_refused_rows_leave_the_others_in_order():
+def test_refused_rows_leave_the_others_in_order() -> None:
     table = pa.table({"id": list(range(1000)), "note": ["x"] * 700 + ["too long"] + ["y"] * 299})
     done = convert(table)
     [error] = done.errors
@@ -309,14 +310,14 @@ def test_refused_rows_leave_the_others_in_order():
     assert convert(table, stop_at_first=True).row_count == 0
 
 
-def test_chunks_are_joined():
+def test_chunks_are_joined() -> None:
     parts = [pa.table({"id": [n, n + 1], "note": ["a", None]}) for n in range(0, 200, 2)]
     done = convert(pa.concat_tables(parts))
     assert done.table["ID"].to_pylist() == list(range(200))
     assert convert(pa.table({"id": pa.array([], pa.int64())})).row_count == 0
 
 
-def test_large_pieces_stay_apart_wherever_each_column_has_its_own():
+def test_large_pieces_stay_apart_wherever_each_column_has_its_own() -> None:
     numbers = pa.chunked_array([range(9_000), range(9_000, 30_000)])
     notes = ["x"] * 20_000 + ["too long"] + ["y"] * 9_999
     table = pa.table({"id": numbers, "note": pa.chunked_array([notes[:15_000], notes[15_000:]])})
@@ -331,7 +332,7 @@ def test_large_pieces_stay_apart_wherever_each_column_has_its_own():
     assert kept["ID"].to_pylist() == list(range(100, 19_100))
 
 
-def test_any_library_with_the_c_stream_will_do():
+def test_any_library_with_the_c_stream_will_do() -> None:
     frame = pd.DataFrame({"id": [1, 2], "note": ["a", None]}, index=[5, 9])
     table = pa.table({"id": [1, 2], "note": ["a", None]})
     expected = convert(table).table
@@ -347,14 +348,14 @@ def test_any_library_with_the_c_stream_will_do():
         to_arrow_table([{"id": 1}])
 
 
-def test_what_the_caller_changes_later_changes_nothing():
+def test_what_the_caller_changes_later_changes_nothing() -> None:
     numbers = np.array([1.0, 2.0, 3.0])
     done = convert(pa.table({"id": [1, 2, 3], '"lower"': pa.array(numbers)}))
     numbers[:] = 9
     assert done.table["lower"].to_pylist() == [1.0, 2.0, 3.0]
 
 
-def test_broken_arrow_is_refused():
+def test_broken_arrow_is_refused() -> None:
     broken = pa.Array.from_buffers(
         pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
     )

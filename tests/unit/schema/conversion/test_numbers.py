@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +15,14 @@ from snowmelt.schema.conversion.numbers import are_shortest_float32s_java, forma
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_text_reads_back_as_the_same_double(value):
+def test_a_text_reads_back_as_the_same_double(value: float) -> None:
     text = format_java_float(value)
     assert struct.pack(">d", float(text)) == struct.pack(">d", value)
     assert len(Decimal(text).as_tuple().digits) <= 18
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, width=32))
-def test_a_text_reads_back_as_the_same_single(value):
+def test_a_text_reads_back_as_the_same_single(value: float) -> None:
     single = np.float32(value)
     text = format_java_float(single)
     assert np.float32(text).tobytes() == single.tobytes()
@@ -42,5 +43,5 @@ def test_a_text_reads_back_as_the_same_single(value):
         (np.float32(9.6700865e24), "9.6700864E24"),
     ],
 )
-def test_digits_are_those_that_java_develops(value, text):
+def test_digits_are_those_that_java_develops(value: float | np.floating[Any], text: str) -> None:
     assert format_java_float(value) == text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -24,12 +25,12 @@ class Number(int, Enum):
 
     SEVEN = 7
 
-    def __new__(cls, number):
+    def __new__(cls, number: Any) -> Number:
         member = int.__new__(cls, number)
         member._value_ = 2.5
         return member
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.name
 
 
@@ -41,7 +42,9 @@ class Subclass(datetime):
     pass
 
 
-def column(kind, compatibility=Compatibility.SNOWFLAKE, **options):
+def column(
+    kind: LogicalType, compatibility: Compatibility = Compatibility.SNOWFLAKE, **options: int
+) -> ColumnConverter:
     return ColumnConverter(Column("C", kind, 1, **options), LOS_ANGELES, compatibility)
 
 
@@ -106,7 +109,7 @@ ODD = [
 
 
 @st.composite
-def calls(draw):
+def calls(draw: st.DrawFn) -> tuple[str, list[list[Any]]]:
     """A column, and the values of a few calls for it, mostly of one kind."""
     names, plain = draw(st.sampled_from(PLAIN))
     given = [draw(st.lists(plain, min_size=1, max_size=4)) for _ in range(draw(st.integers(1, 3)))]
@@ -129,7 +132,7 @@ def calls(draw):
 @example(("ntz", [[datetime(2021, 3, 14, 2, 30)], [datetime(2026, 1, 1, tzinfo=UTC)]]))
 @example(("tz", [[datetime(2500, 1, 1, tzinfo=UTC)], [datetime(2026, 1, 1, tzinfo=KOLKATA)]]))
 @example(("tz", [[datetime(1, 1, 1)], [datetime(9999, 12, 31, 23, 59)]]))
-def test_what_is_taken_becomes_what_the_rules_say(call):
+def test_what_is_taken_becomes_what_the_rules_say(call: tuple[str, list[list[Any]]]) -> None:
     name, given = call
     converter = COLUMNS[name]
     pieces, expected = [], []
@@ -167,7 +170,9 @@ def test_what_is_taken_becomes_what_the_rules_say(call):
         ("ltz", [datetime(2026, 1, 1, 0, 0, 0, n, tzinfo=UTC) for n in range(20)]),
     ],
 )
-def test_plain_values_are_taken_and_those_of_many_calls_become_one_array(name, values):
+def test_plain_values_are_taken_and_those_of_many_calls_become_one_array(
+    name: str, values: Any
+) -> None:
     converter = COLUMNS[name]
     pieces = [converter._try_pack(values) for _ in range(3)]
     assert None not in pieces

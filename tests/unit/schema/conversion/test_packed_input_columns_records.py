@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum, StrEnum
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pandas as pd
@@ -24,12 +25,12 @@ class Number(int, Enum):
 
     SEVEN = 7
 
-    def __new__(cls, number):
+    def __new__(cls, number: Any) -> Number:
         member = int.__new__(cls, number)
         member._value_ = 2.5
         return member
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.name
 
 
@@ -46,11 +47,11 @@ class Letter(StrEnum):
 class Nowhere(tzinfo):
     """A zone that does not know its offset: its clock times are the channel's."""
 
-    def utcoffset(self, _):
+    def utcoffset(self, _: datetime | None) -> None:
         return None
 
 
-def column(kind, **options):
+def column(kind: LogicalType, **options: int) -> ColumnConverter:
     return ColumnConverter(Column("C", kind, 1, **options), LOS_ANGELES)
 
 
@@ -106,7 +107,7 @@ ODD = [
 
 
 @st.composite
-def lists(draw):
+def lists(draw: st.DrawFn) -> list[Any]:
     """Mostly of one kind and often long enough for a few without a fraction."""
     kind = draw(st.sampled_from(sorted(PLAIN)))
     values = draw(st.lists(PLAIN[kind], min_size=1, max_size=3))
@@ -128,7 +129,7 @@ def lists(draw):
 @example("text", ["a", Letter.A])
 @example("ltz", [datetime(2026, 1, 1, tzinfo=UTC), Switch.NOW])
 @example("ltz", [datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01T00:00:00Z"])
-def test_what_is_read_at_once_is_what_the_rules_say(name, values):
+def test_what_is_read_at_once_is_what_the_rules_say(name: Any, values: list[Any]) -> None:
     converter = COLUMNS[name]
     packed = converter._try_pack(values)
     read = None if packed is None else packed.to_array(converter)
@@ -151,7 +152,7 @@ def test_what_is_read_at_once_is_what_the_rules_say(name, values):
         ("ntz", [datetime(2026, 1, 1, 0, 0, 59, n % 9, tzinfo=UTC) for n in range(99)][1:]),
     ],
 )
-def test_plain_values_are_read_at_once(name, values):
+def test_plain_values_are_read_at_once(name: str, values: Any) -> None:
     converter = COLUMNS[name]
     packed = converter._try_pack(values)
     assert packed is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -22,7 +23,7 @@ ZONES = [ZoneInfo(key) for key in ("America/Los_Angeles", "UTC", "Europe/Berlin"
 LOS_ANGELES = ZONES[0]
 
 
-def table(*columns):
+def table(*columns: tuple[str, LogicalType, dict[str, bool] | dict[str, int]]) -> TableSchema:
     return TableSchema(
         1,
         tuple(
@@ -32,7 +33,9 @@ def table(*columns):
     )
 
 
-def timed(kind, scale, **options):
+def timed(
+    kind: LogicalType, scale: int, **options: bool
+) -> tuple[str, LogicalType, dict[str, int]]:
     return (f"{kind}_{scale}", kind, {"scale": scale, **options})
 
 
@@ -123,7 +126,7 @@ MISSING = object()
 
 
 @st.composite
-def batches(draw):
+def batches(draw: st.DrawFn) -> list[dict[Any, Any]]:
     """Columns mostly of one type, as the fast path likes them, with surprises."""
     count = draw(st.integers(1, 5))
     rows = [{} for _ in range(count)]
@@ -155,7 +158,7 @@ def batches(draw):
 )
 @given(batches(), st.sampled_from(ZONES))
 @example([{"N18": 1, "b": 0, "TIMESTAMP_NTZ_3": datetime(2021, 3, 14, 2, 30), "v": 1}], LOS_ANGELES)
-def test_a_batch_is_the_sum_of_its_rows(rows, zone):
+def test_a_batch_is_the_sum_of_its_rows(rows: list[dict[Any, Any]], zone: Any) -> None:
     converter = RowConverter(ANYTHING, zone=zone)
     stored, messages, quick = [], [], []
     for index, row in enumerate(rows):
@@ -193,14 +196,14 @@ def test_a_batch_is_the_sum_of_its_rows(rows, zone):
         assert all(same(both[name], twice[name]) for name in both.column_names)
 
 
-def same(left, right):
+def same(left: Any, right: Any) -> Any:
     if left.type == pa.float64():
         left, right = (column.to_pylist() for column in (left, right))
         return list(map(repr, left)) == list(map(repr, right))
     return left.equals(right)
 
 
-def test_a_large_batch_of_rows_with_other_keys_each_is_packed():
+def test_a_large_batch_of_rows_with_other_keys_each_is_packed() -> None:
     columns = [Column(name, LogicalType.REAL, place) for place, name in enumerate("AB", 1)]
     rows = [{"a": 1.0}, {"b": 2.0}, {"a": 3.0, "b": None}] * 1_000
     converter = RowConverter(TableSchema(1, tuple(columns)), zone=LOS_ANGELES)
@@ -220,11 +223,11 @@ ORDERS = table(
 )
 
 
-def orders(**options):
+def orders(**options: int) -> RowConverter:
     return RowConverter(ORDERS, zone=LOS_ANGELES, **options)
 
 
-def test_an_empty_batch_is_an_empty_table():
+def test_an_empty_batch_is_an_empty_table() -> None:
     assert orders().try_defer([]) is None
     done = orders().convert([])
     assert (done.row_count, done.size_bytes, done.errors) == (0, 0, [])
@@ -232,7 +235,7 @@ def test_an_empty_batch_is_an_empty_table():
     assert orders().build_table([]).schema == done.table.schema
 
 
-def test_columns_may_be_spelled_as_in_sql():
+def test_columns_may_be_spelled_as_in_sql() -> None:
     rows = [{"id": 1, '"lower case"': b"a"}, {"ID": 2}, {'"ID"': 3, "iD": 4}]
     done = orders().convert(rows)
     assert done.errors == []
@@ -240,7 +243,7 @@ def test_columns_may_be_spelled_as_in_sql():
     assert done.table["lower case"].to_pylist() == [b"a", None, None]
 
 
-def test_unknown_columns_are_named_as_written():
+def test_unknown_columns_are_named_as_written() -> None:
     [error] = orders().convert([{"id": 1, "Extra": 1, "other": 2}]).errors
     assert error.extra_columns == ("Extra", "other")
     assert (error.missing_not_null, error.null_for_not_null) == (None, None)
@@ -250,7 +253,7 @@ def test_unknown_columns_are_named_as_written():
     )
 
 
-def test_a_row_without_a_required_column_is_refused():
+def test_a_row_without_a_required_column_is_refused() -> None:
     [error] = orders().convert([{"id": 1}, {"note": "x"}]).errors
     assert (error.row_index, error.missing_not_null) == (1, ("ID",))
     assert (
@@ -259,26 +262,26 @@ def test_a_row_without_a_required_column_is_refused():
     )
 
 
-def test_null_in_a_required_column_is_refused():
+def test_null_in_a_required_column_is_refused() -> None:
     [error] = orders().convert([{"id": 1}, {"id": None}]).errors
     assert (error.row_index, error.null_for_not_null) == (1, ("ID",))
     assert "Not-nullable columns with null values: [ID]" in str(error.error)
 
 
-def test_only_the_first_failing_check_is_reported():
+def test_only_the_first_failing_check_is_reported() -> None:
     [error] = orders().convert([{"nope": 1, "note": object()}]).errors
     assert error.extra_columns == ("nope",)
     assert error.missing_not_null is None
 
 
-def test_the_first_bad_value_in_the_rows_order_is_reported():
+def test_the_first_bad_value_in_the_rows_order_is_reported() -> None:
     [error] = orders().convert([{"note": "much too long", "id": "x"}]).errors
     assert "NOTE" in str(error.error)
     [error] = orders().convert([{"id": "x", "note": "much too long"}]).errors
     assert "column ID" in str(error.error)
 
 
-def test_good_rows_around_refused_ones_stay_in_order():
+def test_good_rows_around_refused_ones_stay_in_order() -> None:
     rows = [{"id": number if number % 3 else "bad", "note": str(number)} for number in range(10)]
     done = orders().convert(rows)
     assert [error.row_index for error in done.errors] == [0, 3, 6, 9]
@@ -287,25 +290,25 @@ def test_good_rows_around_refused_ones_stay_in_order():
     assert done.table["NOTE"].to_pylist() == ["1", "2", "4", "5", "7", "8"]
 
 
-def test_stopping_at_the_first_error_keeps_no_rows():
+def test_stopping_at_the_first_error_keeps_no_rows() -> None:
     done = orders().convert([{"id": 1}, {"id": "x"}, {"id": "y"}], stop_at_first=True)
     assert [error.row_index for error in done.errors] == [1]
     assert (done.row_count, done.table.num_rows, done.size_bytes) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("row", [None, 5, [("id", 1)], "id"])
-def test_a_row_must_be_a_mapping(row):
+def test_a_row_must_be_a_mapping(row: int | list[tuple[str, int]] | str | None) -> None:
     done = orders().convert([{"id": 1}, row])
     assert [error.row_index for error in done.errors] == [1]
     assert done.row_count == 1
 
 
-def test_any_mapping_is_a_row():
+def test_any_mapping_is_a_row() -> None:
     done = orders().convert([OrderedDict(id=1), {"id": 2}])
     assert done.table["ID"].to_pylist() == [1, 2]
 
 
-def test_a_row_larger_than_the_limit_is_refused():
+def test_a_row_larger_than_the_limit_is_refused() -> None:
     converter = orders(max_row_bytes=40)
     done = converter.convert([{"id": 1, "note": "short"}, {"id": 2, "doc": ["x" * 40]}])
     assert [(type(error.error), error.row_index) for error in done.errors] == [(RowTooLarge, 1)]
@@ -315,12 +318,12 @@ def test_a_row_larger_than_the_limit_is_refused():
     assert converter.fast_checker.try_check({"id": 2, "doc": ["x" * 40]}) is None
 
 
-def test_many_small_rows_may_exceed_the_limit_of_one_row():
+def test_many_small_rows_may_exceed_the_limit_of_one_row() -> None:
     done = orders(max_row_bytes=40).convert([{"id": number} for number in range(100)])
     assert done.row_count == 100
 
 
-def test_values_are_copied():
+def test_values_are_copied() -> None:
     content, document = bytearray(b"abc"), {"a": [1]}
     row = {"id": 1, '"lower case"': content, "doc": document}
     converter = orders()
@@ -332,13 +335,13 @@ def test_values_are_copied():
     assert single[2:] == (b"abc", '{"a":[1]}')
 
 
-def test_a_blank_document_is_null_and_refused_where_null_is():
+def test_a_blank_document_is_null_and_refused_where_null_is() -> None:
     schema = table(("D", LogicalType.VARIANT, {"nullable": False}))
     [error] = RowConverter(schema, zone=LOS_ANGELES).convert([{"d": " "}]).errors
     assert "Passed null to non nullable field D" in str(error.error)
 
 
-def test_numpy_numbers_are_numbers():
+def test_numpy_numbers_are_numbers() -> None:
     schema = table(
         ("N", LogicalType.FIXED, {"precision": 10, "scale": 2}),
         ("R", LogicalType.REAL, {}),
@@ -356,7 +359,7 @@ def test_numpy_numbers_are_numbers():
     assert RowConverter(schema, zone=LOS_ANGELES).convert_row(row) == (110, 1.1, True, "7", "[0.5]")
 
 
-def test_a_later_clock_time_of_an_overlap_is_kept_apart():
+def test_a_later_clock_time_of_an_overlap_is_kept_apart() -> None:
     schema = table(timed(LogicalType.TIMESTAMP_LTZ, 0))
     early = datetime(2021, 11, 7, 1, 30)
     done = RowConverter(schema, zone=LOS_ANGELES).convert(
@@ -366,13 +369,13 @@ def test_a_later_clock_time_of_an_overlap_is_kept_apart():
     assert second - first == 3600
 
 
-def test_size_is_the_sum_of_its_parts():
+def test_size_is_the_sum_of_its_parts() -> None:
     done = orders().convert([{"id": 1, "note": "abc"}])
     assert done.size_bytes >= 4 * 0.25 + 16 + 4 + 3
     assert done.size_bytes < 30
 
 
-def test_times_keep_their_clock():
+def test_times_keep_their_clock() -> None:
     schema = table(timed(LogicalType.TIME, 3))
     done = RowConverter(schema, zone=LOS_ANGELES).convert(
         [{"time_3": time(1, 2, 3, 4999, tzinfo=UTC)}]
@@ -380,7 +383,7 @@ def test_times_keep_their_clock():
     assert done.table.column(0).to_pylist() == [Decimal("3723.004")]
 
 
-def test_a_plain_row_is_only_checked_and_its_values_cannot_change():
+def test_a_plain_row_is_only_checked_and_its_values_cannot_change() -> None:
     content = {"a": [1]}
     converter = orders()
     values = converter.fast_checker.try_check({"id": 1, "note": "é", "doc": content})
@@ -412,5 +415,5 @@ def test_a_plain_row_is_only_checked_and_its_values_cannot_change():
         OrderedDict(id=1),
     ],
 )
-def test_what_is_not_surely_good_is_left_to_the_exact_path(row):
+def test_what_is_not_surely_good_is_left_to_the_exact_path(row: Any) -> None:
     assert orders().fast_checker.try_check(row) is None

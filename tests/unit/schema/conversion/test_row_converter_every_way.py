@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import math
+from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -32,21 +34,21 @@ REJECTED = "rejected"
 class Nowhere(dt.tzinfo):
     """A zone whose offset is not known."""
 
-    def utcoffset(self, _):
+    def utcoffset(self, _: dt.datetime | None) -> None:
         return None
 
 
 class Broken(dt.tzinfo):
     """A zone that raises."""
 
-    def utcoffset(self, _):
+    def utcoffset(self, _: dt.datetime | None) -> None:
         raise ZeroDivisionError
 
 
 class Loud(str):
     """A text that shows itself otherwise."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "loud"
 
 
@@ -121,7 +123,7 @@ ODD = [
 ]
 
 
-def outcome(work):
+def outcome(work: Callable[[], Any]) -> str:
     """Return what a way makes of a value: a table's only column, or that it is rejected."""
     try:
         table = work()
@@ -131,12 +133,12 @@ def outcome(work):
     return repr(column.to_pylist()[0])
 
 
-def ways(converter, value):
+def ways(converter: RowConverter, value: Any) -> dict[str, str]:
     """Return what each way makes of a value, by its name."""
     row = {"c": value}
 
-    def rows(count):
-        def work():
+    def rows(count: int) -> Callable[[], Any]:
+        def work() -> Any:
             done = converter.convert([row] * count)
             if done.errors:
                 raise done.errors[0].error
@@ -144,7 +146,7 @@ def ways(converter, value):
 
         return work
 
-    def one():
+    def one() -> Any:
         return converter.build_table([converter.convert_row(row)])
 
     found = {"one": outcome(one), "few": outcome(rows(2)), "many": outcome(rows(40))}
@@ -160,7 +162,7 @@ def ways(converter, value):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", [*COLUMNS, *STAMPS])
-def test_every_way_takes_a_value_alike_or_rejects_it(name, mode):
+def test_every_way_takes_a_value_alike_or_rejects_it(name: str, mode: Compatibility) -> None:
     column = (COLUMNS | STAMPS)[name]
     converter = RowConverter(TableSchema(1, (column,)), zone=BERLIN, compatibility=mode)
     samples = [*ODD, *(value for values in VALUES.values() for value in values)]
@@ -185,7 +187,9 @@ def test_every_way_takes_a_value_alike_or_rejects_it(name, mode):
     st.sampled_from([*COLUMNS.values(), *STAMPS.values()]),
     st.sampled_from(MODES),
 )
-def test_any_value_means_the_same_by_every_way_and_by_arrow(value, column, mode):
+def test_any_value_means_the_same_by_every_way_and_by_arrow(
+    value: Any, column: Any, mode: Any
+) -> None:
     converter = RowConverter(TableSchema(1, (column,)), zone=BERLIN, compatibility=mode)
     found = ways(converter, value)
     try:
@@ -195,7 +199,7 @@ def test_any_value_means_the_same_by_every_way_and_by_arrow(value, column, mode)
     # Arrow has no folds, and a zone without one of its own.
     if table is not None and not getattr(value, "fold", 0):
 
-        def by_arrow():
+        def by_arrow() -> Any:
             done = converter.convert_arrow_table(table)
             if done.errors:
                 raise done.errors[0].error
@@ -230,7 +234,7 @@ def test_any_value_means_the_same_by_every_way_and_by_arrow(value, column, mode)
         ("DATE", "20240102"),
     ],
 )
-def test_strict_rejects_what_its_column_cannot_hold_with_a_reason(name, value):
+def test_strict_rejects_what_its_column_cannot_hold_with_a_reason(name: str, value: Any) -> None:
     column = COLUMNS[name]
     converter = RowConverter(TableSchema(1, (column,)), zone=BERLIN)
     [error] = converter.convert([{"c": value}]).errors

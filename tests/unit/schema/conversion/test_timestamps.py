@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import date, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,21 +26,21 @@ EPOCH = datetime(1970, 1, 1)
 
 
 @given(st.datetimes(), st.sampled_from(TimestampTextFormat))
-def test_iso_texts_are_read_to_the_microsecond(value, forms):
+def test_iso_texts_are_read_to_the_microsecond(value: datetime, forms: Any) -> None:
     moment = parse_timestamp(value.isoformat(), forms)
     assert EPOCH + timedelta(seconds=moment.local_s, microseconds=moment.nanos // 1000) == value
     assert moment.offset_s is None
 
 
 @given(st.integers(-3_000_000, 6_000_000))
-def test_days_and_years_agree_beyond_the_calendar_of_python(day):
+def test_days_and_years_agree_beyond_the_calendar_of_python(day: int) -> None:
     year = year_of_day(day)
     assert days_since_epoch(year, 1, 1) <= day < days_since_epoch(year + 1, 1, 1)
     if 1 <= year <= 9999:
         assert (date(1970, 1, 1) + timedelta(days=day)).year == year
 
 
-def test_a_region_decides_over_a_contradicting_offset():
+def test_a_region_decides_over_a_contradicting_offset() -> None:
     assert parse_timestamp("2013-04-28T20:57:01+09:00[America/Los_Angeles]", JAVA) == (
         ParsedTimestamp(parse_timestamp("2013-04-28T04:57:01", JAVA).local_s, 0, -7 * 3600)
     )
@@ -66,7 +67,7 @@ def test_a_region_decides_over_a_contradicting_offset():
         "2013-04-28T20:57:01+07:60",
     ],
 )
-def test_what_is_no_moment_is_refused(text):
+def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(TimestampSyntaxError):
         parse_timestamp(text, JAVA)
 
@@ -76,7 +77,7 @@ def test_what_is_no_moment_is_refused(text):
     | st.from_regex(r"(Mon, )?[0-3]?[0-9][ /-](Jan|1?2)[ /-][0-9]{4}( 1?[0-9]:[0-6]0( [AP]M)?)?"),
     st.sampled_from(TimestampTextFormat),
 )
-def test_any_text_is_read_or_refused(text, forms):
+def test_any_text_is_read_or_refused(text: Any, forms: Any) -> None:
     for read in (parse_timestamp, parse_time):
         with suppress(TimestampSyntaxError):
             read(text, forms)
@@ -126,12 +127,12 @@ DETECTED = {
 
 
 @pytest.mark.parametrize(("written", "read"), DETECTED.items())
-def test_each_form_of_snowflakes_detection_is_read(written, read):
+def test_each_form_of_snowflakes_detection_is_read(written: str, read: str) -> None:
     assert parse_timestamp(written, AUTO) == parse_timestamp(read, JAVA)
 
 
 @given(st.datetimes(min_value=datetime(1000, 1, 1)))
-def test_what_python_prints_of_a_datetime_is_read(value):
+def test_what_python_prints_of_a_datetime_is_read(value: datetime) -> None:
     for text in (str(value), value.strftime("%m/%d/%Y %H:%M:%S.%f")):
         assert parse_timestamp(text, AUTO) == parse_timestamp(value.isoformat(), JAVA)
 
@@ -147,7 +148,7 @@ def test_what_python_prints_of_a_datetime_is_read(value):
         ("1:30:15 pm", "13:30:15"),
     ],
 )
-def test_each_form_of_a_time_of_day_is_read(written, read):
+def test_each_form_of_a_time_of_day_is_read(written: str, read: str) -> None:
     assert parse_time(written, AUTO) == parse_time(read, JAVA)
 
 
@@ -163,7 +164,9 @@ def test_each_form_of_a_time_of_day_is_read(written, read):
         ("-1487654321", -1487654321, 0),
     ],
 )
-def test_digits_are_a_count_since_1970_whose_unit_their_magnitude_tells(text, seconds, nanos):
+def test_digits_are_a_count_since_1970_whose_unit_their_magnitude_tells(
+    text: str, seconds: int, nanos: int
+) -> None:
     assert parse_timestamp(text, AUTO) == ParsedTimestamp(seconds, nanos, 0)
 
 
@@ -171,7 +174,7 @@ def test_digits_are_a_count_since_1970_whose_unit_their_magnitude_tells(text, se
     "text",
     ["0", "2024", "202401", "20240131", "202401311200", "20240131120000", "20240131120000123"],
 )
-def test_digits_that_may_be_a_date_are_rejected_with_the_reason(text):
+def test_digits_that_may_be_a_date_are_rejected_with_the_reason(text: str) -> None:
     for read in (parse_timestamp, parse_time):
         with pytest.raises(TimestampSyntaxError) as raised:
             read(text, AUTO)
@@ -201,12 +204,12 @@ def test_digits_that_may_be_a_date_are_rejected_with_the_reason(text):
         "+12026-13-01",
     ],
 )
-def test_what_is_in_no_list_is_rejected(text):
+def test_what_is_in_no_list_is_rejected(text: str) -> None:
     with pytest.raises(TimestampSyntaxError):
         parse_timestamp(text, AUTO)
 
 
-def test_copy_reads_compact_dates_as_dates_and_no_counts():
+def test_copy_reads_compact_dates_as_dates_and_no_counts() -> None:
     assert parse_timestamp("19990506", VERTICA) == parse_timestamp("1999-05-06", JAVA)
     for text in ("1700000000", "0", "20210132", "13"):
         with pytest.raises(TimestampSyntaxError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -27,7 +28,9 @@ ENDS = (
 OFFSETS = st.none() | st.integers(-1439, 1439).map(lambda m: timezone(timedelta(minutes=m)))
 
 
-def converted_each_way(column, zone, value):
+def converted_each_way(
+    column: Column, zone: Any, value: datetime
+) -> tuple[TableSchema, dict[str, tuple[int, Any]]]:
     """Return by way whether a value is taken; each way that takes it stores the same."""
     schema = TableSchema(1, (column,))
     converter = RowConverter(schema, zone=ZoneInfo(zone))
@@ -61,7 +64,9 @@ def converted_each_way(column, zone, value):
 @example(LogicalType.TIMESTAMP_LTZ, 9, "America/Los_Angeles", FOREVER, None)
 @example(LogicalType.TIMESTAMP_TZ, 6, "Asia/Tokyo", datetime.min, None)
 @given(st.sampled_from(KINDS), st.integers(0, 9), st.sampled_from(ZONES), ENDS, OFFSETS)
-def test_every_way_of_a_row_has_the_same_limits(kind, scale, zone, value, offset):
+def test_every_way_of_a_row_has_the_same_limits(
+    kind: Any, scale: int, zone: Any, value: datetime, offset: timezone | None
+) -> None:
     column = Column("C", kind, 1, scale=scale)
     given = value.replace(tzinfo=offset)
     schema, found = converted_each_way(column, zone, given)
@@ -88,7 +93,7 @@ def test_every_way_of_a_row_has_the_same_limits(kind, scale, zone, value, offset
 
 
 @pytest.mark.parametrize("text", ["-9999-01-01", "0000-12-31", "+10000-01-01"])
-def test_a_date_that_python_does_not_have_is_rejected_with_column_and_reason(text):
+def test_a_date_that_python_does_not_have_is_rejected_with_column_and_reason(text: str) -> None:
     converter = RowConverter(
         TableSchema(1, (Column("C", LogicalType.DATE, 1),)), zone=ZoneInfo("UTC")
     )
@@ -98,7 +103,7 @@ def test_a_date_that_python_does_not_have_is_rejected_with_column_and_reason(tex
     assert "between 1 and 9999" in str(error.error)
 
 
-def test_an_arrow_instant_that_python_does_not_have_is_rejected_as_out_of_range():
+def test_an_arrow_instant_that_python_does_not_have_is_rejected_as_out_of_range() -> None:
     column = Column("C", LogicalType.TIMESTAMP_LTZ, 1, scale=6)
     converter = RowConverter(TableSchema(1, (column,)), zone=ZoneInfo("UTC"))
     given = pa.table({"c": pa.array([10**18, 0], pa.timestamp("us", "UTC"))})

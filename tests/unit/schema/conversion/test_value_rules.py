@@ -7,12 +7,14 @@ import math
 import re
 import struct
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -44,7 +46,14 @@ LOS_ANGELES = ZoneInfo("America/Los_Angeles")
 ColumnConverter = partial(column_converter.ColumnConverter, compatibility=Compatibility.SNOWFLAKE)
 
 
-def convert_value(value, column, *, zone, row_index, compatibility=Compatibility.SNOWFLAKE):
+def convert_value(
+    value: Any,
+    column: Column,
+    *,
+    zone: ZoneInfo,
+    row_index: int,
+    compatibility: Compatibility = Compatibility.SNOWFLAKE,
+) -> bytes | float | str | None:
     return make_value_rule(column, zone, compatibility)(value, row_index)
 
 
@@ -89,7 +98,7 @@ TWINS = {
 }
 
 
-def vectors():
+def vectors() -> Iterator[tuple[str, Any]]:
     for path, count in VECTORS.items():
         # Not splitlines(): some of the texts hold other ends of lines.
         lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
@@ -99,7 +108,7 @@ def vectors():
         )
 
 
-def python_value(vector):
+def python_value(vector: Any) -> Any:
     kind, text = vector["input"]["t"], vector["input"].get("v")
     logical = vector["col"]["logical_type"]
     match kind:
@@ -135,7 +144,7 @@ def python_value(vector):
 SEMI = {"VARIANT", "ARRAY", "OBJECT"}
 
 
-def moment(kind, text, logical):
+def moment(kind: Any, text: Any, logical: Any) -> date | np.datetime64[Any] | time:
     if kind == "instant" and logical in SEMI:
         raise NoTwin(
             "an Instant is refused in JSON; a Python datetime with a zone is not an Instant"
@@ -161,7 +170,7 @@ def moment(kind, text, logical):
 
 
 @cache
-def column_of(fields):
+def column_of(fields: tuple[tuple[Any, Any], ...]) -> Column:
     fields = dict(fields)
     try:
         return column_from_fields(fields)
@@ -173,11 +182,11 @@ def column_of(fields):
         )
 
 
-def column(vector):
+def column(vector: Any) -> Column:
     return column_of(tuple({**vector["col"], "ordinal": 1}.items()))
 
 
-def expected(vector):
+def expected(vector: Any) -> Any:
     if "value_hex" in vector:
         raw = bytes.fromhex(vector["value_hex"])
         return (
@@ -197,11 +206,11 @@ def expected(vector):
     )
 
 
-def comparable(value):
+def comparable(value: bytes | float | str | None) -> bytes | str | None:
     return struct.pack(">d", value) if isinstance(value, float) else value
 
 
-def expected_size(vector, of):
+def expected_size(vector: Any, of: Column) -> Any:
     told = {"SB8": 8, "SB16": 16}
     if vector["col"]["physical_type"] == of.physical_type or vector["input"]["t"] == "null":
         return vector["size"]
@@ -209,12 +218,12 @@ def expected_size(vector, of):
     return vector["size"] - told[vector["col"]["physical_type"]] + told[of.physical_type]
 
 
-def comparable_wire(value):
+def comparable_wire(value: Any) -> Any:
     # Java writes -0.0 and NaN as we do; `==` would not tell them apart.
     return repr(value) if isinstance(value, float) else value
 
 
-def check_statistics(vector, stored, of):
+def check_statistics(vector: Any, stored: bytes | float | str | None, of: Column) -> None:
     """What goes over the wire about a chunk of this one value, field by field."""
     schema = TableSchema(1, (of,))
     table = RowConverter(schema, zone=LOS_ANGELES).build_table([(stored,)])
@@ -228,7 +237,7 @@ def check_statistics(vector, stored, of):
     }
 
 
-def is_unreadable(vector, of):
+def is_unreadable(vector: Any, of: Column) -> bool:
     if "error" in vector or vector["input"]["t"] == "null":
         return False
     if of.kind in SEMI:
@@ -247,7 +256,7 @@ def is_unreadable(vector, of):
 
 
 @pytest.mark.slow
-def test_values_refusals_and_statistics_are_those_of_the_java_client():
+def test_values_refusals_and_statistics_are_those_of_the_java_client() -> None:
     skipped, failures, kinds, unreadable = Counter(), [], Counter(), 0
     for number, vector in vectors():
         of, zone = column(vector), ZoneInfo(vector["tz"])
@@ -305,7 +314,7 @@ def test_values_refusals_and_statistics_are_those_of_the_java_client():
     assert kinds.total() + skipped.total() == sum(VECTORS.values())
 
 
-def test_strict_keeps_a_clock_time_that_the_default_zone_skips():
+def test_strict_keeps_a_clock_time_that_the_default_zone_skips() -> None:
     of = Column("C", LogicalType.TIMESTAMP_NTZ, 1, scale=0)
     skipped = datetime(2021, 3, 14, 2, 30)
     for given in (skipped, skipped.isoformat()):
@@ -327,7 +336,7 @@ def test_strict_keeps_a_clock_time_that_the_default_zone_skips():
     [LogicalType.DATE, LogicalType.TIME, LogicalType.TIMESTAMP_NTZ, LogicalType.TIMESTAMP_TZ],
 )
 @pytest.mark.parametrize("text", ["20130428", " +13\n", "-1"])
-def test_strict_rejects_digits_that_may_be_a_date(kind, text):
+def test_strict_rejects_digits_that_may_be_a_date(kind: LogicalType, text: str) -> None:
     of = Column("C", kind, 1, scale=None if kind is LogicalType.DATE else 3)
     convert_value(text, of, zone=LOS_ANGELES, row_index=0)
     with pytest.raises(InvalidRow, match="Ambiguous digits") as raised:
@@ -351,7 +360,9 @@ def test_strict_rejects_digits_that_may_be_a_date(kind, text):
         (LogicalType.VARIANT, "[1] ]", None),
     ],
 )
-def test_several_json_roots_stay_one_text_or_are_refused(kind, text, stored):
+def test_several_json_roots_stay_one_text_or_are_refused(
+    kind: LogicalType, text: str, stored: str | None
+) -> None:
     of = Column("C", kind, 1)
     if stored is None:
         with pytest.raises(InvalidRow):
@@ -419,7 +430,9 @@ SOME_UUID = UUID("12345678-1234-5678-1234-567812345678")
         ),
     ],
 )
-def test_values_of_other_libraries(kind, value, stored):
+def test_values_of_other_libraries(
+    kind: LogicalType, value: Any, stored: bytes | int | str | None
+) -> None:
     scale = 9 if kind.startswith("TIMESTAMP") else 0 if kind is LogicalType.FIXED else None
     of = Column("C", kind, 1, precision=38, scale=scale, length=36, byte_length=16)
     if kind is LogicalType.OBJECT:
@@ -446,7 +459,7 @@ def test_values_of_other_libraries(kind, value, stored):
         (LogicalType.FIXED, SOME_UUID, "uuid.UUID"),
     ],
 )
-def test_a_refusal_names_the_type_that_was_given(kind, value, name):
+def test_a_refusal_names_the_type_that_was_given(kind: LogicalType, value: Any, name: str) -> None:
     of = Column("C", kind, 1, precision=38, scale=0, length=36, byte_length=16)
     with pytest.raises(InvalidRow, match=rf"Object of type \S*{re.escape(name)} cannot") as raised:
         convert_value(value, of, zone=LOS_ANGELES, row_index=7)
@@ -455,7 +468,7 @@ def test_a_refusal_names_the_type_that_was_given(kind, value, name):
 
 
 @pytest.mark.parametrize("kind", [LogicalType.FIXED, LogicalType.REAL])
-def test_endless_digits_that_are_no_number_are_refused_at_once(kind):
+def test_endless_digits_that_are_no_number_are_refused_at_once(kind: LogicalType) -> None:
     # Looked at in every division of its digits, it would take days.
     with pytest.raises(InvalidRow):
         convert_value(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ VALUES = st.recursive(
 )
 
 
-def compare(column, value):
+def compare(column: Any, value: Any) -> None:
     found = stored(column, value)
     for way, outcome in found.items():
         if not is_meant(way, column, value):
@@ -71,7 +72,7 @@ def compare(column, value):
 
 
 @given(st.sampled_from(TARGETS), VALUES)
-def test_a_value_is_stored_equal_by_every_way_or_rejected(column, value):
+def test_a_value_is_stored_equal_by_every_way_or_rejected(column: Any, value: Any) -> None:
     compare(column, value)
 
 
@@ -90,7 +91,9 @@ def test_a_value_is_stored_equal_by_every_way_or_rejected(column, value):
         "0E-300",
     ],
 )
-def test_digits_beyond_128_bits_are_rounded_or_rejected_and_never_lost(text, scale):
+def test_digits_beyond_128_bits_are_rounded_or_rejected_and_never_lost(
+    text: str, scale: int
+) -> None:
     column = Column("C", LogicalType.FIXED, 1, precision=38, scale=scale)
     number = Decimal(text)
     compare(column, number)
@@ -114,7 +117,7 @@ def test_digits_beyond_128_bits_are_rounded_or_rejected_and_never_lost(text, sca
         (r'"\ud800"', REJECTED),
     ],
 )
-def test_json_at_its_limits_is_read_alike_and_stops_no_way(json, wanted):
+def test_json_at_its_limits_is_read_alike_and_stops_no_way(json: str, wanted: str) -> None:
     found = stored(COLUMNS["FLOAT"], Json(json))
     assert set(found.values()) == {wanted}, found
     assert len(found) == 4

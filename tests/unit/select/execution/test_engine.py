@@ -7,6 +7,8 @@ import gzip
 import io
 import os
 import threading
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -22,6 +24,7 @@ from snowmelt.select.execution.engine import (
     PAYLOAD_BYTES,
     EngineSettings,
     PayloadCutter,
+    SelectExecution,
     open_select,
 )
 from snowmelt.select.local_query import LocalFileSource, open_local_select
@@ -47,7 +50,7 @@ class Counting(io.BytesIO):
 
     taken = 0
 
-    def read(self, size=-1):
+    def read(self, size: int | None = -1) -> bytes:
         part = super().read(size)
         self.taken += len(part)
         return part
@@ -58,7 +61,9 @@ class Counting(io.BytesIO):
     st.integers(1, 30),
     st.lists(st.integers(1, 20), max_size=8),
 )
-def test_payloads_end_with_records_that_fit(sizes, limit, splits):
+def test_payloads_end_with_records_that_fit(
+    sizes: list[Any], limit: int, splits: list[Any]
+) -> None:
     records = [b"x" * size + b"\n" for size in sizes]
     cutter = PayloadCutter(limit)
     found = []
@@ -76,8 +81,8 @@ def test_payloads_end_with_records_that_fit(sizes, limit, splits):
 
 
 @pytest.mark.parametrize("order", ["", " order by _1"])
-def test_payloads_come_in_small_batches(order):
-    def execute():
+def test_payloads_come_in_small_batches(order: str) -> None:
+    def execute() -> SelectExecution:
         data = io.BytesIO(b"1,22222222222222222222222222222222\n" * 100_000)
         return open_local_select(SelectRequest("select * from s3object" + order), data)
 
@@ -89,7 +94,7 @@ def test_payloads_come_in_small_batches(order):
     assert all(type(payload) is bytes for payload in payloads)
 
 
-def test_a_limit_stops_the_reader():
+def test_a_limit_stops_the_reader() -> None:
     stream = Counting(b"1,2,3\n" * 2_000_000)
     request = SelectRequest("select _2 from s3object limit 3")
     execution = open_local_select(request, stream)
@@ -97,7 +102,7 @@ def test_a_limit_stops_the_reader():
     assert stream.taken < 8 * 1024 * 1024
 
 
-def test_counters_tell_what_was_read_and_given():
+def test_counters_tell_what_was_read_and_given() -> None:
     data = b"a,b\n" * 1000
     packed = gzip.compress(data)
     request = SelectRequest("select _1 from s3object", compression=ObjectCompression.GZIP)
@@ -108,7 +113,7 @@ def test_counters_tell_what_was_read_and_given():
 
 
 @pytest.mark.slow
-def test_closing_ends_the_payloads_and_closes_the_source(tmp_path):
+def test_closing_ends_the_payloads_and_closes_the_source(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"1,2,3\n" * 5_000_000)
     source = LocalFileSource(path)
@@ -125,7 +130,7 @@ def test_closing_ends_the_payloads_and_closes_the_source(tmp_path):
         source.read_into(0, memoryview(bytearray(1)))
 
 
-def test_a_file_that_is_written_into_ends_the_query(tmp_path):
+def test_a_file_that_is_written_into_ends_the_query(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"1,2,3\n" * 2_000_000)
     execution = open_local_select(SelectRequest("select * from s3object"), path)
@@ -138,7 +143,7 @@ def test_a_file_that_is_written_into_ends_the_query(tmp_path):
         list(payloads)
 
 
-def test_a_refused_statement_closes_the_source(tmp_path):
+def test_a_refused_statement_closes_the_source(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"1\n")
     source = LocalFileSource(path)
@@ -156,13 +161,13 @@ def test_a_refused_statement_closes_the_source(tmp_path):
         ("select _1 from s3object order by _1", "sort_memory_bytes"),
     ],
 )
-def test_what_does_not_fit_in_memory_names_its_setting(sql, setting):
+def test_what_does_not_fit_in_memory_names_its_setting(sql: str, setting: str) -> None:
     data = b"".join(b"%d\n" % n for n in range(20_000))
     with pytest.raises(SelectError, match=setting):
         answer(SelectRequest(sql), data, group_memory_bytes=100_000, sort_memory_bytes=100_000)
 
 
-def test_the_first_of_an_order_need_little_memory():
+def test_the_first_of_an_order_need_little_memory() -> None:
     data = b"".join(b"%d\n" % (n * 7919 % 20_011) for n in range(20_000))
     sql = "select _1 from s3object order by cast(_1 as int) desc limit 3"
     out = answer(SelectRequest(sql), data, sort_memory_bytes=4_000_000, block_bytes=4096)
@@ -179,12 +184,12 @@ def test_the_first_of_an_order_need_little_memory():
         ("_1 asc nulls last, _2", b"1,2,null,null"),
     ],
 )
-def test_nulls_stand_where_the_order_says(order, wanted):
+def test_nulls_stand_where_the_order_says(order: str, wanted: bytes) -> None:
     request = SelectRequest(f"select _1 from s3object order by {order}", dialect=Dialect.CEPH)
     assert answer(request, b",a\n2,b\n,c\n1,d\n") == wanted.replace(b",", b"\n") + b"\n"
 
 
-def test_only_the_rows_that_a_limit_keeps_count_against_the_memory_of_an_order():
+def test_only_the_rows_that_a_limit_keeps_count_against_the_memory_of_an_order() -> None:
     data = b"".join(b"%d,%s\n" % (n * 7919 % 20_011, b"x" * 1000) for n in range(2_000))
     sql = "select _1, _2 from s3object order by cast(_1 as int) limit 3"
     out = answer(SelectRequest(sql), data, sort_memory_bytes=20_000)
@@ -204,12 +209,14 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("dialect", "shown", "wanted"), SHAPES)
-def test_each_dialect_has_its_own_shape_of_output(dialect, shown, wanted):
+def test_each_dialect_has_its_own_shape_of_output(
+    dialect: Dialect, shown: str, wanted: bytes
+) -> None:
     request = SelectRequest(f"select {shown} from s3object;", dialect=dialect)
     assert answer(request, b"1,\n") == wanted
 
 
-def test_output_quotes_what_needs_it():
+def test_output_quotes_what_needs_it() -> None:
     data = b'a,"x,y","q""q",";"\n'
     shown = "_4, _2, _3, _1"
     request = SelectRequest(f"select {shown} from s3object")
@@ -222,7 +229,7 @@ def test_output_quotes_what_needs_it():
 
 
 @pytest.mark.slow
-def test_json_numbers_keep_every_digit():
+def test_json_numbers_keep_every_digit() -> None:
     line = b'{"a":123456789012345678901234567890,"b":0.1000000000000000000001,"c":{"d":[1,2.50]}}\n'
     request = SelectRequest("select * from s3object", JsonInput(lines=True), JsonOutput())
     assert answer(request, line) == line
@@ -234,7 +241,7 @@ def test_json_numbers_keep_every_digit():
 
 @pytest.mark.parametrize("size", [64, 1 << 20])
 @pytest.mark.parametrize("lines", [True, False])
-def test_json_is_utf_8_with_or_without_its_mark(lines, size):
+def test_json_is_utf_8_with_or_without_its_mark(lines: bool, size: int) -> None:
     request = SelectRequest("select s.a from s3object s", JsonInput(lines=lines))
     data = b"\xef\xbb\xbf" + b'{"a":1}\r\n' * 20
     assert answer(request, data, block_bytes=size) == b"1\n" * 20
@@ -246,7 +253,7 @@ def test_json_is_utf_8_with_or_without_its_mark(lines, size):
 
 
 @pytest.mark.parametrize("size", [64, 100, 1 << 20])
-def test_a_document_is_a_sequence_of_values(size):
+def test_a_document_is_a_sequence_of_values(size: int) -> None:
     data = b'[1, 2]\n{"a":\n [{"b": "x}"}, {"b": null}, {"c": 3}]}  {"a": []} 7 "s" '
     request = SelectRequest("select * from s3object[*].a[*]", JsonInput(lines=False), JsonOutput())
     assert answer(request, data, block_bytes=size) == (
@@ -258,7 +265,7 @@ def test_a_document_is_a_sequence_of_values(size):
 
 @pytest.mark.parametrize("size", [64, 1 << 20])
 @pytest.mark.parametrize("keys", ["", " group by _2"])
-def test_what_an_aggregate_cannot_take_tells_its_record(keys, size):
+def test_what_an_aggregate_cannot_take_tells_its_record(keys: str, size: int) -> None:
     data = b"17,a\n" * 999 + b"x,a\n"
     request = SelectRequest(f"select sum(_1) from s3object where _2 <> 'b'{keys}")
     with pytest.raises(SelectError, match=r"'x'.* \(in record 1000\)"):
@@ -266,7 +273,7 @@ def test_what_an_aggregate_cannot_take_tells_its_record(keys, size):
 
 
 @pytest.mark.parametrize("dialect", list(Dialect))
-def test_an_empty_object_has_no_records_whatever_is_asked(dialect):
+def test_an_empty_object_has_no_records_whatever_is_asked(dialect: object) -> None:
     options = CsvInput(header=HeaderMode.USE)
     for sql, wanted in [
         ("select name, s.age from s3object s where name = 'x'", b""),
@@ -295,11 +302,11 @@ RULES = b"""{"Rules": [{"id": "1"}, {"expr": "y > x"}, {"id": "2", "expr": "z = 
         ("select id from s3object[*].Rules[*] r", b'{"id":"1"}\n{}\n{"id":"2"}\n{}\n'),
     ],
 )
-def test_the_name_that_ends_a_path_stands_for_what_it_leads_to(sql, wanted):
+def test_the_name_that_ends_a_path_stands_for_what_it_leads_to(sql: str, wanted: bytes) -> None:
     assert answer(SelectRequest(sql, JsonInput(lines=False), JsonOutput()), RULES) == wanted
 
 
-def test_broken_json_is_told_behind_the_records_before_it():
+def test_broken_json_is_told_behind_the_records_before_it() -> None:
     data = b'{"a":1}\n{"a":2}\n{"a":\n{"a":4}\n'
     request = SelectRequest("select s.a from s3object s", JsonInput(lines=True))
     payloads = open_local_select(request, io.BytesIO(data)).stream_payloads()
@@ -317,7 +324,9 @@ def test_broken_json_is_told_behind_the_records_before_it():
         (JsonInput(lines=False), b'{"a":17}\n' * 999 + b'{"a":"x"}\n', ", .* byte 8991"),
     ],
 )
-def test_an_error_tells_the_record(options, data, where, size):
+def test_an_error_tells_the_record(
+    options: CsvInput | JsonInput, data: bytes, where: str, size: int
+) -> None:
     request = SelectRequest("select sum(cast(s.a as int)) from s3object s", options)
     with pytest.raises(SelectError, match=rf"'x'.* \(in record 1000{where}\)"):
         answer(request, data, block_bytes=size)
@@ -325,7 +334,7 @@ def test_an_error_tells_the_record(options, data, where, size):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("info", [HeaderMode.USE, HeaderMode.IGNORE])
-def test_a_header_without_end_is_refused_before_it_is_read(info):
+def test_a_header_without_end_is_refused_before_it_is_read(info: HeaderMode) -> None:
     """The exact state machine would hold the interpreter for a minute."""
     request = SelectRequest("select * from s3object", CsvInput(header=info))
     names = b",".join(b"n%d" % number for number in range(1_000_000))
@@ -335,7 +344,7 @@ def test_a_header_without_end_is_refused_before_it_is_read(info):
         assert caught.value.s3_code == "OverMaxRecordSize"
 
 
-def test_a_document_that_is_too_large_names_its_setting():
+def test_a_document_that_is_too_large_names_its_setting() -> None:
     request = SelectRequest("select * from s3object", JsonInput(lines=False))
     with pytest.raises(SelectError, match="document_bytes"):
         answer(request, b"[" + b"1," * 50_000 + b"1]", document_bytes=10_000, block_bytes=1000)
@@ -343,7 +352,9 @@ def test_a_document_that_is_too_large_names_its_setting():
 
 @pytest.mark.parametrize("source", ["", "[*].a"])
 @pytest.mark.parametrize("lines", [True, False])
-def test_a_json_value_beyond_a_limit_below_a_block_is_refused_behind_those_before(lines, source):
+def test_a_json_value_beyond_a_limit_below_a_block_is_refused_behind_those_before(
+    lines: bool, source: str
+) -> None:
     data = b'{"a": "1"}\n{"a": "22"}\n{"a": "' + b"3" * 1000 + b'"}\n{"a": "4"}\n'
     request = SelectRequest(f"select * from s3object{source} s", JsonInput(lines=lines))
     setting = "record_bytes" if lines else "document_bytes"
@@ -360,7 +371,7 @@ def test_a_json_value_beyond_a_limit_below_a_block_is_refused_behind_those_befor
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dialect", list(Dialect))
-def test_counting_does_not_depend_on_workers(dialect, threads):
+def test_counting_does_not_depend_on_workers(dialect: object, threads: int) -> None:
     request = SelectRequest("select count(*) from s3object;", CsvInput(), dialect=dialect)
     data = b'1,2\n\n3,"4"\n"5",6\n' * 30 + b"7"
     wanted = 91 if dialect is Dialect.AWS else 121
@@ -373,7 +384,7 @@ def test_counting_does_not_depend_on_workers(dialect, threads):
 
 
 @pytest.fixture
-def parquet(tmp_path):
+def parquet(tmp_path: Path) -> Path:
     table = pa.table(
         {
             "n": pa.array([1, None, 3, 4, 5, 6]),
@@ -389,14 +400,14 @@ def parquet(tmp_path):
     return path
 
 
-def parquet_answer(path, sql, **limits):
+def parquet_answer(path: Path, sql: str, **limits: Any) -> tuple[bytes, SelectExecution]:
     request = SelectRequest(sql, ParquetInput(), limits.pop("output", CsvOutput()))
     execution = open_local_select(request, path, settings=EngineSettings(**limits))
     return b"".join(execution.stream_payloads()), execution
 
 
 @pytest.mark.slow
-def test_parquet_reads_needed_columns_of_row_groups_that_matter(parquet):
+def test_parquet_reads_needed_columns_of_row_groups_that_matter(parquet: Path) -> None:
     out, some = parquet_answer(parquet, "select n, s, d from s3object where n >= 5")
     assert out == "5,é,1.10\n6,,1.10\n".encode()
     out, every = parquet_answer(parquet, "select * from s3object where n >= 0 limit 1")
@@ -409,19 +420,19 @@ def test_parquet_reads_needed_columns_of_row_groups_that_matter(parquet):
     assert out == b'{"n":null,"e":2}\n'
 
 
-def test_a_row_group_that_is_too_large_names_its_setting(parquet):
+def test_a_row_group_that_is_too_large_names_its_setting(parquet: Path) -> None:
     with pytest.raises(SelectError, match="row_group_bytes"):
         parquet_answer(parquet, "select n, s from s3object", row_group_bytes=10)
 
 
-def test_what_is_no_parquet_is_refused(tmp_path):
+def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "b.parquet"
     path.write_bytes(b"no parquet at all, but long enough")
     with pytest.raises(SelectError, match="Parquet"):
         parquet_answer(path, "select * from s3object")
 
 
-def test_distinct_values_are_folded_once_as_duckdb_does():
+def test_distinct_values_are_folded_once_as_duckdb_does() -> None:
     rng = np.random.default_rng(5)
     rows = [f"{n},{n % 3},{w}" for n, w in zip(rng.integers(0, 9, 300), "xyzaüx" * 50, strict=True)]
     data = "n,g,w\n" + "\n".join(rows) + "\n,0,\n"
@@ -461,7 +472,7 @@ def test_distinct_values_are_folded_once_as_duckdb_does():
         ("b in ('xy', 'zz') or b is null or char_length(b) = 1", "b in ('xy','zz') or length(b)=1"),
     ],
 )
-def test_filters_agree_with_duckdb(tmp_path, ours, theirs):
+def test_filters_agree_with_duckdb(tmp_path: Path, ours: str, theirs: str | None) -> None:
     rng = np.random.default_rng(3)
     path = tmp_path / "a.csv"
     texts = ["x", "xy", "zz", '"a,x"']

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from snowmelt.select.errors import SelectError
 from support.reference_select import ALL, AWS, CEPH, CEPH_2020, answer
+
+if TYPE_CHECKING:
+    from snowmelt.select.dialect import Dialect
+
 
 NUMBERS = [
     ["1", "2", "3", "4", "5", "6", "7", "8", "9"],
@@ -83,7 +89,9 @@ select int(_1) as a1, int(_2) as a2 , (a1+a2) as a3
         ),
     ],
 )
-def test_line_works_in_every_dialect(statement, rows, expected, dialect):
+def test_line_works_in_every_dialect(
+    statement: str, rows: list[list[str]], expected: list[list[str]], dialect: Dialect
+) -> None:
     assert answer(statement, rows, dialect) == expected
 
 
@@ -100,25 +108,25 @@ def test_line_works_in_every_dialect(statement, rows, expected, dialect):
         ("select max(float(_1)),min(int(_5)) from stdin;", AWS, "10.0,5"),
     ],
 )
-def test_line_prints_as_its_dialect_does(statement, dialect, expected):
+def test_line_prints_as_its_dialect_does(statement: str, dialect: Dialect, expected: str) -> None:
     found = answer(statement, NUMBERS, dialect)
     assert ",".join(found[0]) == expected
 
 
-def test_overview_query_runs_as_written():
+def test_overview_query_runs_as_written() -> None:
     rows = [["c-1", "29"], ["c-2", "31"], ["c-3", "64"], ["c-4", "65"], ["c-5", "unknown"]]
     statement = "select customer-id from s3Object where age>30 and age<65;"
     assert answer(statement, rows, AWS, header=("customer-id", "age")) == [["c-2"], ["c-3"]]
 
 
-def test_command_line_of_the_cli_example_runs_with_a_header():
+def test_command_line_of_the_cli_example_runs_with_a_header() -> None:
     statement = "select count(0) from stdin where int(_1)<10;"
     for dialect in ALL:
         assert answer(statement, NUMBERS, dialect, header=tuple("abcdefghi")) == [["1"]]
 
 
 @pytest.mark.parametrize("dialect", ALL)
-def test_stray_parenthesis_of_the_datediff_line_is_refused_and_named(dialect):
+def test_stray_parenthesis_of_the_datediff_line_is_refused_and_named(dialect: Dialect) -> None:
     statement = (
         'select count(0) from stdin where datediff("month",timestamp(_1),timestamp(_2))) == 2;'
     )
@@ -130,23 +138,25 @@ def test_stray_parenthesis_of_the_datediff_line_is_refused_and_named(dialect):
 
 @pytest.mark.parametrize("dialect", ALL)
 @pytest.mark.parametrize("blank", [" ", "-", ":", "T", "  ", ""])
-def test_timestamp_takes_the_blank_its_text_shows_and_the_signs_its_engine_takes(blank, dialect):
+def test_timestamp_takes_the_blank_its_text_shows_and_the_signs_its_engine_takes(
+    blank: str, dialect: Dialect
+) -> None:
     statement = "select extract('hour', timestamp(_1)) from stdin"
     assert answer(statement, [[f"1999:10:10{blank}12:23:44"]], dialect) == [["12"]]
 
 
 @pytest.mark.parametrize("dialect", ALL)
-def test_day_is_the_day_of_the_month_and_doy_that_of_the_year(dialect):
+def test_day_is_the_day_of_the_month_and_doy_that_of_the_year(dialect: Dialect) -> None:
     statement = 'select extract("day", timestamp(_1)), extract("doy", timestamp(_1)) from stdin'
     assert answer(statement, [["1999:10:10 12:23:44"]], dialect) == [["10", "283"]]
 
 
 @pytest.mark.parametrize("dialect", ALL)
-def test_third_argument_of_substr_is_a_length(dialect):
+def test_third_argument_of_substr_is_a_length(dialect: Dialect) -> None:
     assert answer("select substr(_1, 6, 2) from stdin", [["2024-05-17"]], dialect) == [["05"]]
 
 
-def test_alias_twice_and_alias_in_a_circle_are_refused_with_the_engines_words():
+def test_alias_twice_and_alias_in_a_circle_are_refused_with_the_engines_words() -> None:
     for dialect in (CEPH, CEPH_2020):
         with pytest.raises(SelectError, match="alias <a> is already been used in query"):
             answer("select _1 as a, _2 as a from stdin;", [], dialect)

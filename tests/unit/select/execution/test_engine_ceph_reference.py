@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -56,7 +57,7 @@ leaves = st.one_of(columns, columns, columns, integers, floats, texts, st.just(r
 TIMES = {ref.NEW: "to_timestamp", ref.OLD: "timestamp"}
 
 
-def grown(inner):
+def grown(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Return trees made of smaller ones."""
     numbers = st.one_of(
         inner, inner.map(lambda a: ref.call("int", a)), inner.map(lambda a: ref.call("float", a))
@@ -115,7 +116,7 @@ tables = st.lists(
 ).map(lambda lines: "".join(line + "\n" for line in lines))
 
 
-def answered(statement, text, dialect, **options):
+def answered(statement: str, text: str, dialect: str, **options: Any) -> tuple[str, bool]:
     """Return the engine's output, and whether it ends with an error."""
     request = SelectRequest(
         statement,
@@ -141,7 +142,7 @@ def answered(statement, text, dialect, **options):
 @settings(max_examples=MANY, deadline=None)
 @given(st.lists(trees, min_size=1, max_size=2), conditions, tables, DIALECTS, st.booleans())
 def test_values_and_conditions_are_what_the_rules_of_ceph_make_of_them(
-    values, where, text, dialect, small
+    values: list[Any], where: Any, text: str, dialect: str, small: bool
 ) -> None:
     clause = f" where {where.sql}" if where else ""
     statement = f"select {', '.join(each.sql for each in values)} from stdin{clause};"
@@ -165,7 +166,7 @@ def test_values_and_conditions_are_what_the_rules_of_ceph_make_of_them(
     st.sampled_from([CsvOutput(), JsonOutput()]),
 )
 def test_aggregates_are_what_the_rules_of_ceph_make_of_them(
-    aggregates, where, text, dialect, output
+    aggregates: list[Any], where: Any, text: str, dialect: str, output: Any
 ) -> None:
     calls = ", ".join(f"{name}({argument.sql})" for name, argument in aggregates)
     clause = f" where {where.sql}" if where else ""
@@ -187,7 +188,7 @@ def test_aggregates_are_what_the_rules_of_ceph_make_of_them(
 @pytest.mark.slow
 @settings(max_examples=MANY, deadline=None)
 @given(st.text('ab1, "\\\n\r', max_size=40), DIALECTS)
-def test_objects_are_cut_as_the_rules_of_ceph_say(text, dialect) -> None:
+def test_objects_are_cut_as_the_rules_of_ceph_say(text: str, dialect: str) -> None:
     rows, is_open = ref.csv_rows(text, dialect)
     after = ",\n" if dialect == ref.OLD else "\n"
     expected = "".join(",".join(row) + after for row in rows), is_open
@@ -214,7 +215,9 @@ documents = st.recursive(
 
 @settings(max_examples=MANY, deadline=None)
 @given(documents, st.lists(names, max_size=3), st.booleans(), DIALECTS)
-def test_rows_of_json_are_the_elements_that_from_leads_to(document, path, lines, dialect) -> None:
+def test_rows_of_json_are_the_elements_that_from_leads_to(
+    document: Any, path: list[Any], lines: bool, dialect: str
+) -> None:
     rows = ref.json_rows(document, path)
     text = json.dumps(document) + "\n"
     source = JsonInput(lines=lines)
@@ -232,5 +235,5 @@ def test_rows_of_json_are_the_elements_that_from_leads_to(document, path, lines,
         assert not plain or found == (expected.replace(" ", ""), False)
 
 
-def _field(record, name):
+def _field(record: object, name: str) -> Any:
     return next((value for key, value in record.items() if key.lower() == name), None)

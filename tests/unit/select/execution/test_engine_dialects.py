@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import pytest
 
 from snowmelt.select.errors import SelectError
@@ -16,6 +19,10 @@ from support.reference_select import (
     refusal,
     value,
 )
+
+if TYPE_CHECKING:
+    from snowmelt.select.dialect import Dialect
+
 
 EVERYWHERE = [
     # literals
@@ -86,7 +93,9 @@ EVERYWHERE = [
 
 @pytest.mark.parametrize("dialect", ALL)
 @pytest.mark.parametrize(("expression", "expected"), EVERYWHERE)
-def test_expression_is_the_same_in_every_dialect(expression, expected, dialect):
+def test_expression_is_the_same_in_every_dialect(
+    expression: str, expected: str | None, dialect: Dialect
+) -> None:
     if expected is None:
         assert value(expression, dialect) is True
     else:
@@ -138,7 +147,7 @@ TRUE_EVERYWHERE = [
 
 @pytest.mark.parametrize("dialect", ALL)
 @pytest.mark.parametrize("expression", TRUE_EVERYWHERE)
-def test_condition_is_true_in_every_dialect(expression, dialect):
+def test_condition_is_true_in_every_dialect(expression: str, dialect: Dialect) -> None:
     assert value(expression, dialect) is True
 
 
@@ -256,7 +265,9 @@ COLLISIONS = [
         if expected is not None
     ],
 )
-def test_expression_where_dialects_differ(expression, dialect, expected):
+def test_expression_where_dialects_differ(
+    expression: str | None, dialect: Dialect, expected: str
+) -> None:
     if expected.startswith("!"):
         assert refusal(f"select {expression} from stdin", dialect, [("", "b")]) == expected[1:]
     else:
@@ -279,7 +290,7 @@ def test_expression_where_dialects_differ(expression, dialect, expected):
         ("extract('year', 'x')", False),
     ],
 )
-def test_first_engine_drops_the_row_for_most_errors(expression, is_fatal):
+def test_first_engine_drops_the_row_for_most_errors(expression: str, is_fatal: bool) -> None:
     with pytest.raises(SelectError) as dropped:
         value(expression, CEPH_2020, ("a",))
     assert dropped.value.fatal is is_fatal
@@ -289,14 +300,14 @@ def test_first_engine_drops_the_row_for_most_errors(expression, is_fatal):
         assert refused.value.fatal
 
 
-def test_type_mismatch_is_told_in_cephs_words():
+def test_type_mismatch_is_told_in_cephs_words() -> None:
     text = r"of the same type\(numeric , string\), while comparision"  # codespell:ignore
     for dialect in CEPHS:
         with pytest.raises(SelectError, match=text):
             value("1 < _1", dialect, ("a",))
 
 
-def test_null_ends_no_short_circuit_and_false_does():
+def test_null_ends_no_short_circuit_and_false_does() -> None:
     assert value("1=2 and 1/0=1", AWS) is False
     assert value("1=1 or 1/0=1", AWS) is True
     assert refusal("select null and 1/0=1 from stdin", AWS) == "EvaluatorInvalidArguments"
@@ -338,7 +349,9 @@ AGGREGATES = [
         for dialect, expected in zip(ALL, answers, strict=True)
     ],
 )
-def test_aggregates(selected, fields, dialect, expected):
+def test_aggregates(
+    selected: Sequence[str], fields: Sequence[str], dialect: Dialect, expected: Sequence[str]
+) -> None:
     rows = [[field] for field in fields]
     statement = f"select {selected} from stdin"
     if expected.startswith("!"):
@@ -348,7 +361,7 @@ def test_aggregates(selected, fields, dialect, expected):
 
 
 @pytest.mark.parametrize("dialect", ALL)
-def test_groups_are_folded_and_filtered(dialect):
+def test_groups_are_folded_and_filtered(dialect: Dialect) -> None:
     rows = [["a", "1"], ["b", "2"], ["a", "3"]]
     statement = (
         "select _1 as k, sum(int(_2)) as s, k||'!' from stdin group by k having s > 2 or k = 'z'"

@@ -1,6 +1,9 @@
 """`SELECT *` says the same whether records are copied, written as columns or one by one."""
 
+from __future__ import annotations
+
 import io
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,7 +32,7 @@ _OUTPUTS = st.sampled_from(
 )
 
 
-def answer(request, data, **limits):
+def answer(request: SelectRequest, data: bytes, **limits: int) -> tuple[bytes, str | None]:
     execution = open_local_select(request, io.BytesIO(data), settings=EngineSettings(**limits))
     parts = []
     try:
@@ -48,7 +51,9 @@ def answer(request, data, **limits):
     _OUTPUTS,
     st.sampled_from(["", " where _1 <> '1'"]),
 )
-def test_many_records_are_written_as_few_are(kinds, places, dialect, header, output, where):
+def test_many_records_are_written_as_few_are(
+    kinds: list[Any], places: list[Any], dialect: Any, header: Any, output: object, where: Any
+) -> None:
     data = "".join(kinds[place % len(kinds)] + "\n" for place in places).encode()
     escape = b"\\" if dialect.is_ceph else b'"'
     options = CsvInput(header=header, escape=escape)
@@ -61,7 +66,7 @@ def test_many_records_are_written_as_few_are(kinds, places, dialect, header, out
 
 
 @pytest.mark.parametrize("output", [CsvOutput(), CsvOutput(field_delimiter=b"|"), JsonOutput()])
-def test_fields_quoted_without_need_are_the_same_fields(output):
+def test_fields_quoted_without_need_are_the_same_fields(output: CsvOutput | JsonOutput) -> None:
     plain = "".join(f"{n},b{n},,{n / 4}\n" for n in range(5000))
     quoted = "".join(f'"{n}","b{n}","","{n / 4}"\n' for n in range(5000))
     request = SelectRequest("select * from s3object", output=output)

@@ -1,6 +1,10 @@
 """Blocks: every record once and whole, wherever reads and buffers end."""
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +27,7 @@ TEXTS = st.lists(st.sampled_from([b"\n", b"\r\n", b"a", b"b", b"|", b"xyz"]), ma
 )
 
 
-def records_of(text, delimiter):
+def records_of(text: bytes, delimiter: bytes) -> list[tuple[int, bytes]]:
     """Return (offset, record) pairs, from the definition."""
     records, at = [], 0
     while at < len(text):
@@ -34,7 +38,15 @@ def records_of(text, delimiter):
     return records
 
 
-def read(text, delimiter, *, span=None, block_bytes=1 << 20, piece=1 << 30, record_bytes=1 << 20):
+def read(
+    text: bytes,
+    delimiter: bytes,
+    *,
+    span: RecordStartSpan | None = None,
+    block_bytes: int = 1 << 20,
+    piece: int = 1 << 30,
+    record_bytes: int = 1 << 20,
+) -> list[tuple[int, bytes]]:
     span = span or RecordStartSpan()
     begin = find_stream_offset(delimiter, span)
     blocks = RecordBlockReader(
@@ -57,8 +69,8 @@ def read(text, delimiter, *, span=None, block_bytes=1 << 20, piece=1 << 30, reco
     return found
 
 
-def in_order(delimiter):
-    def cut(memory, start, end):
+def in_order(delimiter: bytes) -> Callable[[Any, Any, Any], Any]:
+    def cut(memory: Any, start: Any, end: Any) -> Any:
         place = start
         while (found := memory.find(delimiter, place, end)) >= 0:
             place = found + len(delimiter)
@@ -69,14 +81,18 @@ def in_order(delimiter):
 
 @settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(TEXTS, DELIMITERS, st.integers(1, 20), st.integers(1, 7))
-def test_blocks_hold_every_record_once(text, delimiter, block_bytes, piece):
+def test_blocks_hold_every_record_once(
+    text: bytes, delimiter: bytes, block_bytes: int, piece: int
+) -> None:
     found = read(text, delimiter, block_bytes=block_bytes, piece=piece)
     assert found == records_of(text, delimiter)
 
 
 @settings(max_examples=settings.default.max_examples * 5 // 2, deadline=None)
 @given(TEXTS, DELIMITERS, st.integers(1, 20), st.lists(st.integers(0, 40), max_size=4))
-def test_ranges_that_cover_an_object_see_every_record_once(text, delimiter, block_bytes, cuts):
+def test_ranges_that_cover_an_object_see_every_record_once(
+    text: bytes, delimiter: bytes, block_bytes: int, cuts: list[Any]
+) -> None:
     edges = [0, *sorted(cuts), len(text)]
     found = []
     for first, stop in itertools.pairwise(edges):
@@ -87,7 +103,7 @@ def test_ranges_that_cover_an_object_see_every_record_once(text, delimiter, bloc
     assert found == [each for each in records_of(text, delimiter) if each[0] < edges[-1]]
 
 
-def test_a_record_that_is_too_long_ends_reading_behind_those_before():
+def test_a_record_that_is_too_long_ends_reading_behind_those_before() -> None:
     text = b"one\n" + b"x" * 100 + b"\ntwo\n"
     blocks = RecordBlockReader(
         UncompressedStream(MemoryObject(text)),
@@ -101,19 +117,19 @@ def test_a_record_that_is_too_long_ends_reading_behind_those_before():
     assert taken == [b"one\n"]
 
 
-def test_a_record_of_ten_megabytes_is_read_whole():
+def test_a_record_of_ten_megabytes_is_read_whole() -> None:
     text = b"a\n" + b"x" * 10_000_000 + b"\nb"
     assert read(text, b"\n", record_bytes=16 << 20) == records_of(text, b"\n")
 
 
-def test_a_long_record_before_a_range_is_passed_over_in_a_small_buffer():
+def test_a_long_record_before_a_range_is_passed_over_in_a_small_buffer() -> None:
     text = b"x" * 1_000_000 + b"\nlast\n"
     assert read(
         text, b"\n", span=RecordStartSpan(500_000), block_bytes=1000, record_bytes=2000
     ) == [(1_000_001, b"last\n")]
 
 
-def test_released_buffers_are_used_again():
+def test_released_buffers_are_used_again() -> None:
     text = b"0123456\n" * 1000
     blocks = RecordBlockReader(
         UncompressedStream(MemoryObject(text)), b"\n", limits=BlockLimits(64)

@@ -1,7 +1,10 @@
 """CSV objects: the rules of each dialect, and answers that do not depend on how they are read."""
 
+from __future__ import annotations
+
 import gzip
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,19 +16,27 @@ from snowmelt.select.formats.blocks import BlockLimits
 from snowmelt.select.formats.csv_reader import CsvReader
 from snowmelt.select.request import CsvInput, ScanRange
 from snowmelt.select.sql.ast import ColumnRef
-from snowmelt.select.values import MISSING
+from snowmelt.select.values import MISSING, Missing
 from support.memory_objects import MemoryObject, SharedObject
 
 AWS, CEPH, CEPH_2020 = Dialect.AWS, Dialect.CEPH, Dialect.CEPH_2020
 
 
-def options_of(dialect, **options):
+def options_of(dialect: Any, **options: Any) -> CsvInput:
     if dialect is not AWS:
         options = {"escape": b"\\", "comment": b"", **options}
     return CsvInput(**options)
 
 
-def read(text, dialect=AWS, *, limits=None, scan_range=None, compression="NONE", **options):
+def read(
+    text: Any,
+    dialect: Any = AWS,
+    *,
+    limits: BlockLimits | None = None,
+    scan_range: ScanRange | None = None,
+    compression: str = "NONE",
+    **options: Any,
+) -> tuple[tuple[str, ...] | None, list[list[Missing | bytes | None]], SelectError | None]:
     """Return the header's names, the records as lists of fields, and the error at their end."""
     source = options.pop("source", MemoryObject)(text)
     reader = CsvReader(
@@ -65,7 +76,9 @@ def read(text, dialect=AWS, *, limits=None, scan_range=None, compression="NONE",
     return reader.header_names, records, failure
 
 
-def rows(text, dialect=AWS, **options):
+def rows(
+    text: bytes, dialect: Dialect = AWS, **options: BlockLimits
+) -> list[list[Missing | bytes | None]]:
     _, records, failure = read(text, dialect, **options)
     assert failure is None
     return records
@@ -110,7 +123,7 @@ SEED_TABLE = [
 
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize(("line", "expected"), SEED_TABLE)
-def test_the_seeds_examples(line, expected, dialect):
+def test_the_seeds_examples(line: bytes, expected: object, dialect: Any) -> None:
     _, records, failure = read(line + b"\nnext,row\n", dialect)
     if isinstance(expected[dialect], str):
         assert (records, failure.s3_code) == ([], expected[dialect])
@@ -157,7 +170,11 @@ def test_the_seeds_examples(line, expected, dialect):
         (b"", AWS, []),
     ],
 )
-def test_what_each_dialect_makes_of_a_line(text, dialect, expected):
+def test_what_each_dialect_makes_of_a_line(
+    text: bytes,
+    dialect: Dialect,
+    expected: list[Any] | list[list[bytes | None]] | list[list[bytes]],
+) -> None:
     assert rows(text, dialect) == expected
 
 
@@ -177,7 +194,9 @@ def test_what_each_dialect_makes_of_a_line(text, dialect, expected):
         (b"#a\n;b\n", {"comment": b";"}, [[b"#a"]]),
     ],
 )  # fmt: skip
-def test_options_of_the_request(text, options, expected):
+def test_options_of_the_request(
+    text: bytes, options: dict[str, bool] | dict[str, bytes], expected: list[list[bytes]]
+) -> None:
     assert rows(text, **options) == expected
 
 
@@ -193,7 +212,7 @@ def test_options_of_the_request(text, options, expected):
         {"record_delimiter": b"\r\n", "field_delimiter": b"a\r"},
     ],
 )
-def test_delimiters_that_cannot_be_told_apart_are_refused(options):
+def test_delimiters_that_cannot_be_told_apart_are_refused(options: dict[str, bytes]) -> None:
     with pytest.raises(SelectError) as refused:
         read(b"", **options)
     assert refused.value.s3_code == "InvalidRequestParameter"
@@ -211,8 +230,8 @@ def test_delimiters_that_cannot_be_told_apart_are_refused(options):
 )
 @pytest.mark.parametrize("block_bytes", [1, 4, 50, 1 << 20])
 def test_an_error_names_its_place_and_comes_behind_the_records_before(
-    text, code, message, block_bytes
-):
+    text: bytes, code: str, message: str, block_bytes: int
+) -> None:
     _, records, failure = read(text, limits=BlockLimits(block_bytes, 100))
     assert records == [[b"a"]]
     assert failure.s3_code == code
@@ -220,7 +239,7 @@ def test_an_error_names_its_place_and_comes_behind_the_records_before(
 
 
 @pytest.mark.slow
-def test_characters_at_the_edges_of_blocks_are_no_errors():
+def test_characters_at_the_edges_of_blocks_are_no_errors() -> None:
     text = "€ä𝄞,ü\n".encode() * 200
     for block_bytes in (1, 2, 3, 5, 64, 100):
         assert len(rows(text, limits=BlockLimits(block_bytes))) == 200
@@ -228,7 +247,7 @@ def test_characters_at_the_edges_of_blocks_are_no_errors():
 
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("block_bytes", [1, 7, 1 << 20])
-def test_header(dialect, block_bytes):
+def test_header(dialect: Any, block_bytes: int) -> None:
     limits = BlockLimits(block_bytes, 1 << 20)
     text = b'id,"the name"\n1,a\n2,b\n'
     name = '"the name"' if dialect is CEPH_2020 else "the name"
@@ -244,13 +263,13 @@ def test_header(dialect, block_bytes):
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 1 << 20])
-def test_a_header_stands_behind_mark_comments_and_blank_lines(block_bytes):
+def test_a_header_stands_behind_mark_comments_and_blank_lines(block_bytes: int) -> None:
     text = b"\xef\xbb\xbf# made by hand\n\n# again\nid,name\r\n#\n1,a\n"
     limits = BlockLimits(block_bytes, 1 << 20)
     assert read(text, header="USE", limits=limits) == (("id", "name"), [[b"1", b"a"]], None)
 
 
-def test_a_pipe_with_a_header_is_read_in_order():
+def test_a_pipe_with_a_header_is_read_in_order() -> None:
     source = MemoryObject(b"id\n1\n2\n", size=-1, piece=2)
     reader = CsvReader(source, CsvInput(header="USE"), AWS)
     assert reader.header_names == ("id",)
@@ -260,13 +279,13 @@ def test_a_pipe_with_a_header_is_read_in_order():
 
 
 @pytest.mark.slow
-def test_compressed_objects():
+def test_compressed_objects() -> None:
     text = b"id,name\n" + b"1,a\n" * 20_000
     names, records, _ = read(gzip.compress(text), header="USE", compression="GZIP")
     assert (names, len(records)) == (("id", "name"), 20_000)
 
 
-def test_a_mangled_header_is_refused_at_once():
+def test_a_mangled_header_is_refused_at_once() -> None:
     for text, code in [
         (b"a,\xff\n", "InvalidTextEncoding"),
         (b'"a\nb\n', "CSVEscapingRecordDelimiter"),
@@ -290,8 +309,10 @@ TEXTS = st.lists(PIECES, max_size=40).map(b"".join)
     st.integers(1, 30),
     st.sampled_from([MemoryObject, SharedObject]),
 )
-def test_answers_do_not_depend_on_blocks(text, dialect, header, quoted, block_bytes, source):
-    def answer(limits, source=MemoryObject):
+def test_answers_do_not_depend_on_blocks(
+    text: bytes, dialect: Any, header: Any, quoted: bool, block_bytes: int, source: Any
+) -> None:
+    def answer(limits: BlockLimits | None, source: Any = MemoryObject) -> Any:
         options = {"header": header, "quoted_record_delimiter": quoted, "limits": limits}
         options["source"] = source
         try:
@@ -314,7 +335,9 @@ def test_answers_do_not_depend_on_blocks(text, dialect, header, quoted, block_by
     st.lists(st.integers(0, 50), max_size=4),
     st.integers(1, 30),
 )
-def test_ranges_together_give_every_record_once(text, dialect, header, cuts, block_bytes):
+def test_ranges_together_give_every_record_once(
+    text: Any, dialect: Any, header: Any, cuts: list[Any], block_bytes: int
+) -> None:
     if not text:
         return
     edges = sorted({0, *(cut for cut in cuts if cut < len(text)), len(text)})
@@ -333,14 +356,14 @@ def test_ranges_together_give_every_record_once(text, dialect, header, cuts, blo
     assert found == whole
 
 
-def test_a_range_and_quoted_record_delimiters_exclude_each_other():
+def test_a_range_and_quoted_record_delimiters_exclude_each_other() -> None:
     with pytest.raises(SelectError) as refused:
         read(b"a\n", scan_range=ScanRange(0, 1), quoted_record_delimiter=True)
     assert refused.value.s3_code == "UnsupportedScanRangeInput"
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_columns():
+def test_a_hundred_thousand_columns() -> None:
     wide = b",".join(b"%d" % i for i in range(100_000)) + b"\n"
     names, records, _ = read(wide * 3, header="USE")
     assert (len(names), names[-1]) == (100_000, "99999")
@@ -353,7 +376,7 @@ def test_a_hundred_thousand_columns():
     )
 
 
-def test_the_evaluators_row():
+def test_the_evaluators_row() -> None:
     reader = CsvReader(MemoryObject(b'a,"b""c"\n\xc3\xa4\n'), CsvInput(), AWS)
     (block,) = reader.read_blocks()
     batch = reader.make_tokenizer((0, 1))(block)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,7 +176,9 @@ def agree(found: tuple[bytes, str | None], wanted: tuple[bytes, str | None]) -> 
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 3, deadline=None)
 @given(OUTPUTS, CONDITIONS, documents(), DIALECTS, FORMS)
-def test_the_plan_answers_as_the_evaluator_does(shown, where, data, dialect, output):
+def test_the_plan_answers_as_the_evaluator_does(
+    shown: str, where: str | None, data: bytes, dialect: Dialect, output: object
+) -> None:
     sql = f"select {shown} from s3object s" + (f" where {where}" if where else "")
     request = SelectRequest(sql, JsonInput(lines=True), output, dialect=dialect)
     try:
@@ -206,7 +209,9 @@ MIXED = b'{"a":0,"b":true}\n{"a":0,"b":true}\n{ "a" :0, "b" :9007199254740993} \
 @given(st.sampled_from(FOLDS), documents(), st.sampled_from([Dialect.AWS, Dialect.CEPH]), FORMS)
 @example(FOLDS[2], MIXED, Dialect.AWS, JsonOutput())
 @example("s.a, min(s.b) from s3object s group by s.a", MIXED, Dialect.AWS, JsonOutput())
-def test_folds_do_not_depend_on_where_blocks_end(body, data, dialect, output):
+def test_folds_do_not_depend_on_where_blocks_end(
+    body: Any, data: bytes, dialect: Any, output: object
+) -> None:
     request = SelectRequest(f"select {body}", JsonInput(lines=True), output, dialect=dialect)
     try:
         bind_statement(
@@ -244,7 +249,7 @@ PIECES = st.sampled_from(
 @given(st.lists(PIECES, max_size=8).map("".join), st.binary(max_size=2))
 @example("9e99999999999999999999", b"")
 @example("9e-99999999999999999999", b"")
-def test_the_kernels_take_nothing_that_the_decoder_refuses(inside, strange):
+def test_the_kernels_take_nothing_that_the_decoder_refuses(inside: Any, strange: bytes) -> None:
     for text in (inside.encode(), b'{"a":' + inside.encode() + b"}", b'{"' + strange + b'":1}'):
         data = text + b"\n"
         try:
@@ -277,7 +282,7 @@ def taken(data: bytes) -> int | None:
 
 
 @pytest.mark.parametrize("size", [64, 1 << 20])
-def test_a_value_that_reaches_into_the_next_line_is_an_error(size):
+def test_a_value_that_reaches_into_the_next_line_is_an_error(size: int) -> None:
     data = b'{"a":1}\n' * 20 + b'{"a":\n2}\n'
     request = SelectRequest("select s.a from s3object s", JsonInput(lines=True))
     out, error = engine(request, data, block_bytes=size)
@@ -285,7 +290,7 @@ def test_a_value_that_reaches_into_the_next_line_is_an_error(size):
     assert "byte 160" in str(error)
 
 
-def test_many_lines_are_taken_by_the_kernels():
+def test_many_lines_are_taken_by_the_kernels() -> None:
     record = {"id": 7, "name": 'café "x"', "tags": ["a", {"b": None}], "fare": -1.5, "ok": True}
     data = json.dumps(record).encode() + b"\n"
     assert taken(data * 1000) == 1000
@@ -300,10 +305,12 @@ def test_many_lines_are_taken_by_the_kernels():
         (rb'{"\ud83d": 1.50}', {"\ufffd": Decimal("1.50")}),
     ],
 )
-def test_half_of_a_surrogate_pair_is_the_replacement_character(written, read):
+def test_half_of_a_surrogate_pair_is_the_replacement_character(
+    written: bytes, read: dict[str, Decimal] | list[str] | str
+) -> None:
     assert decode_record(memoryview(written)) == read
 
 
-def test_what_is_no_json_stays_so_beside_half_of_a_pair():
+def test_what_is_no_json_stays_so_beside_half_of_a_pair() -> None:
     with pytest.raises(RECORD_DECODE_ERRORS):
         decode_record(memoryview(rb'{"a": "\ud83d"'))

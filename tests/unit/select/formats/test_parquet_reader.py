@@ -1,7 +1,11 @@
 """Columns of every type give what their values give one by one."""
 
+from __future__ import annotations
+
 import datetime as dt
 import decimal
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,20 +48,24 @@ JSON = JsonOutput()
 MOMENTS = ("seconds", "zoned", "nanos", "day64", "date", "at")
 
 
-def answer(path, sql, output=JSON, dialect=Dialect.AWS):
+def answer(
+    path: Path, sql: str, output: JsonOutput = JSON, dialect: Dialect = Dialect.AWS
+) -> bytes:
     execution = open_local_select(SelectRequest(sql, ParquetInput(), output, dialect=dialect), path)
     return b"".join(execution.stream_payloads())
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory):
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("parquet") / "a.parquet"
 
 
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 5)
 @given(rows=ROWS, group=st.integers(1, 5))
-def test_a_column_is_what_the_same_values_in_a_struct_are(file, rows, group):
+def test_a_column_is_what_the_same_values_in_a_struct_are(
+    file: Path, rows: list[dict[str, Any]], group: int
+) -> None:
     schema = pa.schema([(name, kind) for name, (kind, _) in TYPES.items()])
     flat = pa.Table.from_pylist(rows, schema)
     # No kernel reads what lies in a struct: its fields come one by one.
@@ -96,11 +104,11 @@ def test_a_column_is_what_the_same_values_in_a_struct_are(file, rows, group):
     assert [answer(file, "select * from s3object", *each) for each in outputs] == expected
 
 
-def test_timestamps_read_from_text_are_shown_as_they_were_written(tmp_path):
+def test_timestamps_read_from_text_are_shown_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("2020-01-02T03:04:05Z,1\n2020-01-02T03:04:05.250+01:00,2\n")
 
-    def lines(sql):
+    def lines(sql: str) -> list[str]:
         execution = open_local_select(SelectRequest(sql, CsvInput(), CsvOutput()), path)
         return b"".join(execution.stream_payloads()).decode().splitlines()
 

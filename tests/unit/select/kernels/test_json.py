@@ -1,6 +1,9 @@
 """`SELECT *` from JSON lines to JSON writes what decoding and encoding would write."""
 
+from __future__ import annotations
+
 import io
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,14 +25,14 @@ _NUMBERS = st.sampled_from([*_SMALL, *_LONG])
 _SCALARS = st.one_of(_TEXTS, _NUMBERS, st.sampled_from(["true", "false", "null"]))
 
 
-def _objects(inner):
+def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     members = st.tuples(_TEXTS, _BLANKS, _BLANKS, inner, _BLANKS).map(
         lambda t: f"{t[1]}{t[0]}{t[2]}:{t[4]}{t[3]}{t[1]}"
     )
     return st.lists(members, max_size=4).map(lambda parts: "{" + ",".join(parts) + "}")
 
 
-def _lists(inner):
+def _lists(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.lists(st.tuples(_BLANKS, inner).map("".join), max_size=3).map(
         lambda parts: "[" + ",".join(parts) + " ]"
     )
@@ -41,13 +44,13 @@ _VALUES = st.recursive(
 _LINES = _objects(_VALUES)
 
 
-def answer(lines, output):
+def answer(lines: list[Any], output: Any) -> bytes:
     text = "".join(f"{line}\n" for line in lines).encode()
     request = SelectRequest("select * from s3object", JsonInput(lines=True), output)
     return b"".join(open_local_select(request, io.BytesIO(text)).stream_payloads())
 
 
-def encoded(lines, output):
+def encoded(lines: list[Any], output: Any) -> bytes:
     writer = JsonSerializer(output, (), Dialect.AWS)
     records = [decode_record(memoryview(line.encode())) for line in lines]
     return b"".join(writer.serialize_record(list(each.values()), list(each)) for each in records)
@@ -58,13 +61,13 @@ def encoded(lines, output):
     st.lists(_LINES, min_size=1, max_size=12),
     st.sampled_from([JsonOutput(), JsonOutput(record_delimiter=b"\r\n;")]),
 )
-def test_objects_are_copied_only_where_that_is_the_same(lines, output):
+def test_objects_are_copied_only_where_that_is_the_same(lines: list[Any], output: Any) -> None:
     assert answer(lines, output) == encoded(lines, output)
 
 
 @pytest.mark.parametrize("depth", [1, 15, 16, 17, 40])
 @pytest.mark.parametrize("names", [1, 63, 64, 65, 200])
-def test_deep_objects_and_many_names_are_written_too(depth, names):
+def test_deep_objects_and_many_names_are_written_too(depth: int, names: int) -> None:
     inside = ", ".join(f'"n{n}": {n}' for n in range(names))
     line = '{"a" : ' * depth + "{" + inside + "}" + "}" * depth
     assert answer([line, line], JsonOutput()) == encoded([line, line], JsonOutput())

@@ -1,5 +1,9 @@
 """LIKE and comparisons of whole columns say what Python says of each text."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -11,7 +15,7 @@ from snowmelt.select.scalar.like_patterns import parse_like_pattern
 _TEXTS = st.lists(st.text("aabcé%_! \udcff", max_size=8), min_size=1, max_size=20)
 
 
-def slices(texts):
+def slices(texts: list[str]) -> StringSlices:
     encoded = [text.encode("utf-8", "surrogateescape") for text in texts]
     ends = np.cumsum([len(each) for each in encoded])
     starts = ends - [len(each) for each in encoded]
@@ -23,7 +27,9 @@ def slices(texts):
 
 @example(["_"], "\udcff", None)
 @given(_TEXTS, st.text("aabcé%%__\udcff", max_size=6), st.sampled_from([None, "c", "é"]))
-def test_texts_are_like_a_pattern_as_the_evaluator_says(texts, pattern, escape):
+def test_texts_are_like_a_pattern_as_the_evaluator_says(
+    texts: list[str], pattern: str, escape: Any
+) -> None:
     if escape is not None:
         # An escape character at the end escapes nothing.
         pattern = pattern.replace(escape, escape + "%")
@@ -35,7 +41,7 @@ def test_texts_are_like_a_pattern_as_the_evaluator_says(texts, pattern, escape):
 
 
 @given(_TEXTS, st.data())
-def test_texts_are_ordered_by_their_bytes(texts, data):
+def test_texts_are_ordered_by_their_bytes(texts: list[str], data: st.DataObject) -> None:
     others = data.draw(st.lists(st.sampled_from(texts), min_size=len(texts), max_size=len(texts)))
     pairs = zip(map(as_bytes, texts), map(as_bytes, others), strict=True)
     expected = [(one > other) - (one < other) for one, other in pairs]
@@ -45,5 +51,5 @@ def test_texts_are_ordered_by_their_bytes(texts, data):
     assert compare_strings(slices(texts), fixed).tolist() == expected
 
 
-def as_bytes(text):
+def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")

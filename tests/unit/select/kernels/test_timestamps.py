@@ -1,5 +1,10 @@
 """What kernels read as timestamps is what the evaluator's own reader says; the rest they leave."""
 
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -26,7 +31,7 @@ _BROKEN = st.tuples(_FINE, st.integers(0, 30), st.sampled_from("0139-:.TZ é")).
 _TEXTS = st.lists(st.one_of(_FINE, _BROKEN, st.text("0123456789-:T.Z+", max_size=30)), min_size=1)
 
 
-def slices(texts):
+def slices(texts: list[str]) -> StringSlices:
     encoded = [text.encode() for text in texts]
     ends = np.cumsum([len(each) + 1 for each in encoded]) - 1
     starts = ends - [len(each) for each in encoded]
@@ -38,7 +43,7 @@ def slices(texts):
 
 @pytest.mark.slow
 @given(_TEXTS)
-def test_timestamps_are_read_as_the_evaluator_reads_them(texts):
+def test_timestamps_are_read_as_the_evaluator_reads_them(texts: list[str]) -> None:
     instants, odd = parse_timestamps(slices(texts))
     micros = to_utc_micros(instants).tolist()
     parts = {part: extract_packed_field(part, instants).tolist() for part in _PARTS}
@@ -53,7 +58,7 @@ def test_timestamps_are_read_as_the_evaluator_reads_them(texts):
 
 
 @given(st.datetimes(), st.sampled_from(["", "Z", "+01:00", "-11:30"]))
-def test_the_usual_form_is_left_to_nobody(moment, offset):
+def test_the_usual_form_is_left_to_nobody(moment: dt.datetime, offset: Any) -> None:
     # Years are written with four digits.
     text = moment.replace(year=max(moment.year, 1000)).isoformat(sep="T") + offset
     assert not parse_timestamps(slices([text]))[1][0]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
@@ -23,19 +24,22 @@ from support.reference_select import (
     value,
 )
 
+if TYPE_CHECKING:
+    from snowmelt.select.dialect import Dialect
+
 
 class Counting(Fields):
     """A record that counts how often it is looked at."""
 
     looks = 0
 
-    def field(self, column):
+    def field(self, column: Any) -> Any:
         self.looks += 1
         return super().field(column)
 
 
 @pytest.mark.parametrize("dialect", ALL)
-def test_alias_is_evaluated_once_for_each_row(dialect):
+def test_alias_is_evaluated_once_for_each_row(dialect: Dialect) -> None:
     query = query_of("select int(_1) as a, a+a+a as b, b+a as c from stdin", dialect)
     scope = EvaluationContext(query, NOW)
     for text, expected in (("2", [2, 6, 8]), ("5", [5, 15, 20])):
@@ -48,12 +52,12 @@ def test_alias_is_evaluated_once_for_each_row(dialect):
         assert evaluate(query.outputs[0].expression, row, scope) == expected[0]
 
 
-def test_now_is_one_instant_for_the_whole_query():
+def test_now_is_one_instant_for_the_whole_query() -> None:
     assert value("utcnow() = utcnow()") is True
     assert value("utcnow()") is NOW
 
 
-def test_aggregate_has_no_value_in_a_single_record():
+def test_aggregate_has_no_value_in_a_single_record() -> None:
     query = query_of("select count(*) from stdin")
     with pytest.raises(SelectError):
         evaluate(query.outputs[0].expression, Fields([], AWS), EvaluationContext(query, NOW))
@@ -86,14 +90,14 @@ def test_aggregate_has_no_value_in_a_single_record():
         ("5" * 100_000, None),
     ],
 )
-def test_text_is_read_as_the_number_it_shows(text, number):
+def test_text_is_read_as_the_number_it_shows(text: str, number: Decimal | float | None) -> None:
     found = parse_number_text(text)
     assert found == number
     assert type(found) is type(number)
 
 
 @given(st.integers(INT_MIN, INT_MAX), st.integers(INT_MIN, INT_MAX), st.sampled_from("+-*"))
-def test_integers_are_exact_or_refused(left, right, sign):
+def test_integers_are_exact_or_refused(left: int, right: int, sign: Any) -> None:
     exact = {"+": left + right, "-": left - right, "*": left * right}[sign]
     expression = f"{left} {sign} {right}"
     for dialect in ALL:
@@ -105,7 +109,7 @@ def test_integers_are_exact_or_refused(left, right, sign):
 
 @pytest.mark.slow
 @given(st.integers(-INT_MAX, INT_MAX), st.integers(INT_MIN, INT_MAX).filter(bool))
-def test_division_and_remainder_belong_together(left, right):
+def test_division_and_remainder_belong_together(left: int, right: int) -> None:
     quotient, rest = value(f"{left} / {right}", CEPH), value(f"{left} % {right}", CEPH)
     assert quotient * right + rest == left
     assert abs(rest) < abs(right)
@@ -113,12 +117,12 @@ def test_division_and_remainder_belong_together(left, right):
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_float_prints_so_that_it_reads_back(number):
+def test_float_prints_so_that_it_reads_back(number: float) -> None:
     assert float(format_value(number, AWS)) == number
     assert float(format_value(number, CEPH)) == number
 
 
-def test_not_a_number_is_equal_to_nothing():
+def test_not_a_number_is_equal_to_nothing() -> None:
     for dialect in (CEPH, CEPH_2020):
         assert value("nan = nan", dialect) is False
         assert value("nan <> nan", dialect) is True
@@ -165,7 +169,7 @@ CONDITIONS = st.recursive(
 @pytest.mark.slow
 @given(CONDITIONS)
 @settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
-def test_conditions_agree_with_duckdb(condition):
+def test_conditions_agree_with_duckdb(condition: str) -> None:
     # Precision is DuckDB's limit here, not ours.
     try:
         expected = duckdb.sql(f"select {condition}").fetchall()[0][0]
@@ -176,7 +180,7 @@ def test_conditions_agree_with_duckdb(condition):
 
 @given(NUMERIC)
 @settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
-def test_exact_arithmetic_agrees_with_duckdb(expression):
+def test_exact_arithmetic_agrees_with_duckdb(expression: str) -> None:
     try:
         expected = duckdb.sql(f"select {expression}").fetchall()[0][0]
     except duckdb.Error:
@@ -263,7 +267,9 @@ EXPRESSIONS = st.recursive(
 
 @given(EXPRESSIONS, st.sampled_from(ALL), st.text(max_size=5))
 @settings(max_examples=settings.default.max_examples * 3, deadline=None)
-def test_any_expression_has_a_value_that_prints_or_a_refusal(expression, dialect, field):
+def test_any_expression_has_a_value_that_prints_or_a_refusal(
+    expression: str, dialect: Any, field: str
+) -> None:
     try:
         found = value(expression, dialect, (field,))
     except SelectError as error:
@@ -284,5 +290,5 @@ def test_any_expression_has_a_value_that_prints_or_a_refusal(expression, dialect
     ],
     ids=range(6),
 )
-def test_depth_within_the_limits_has_an_answer(expression, expected):
+def test_depth_within_the_limits_has_an_answer(expression: str, expected: int | str) -> None:
     assert value(expression) == expected

@@ -13,7 +13,7 @@ ALPHABET = st.text("ab%_$\n", max_size=12)
 
 
 @given(ALPHABET, ALPHABET)
-def test_like_agrees_with_a_regular_expression(text, pattern):
+def test_like_agrees_with_a_regular_expression(text: str, pattern: str) -> None:
     expression = "".join(
         ".*" if character == "%" else "." if character == "_" else re.escape(character)
         for character in pattern
@@ -23,26 +23,26 @@ def test_like_agrees_with_a_regular_expression(text, pattern):
 
 
 @given(st.text("ab%_$", max_size=12))
-def test_escaped_text_is_like_itself_only(text):
+def test_escaped_text_is_like_itself_only(text: str) -> None:
     pattern = re.sub(r"([%_$])", r"$\1", text)
     assert parse_like_pattern(pattern, "$").matches(text)
     assert not parse_like_pattern(pattern, "$").matches(text + "a")
 
 
-def test_no_pattern_takes_exponential_time():
+def test_no_pattern_takes_exponential_time() -> None:
     assert not parse_like_pattern("%a" * 60 + "%b").matches("a" * 5000)
 
 
 @pytest.mark.parametrize("escape", ["''", "'ab'"])
-def test_escape_is_one_character(escape):
+def test_escape_is_one_character(escape: str) -> None:
     assert refusal(f"select 'a' like 'a' escape {escape} from stdin") == "LikeInvalidInputs"
 
 
-def test_escape_at_the_end_of_the_pattern_is_refused():
+def test_escape_at_the_end_of_the_pattern_is_refused() -> None:
     assert refusal("select 'a' like 'a$' escape '$' from stdin") == "LikeInvalidInputs"
 
 
-def test_like_with_null_is_unknown_and_with_numbers_refused():
+def test_like_with_null_is_unknown_and_with_numbers_refused() -> None:
     assert value("null like 'a'", AWS) is None
     assert value("'a' like 'a' escape null", AWS) is None
     assert refusal("select 1 like '1' from stdin") == "LikeInvalidInputs"

@@ -30,7 +30,7 @@ from snowmelt.select.timestamps import parse_iso_timestamp
         ("1969-07-20T00:08Z", "x xxx XXX ''o'clock'''", "+00 +00:00 Z 'o'clock'"),
     ],
 )
-def test_picture_shows_the_timestamp(text, picture, expected):
+def test_picture_shows_the_timestamp(text: str, picture: str, expected: str) -> None:
     if "o'clock" in picture:
         picture, expected = "x xxx XXX ''d 'o''clock'", "+00 +00:00 Z '20 o'clock"
     assert format_timestamp(parse_iso_timestamp(text), picture) == expected
@@ -46,14 +46,14 @@ def test_picture_shows_the_timestamp(text, picture, expected):
         ("y'T", "EvaluatorUnterminatedTimestampFormatPatternToken"),
     ],
 )
-def test_picture_that_stands_for_nothing_is_refused(picture, code):
+def test_picture_that_stands_for_nothing_is_refused(picture: str, code: str) -> None:
     with pytest.raises(SelectError) as refused:
         format_timestamp(parse_iso_timestamp("2000T"), picture)
     assert refused.value.s3_code == code
 
 
 @given(st.text("yMdahHmsSnXx' :é", max_size=10))
-def test_any_picture_is_shown_or_refused(picture):
+def test_any_picture_is_shown_or_refused(picture: str) -> None:
     try:
         shown = format_timestamp(parse_iso_timestamp("2000T"), picture)
     except SelectError as error:

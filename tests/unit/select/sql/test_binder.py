@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pyarrow as pa
 import pytest
 
@@ -28,15 +30,21 @@ from support.reference_select import (
     values,
 )
 
+if TYPE_CHECKING:
+    from snowmelt.select.dialect import Dialect
+
+
 HEADER = ("id", "Name", "name", "customer-id", "order-date", "covid-19", "x y", "a-b-c", "_3")
 
 
-def columns(statement, dialect=AWS, header=HEADER):
+def columns(
+    statement: str, dialect: Dialect = AWS, header: tuple[str, ...] | None = HEADER
+) -> tuple[int, ...]:
     return query_of(statement, dialect, header=header).columns
 
 
 @pytest.mark.parametrize("dialect", ALL)
-def test_positions_count_from_one_with_and_without_header(dialect):
+def test_positions_count_from_one_with_and_without_header(dialect: Dialect) -> None:
     for header in (None, HEADER):
         assert columns("select _1, _3 from stdin where _2 = 'x'", dialect, header) == (0, 1, 2)
     assert columns('select "_3" from stdin', dialect) == (8,)
@@ -44,7 +52,7 @@ def test_positions_count_from_one_with_and_without_header(dialect):
         assert refusal(f"select {position} from stdin", dialect) == "InvalidColumnIndex"
 
 
-def test_names_ignore_case_in_aws_unless_quoted():
+def test_names_ignore_case_in_aws_unless_quoted() -> None:
     assert columns("select ID from s3object") == (0,)
     assert columns('select "Name" from s3object') == (1,)
     assert columns('select s."name" from s3object s') == (2,)
@@ -56,7 +64,7 @@ def test_names_ignore_case_in_aws_unless_quoted():
 
 
 @pytest.mark.parametrize("dialect", CEPHS)
-def test_names_are_exact_in_ceph_and_unknown_ones_are_told_in_its_words(dialect):
+def test_names_are_exact_in_ceph_and_unknown_ones_are_told_in_its_words(dialect: Dialect) -> None:
     assert columns("select Name, name from stdin", dialect) == (1, 2)
     with pytest.raises(SelectError, match=r"alias \{c11\} or column not exist in schema"):
         query_of("select c11 from stdin", dialect, header=HEADER)
@@ -77,11 +85,13 @@ def test_names_are_exact_in_ceph_and_unknown_ones_are_told_in_its_words(dialect)
         ("customer-id||order-date", (3, 4)),
     ],
 )
-def test_word_with_hyphens_is_a_column_where_the_header_has_it(expression, expected, dialect):
+def test_word_with_hyphens_is_a_column_where_the_header_has_it(
+    expression: str, expected: tuple[int, ...], dialect: Dialect
+) -> None:
     assert columns(f"select {expression} from s3object s", dialect) == expected
 
 
-def test_hyphen_is_a_minus_where_it_is_no_name():
+def test_hyphen_is_a_minus_where_it_is_no_name() -> None:
     header = ("a", "b", "c", "a-b")
     rows = [["9", "3", "1", "x"]]
     assert answer("select a-c from stdin", rows, header=header) == [["8"]]
@@ -93,7 +103,7 @@ def test_hyphen_is_a_minus_where_it_is_no_name():
 
 
 @pytest.mark.parametrize("dialect", ALL)
-def test_alias_is_known_in_where_in_other_values_and_in_order_by(dialect):
+def test_alias_is_known_in_where_in_other_values_and_in_order_by(dialect: Dialect) -> None:
     query = query_of(
         "select int(_1) as a, b+1, a*2 as b from stdin where a > 1 order by b", dialect
     )
@@ -103,7 +113,7 @@ def test_alias_is_known_in_where_in_other_values_and_in_order_by(dialect):
     assert query.order_by[0].expression == query.outputs[2].expression
 
 
-def test_alias_beside_a_column_of_its_name():
+def test_alias_beside_a_column_of_its_name() -> None:
     statement = "select int(id)+1 as id from stdin where id = '4'"
     assert answer(statement, [["4"], ["5"]], header=("id",)) == [["5"]]
     assert answer(statement, [["4"], ["5"]], CEPH_2020, header=("id",)) == [["5"]]
@@ -116,21 +126,21 @@ def test_alias_beside_a_column_of_its_name():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", ALL)
-def test_aliases_that_double_are_refused_before_they_fill_the_memory(dialect):
+def test_aliases_that_double_are_refused_before_they_fill_the_memory(dialect: Dialect) -> None:
     doubling = ", ".join(f"a{n} || a{n} as a{n + 1}" for n in range(60))
     assert refusal(f"select _1 as a0, {doubling} from stdin", dialect) == "InvalidQuery"
     chain = ", ".join(f"a{n} || 'x' as a{n + 1}" for n in range(3000))
     assert refusal(f"select _1 as a0, {chain} from stdin", dialect) == "InvalidQuery"
 
 
-def test_outputs_are_called_by_alias_by_column_or_by_their_place():
+def test_outputs_are_called_by_alias_by_column_or_by_their_place() -> None:
     statement = 'select ID, _2, 1+1, count, customer-id as "C", lower(id) x from s3object'
     query = query_of(statement, header=(*HEADER, "count"))
     names = [output.name for output in query.outputs]
     assert names == ["id", "_2", "_3", "count", "C", "x"]
 
 
-def test_star_alone_is_the_record_itself():
+def test_star_alone_is_the_record_itself() -> None:
     for statement in ("select * from stdin", "select s.* from s3object s where s._1 = '1'"):
         query = query_of(statement)
         assert query.star
@@ -140,7 +150,7 @@ def test_star_alone_is_the_record_itself():
     assert refusal("select t.* from s3object s") == "EvaluatorBindingDoesNotExist"
 
 
-def test_aggregates_are_bound_once_each():
+def test_aggregates_are_bound_once_each() -> None:
     query = query_of("select sum(int(_1)), sum(int(_1))/count(*), count(1) from stdin")
     assert len(query.aggregates) == 2
     assert query.aggregates[1] == AggregateExpr("count", None)
@@ -163,11 +173,11 @@ def test_aggregates_are_bound_once_each():
         "select _1 from stdin group by _1 order by _2",
     ],
 )
-def test_what_folds_and_what_does_not_may_not_mix(statement, dialect):
+def test_what_folds_and_what_does_not_may_not_mix(statement: str, dialect: Dialect) -> None:
     assert refusal(statement, dialect) == "UnsupportedSqlStructure"
 
 
-def test_group_by_takes_expressions_aliases_and_numbers():
+def test_group_by_takes_expressions_aliases_and_numbers() -> None:
     for statement in (
         "select lower(_1) as k, count(*) from stdin group by lower(_1)",
         "select lower(_1) as k, count(*) from stdin group by k order by k",
@@ -203,30 +213,30 @@ DOCUMENT = {"a": {"B": [{"c": 1}, {"c": 2.5}]}, "name": "x", "Name": "y", "n": N
         ("1 in s.a.B[*].c", True),
     ],
 )
-def test_path_leads_into_json(expression, expected):
+def test_path_leads_into_json(expression: str, expected: Any) -> None:
     found = values(f"select {expression} from s3object s", [DOCUMENT], AWS, json=True)
     assert found == [[expected]]
 
 
-def test_name_that_fits_two_fields_of_json_is_ambiguous_in_aws_only():
+def test_name_that_fits_two_fields_of_json_is_ambiguous_in_aws_only() -> None:
     statement = "select s.name from s3object s"
     assert refusal(statement, AWS, [DOCUMENT], json=True) == "AmbiguousFieldName"
     assert values(statement, [DOCUMENT], CEPH, json=True) == [["x"]]
 
 
-def test_first_position_is_the_whole_document_in_ceph():
+def test_first_position_is_the_whole_document_in_ceph() -> None:
     found = values("select _1.a.B[0].c from s3object", [DOCUMENT], CEPH, json=True)
     assert found == [[1]]
 
 
-def test_field_of_json_wins_over_an_alias_made_of_it():
+def test_field_of_json_wins_over_an_alias_made_of_it() -> None:
     statement = "select upper(s.name) as name from s3object s where name = 'x'"
     assert values(statement, [{"name": "x"}, {"name": "X"}], json=True) == [["X"]]
     statement = "select s.price * 2 as total from s3object s where total > 3"
     assert values(statement, [{"price": 1}, {"price": 2}], json=True) == [[4]]
 
 
-def test_columns_of_parquet_are_known_and_may_be_nested():
+def test_columns_of_parquet_are_known_and_may_be_nested() -> None:
     schema = pa.schema([("id", pa.int64()), ("place", pa.struct([("city", pa.string())]))])
     fields = ParquetFields(("id", "place"), schema)
     query = bind_statement(
@@ -243,7 +253,7 @@ def test_columns_of_parquet_are_known_and_may_be_nested():
         assert refused.value.s3_code == code
 
 
-def test_text_in_double_quotes_is_a_string_in_ceph_where_no_column_is_called_so():
+def test_text_in_double_quotes_is_a_string_in_ceph_where_no_column_is_called_so() -> None:
     query = query_of('select "abc" from stdin', CEPH, header=("abc",))
     assert query.outputs[0].expression == ColumnRef(0, "abc")
     query = query_of('select "abc" from stdin', CEPH, header=("x",))
@@ -251,7 +261,7 @@ def test_text_in_double_quotes_is_a_string_in_ceph_where_no_column_is_called_so(
 
 
 @pytest.mark.parametrize("dialect", CEPHS)
-def test_text_in_double_quotes_is_no_alias_and_no_field_of_json_in_ceph(dialect):
+def test_text_in_double_quotes_is_no_alias_and_no_field_of_json_in_ceph(dialect: Dialect) -> None:
     rows = [["1", "a"], ["2", "b"]]
     assert answer('select _1 as a from stdin where _2 = "a"', rows, dialect) == [["1"]]
     documents = [{"k": "x"}, {"k": "y"}]

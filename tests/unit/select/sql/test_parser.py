@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,12 +25,15 @@ from snowmelt.select.sql.lexer import MAX_STATEMENT_BYTES
 from snowmelt.select.sql.parser import parse_statement
 from support.reference_select import ALL, AWS, CEPH, CEPH_2020, query_of, refusal
 
+if TYPE_CHECKING:
+    from snowmelt.select.dialect import Dialect
 
-def expression(text, dialect=AWS):
+
+def expression(text: str, dialect: Dialect = AWS) -> Any:
     return parse_statement(f"select {text} from s3object", dialect).projections[0].expression
 
 
-def name(text):
+def name(text: str) -> NameRef:
     return NameRef((KeyStep(text),))
 
 
@@ -57,13 +62,13 @@ def name(text):
         "select all _1 from stdin",
     ],
 )
-def test_statement_is_read_in_every_dialect(statement, dialect):
+def test_statement_is_read_in_every_dialect(statement: str, dialect: Dialect) -> None:
     parse_statement(statement, dialect)
 
 
 @pytest.mark.parametrize("dialect", ALL)
 @pytest.mark.parametrize("path", ["/a/b.csv", "/a/b-c_d.csv"])
-def test_path_after_from_is_for_ceph_alone(path, dialect):
+def test_path_after_from_is_for_ceph_alone(path: str, dialect: Dialect) -> None:
     if dialect.is_ceph:
         assert parse_statement(f"select _1 from {path};", dialect).source.table == path
     else:
@@ -72,7 +77,7 @@ def test_path_after_from_is_for_ceph_alone(path, dialect):
         assert refused.value.s3_code == "DataSourcePathUnsupported"
 
 
-def test_source_has_a_path_and_an_alias():
+def test_source_has_a_path_and_an_alias() -> None:
     source = parse_statement("select * from S3Object[*].a.\"B c\"['d'][0].* as s", AWS).source
     steps = (
         WildcardStep.ITEM,
@@ -85,7 +90,7 @@ def test_source_has_a_path_and_an_alias():
     assert source == FromClause("S3Object", steps, "s")
 
 
-def test_operators_bind_as_the_table_says():
+def test_operators_bind_as_the_table_says() -> None:
     assert expression("1 + 2 * 3") == BinaryOp(
         "+", LiteralExpr(1), BinaryOp("*", LiteralExpr(2), LiteralExpr(3))
     )
@@ -104,7 +109,7 @@ def test_operators_bind_as_the_table_says():
     assert expression("-9223372036854775808") == LiteralExpr(-(2**63))
 
 
-def test_and_goes_before_or_but_not_in_the_first_engine():
+def test_and_goes_before_or_but_not_in_the_first_engine() -> None:
     text = "a or b and c"
     usual = BinaryOp("OR", name("a"), BinaryOp("AND", name("b"), name("c")))
     assert expression(text, AWS) == expression(text, CEPH) == usual
@@ -113,7 +118,7 @@ def test_and_goes_before_or_but_not_in_the_first_engine():
     )
 
 
-def test_literals_of_other_types_are_not_equal():
+def test_literals_of_other_types_are_not_equal() -> None:
     assert LiteralExpr(1) != LiteralExpr(True)
     assert LiteralExpr(1) != LiteralExpr(1.0)
     assert expression("1.0") != expression("1.00")
@@ -122,7 +127,7 @@ def test_literals_of_other_types_are_not_equal():
     )
 
 
-def test_calls_with_keywords_are_calls_with_commas():
+def test_calls_with_keywords_are_calls_with_commas() -> None:
     assert expression("extract(year from a)") == expression('extract("years", a)')
     assert expression("substring(a from 1 for 2)") == expression("substring(a, 1, 2)")
     assert expression("int(a)") == expression("cast(a as integer)") == CastExpr(name("a"), "INT")
@@ -132,7 +137,7 @@ def test_calls_with_keywords_are_calls_with_commas():
 
 
 @pytest.mark.slow
-def test_long_chains_of_and_stay_flat():
+def test_long_chains_of_and_stay_flat() -> None:
     chain = " and ".join(f"_1 <> '{number}'" for number in range(9000))
     query_of(f"select _1 from stdin where {chain}")
 
@@ -199,7 +204,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("statement", "code"), REFUSED)
-def test_refusal_has_its_code_and_names_the_place(statement, code):
+def test_refusal_has_its_code_and_names_the_place(statement: str, code: str) -> None:
     with pytest.raises(SelectError) as refused:
         parse_statement(statement, AWS)
     assert refused.value.s3_code == code
@@ -207,19 +212,19 @@ def test_refusal_has_its_code_and_names_the_place(statement, code):
     assert refused.value.status_code == 400
 
 
-def test_star_beside_others_is_refused_in_aws_only():
+def test_star_beside_others_is_refused_in_aws_only() -> None:
     with pytest.raises(SelectError) as refused:
         parse_statement("select *, _1 from stdin", AWS)
     assert refused.value.s3_code == "ParseAsteriskIsNotAloneInSelectList"
     assert parse_statement("select *, _1 from stdin", CEPH).projections[0].expression == StarExpr()
 
 
-def test_place_counts_lines():
+def test_place_counts_lines() -> None:
     with pytest.raises(SelectError, match=r"\(line 3, column 7\)"):
         parse_statement("select _1\nfrom s3object\nwhere ?", AWS)
 
 
-def test_unknown_function_suggests_the_nearest():
+def test_unknown_function_suggests_the_nearest() -> None:
     with pytest.raises(SelectError, match="did you mean substring"):
         parse_statement("select substrin(_1, 2) from stdin", AWS)
 
@@ -244,12 +249,12 @@ def test_unknown_function_suggests_the_nearest():
     ],
     ids=range(12),
 )
-def test_depth_beyond_measure_is_refused(statement, dialect):
+def test_depth_beyond_measure_is_refused(statement: str, dialect: Dialect) -> None:
     with pytest.raises(SelectError):
         query_of(statement, dialect)
 
 
-def test_statement_beyond_the_limit_is_too_long():
+def test_statement_beyond_the_limit_is_too_long() -> None:
     with pytest.raises(SelectError) as refused:
         parse_statement("select '" + "é" * (MAX_STATEMENT_BYTES // 2) + "' from stdin", AWS)
     assert refused.value.s3_code == "ExpressionTooLong"
@@ -266,7 +271,7 @@ WORDS = """
 
 @given(st.lists(st.sampled_from(WORDS.split()), max_size=30).map(" ".join), st.sampled_from(ALL))
 @settings(max_examples=settings.default.max_examples * 3, deadline=None)
-def test_any_words_are_answered_or_refused(text, dialect):
+def test_any_words_are_answered_or_refused(text: Any, dialect: Any) -> None:
     for statement in (text, "select " + text, f"select {text} from s3object s"):
         code = refusal(statement, dialect, [("x", "1")], header=("name", "b"))
         assert code is None or code in ALL_CODES
@@ -274,7 +279,7 @@ def test_any_words_are_answered_or_refused(text, dialect):
 
 @given(st.text(max_size=60), st.binary(max_size=60), st.sampled_from(ALL))
 @settings(max_examples=settings.default.max_examples * 3, deadline=None)
-def test_any_text_is_answered_or_refused(text, data, dialect):
+def test_any_text_is_answered_or_refused(text: str, data: bytes, dialect: Any) -> None:
     for written in (text, data.decode("utf-8", "surrogateescape")):
         for frame in ("{}", "select {} from s3object", "select '{}' from stdin"):
             code = refusal(frame.replace("{}", written), dialect)

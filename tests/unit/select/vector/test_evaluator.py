@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -35,7 +36,7 @@ literals = st.sampled_from(
 )
 
 
-def _values(inner):
+def _values(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     two = st.tuples(inner, inner)
     return st.one_of(
         inner.map(lambda a: f"cast({a} as int)"),
@@ -177,7 +178,9 @@ def bound(sql: str, dialect: Dialect, output: CsvOutput | JsonOutput) -> SelectR
     dialects,
     st.sampled_from([CsvOutput(), CsvOutput(quote_always=True), JsonOutput()]),
 )
-def test_the_plan_answers_as_the_evaluator_does(shown, where, data, dialect, output):
+def test_the_plan_answers_as_the_evaluator_does(
+    shown: Any, where: Any, data: bytes, dialect: Dialect, output: Any
+) -> None:
     sql = f"select {', '.join(shown)} from s3object" + (f" where {where}" if where else "")
     request = bound(sql, dialect, output)
     if request is None:
@@ -212,7 +215,9 @@ FOLDS = st.sampled_from(
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
 @given(FOLDS, tables, dialects, st.integers(64, 200))
-def test_folds_and_sorts_do_not_depend_on_where_blocks_end(body, data, dialect, size):
+def test_folds_and_sorts_do_not_depend_on_where_blocks_end(
+    body: str, data: bytes, dialect: Dialect, size: int
+) -> None:
     sql = f"select {body}" if " from " in body else f"select {body} from s3object"
     request = bound(sql, dialect, CsvOutput())
     if request is None:
@@ -223,7 +228,7 @@ def test_folds_and_sorts_do_not_depend_on_where_blocks_end(body, data, dialect, 
 
 
 @pytest.mark.parametrize("dialect", list(Dialect))
-def test_an_error_comes_behind_the_records_before_it(dialect):
+def test_an_error_comes_behind_the_records_before_it(dialect: object) -> None:
     data = b"".join(b"%d\n" % (5 - n) for n in range(7))
     out, error = engine(SelectRequest("select 10 / int(_1) from s3object", dialect=dialect), data)
     if dialect is Dialect.CEPH_2020:
@@ -235,7 +240,7 @@ def test_an_error_comes_behind_the_records_before_it(dialect):
 
 
 @pytest.mark.parametrize("bad", [99, 100])
-def test_the_first_engines_hundredth_dropped_row_ends_the_query(bad):
+def test_the_first_engines_hundredth_dropped_row_ends_the_query(bad: int) -> None:
     data = b"1\n" * 3 + b"0\n" * bad + b"2\n"
     request = SelectRequest("select 10 / int(_1) from stdin;", dialect=Dialect.CEPH_2020)
     out, error = engine(request, data, block_bytes=64)
@@ -243,7 +248,7 @@ def test_the_first_engines_hundredth_dropped_row_ends_the_query(bad):
     assert (error is None) == (bad < 100)
 
 
-def test_a_false_left_side_hides_what_is_wrong_on_the_right():
+def test_a_false_left_side_hides_what_is_wrong_on_the_right() -> None:
     data = b"0,x\n1,2\n"
     sql = "select _2 from s3object where cast(_1 as int) = 1 and cast(_2 as int) = 2"
     assert engine(SelectRequest(sql), data) == (b"2\n", None)

@@ -1,6 +1,9 @@
 """A body that stops to come is not waited for."""
 
+from __future__ import annotations
+
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -8,10 +11,10 @@ from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3.body import receive_small_body
 
 
-def test_a_client_that_falls_silent_is_told_so():
+def test_a_client_that_falls_silent_is_told_so() -> None:
     pieces = [{"type": "http.request", "body": b"x", "more_body": True}]
 
-    async def receive():
+    async def receive() -> Any:
         if pieces:
             return pieces.pop()
         return await asyncio.get_running_loop().create_future()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -55,7 +56,7 @@ def decode(decoder: AwsChunkedDecoder, body: bytes, step: int | None = None) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [None, 1, 7, 1000, 65_537])
-def test_the_documented_examples_hold(step):
+def test_the_documented_examples_hold(step: int | None) -> None:
     decoder = AwsChunkedDecoder(signatures=signatures(SIGNED_SEED), with_trailers=False)
     assert decode(decoder, SIGNED, step) == A + A[:1024]
     decoder = AwsChunkedDecoder(signatures=signatures(TRAILED_SEED), with_trailers=True)
@@ -64,7 +65,7 @@ def test_the_documented_examples_hold(step):
 
 
 @pytest.mark.parametrize("at", [90, 65_700, 66_650, 66_800, 66_900])
-def test_a_changed_byte_does_not_hold(at):
+def test_a_changed_byte_does_not_hold(at: int) -> None:
     body = bytearray(TRAILED)
     body[at] ^= 1
     decoder = AwsChunkedDecoder(signatures=signatures(TRAILED_SEED), with_trailers=True)
@@ -77,7 +78,7 @@ def test_a_changed_byte_does_not_hold(at):
     step=st.integers(1, 60),
     upper=st.booleans(),
 )
-def test_content_is_the_same_however_it_is_cut(pieces, step, upper):
+def test_content_is_the_same_however_it_is_cut(pieces: list[Any], step: int, upper: bool) -> None:
     body = b"".join(chunk(piece) for piece in [*pieces, b""]) + b"x-amz-checksum-crc32:AAAA\r\n\r\n"
     if upper:
         body = body.replace(b"a\r\n", b"A\r\n", 1) if body.startswith(b"a\r\n") else body
@@ -87,7 +88,7 @@ def test_content_is_the_same_however_it_is_cut(pieces, step, upper):
 
 
 @given(st.integers(0, 66_880))
-def test_a_body_that_is_cut_short_is_never_whole(length):
+def test_a_body_that_is_cut_short_is_never_whole(length: int) -> None:
     decoder = AwsChunkedDecoder(signatures=signatures(TRAILED_SEED), with_trailers=True)
     with pytest.raises(S3Error):
         decode(decoder, TRAILED[:length])
@@ -108,12 +109,12 @@ def test_a_body_that_is_cut_short_is_never_whole(length):
         b"0\r\n" + b"".join(b"a%d:b\r\n" % n for n in range(9)) + b"\r\n",
     ],
 )
-def test_malformed_chunks_are_refused(body):
+def test_malformed_chunks_are_refused(body: bytes) -> None:
     with pytest.raises(S3Error, match="malformed"):
         decode(AwsChunkedDecoder(signatures=None, with_trailers=True), body)
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_content_or_refused(body):
+def test_any_bytes_are_content_or_refused(body: bytes) -> None:
     with contextlib.suppress(S3Error):
         decode(AwsChunkedDecoder(signatures=None, with_trailers=True), body)

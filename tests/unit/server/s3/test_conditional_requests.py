@@ -35,12 +35,14 @@ BEFORE, SAME, LATER = (format_http_date(AT + dt.timedelta(seconds=s)) for s in (
         ("bytes=a-b", None),
     ],
 )
-def test_a_single_range_is_read_and_others_passed_over(header, expected):
+def test_a_single_range_is_read_and_others_passed_over(
+    header: str | None, expected: tuple[int, int] | None
+) -> None:
     assert parse_range(header, 10) == expected
 
 
 @pytest.mark.parametrize(("header", "size"), [("bytes=10-", 10), ("bytes=-0", 10), ("bytes=-1", 0)])
-def test_a_range_beyond_the_object_is_refused(header, size):
+def test_a_range_beyond_the_object_is_refused(header: str, size: int) -> None:
     with pytest.raises(S3Error) as refused:
         parse_range(header, size)
     assert refused.value.s3_code == "InvalidRange"
@@ -48,7 +50,7 @@ def test_a_range_beyond_the_object_is_refused(header, size):
 
 
 @pytest.mark.parametrize("header", ["bytes=1-", "bytes=-3", "bytes=0-10", "bytes=4-3"])
-def test_a_copy_takes_exact_ranges_alone(header):
+def test_a_copy_takes_exact_ranges_alone(header: str) -> None:
     assert parse_copy_range("bytes=0-9", 10) == (0, 10)
     with pytest.raises(S3Error):
         parse_copy_range(header, 10)
@@ -77,7 +79,7 @@ def test_a_copy_takes_exact_ranges_alone(header):
         ({"if-none-match": '"x"', "if-modified-since": LATER}, None),
     ],
 )
-def test_conditions_hold_as_http_says(headers, code):
+def test_conditions_hold_as_http_says(headers: dict[str, str], code: str | None) -> None:
     if code is None:
         check_conditions(headers, FACTS)
         return
@@ -90,7 +92,7 @@ def test_conditions_hold_as_http_says(headers, code):
     assert refused.value.s3_code == "PreconditionFailed"
 
 
-def test_a_write_asks_for_absence_or_one_etag():
+def test_a_write_asks_for_absence_or_one_etag() -> None:
     assert parse_write_condition({"if-none-match": "*"}).must_not_exist
     assert parse_write_condition({"if-match": '"abc"'}).etag == "abc"
     assert parse_write_condition({}) == parse_write_condition({"other": "x"})

@@ -1,12 +1,20 @@
 """A connection that does not get to the point is ended; one that waits for its next request is not."""
 
+from __future__ import annotations
+
 import socket
 import time
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from snowmelt.server.listener import HttpListener, open_listening_socket
 from snowmelt.server.s3.endpoint_server import HeadLimitProtocol
+
+if TYPE_CHECKING:
+    from starlette.types import Message
+
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -15,7 +23,11 @@ class Hasty(HeadLimitProtocol):
     head_timeout_s = 0.5
 
 
-async def app(scope, receive, send):
+async def app(
+    scope: MutableMapping[str, Any],
+    receive: Callable[[], Awaitable[Message]],
+    send: Callable[[Message], Awaitable[None]],
+) -> None:
     await receive()
     await send(
         {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
@@ -24,7 +36,7 @@ async def app(scope, receive, send):
 
 
 @pytest.fixture
-def connection():
+def connection() -> Iterator[socket.socket]:
     listening = open_listening_socket("127.0.0.1", 0, setting="s3_port")
     port = listening.getsockname()[1]
     listener = HttpListener(app, listening, drain_s=1, protocol=Hasty)
@@ -34,7 +46,7 @@ def connection():
     listener.close()
 
 
-def answered(connection):
+def answered(connection: socket.socket) -> None:
     """Read until the answer is whole: its head and its body may come one after the other."""
     answer = b""
     while not answer.endswith(b"\r\n\r\nok"):
@@ -43,19 +55,21 @@ def answered(connection):
         answer += piece
 
 
-def drip(connection, text):
+def drip(connection: socket.socket, text: bytes) -> None:
     for byte in text:
         connection.sendall(bytes([byte]))
         time.sleep(0.05)
 
 
-def test_who_says_nothing_is_let_go(connection):
+def test_who_says_nothing_is_let_go(connection: socket.socket) -> None:
     assert connection.recv(100) == b""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [b"", REQUEST])
-def test_a_head_that_comes_drop_by_drop_ends_the_connection(connection, before):
+def test_a_head_that_comes_drop_by_drop_ends_the_connection(
+    connection: socket.socket, before: bytes
+) -> None:
     if before:
         connection.sendall(before)
         answered(connection)
@@ -64,7 +78,7 @@ def test_a_head_that_comes_drop_by_drop_ends_the_connection(connection, before):
 
 
 @pytest.mark.slow
-def test_a_connection_may_wait_for_its_next_request(connection):
+def test_a_connection_may_wait_for_its_next_request(connection: socket.socket) -> None:
     for _ in range(2):
         connection.sendall(REQUEST)
         answered(connection)
@@ -72,7 +86,7 @@ def test_a_connection_may_wait_for_its_next_request(connection):
 
 
 @pytest.mark.slow
-def test_a_body_may_take_longer_than_a_head(connection):
+def test_a_body_may_take_longer_than_a_head(connection: socket.socket) -> None:
     connection.sendall(b"PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n")
     drip(connection, b"x" * 14)
     assert connection.recv(1000).endswith(b"ok")

@@ -9,7 +9,7 @@ import pytest
 
 from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3 import signatures
-from snowmelt.server.s3.request import parse_request
+from snowmelt.server.s3.request import S3Request, parse_request
 from snowmelt.sigv4 import SignableRequest, build_string_to_sign, derive_signing_key, sign_text
 
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
@@ -18,7 +18,9 @@ CREDENTIAL = "AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request"
 AT = dt.datetime(2013, 5, 24, tzinfo=dt.UTC)
 
 
-def request(method="GET", path="/test.txt", query="", **headers):
+def request(
+    method: str = "GET", path: str = "/test.txt", query: str = "", **headers: str
+) -> S3Request:
     given = {"host": "examplebucket.s3.amazonaws.com"} | {
         name.replace("_", "-"): value for name, value in headers.items()
     }
@@ -32,8 +34,13 @@ def request(method="GET", path="/test.txt", query="", **headers):
 
 
 def signed(
-    signed_headers: str, signature: str, path="/test.txt", query="", method="GET", **headers
-):
+    signed_headers: str,
+    signature: str,
+    path: str = "/test.txt",
+    query: str = "",
+    method: str = "GET",
+    **headers: str,
+) -> S3Request:
     return request(
         method,
         path,
@@ -45,7 +52,7 @@ def signed(
     )
 
 
-def check(given, secret=SECRET, now=AT) -> None:
+def check(given: S3Request, secret: str = SECRET, now: dt.datetime = AT) -> None:
     credentials = signatures.parse_credentials(given)
     signatures.check_signing_time(credentials, now)
     key = derive_signing_key(secret, credentials.credential_scope)
@@ -87,13 +94,13 @@ PRESIGNED = request(
 
 
 @pytest.mark.parametrize("given", [GET, PUT, LIFECYCLE, LISTING, PRESIGNED])
-def test_the_documented_examples_hold(given):
+def test_the_documented_examples_hold(given: S3Request) -> None:
     assert given.bucket == "examplebucket"
     check(given)
 
 
 @pytest.mark.parametrize("given", [GET, PUT, LIFECYCLE, LISTING, PRESIGNED])
-def test_anything_else_does_not_hold(given):
+def test_anything_else_does_not_hold(given: S3Request) -> None:
     with pytest.raises(S3Error) as refused:
         check(given, secret=SECRET + "x")
     assert refused.value.s3_code == "SignatureDoesNotMatch"
@@ -109,7 +116,7 @@ def test_anything_else_does_not_hold(given):
         assert refused.value.s3_code == "SignatureDoesNotMatch"
 
 
-def test_headers_of_s3_must_be_signed():
+def test_headers_of_s3_must_be_signed() -> None:
     tampered = replace(GET, headers={**GET.headers, "x-amz-copy-source": "/secret/object"})
     with pytest.raises(S3Error, match="not signed") as refused:
         check(tampered)
@@ -117,14 +124,14 @@ def test_headers_of_s3_must_be_signed():
 
 
 @pytest.mark.parametrize("minutes", [-16, 16])
-def test_a_signature_of_another_time_is_refused(minutes):
+def test_a_signature_of_another_time_is_refused(minutes: int) -> None:
     with pytest.raises(S3Error) as refused:
         check(GET, now=AT + dt.timedelta(minutes=minutes))
     assert refused.value.s3_code == "RequestTimeTooSkewed"
     check(GET, now=AT + dt.timedelta(minutes=minutes) * 0.9)
 
 
-def test_a_presigned_address_holds_as_long_as_it_says():
+def test_a_presigned_address_holds_as_long_as_it_says() -> None:
     check(PRESIGNED, now=AT + dt.timedelta(hours=23))
     with pytest.raises(S3Error, match="expired"):
         check(PRESIGNED, now=AT + dt.timedelta(hours=25))
@@ -155,19 +162,19 @@ def test_a_presigned_address_holds_as_long_as_it_says():
         ),
     ],
 )
-def test_malformed_authorizations_are_told(authorization, code):
+def test_malformed_authorizations_are_told(authorization: str, code: str) -> None:
     given = replace(GET, headers={**GET.headers, "authorization": authorization})
     with pytest.raises(S3Error) as refused:
         signatures.parse_credentials(given)
     assert refused.value.s3_code == code
 
 
-def test_a_request_without_a_signature_has_no_credentials():
+def test_a_request_without_a_signature_has_no_credentials() -> None:
     assert signatures.parse_credentials(request()) is None
 
 
 @pytest.mark.parametrize("path", ["/a%20b", "/a%2Fb", "/%C3%BC", "/a+b", "/a%7Eb~", "/a//b/../c"])
-def test_a_path_may_be_encoded_either_way(path):
+def test_a_path_may_be_encoded_either_way(path: str) -> None:
     given = signed("host;x-amz-content-sha256;x-amz-date", "0" * 64, path=path)
     credentials = signatures.parse_credentials(given)
     key = derive_signing_key(SECRET, credentials.credential_scope)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from snowmelt.buckets.errors import S3Error
 from snowmelt.server.s3 import signatures
-from snowmelt.server.s3.request import parse_request
+from snowmelt.server.s3.request import S3Request, parse_request
 from snowmelt.sigv4 import derive_signing_key
 
 SECRET = "s3/cret+"
@@ -33,7 +34,15 @@ VALUES = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1,
 HEADERS = st.dictionaries(st.sampled_from(["content-type", "x-amz-meta-a", "x-amz-acl"]), VALUES)
 
 
-def sign(kind, method, path, query, headers, body=b"", **options):
+def sign(
+    kind: Any,
+    method: Any,
+    path: str,
+    query: str,
+    headers: dict[str, str],
+    body: bytes = b"",
+    **options: int,
+) -> S3Request:
     url = f"http://{HOST}{path}{'?' if query else ''}{query}"
     request = AWSRequest(method, url, headers, body)
     kind(Credentials("AKIATEST", SECRET), "s3", "eu-west-1", **options).add_auth(request)
@@ -50,7 +59,7 @@ def sign(kind, method, path, query, headers, body=b"", **options):
     )
 
 
-def check(request, secret=SECRET):
+def check(request: S3Request, secret: str = SECRET) -> None:
     credentials = signatures.parse_credentials(request)
     assert (credentials.access_key_id, credentials.region) == ("AKIATEST", "eu-west-1")
     signatures.check_signing_time(credentials, credentials.signed_at + dt.timedelta(seconds=59))
@@ -66,7 +75,9 @@ def check(request, secret=SECRET):
     headers=HEADERS,
     other=st.sampled_from(["secret", "method", "path", "query", "headers"]),
 )
-def test_what_botocore_signs_holds(way, method, path, query, headers, other):
+def test_what_botocore_signs_holds(
+    way: Any, method: Any, path: str, query: str, headers: dict[str, str], other: Any
+) -> None:
     request = sign(way[0], method, path, query, headers, **way[1])
     check(request)
     tampered = {
@@ -82,7 +93,9 @@ def test_what_botocore_signs_holds(way, method, path, query, headers, other):
 
 
 @given(path=PATHS, query=QUERIES, name=TEXTS)
-def test_an_address_holds_for_its_own_time_and_signature_alone(path, query, name):
+def test_an_address_holds_for_its_own_time_and_signature_alone(
+    path: str, query: str, name: str
+) -> None:
     request = sign(S3SigV4QueryAuth, "GET", path, query, {}, expires=60)
     credentials = signatures.parse_credentials(request)
     with pytest.raises(S3Error, match="expired"):

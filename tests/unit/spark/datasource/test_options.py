@@ -11,7 +11,7 @@ from snowmelt.errors import LoadRefused
 from snowmelt.spark.datasource.options import requested_time
 
 
-def test_a_moment_is_utc_and_has_been():
+def test_a_moment_is_utc_and_has_been() -> None:
     now = SystemClock().now()
     assert requested_time(now.isoformat()) == now
     assert requested_time("2026-01-31") == dt.datetime(2026, 1, 31, tzinfo=dt.UTC)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from fixtures.chunks import NUMBERS, numbers
+from fixtures.chunks import NUMBERS, Lakehouse, numbers
 from snowmelt.catalog.jobs.load_history import LoadTotals
 from snowmelt.catalog.objects.published_snapshots import list_fresh_files
 from snowmelt.clock import ManualClock, SystemClock
@@ -33,7 +34,7 @@ TABLE = "demo.public.numbers"
 class Query:
     """What Spark does with a source: offsets go through JSON, a batch may be asked for twice."""
 
-    def __init__(self, lakehouse, **options):
+    def __init__(self, lakehouse: Lakehouse, **options: str) -> None:
         self.lakehouse, self.options = lakehouse, {"table": TABLE, **options}
         self.connection = LakeConnection(
             catalog=lakehouse.database.url,
@@ -45,10 +46,10 @@ class Query:
         self.restart()
         self.offset = self.reader.initialOffset()
 
-    def restart(self):
+    def restart(self) -> None:
         self.reader = TableStreamReader(self.connection, self.options, self.schema)
 
-    def rows(self, start, end):
+    def rows(self, start: Any, end: Any) -> list[Any]:
         return sorted(
             int(value)
             for part in self.reader.partitions(start, end)
@@ -56,7 +57,7 @@ class Query:
             for value in batch.column(0).to_pylist()
         )
 
-    def batch(self):
+    def batch(self) -> Any:
         """Read one batch, None where there is none."""
         end = self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
         if end == self.offset:
@@ -68,26 +69,28 @@ class Query:
         self.offset = end
         return found
 
-    def all(self):
+    def all(self) -> list[Any]:
         batches = iter(self.batch, None)
         return [batch for batch in batches if batch]
 
 
-def load(query, first, count, once=None):
+def load(query: Query, first: int, count: int, once: WriteId | None = None) -> bool:
     """Write rows as a task and the driver of Spark do; tell whether it was done."""
     target = resolve_write_target(query.connection, NUMBERS, ["n"], "test")
     batch = pa.record_batch([pa.array(range(first, first + count))], names=["n"])
     return commit_write(target, [write_native_files(target.plan, [batch])], write_id=once)
 
 
-def join_files(lakehouse):
+def join_files(lakehouse: Lakehouse) -> None:
     settings = MaintenanceSettings(lakehouse.warehouse.url, min_files=2)
     compact(lakehouse.database, NUMBERS, settings, clock=SystemClock())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_each_row_comes_once_whatever_happens_between_batches(lakehouse, seed):
+def test_each_row_comes_once_whatever_happens_between_batches(
+    lakehouse: Lakehouse, seed: int
+) -> None:
     pick = random.Random(seed)
     lakehouse.create()
     options = [{}, {"maxChunksPerTrigger": "2"}, {"maxRowsPerTrigger": "25"}][seed % 3]
@@ -113,7 +116,7 @@ def test_each_row_comes_once_whatever_happens_between_batches(lakehouse, seed):
 
 
 @pytest.mark.slow
-def test_chunks_are_kept_until_streams_have_read_them(lakehouse):
+def test_chunks_are_kept_until_streams_have_read_them(lakehouse: Lakehouse) -> None:
     lakehouse.create()
     query = Query(lakehouse)
     lakehouse.put(numbers(0, 10))
@@ -130,7 +133,7 @@ def test_chunks_are_kept_until_streams_have_read_them(lakehouse):
     assert lakehouse.collect(retention_s=0.0).blobs == 4
 
 
-def gone(lakehouse):
+def gone(lakehouse: Lakehouse) -> None:
     """Clean up two days later: streams are not waited for any more."""
     later = ManualClock(lakehouse.clock.now() + dt.timedelta(days=2))
     house = lakehouse.warehouse.store
@@ -138,7 +141,9 @@ def gone(lakehouse):
 
 
 @pytest.mark.slow
-def test_what_migrations_took_is_found_in_their_files_after_chunks_are_gone(lakehouse):
+def test_what_migrations_took_is_found_in_their_files_after_chunks_are_gone(
+    lakehouse: Lakehouse,
+) -> None:
     lakehouse.create()
     query = Query(lakehouse)
     lakehouse.put(numbers(0, 10))
@@ -155,7 +160,7 @@ def test_what_migrations_took_is_found_in_their_files_after_chunks_are_gone(lake
 
 
 @pytest.mark.slow
-def test_a_range_that_is_not_to_be_told_from_others_is_refused(lakehouse):
+def test_a_range_that_is_not_to_be_told_from_others_is_refused(lakehouse: Lakehouse) -> None:
     lakehouse.create()
     query = Query(lakehouse, startingOffset="0", maxChunksPerTrigger="1")
     for start in range(0, 30, 10):
@@ -171,7 +176,7 @@ def test_a_range_that_is_not_to_be_told_from_others_is_refused(lakehouse):
 
 
 @pytest.mark.slow
-def test_a_stream_begins_where_it_is_told_and_ends_with_what_is_there(lakehouse):
+def test_a_stream_begins_where_it_is_told_and_ends_with_what_is_there(lakehouse: Lakehouse) -> None:
     lakehouse.create()
     for start in range(0, 30, 10):
         lakehouse.put(numbers(start, 10))
@@ -194,7 +199,7 @@ def test_a_stream_begins_where_it_is_told_and_ends_with_what_is_there(lakehouse)
             Query(lakehouse, **options).batch()
 
 
-def test_a_batch_is_committed_once(lakehouse):
+def test_a_batch_is_committed_once(lakehouse: Lakehouse) -> None:
     lakehouse.create()
     query = Query(lakehouse)
     assert load(query, 0, 3, WriteId("spark:a", 0))

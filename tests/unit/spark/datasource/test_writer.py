@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from pyspark.sql.types import DecimalType, StructField, StructType
 
-from fixtures.chunks import numbers
+from fixtures.chunks import Lakehouse, numbers
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.errors import LoadOvertaken
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
-from snowmelt.spark.datasource.writer import TableStreamWriter
+from snowmelt.spark.datasource.writer import TableStreamWriter, WriteTaskMessage
 
 SCHEMA = StructType([StructField("N", DecimalType(18, 0))])
 
 
 @pytest.fixture
-def writer(numbers_table):
+def writer(numbers_table: Lakehouse) -> Callable[[], TableStreamWriter]:
     """Makes a writer as each of Spark's processes does."""
     lake = LakeConnection(
         catalog=numbers_table.database.url,
@@ -30,15 +31,15 @@ def writer(numbers_table):
     )
 
 
-def written(by):
+def written(by: TableStreamWriter) -> WriteTaskMessage:
     [batch] = numbers(0, 10).select(["N"]).to_batches()
     # Which query it is Spark tells its tasks only.
     return replace(by.write(iter([batch])), query_id="some query")
 
 
 def test_rows_written_for_a_table_that_was_dropped_are_not_committed_to_the_next(
-    numbers_table, writer
-):
+    numbers_table: Lakehouse, writer: Callable[[], TableStreamWriter]
+) -> None:
     outcome = written(writer())
     numbers_table.create(replace=True)
     with pytest.raises(LoadOvertaken, match="dropped"):
@@ -49,8 +50,8 @@ def test_rows_written_for_a_table_that_was_dropped_are_not_committed_to_the_next
 
 
 def test_rows_written_before_the_table_was_altered_are_committed_as_what_they_are(
-    numbers_table, writer
-):
+    numbers_table: Lakehouse, writer: Callable[[], TableStreamWriter]
+) -> None:
     outcome = written(writer())
     execute_statement(
         numbers_table.database, "ALTER TABLE demo.public.numbers ADD COLUMN later INT"

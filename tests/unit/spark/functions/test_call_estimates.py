@@ -7,17 +7,23 @@ from types import SimpleNamespace
 import pytest
 
 from snowmelt.functions.definition import Volatility
-from snowmelt.spark.functions.call_estimates import estimate_calls
+from snowmelt.spark.functions.call_estimates import FunctionCallEstimate, estimate_calls
 
 NAME = "snowmelt_f_0123456789abcdef"
 NODE = "ArrowEvalPython [{name}(s#{n})#1{n}], [pythonUDF0#2{n}], 251, Statistics(sizeInBytes=9.0 B{rows})"
 
 
-def node(n=1, rows=""):
+def node(n: int = 1, rows: str = "") -> str:
     return NODE.format(name=NAME, n=n, rows=rows)
 
 
-def calls(plan, *, volatility=Volatility.VOLATILE, text="select 1", table_rows=None):
+def calls(
+    plan: list[str],
+    *,
+    volatility: Volatility = Volatility.VOLATILE,
+    text: str = "select 1",
+    table_rows: int | None = None,
+) -> FunctionCallEstimate:
     function = SimpleNamespace(max_batch_rows=100, volatility=volatility)
     registered = SimpleNamespace(
         private_name=NAME,
@@ -33,13 +39,13 @@ def calls(plan, *, volatility=Volatility.VOLATILE, text="select 1", table_rows=N
     return found
 
 
-def test_rows_are_those_of_the_first_operator_beneath_that_knows():
+def test_rows_are_those_of_the_first_operator_beneath_that_knows() -> None:
     plan = [node(), "+- Project [s#1], Statistics(x)", "   +- Range, Statistics(rowCount=1.50E+3)"]
     found = calls(plan)
     assert (found.places, found.rows, found.calls, found.warnings) == (1, 1500, 15, ())
 
 
-def test_rows_of_a_join_are_unknown_and_those_of_one_table_are_not():
+def test_rows_of_a_join_are_unknown_and_those_of_one_table_are_not() -> None:
     join = [node(), "+- Join Inner", "   :- A, Statistics(rowCount=2)", "   +- B"]
     assert calls(join, table_rows=7).rows is None
     table = [node(), "+- Project [s#1]", "   +- Union", "      :- Relation", "      +- Scan"]
@@ -48,7 +54,7 @@ def test_rows_of_a_join_are_unknown_and_those_of_one_table_are_not():
     assert "an unknown number of rows" in str(calls(table))
 
 
-def test_equal_calls_are_doubles_and_others_are_not():
+def test_equal_calls_are_doubles_and_others_are_not() -> None:
     beneath = "      +- Range, Statistics(rowCount=10)"
     double = calls([node(1), "+- Filter pythonUDF0#2", f"   +- {node(3)}", beneath])
     assert (double.places, double.rows) == (2, 20)
@@ -69,7 +75,7 @@ def test_equal_calls_are_doubles_and_others_are_not():
         (["RepartitionByExpression [v#1], Statistics(x)"], 10),
     ],
 )
-def test_sorting_by_range_looks_at_a_sample_first(above, rows):
+def test_sorting_by_range_looks_at_a_sample_first(above: list[str], rows: int) -> None:
     lines = [*above, f"+- {node()}", "+- Range, Statistics(rowCount=10)"]
     found = calls([f"{' ' * 3 * at}{line}" for at, line in enumerate(lines)])
     assert (found.places, found.rows, found.calls) == (1, rows, rows // 10)
@@ -84,7 +90,9 @@ def test_sorting_by_range_looks_at_a_sample_first(above, rows):
         (Volatility.VOLATILE, "Filter (pythonUDF0#21 = x)", False),
     ],
 )
-def test_filters_that_wait_for_nothing_come_too_late(volatility, above, warns):
+def test_filters_that_wait_for_nothing_come_too_late(
+    volatility: Volatility, above: str, warns: bool
+) -> None:
     found = calls([above, "+- Project [n#3]", f"   +- {node()}"], volatility=volatility)
     assert bool(found.warnings) is warns
 
@@ -97,5 +105,5 @@ def test_filters_that_wait_for_nothing_come_too_late(volatility, above, warns):
         (f"select {NAME}(case when a then b end) from t", False),
     ],
 )
-def test_choices_of_sql_keep_no_rows_back(text, warns):
+def test_choices_of_sql_keep_no_rows_back(text: str, warns: bool) -> None:
     assert any("CASE" in said for said in calls([node()], text=text).warnings) is warns

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from snowmelt.spark.functions.call_rewriter import (
+    CallArgument,
     CallMalformed,
+    FunctionCall,
     find_candidate_calls,
     rewrite_calls,
 )
 
 
-def rewritten(text, names=("F", "G")):
+def rewritten(text: str, names: tuple[str, str] = ("F", "G")) -> str:
     calls = find_candidate_calls(text)
     chosen = {call.start: call for call in calls.calls if call.parts[-1] in names}
 
-    def render(call, given):
+    def render(call: FunctionCall, given: Sequence[CallArgument]) -> str:
         texts = [each.text if each.name is None else f"{each.name}={each.text}" for each in given]
         return f"<{'.'.join(call.parts)}|{'|'.join(texts)}>"
 
@@ -48,7 +52,7 @@ def rewritten(text, names=("F", "G")):
         ),
     ],
 )
-def test_what_is_called_is_replaced_and_nothing_else(text, expected):
+def test_what_is_called_is_replaced_and_nothing_else(text: str, expected: str) -> None:
     assert rewritten(text) == expected
 
 
@@ -66,20 +70,20 @@ def test_what_is_called_is_replaced_and_nothing_else(text, expected):
         ),
     ],
 )
-def test_columns_without_a_name_keep_the_one_they_would_have(text, expected):
+def test_columns_without_a_name_keep_the_one_they_would_have(text: str, expected: str) -> None:
     assert rewritten(text) == expected
 
 
 @pytest.mark.parametrize("text", ["select f(,1)", "select f(1,)", "select f(*)", "select f(a=>)"])
-def test_missing_arguments_are_refused(text):
+def test_missing_arguments_are_refused(text: str) -> None:
     with pytest.raises(CallMalformed, match="an argument is missing"):
         rewritten(text)
 
 
-def test_distinct_is_refused():
+def test_distinct_is_refused() -> None:
     with pytest.raises(CallMalformed, match="no aggregate"):
         rewritten("select f(distinct x)")
 
 
-def test_text_that_does_not_end_is_left_to_spark():
+def test_text_that_does_not_end_is_left_to_spark() -> None:
     assert rewritten("select f('x") == "select f('x"

@@ -17,7 +17,7 @@ from snowmelt.spark.functions.call_rewriter import (
 TEXT = parse_sql_type_text("VARCHAR")
 
 
-def function(*arguments):
+def function(*arguments: tuple[str, str | None]) -> CallableFunction:
     listed = tuple(FunctionArgument(name, TEXT, default=default) for name, default in arguments)
     definition = ExternalFunction(FunctionSignature("f", listed, TEXT), "http://h/f", "I")
     name = FunctionName("DEMO", "PUBLIC", "F")
@@ -29,13 +29,13 @@ ONE = function(("A", None))
 THREE = function(("A", None), ("B", None), ("c", "'x'"))
 
 
-def given(*texts, **named):
+def given(*texts: str, **named: str) -> list[CallArgument]:
     return [CallArgument(text) for text in texts] + [
         CallArgument(text, name) for name, text in named.items()
     ]
 
 
-def test_overloads_differ_by_the_number_of_arguments():
+def test_overloads_differ_by_the_number_of_arguments() -> None:
     assert select_overload([ONE, THREE], given("1")) is ONE
     assert select_overload([ONE, THREE], given("1", "2")) is THREE
     assert select_overload([ONE, THREE], given("1", "2", "3")) is THREE
@@ -45,12 +45,12 @@ def test_overloads_differ_by_the_number_of_arguments():
         select_overload([ONE, THREE], given(*"1234"))
 
 
-def test_a_function_may_take_none():
+def test_a_function_may_take_none() -> None:
     with pytest.raises(CallMalformed, match="it takes 0 arguments, not 1"):
         select_overload([function()], given("1"))
 
 
-def test_names_find_their_places_in_any_case():
+def test_names_find_their_places_in_any_case() -> None:
     assert [each and each.text for each in bind_arguments(THREE, given("1", C="3", b="2"))] == [
         *"123"
     ]
@@ -73,6 +73,6 @@ def test_names_find_their_places_in_any_case():
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(arguments, message):
+def test_what_does_not_fit_is_refused(arguments: list[CallArgument], message: str) -> None:
     with pytest.raises(CallMalformed, match=message):
         bind_arguments(THREE, arguments)

@@ -16,7 +16,9 @@ from snowmelt.spark.functions.worker import TIME_HEADERS, FunctionUse, find_quer
 SESSION = "5a3e9c1e-2f0b-4d1c-8a57-3f1f6d2a9b10"
 
 
-def task(stage=3, partition=2, attempt=0, **properties):
+def task(
+    stage: int = 3, partition: int = 2, attempt: int = 0, **properties: str
+) -> SimpleNamespace:
     """Return a task's context as PySpark shows it."""
     named = {name.replace("__", "."): value for name, value in properties.items()}
     return SimpleNamespace(
@@ -27,18 +29,18 @@ def task(stage=3, partition=2, attempt=0, **properties):
     )
 
 
-def tagged(execution, **options):
+def tagged(execution: int, **options: int) -> SimpleNamespace:
     tags = f"spark-session-{SESSION}-execution-root-id-{execution},spark-session-{SESSION}"
     return task(spark__job__tags=tags, **options)
 
 
-def test_attempts_are_at_the_same_place():
+def test_attempts_are_at_the_same_place() -> None:
     first, second = (find_query_position(tagged(7, attempt=n), "other") for n in (0, 1))
     assert (first.query_id, first.stage, first.partition) == (second.query_id, 3, 2)
     assert (first.attempt, second.attempt) == (0, 1)
 
 
-def test_executions_and_sessions_have_ids_of_their_own():
+def test_executions_and_sessions_have_ids_of_their_own() -> None:
     places = [
         find_query_position(tagged(7), "s"),
         find_query_position(tagged(8), "s"),
@@ -50,7 +52,7 @@ def test_executions_and_sessions_have_ids_of_their_own():
     assert len({place.query_id for place in places}) == len(places)
 
 
-def test_a_streaming_batch_keeps_its_id_in_another_run():
+def test_a_streaming_batch_keeps_its_id_in_another_run() -> None:
     stream = {"sql__streaming__queryId": SESSION, "streaming__sql__batchId": "5"}
     before, after = task(stage=3, **stream), tagged(99, stage=41, **stream)
     assert find_query_position(before, "s") == find_query_position(after, "t")
@@ -67,7 +69,7 @@ def test_a_streaming_batch_keeps_its_id_in_another_run():
         ("LOCALTIMESTAMP", "2026-03-01 01:02:03.456 +0200"),
     ],
 )
-def test_instants_are_told_in_the_zone_of_the_session(name, text):
+def test_instants_are_told_in_the_zone_of_the_session(name: str, text: str) -> None:
     zone = dt.timezone(dt.timedelta(hours=2))
     assert TIME_HEADERS[name](dt.datetime(2026, 3, 1, 1, 2, 3, 456789, zone)) == text
 
@@ -76,7 +78,9 @@ def test_instants_are_told_in_the_zone_of_the_session(name, text):
     ("arguments", "headers", "columns"),
     [(0, (), 1), (2, (), 2), (0, ("CURRENT_DATE",), 1), (1, ("CURRENT_TIME", "CURRENT_USER"), 2)],
 )
-def test_a_column_comes_for_the_instant_or_for_the_number_of_rows(arguments, headers, columns):
+def test_a_column_comes_for_the_instant_or_for_the_number_of_rows(
+    arguments: int, headers: tuple[str, ...], columns: int
+) -> None:
     text = parse_sql_type_text("VARCHAR")
     signature = FunctionSignature(
         "F", tuple(FunctionArgument(f"A{n}", text) for n in range(arguments)), text

@@ -34,7 +34,7 @@ listening.close()
 
 
 @pytest.mark.parametrize("pair", [LOCAL, TCP])
-def test_what_the_other_end_has_read_is_known(pair):
+def test_what_the_other_end_has_read_is_known(pair: str) -> None:
     # In a process of its own, as workers are: others' sockets would count as well.
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(pair=pair)],

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from snowmelt.schema.types import Column, LogicalType
 from snowmelt.spark.sql.predicates import extract_predicates
-from snowmelt.spark.sql.table_references import parse_query
-from snowmelt.table.pruning import And, Comparison, InList, IsNull, Or, StartsWith
+from snowmelt.spark.sql.table_references import TableReference, parse_query
+from snowmelt.table.pruning import And, Comparison, InList, IsNull, Or, Predicate, StartsWith
 
 COLUMNS = {
     "n": Column("N", LogicalType.FIXED, 1, precision=18, scale=2),
@@ -28,16 +29,16 @@ COLUMNS = {
 OTHER = {"n": COLUMNS["n"], "k": COLUMNS["n"]}
 
 
-def found(text, *, utc=True, index=0):
+def found(text: str, *, utc: bool = True, index: int = 0) -> list[Predicate]:
     query = parse_query(text)
 
-    def columns_of(reference):
+    def columns_of(reference: TableReference) -> dict[str, Column | None] | None:
         return {"T": COLUMNS, "U": OTHER}.get(reference.parts[-1])
 
     return extract_predicates(query, query.references[index], columns_of, is_utc=utc)
 
 
-def where(condition, **options):
+def where(condition: str, **options: bool) -> list[Predicate]:
     return found(f"SELECT 1 FROM a.b.t WHERE {condition}", **options)
 
 
@@ -78,7 +79,7 @@ def where(condition, **options):
         ("T.n = 5", Comparison("N", "=", 5)),
     ],
 )
-def test_a_plain_condition_prunes(condition, expected):
+def test_a_plain_condition_prunes(condition: str, expected: Any) -> None:
     assert where(condition) == [expected]
 
 
@@ -111,18 +112,18 @@ def test_a_plain_condition_prunes(condition, expected):
         "n = (SELECT 5)",
     ],
 )
-def test_a_condition_that_is_not_certain_prunes_nothing(condition):
+def test_a_condition_that_is_not_certain_prunes_nothing(condition: str) -> None:
     assert where(condition) == []
 
 
-def test_conditions_are_taken_one_by_one():
+def test_conditions_are_taken_one_by_one() -> None:
     assert where("n = 5 AND upper(s) = 'X' AND r < 2") == [
         Comparison("N", "=", 5),
         Comparison("R", "<", 2),
     ]
 
 
-def test_instants_prune_only_where_the_session_is_in_utc():
+def test_instants_prune_only_where_the_session_is_in_utc() -> None:
     assert where("ltz > TIMESTAMP '2013-01-31 10:00:00'", utc=False) == []
     assert where("d > DATE '2013-01-31'", utc=False) != []
 
@@ -148,10 +149,10 @@ def test_instants_prune_only_where_the_session_is_in_utc():
         ("SELECT 1 FROM a.b.t WHERE EXISTS (SELECT 1 FROM a.b.u WHERE t.r = 5)", []),
     ],
 )
-def test_joins_and_scopes_are_respected(text, expected):
+def test_joins_and_scopes_are_respected(text: str, expected: list[str]) -> None:
     assert [each.column for each in found(text)] == expected
 
 
-def test_a_left_joined_table_is_pruned_by_its_own_condition():
+def test_a_left_joined_table_is_pruned_by_its_own_condition() -> None:
     text = "SELECT 1 FROM a.b.t LEFT JOIN a.b.u ON t.n = u.n AND u.k = 5"
     assert found(text, index=1) == [Comparison("N", "=", 5)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from snowmelt.errors import Unsupported
@@ -16,16 +18,16 @@ from snowmelt.spark.sql.table_references import (
 COLUMNS = ["ORIGIN", "DEST", "DAY", "V", "AT", "AT$ns", "USER"]
 
 
-def tables(text):
+def tables(text: str) -> list[Any]:
     return [".".join(reference.parts) for reference in parse_query(text).references]
 
 
-def needed(text, index=0):
+def needed(text: str, index: int = 0) -> list[str]:
     query = parse_query(text)
     return list_needed_columns(query, query.references[index], COLUMNS)
 
 
-def rewritten(text):
+def rewritten(text: str) -> str:
     query = parse_query(text)
     ours = [i for i, reference in enumerate(query.references) if len(reference.parts) == 3]
     return replace_references(query, {index: f"{{t{index}}}" for index in ours})
@@ -46,11 +48,11 @@ def rewritten(text):
         ("SELECT a.b.c FROM t", ["T"]),
     ],
 )
-def test_tables_are_found_wherever_they_stand(text, expected):
+def test_tables_are_found_wherever_they_stand(text: str, expected: list[str]) -> None:
     assert tables(text) == expected
 
 
-def test_tables_are_found_in_what_sqlglot_cannot_parse():
+def test_tables_are_found_in_what_sqlglot_cannot_parse() -> None:
     query = parse_query("SELECT ~~ ??? FROM a.b.c JOIN a.b.d USING (i)")
     assert query.tree is None
     assert [reference.parts for reference in query.references] == [
@@ -60,7 +62,7 @@ def test_tables_are_found_in_what_sqlglot_cannot_parse():
     assert list_needed_columns(query, query.references[0], COLUMNS) == COLUMNS
 
 
-def test_a_table_handed_to_a_function_is_found():
+def test_a_table_handed_to_a_function_is_found() -> None:
     assert tables("SELECT * FROM f(TABLE(a.b.c))")[-1:] == ["A.B.C"]
 
 
@@ -89,42 +91,42 @@ def test_a_table_handed_to_a_function_is_found():
         ("SELECT 1 FROM d WHERE EXISTS (SELECT * FROM a.b.c WHERE day = d.i)", ["DAY"]),
     ],
 )
-def test_only_columns_that_may_be_needed_are_taken(text, expected):
+def test_only_columns_that_may_be_needed_are_taken(text: str, expected: list[str]) -> None:
     query = parse_query(text)
     index = next(i for i, each in enumerate(query.references) if len(each.parts) == 3)
     assert needed(text, index) == expected
 
 
-def test_the_text_around_a_table_stays_as_it_is():
+def test_the_text_around_a_table_stays_as_it_is() -> None:
     text = "SELECT  origin /* {x} */ FROM demo.public.flights WHERE day > DATE '2013-01-01'"
     assert rewritten(text) == (
         "SELECT  origin /* {{x}} */ FROM ({t0} AS `FLIGHTS`) WHERE day > DATE '2013-01-01'"
     )
 
 
-def test_an_alias_is_kept():
+def test_an_alias_is_kept() -> None:
     assert rewritten("SELECT f.day FROM a.b.c f") == "SELECT f.day FROM {t0} f"
     assert rewritten("SELECT f.day FROM a.b.c AS f") == "SELECT f.day FROM {t0} AS f"
 
 
-def test_a_sample_follows_the_table_with_its_name():
+def test_a_sample_follows_the_table_with_its_name() -> None:
     assert rewritten("SELECT * FROM a.b.c TABLESAMPLE (10 ROWS)") == (
         "SELECT * FROM ({t0} AS `C`) TABLESAMPLE (10 ROWS)"
     )
 
 
-def test_columns_lose_database_and_schema():
+def test_columns_lose_database_and_schema() -> None:
     assert rewritten("SELECT a.b.c.day, b.c.dest, c.v FROM a.b.c") == (
         "SELECT c.day, c.dest, c.v FROM ({t0} AS `C`)"
     )
 
 
-def test_a_query_that_would_change_a_table_is_refused():
+def test_a_query_that_would_change_a_table_is_refused() -> None:
     with pytest.raises(Unsupported, match="rows come in through channels"):
         parse_query("INSERT INTO a.b.c SELECT 1")
 
 
-def test_a_dotted_name_is_folded_unless_quoted():
+def test_a_dotted_name_is_folded_unless_quoted() -> None:
     assert parse_dotted_name("demo.Public.flights") == ("DEMO", "PUBLIC", "FLIGHTS")
     assert parse_dotted_name('demo."Public".`fl ights`') == ("DEMO", "Public", "fl ights")
     assert parse_dotted_name("demo public") == ()
@@ -141,7 +143,7 @@ def test_a_dotted_name_is_folded_unless_quoted():
         ("WITH t AS (SELECT 1) SELECT * FROM t", ("T",)),
     ],
 )
-def test_short_names_are_completed(text, full):
+def test_short_names_are_completed(text: str, full: tuple[str, ...]) -> None:
     query = parse_query(text)
     assert qualify_reference(query, query.references[-1], ("D", "S")) == full
     assert qualify_reference(query, query.references[-1], ()) == query.references[-1].parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from snowmelt.errors import Unsupported
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from snowmelt.spark.datasource.options import parse_where_option
-from snowmelt.spark.tables.partition import ReadShape, filter_rows, plan_partitions
+from snowmelt.spark.tables.partition import ReadPartition, ReadShape, filter_rows, plan_partitions
 from snowmelt.table.chunk_reader import ChunkReadTask
 
 SCHEMA = TableSchema(
@@ -56,7 +57,7 @@ ROWS = pa.table(
         ("-2.999 > n", [3]),
     ],
 )
-def test_rows_are_those_for_which_the_condition_is_true(where, rows):
+def test_rows_are_those_for_which_the_condition_is_true(where: str, rows: list[int]) -> None:
     found = filter_rows(ROWS, parse_where_option(where, SCHEMA))
     assert found["ROW"].to_pylist() == rows
 
@@ -75,12 +76,12 @@ def test_rows_are_those_for_which_the_condition_is_true(where, rows):
         "n = 1 limit 1",
     ],
 )
-def test_what_cannot_be_said_exactly_is_refused(where):
+def test_what_cannot_be_said_exactly_is_refused(where: str) -> None:
     with pytest.raises(Unsupported, match="is not supported"):
         parse_where_option(where, SCHEMA)
 
 
-def chunks(lengths):
+def chunks(lengths: list[int]) -> tuple[Any, ...]:
     schema = TableSchema(1, ())
     return tuple(
         ChunkReadTask(seq, "s", "p", "p", 0, length, "", b"", 1, schema)
@@ -88,13 +89,13 @@ def chunks(lengths):
     )
 
 
-def partitions(lengths, cores):
+def partitions(lengths: list[int], cores: int) -> list[ReadPartition]:
     shape = ReadShape("T", TableSchema(1, ()), (), (), (), dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
     return plan_partitions(shape, (), chunks(lengths), cores=cores)
 
 
 @given(st.lists(st.integers(1, 50 * MIB), min_size=1, max_size=300), st.integers(1, 16))
-def test_every_chunk_is_in_one_part_and_parts_keep_order(lengths, cores):
+def test_every_chunk_is_in_one_part_and_parts_keep_order(lengths: list[Any], cores: int) -> None:
     parts = partitions(lengths, cores)
     numbers = [[task.seq for task in part.chunks] for part in parts]
     assert sorted(number for part in numbers for number in part) == list(range(len(lengths)))
@@ -112,11 +113,11 @@ def test_every_chunk_is_in_one_part_and_parts_keep_order(lengths, cores):
         ([20 * MIB], 2, 1),
     ],
 )
-def test_few_small_chunks_are_one_task(lengths, cores, parts):
+def test_few_small_chunks_are_one_task(lengths: list[int], cores: int, parts: int) -> None:
     assert len(partitions(lengths, cores)) == parts
 
 
-def test_parts_are_of_about_equal_work():
+def test_parts_are_of_about_equal_work() -> None:
     parts = partitions([MIB, 27 * MIB, MIB, MIB, 27 * MIB, MIB, MIB, MIB], 2)
     sizes = [sum(task.length for task in part.chunks) for part in parts]
     assert max(sizes) == 27 * MIB

@@ -6,6 +6,8 @@ import datetime as dt
 import logging
 from decimal import Decimal
 
+import pytest
+
 from snowmelt.load.library import load_library
 from snowmelt.load.phase_protocols import ByteReader, ColumnOptions
 from snowmelt.load.udx import vertica_sdk as vertica
@@ -232,7 +234,7 @@ COLUMNS = (
 )
 
 
-def test_the_module_has_every_name():
+def test_the_module_has_every_name() -> None:
     assert [name for name in CLASSES if not hasattr(vertica, name)] == []
     assert set(vertica.__all__) >= set(CLASSES)
     for name in ("INPUT_NEEDED", "OUTPUT_NEEDED", "DONE", "KEEP_GOING", "CHUNK_ALIGNED", "REJECT"):
@@ -243,7 +245,7 @@ def test_the_module_has_every_name():
         assert getattr(vertica.UDXType, name) == name
 
 
-def test_a_filter_walks_through_every_member(caplog):
+def test_a_filter_walks_through_every_member(caplog: pytest.LogCaptureFixture) -> None:
     library = load_library("walk", {"walk.py": (HEAD + FILTER).encode()})
     given = {
         "an_int": 5, "A_Text": "word", "a_truth": "t", "a_numeric": 1.25, "a_date": "2024-02-29",
@@ -260,7 +262,7 @@ def test_a_filter_walks_through_every_member(caplog):
     assert "one of 2" in caplog.text
 
 
-def test_a_parser_walks_through_every_member():
+def test_a_parser_walks_through_every_member() -> None:
     library = load_library("walk", {"walk.py": (HEAD + PARSER).encode()})
     made = make_parser_definition("walk", library.find_object("WalkFactory")).build_phase({})
     into = target(*COLUMNS, options={"D": ColumnOptions(format="YYYY")})
