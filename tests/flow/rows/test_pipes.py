@@ -129,7 +129,7 @@ def test_expressions_are_as_many_as_the_columns_that_are_listed(
 
 def test_a_table_keeps_its_own_pipe(sql: Callable[..., StatementResult]) -> None:
     for name in ("SALES-STREAMING", "sales-streaming"):
-        with pytest.raises(StatementError, match="tables' own"):
+        with pytest.raises(StatementError, match="reserved for the default pipes"):
             sql(
                 f'CREATE PIPE demo.public."{name}" AS COPY INTO sales (id) FROM (SELECT 1 FROM {STREAM})'
             )
