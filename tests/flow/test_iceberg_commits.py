@@ -193,3 +193,17 @@ def test_what_duckdb_inserts_is_stored(lake, name, open_engine):
     assert seen_by_snowmelt(lake, name) == [(0, "s0"), (1, "s1"), (5, "d5"), (6, None)]
     found = engine.read(f"PUBLIC.{name.upper()}", "ID", "AT", "AT$ns")
     assert ["5", "2026-01-01 00:00:00.123456", "0"] in found
+
+
+def test_migrated_rows_alone_are_read_beside_writers(lake, name, catalog):
+    insert(lake, name, 0, 3)
+    load(catalog, name, 3)
+    lake.migrate()
+    settled = load_catalog(
+        "settled", type="rest", uri=lake.uri, warehouse="DEMO@settled", token=lake.token
+    )
+    table = load(settled, name, 3)
+    with pytest.raises(Exception, match="Use warehouse DEMO"):
+        table.append(rows_of([9]))
+    load(catalog, name, 3).append(rows_of([9]))
+    assert seen_by_engine(load(settled, name, 4)) == seen_by_snowmelt(lake, name)

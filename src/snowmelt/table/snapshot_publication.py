@@ -191,7 +191,8 @@ class SnapshotPublisher:
         with self._database.writing() as connection:
             if lease is not None and not leases.holds_lease(connection, lease):
                 raise LeaseLost(name=lease.name)
-            if self._list_held(connection, table_id, limit=1) != list(state.held[:1]):
+            held = [] if native_only else self._list_held(connection, table_id, limit=1)
+            if held != list(state.held[:1]):
                 raise _HeldMeanwhile
             for file in files:
                 if not file.file_id:
