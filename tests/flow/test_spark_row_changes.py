@@ -55,6 +55,7 @@ def test_a_delete_removes_the_rows_of_its_condition_and_no_others(lake, table):
     fill(lake, 10, 10)
     done = lake.sql("DELETE FROM demo.public.t WHERE id % 4 = 1 OR name = 'n2'")
     assert counts(done) == (0, 0, 6)
+    assert done.columns == [f"number of rows {each}" for each in ("inserted", "updated", "deleted")]
     assert rows(lake) == expected(each for each in range(20) if each % 4 != 1 and each != 2)
     assert counts(lake.sql("DELETE FROM demo.public.t AS x WHERE x.id > 1000")) == (0, 0, 0)
     assert counts(lake.sql("DELETE FROM demo.public.t")) == (0, 0, 14)

@@ -32,12 +32,7 @@ from snowmelt.spark.insert_statements import (
     run_as_load,
     write_rows,
 )
-from snowmelt.spark.sql.table_references import (
-    read_dotted_name,
-    to_internal_parts,
-    tokenize_statement,
-)
-from snowmelt.spark.tables.positioned_rows import (
+from snowmelt.spark.positioned_rows import (
     ACTION_COLUMN,
     FILE_COLUMN,
     ROW_COLUMN,
@@ -46,6 +41,11 @@ from snowmelt.spark.tables.positioned_rows import (
     RewrittenFile,
     create_positioned_frame,
     rewrite_file,
+)
+from snowmelt.spark.sql.table_references import (
+    read_dotted_name,
+    to_internal_parts,
+    tokenize_statement,
 )
 from snowmelt.spark.tables.spark_column_mapping import list_visible_columns, quote_identifier
 from snowmelt.table.load_commit import LoadResult
