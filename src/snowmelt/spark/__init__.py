@@ -6,6 +6,8 @@
 `snowmelt_session`: `Snowmelt`, the public interface.
 `sql`: analysis and planning of queries, system views.
 `insert_statements`: CREATE TABLE AS and INSERT.
+`row_changes`: DELETE, UPDATE and MERGE.
+`positioned_rows`: native rows with their positions, and files without some of them.
 `tables`: a table as a DataFrame.
 `format`, `datasource`: the data source `snowmelt`.
 `copy_dataframe_source`, `select`: the data sources `snowmelt-load` and `snowmelt-select`.

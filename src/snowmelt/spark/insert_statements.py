@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,11 @@ from snowmelt.clock import Clock
 from snowmelt.errors import LoadRefused, SnowmeltError, StatementError, UnknownOutcome, Unsupported
 from snowmelt.schema.types import TableName, to_display_name
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
-from snowmelt.spark.datasource.write_commit import resolve_write_target, restore_write_schema
+from snowmelt.spark.datasource.write_commit import (
+    WriteTarget,
+    resolve_write_target,
+    restore_write_schema,
+)
 from snowmelt.spark.datasource.write_task import (
     WritePlan,
     WriteTaskResult,
@@ -42,6 +46,7 @@ from snowmelt.table.load_commit import (
     commit_load,
 )
 from snowmelt.table.load_commit import renewing_load_lease as kept
+from snowmelt.table.native_file_writer import WrittenFile
 
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SQL_TYPES: dict[type[st.DataType], str] = {
@@ -239,25 +244,55 @@ def insert_rows(
         insert.text[:_MAX_STATEMENT_CHARACTERS],
         timezone=str(rows.sparkSession.conf.get("spark.sql.session.timeZone")),
     )
-    # Positional names allow a query to return duplicate column names.
-    given = _encode_variants_as_json(rows.toDF(*(f"c{at}" for at in range(len(names)))))
+
+    def write() -> LoadResult:
+        written = write_rows(target.plan, rows)
+        return make_load_result([file for each in written for file in each.files])
+
+    what = f"INSERT INTO {insert.table}"
+    return run_as_load(connection, target, write, clock=clock, what=what).totals.rows
+
+
+def make_load_result(
+    files: Sequence[WrittenFile], rows: int | None = None, removed: Collection[str] = ()
+) -> LoadResult:
+    """Return the result of a load; `rows` is that of the files by default."""
+    count = sum(file.rows for file in files) if rows is None else rows
+    totals = LoadTotals(0, count, 0, sum(file.size for file in files))
+    return LoadResult(files, (), totals, removed=frozenset(removed))
+
+
+def run_as_load(
+    connection: LakeConnection,
+    target: WriteTarget,
+    write: Callable[[], LoadResult],
+    *,
+    clock: Clock,
+    what: str,
+    privileges: Sequence[str] = ("INSERT",),
+) -> LoadResult:
+    """Run `write` while a load is open, and commit its result.
+
+    The role needs one of `privileges` on the table. `what` names the statement in errors.
+
+    Raises:
+        TableNotFound: If the table does not exist or the role lacks the privilege on it.
+        LoadRefused: If a task has refused a row.
+        LoadOvertaken: If the table was dropped or changed meanwhile.
+        UnknownOutcome: If the result may have been committed.
+    """
     load = begin_load(
         connection.database,
-        LoadRequest(insert.table, target.statement, connection.role, load_id=target.plan.load_id),
+        LoadRequest(target.table, target.statement, connection.role, load_id=target.plan.load_id),
         warehouse_url=connection.warehouse,
         clock=clock,
+        privileges=privileges,
     )
     try:
         load = restore_write_schema(load, target)
         with kept(connection.database, load, clock=clock):
-            write = partial(_write_task, target.plan)
-            outcomes = given.mapInArrow(write, "outcome binary").collect()
-            # Safe to unpickle: written by `_write_task`.
-            written: list[WriteTaskResult] = [pickle.loads(row.outcome) for row in outcomes]  # noqa: S301
-            count = sum(each.rows for each in written)
-            files = [file for each in written for file in each.files]
-            totals = LoadTotals(0, count, 0, sum(file.size for file in files))
-            commit_load(connection.database, load, LoadResult(files, (), totals), clock=clock)
+            result = write()
+            commit_load(connection.database, load, result, clock=clock)
     except UnknownOutcome:
         raise
     except BaseException as error:
@@ -267,8 +302,19 @@ def insert_rows(
         sentence = _extract_worker_error(str(error))
         if sentence is None:
             raise
-        raise LoadRefused(what=f"INSERT INTO {insert.table}", reason=sentence) from error
-    return count
+        raise LoadRefused(what=what, reason=sentence) from error
+    return result
+
+
+def write_rows(plan: WritePlan, rows: DataFrame) -> list[WriteTaskResult]:
+    """Write the rows of a query as native files, by position."""
+    # Positional names allow a query to return duplicate column names.
+    named = rows.toDF(*(f"c{at}" for at in range(len(rows.columns))))
+    outcomes = encode_variants_as_json(named).mapInArrow(
+        partial(_write_task, plan), "outcome binary"
+    )
+    # Safe to unpickle: written by `_write_task`.
+    return [pickle.loads(row.outcome) for row in outcomes.collect()]  # noqa: S301
 
 
 def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -276,7 +322,7 @@ def _write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
     yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], names=["outcome"])
 
 
-def _encode_variants_as_json(rows: DataFrame) -> DataFrame:
+def encode_variants_as_json(rows: DataFrame) -> DataFrame:
     """Encode VARIANT columns as JSON, because PySpark does not support VARIANT everywhere."""
     return rows.select(
         *(

@@ -54,6 +54,12 @@ from snowmelt.spark.insert_statements import (
     parse_insert,
 )
 from snowmelt.spark.load_job import SparkLoadRunner
+from snowmelt.spark.row_changes import (
+    ROW_CHANGE_RESULT_COLUMNS,
+    TARGET_PARTS,
+    RowChangeRunner,
+    parse_row_change,
+)
 from snowmelt.spark.session import apply_required_settings, local_session
 from snowmelt.spark.sql.read_planner import (
     PlannedTable,
@@ -265,6 +271,12 @@ class Snowmelt:
             return make_result_frame(
                 self.spark, StatementResult(INSERT_RESULT_COLUMNS, ((count,),))
             )
+        change = parse_row_change(text, resolve_namespace(database, schema))
+        if change is not None:
+            counts = self._make_row_change_runner(database, schema).run(change)
+            return make_result_frame(
+                self.spark, StatementResult(ROW_CHANGE_RESULT_COLUMNS, (counts,))
+            )
         creation = parse_create_table_as(text)
         if creation is not None:
             return self._create_table_as(creation, database, schema)
@@ -286,6 +298,20 @@ class Snowmelt:
             open_keyring=lambda: self._connection.keyring,
         )
 
+    def _make_row_change_runner(self, database: str | None, schema: str | None) -> RowChangeRunner:
+        place = resolve_namespace(database, schema)
+
+        def run_query(text: str, target: DataFrame) -> DataFrame:
+            return self._run_query(self._functions.rewrite_query(text, place), place, target)
+
+        return RowChangeRunner(
+            self.spark,
+            self._connection,
+            self._clock,
+            run_query=run_query,
+            migrate=self._migrate_table,
+        )
+
     def _create_table_as(
         self, creation: CreateTableAs, database: str | None, schema: str | None
     ) -> DataFrame:
@@ -304,14 +330,21 @@ class Snowmelt:
             raise
         return make_result_frame(self.spark, done)
 
-    def _run_query(self, rewritten_query: RewrittenQuery, namespace: tuple[str, ...]) -> DataFrame:
+    def _run_query(
+        self,
+        rewritten_query: RewrittenQuery,
+        namespace: tuple[str, ...],
+        target: DataFrame | None = None,
+    ) -> DataFrame:
         text = rewritten_query.text
         query = parse_query(text)
         planned = self._plan_query(query, namespace)
         frames = {each.index: self._frame_builder.build_frame(each.read) for each in planned}
         for index, reference in enumerate(query.references):
             parts = qualify_reference(query, reference, namespace)
-            if is_history_view(reference.parts):
+            if target is not None and reference.parts == TARGET_PARTS:
+                frames[index] = target
+            elif is_history_view(reference.parts):
                 frames[index] = self._create_history_frame(reference.parts[-1])
             elif is_information_schema_view(parts):
                 frames[index] = create_information_schema_frame(
@@ -532,7 +565,9 @@ class Snowmelt:
         return self._planner.plan_query(
             query,
             is_utc=zone.upper() in _UTC_ZONE_NAMES,
-            is_spark_catalog=lambda catalog: is_spark_catalog_name(self.spark, catalog),
+            is_spark_catalog=lambda catalog: (
+                catalog == TARGET_PARTS[0] or is_spark_catalog_name(self.spark, catalog)
+            ),
             namespace=namespace,
         )
 

@@ -159,8 +159,7 @@ _UNSUPPORTED_TABLE_KINDS = (
     *("EXTERNAL", "DYNAMIC", "HYBRID", "ICEBERG", "EVENT"),
 )
 _ROW_INGESTION_HINT = (
-    "rows come in through channels (snowmelt.Client), and other engines change them through the "
-    "Iceberg REST catalog"
+    "rows come in through channels (snowmelt.Client), and `lake.sql` changes them with Spark"
 )
 _QUERY_KEYWORDS = ("SELECT", "WITH", "VALUES", "FROM", "EXPLAIN")
 _UNSUPPORTED_STATEMENTS = {

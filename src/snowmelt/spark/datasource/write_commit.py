@@ -67,6 +67,7 @@ def resolve_write_target(
     statement: str,
     *,
     timezone: str | None = None,
+    privileges: Sequence[str] = ("INSERT",),
 ) -> WriteTarget:
     """Look up a table and match a DataFrame's columns with its columns.
 
@@ -76,14 +77,15 @@ def resolve_write_target(
         names: The DataFrame's column names.
         statement: The text in LOAD_HISTORY.
         timezone: The session's time zone. None: each task determines it.
+        privileges: The role needs one of these on the table.
 
     Raises:
-        TableNotFound: If the table does not exist or the role lacks INSERT on it.
+        TableNotFound: If the table does not exist or the role lacks the privilege on it.
         LoadRefused: If the columns do not match the table's.
     """
     with connection.database.reading() as reading:
         found = find_table(reading, table)
-        require_table_privilege(reading, connection.role, found, "INSERT")
+        require_table_privilege(reading, connection.role, found, *privileges)
     load_id = str(uuid.uuid4())
     present = {column.name for column in found.schema.columns}
     plan = WritePlan(

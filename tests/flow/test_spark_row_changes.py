@@ -1,0 +1,223 @@
+"""DELETE, UPDATE and MERGE of `Snowmelt.sql`: exact, in one commit, beside rows that stream in."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+
+import duckdb
+import pytest
+
+from snowmelt.errors import (
+    LoadRefused,
+    StatementError,
+    TableNotFound,
+)
+from snowmelt.schema.types import TableName
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+NAME = TableName("DEMO", "PUBLIC", "T")
+
+
+@pytest.fixture
+def table(lakehouse, lake):
+    lake.sql("CREATE DATABASE IF NOT EXISTS demo")
+    lake.sql(
+        "CREATE TABLE demo.public.t (id NUMBER(9,0) NOT NULL, name VARCHAR(9), at TIMESTAMP_NTZ(9), "
+        "doc VARIANT, price NUMBER(10,2))"
+    )
+    return "demo.public.t"
+
+
+def fill(lake, first, count):
+    lake.sql(
+        f"INSERT INTO demo.public.t (id, name, at, doc, price) SELECT id, concat('n', id), "
+        "timestamp_ntz'2026-01-01 00:00:00.123456', parse_json(concat('{\"k\": ', id, '}')), id / 4 "
+        f"FROM range({first}, {first + count})"
+    )
+
+
+def rows(lake):
+    found = lake.sql("SELECT id, name, price FROM demo.public.t").collect()
+    return {int(row[0]): (row[1], row[2]) for row in found}
+
+
+def expected(ids):
+    return {each: (f"n{each}", Decimal(each) / 4) for each in ids}
+
+
+def counts(frame):
+    return tuple(frame.collect()[0])
+
+
+def test_a_delete_removes_the_rows_of_its_condition_and_no_others(lake, table):
+    fill(lake, 0, 10)
+    fill(lake, 10, 10)
+    done = lake.sql("DELETE FROM demo.public.t WHERE id % 4 = 1 OR name = 'n2'")
+    assert counts(done) == (0, 0, 6)
+    assert done.columns == [f"number of rows {each}" for each in ("inserted", "updated", "deleted")]
+    assert rows(lake) == expected(each for each in range(20) if each % 4 != 1 and each != 2)
+    assert counts(lake.sql("DELETE FROM demo.public.t AS x WHERE x.id > 1000")) == (0, 0, 0)
+    assert counts(lake.sql("DELETE FROM demo.public.t")) == (0, 0, 14)
+    assert rows(lake) == {}
+    assert counts(lake.sql("DELETE FROM demo.public.t")) == (0, 0, 0)
+
+
+def test_a_condition_that_is_unknown_changes_nothing(lake, table):
+    fill(lake, 0, 3)
+    lake.sql("UPDATE demo.public.t SET name = NULL WHERE id = 1")
+    assert counts(lake.sql("DELETE FROM demo.public.t WHERE name <> 'n0'")) == (0, 0, 1)
+    assert set(rows(lake)) == {0, 1}
+
+
+def test_an_update_sets_columns_from_the_row(lake, table):
+    fill(lake, 0, 10)
+    done = lake.sql(
+        "UPDATE demo.public.t AS x SET price = x.price * 2 + 0.015, name = CASE WHEN id = 3 THEN 'three' "
+        "ELSE upper(name) END WHERE id IN (3, 4)"
+    )
+    assert counts(done) == (0, 2, 0)
+    found = rows(lake)
+    assert found.pop(3) == ("three", Decimal("1.52"))
+    assert found.pop(4) == ("N4", Decimal("2.02"))
+    assert found == expected(each for each in range(10) if each not in (3, 4))
+
+
+def test_columns_that_are_not_set_stay_exactly_as_they_are(lakehouse, lake, table):
+    text = '{"z":1.0,"a":[1e5,null],"long":12345678901234567890.123}'
+    lake.sql(
+        f"INSERT INTO demo.public.t (id, doc) SELECT 1, parse_json('{text}') UNION ALL "
+        f"SELECT 2, parse_json('{text}')"
+    )
+    before = lakehouse.read(NAME).sort_by("ID").column("DOC").to_pylist()
+    lake.sql("UPDATE demo.public.t SET name = 'x' WHERE id = 1")
+    lake.sql("DELETE FROM demo.public.t WHERE id = 3")
+    assert lakehouse.read(NAME).sort_by("ID").column("DOC").to_pylist() == before
+
+
+def test_a_merge_updates_deletes_and_inserts(lake, table):
+    fill(lake, 0, 6)
+    lake.spark.createDataFrame(
+        [(1, "one", 1.5), (2, "gone", None), (7, "seven", 7.0), (8, None, 8.0)],
+        "k INT, v STRING, p DOUBLE",
+    ).createOrReplaceTempView("changes")
+    done = lake.sql(
+        "MERGE INTO demo.public.t AS t USING changes AS c ON t.id = c.k "
+        "WHEN MATCHED AND c.v = 'gone' THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET name = c.v, price = t.price + c.p "
+        "WHEN NOT MATCHED AND c.v IS NOT NULL THEN INSERT (id, name) VALUES (c.k, c.v) "
+        "WHEN NOT MATCHED THEN INSERT (id, price) VALUES (c.k, c.p)"
+    )
+    assert counts(done) == (2, 1, 1)
+    assert rows(lake) == {
+        **expected([0, 3, 4, 5]),
+        1: ("one", Decimal("1.75")),
+        7: ("seven", None),
+        8: (None, Decimal("8.00")),
+    }
+
+
+def test_a_merge_takes_all_columns_of_a_table(lake, table):
+    fill(lake, 0, 2)
+    lake.sql(
+        "CREATE TABLE demo.public.s (id NUMBER(9,0), name VARCHAR, at TIMESTAMP_NTZ(9), "
+        "doc VARIANT, price NUMBER(10,2))"
+    )
+    lake.sql("INSERT INTO demo.public.s (id, name) VALUES (1, 'one'), (2, 'two')")
+    lake.sql(
+        "MERGE INTO demo.public.t USING demo.public.s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert rows(lake) == {**expected([0]), 1: ("one", None), 2: ("two", None)}
+
+
+def test_a_row_that_matches_twice_is_refused(lake, table):
+    fill(lake, 0, 2)
+    with pytest.raises(LoadRefused, match="matches more than one row of the source"):
+        lake.sql(
+            "MERGE INTO demo.public.t USING (SELECT * FROM VALUES (1, 'a'), (1, 'b') AS v(k, w)) AS s "
+            "ON t.id = s.k WHEN MATCHED THEN UPDATE SET name = s.w"
+        )
+    assert rows(lake) == expected([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "message"),
+    [
+        ("UPDATE demo.public.t SET name = 'much too long' WHERE id = 1", LoadRefused, "NAME"),
+        ("UPDATE demo.public.t SET id = NULL WHERE id = 1", LoadRefused, "NOT NULL"),
+        ("UPDATE demo.public.t SET nothing = 1", StatementError, "NOTHING does not exist"),
+        ("UPDATE demo.public.t SET name = 'a', name = 'b'", StatementError, "set twice"),
+        ("UPDATE demo.public.t WHERE id = 1", StatementError, "Expected SET"),
+        ("DELETE demo.public.t", StatementError, "Expected FROM"),
+        ("DELETE FROM t", StatementError, "named in full"),
+        ("DELETE FROM demo.public.t WHERE", StatementError, "An expression is missing"),
+        ("DELETE FROM demo.public.nothing", TableNotFound, "NOTHING"),
+        (
+            "MERGE INTO demo.public.t USING demo.public.t AS s ON true",
+            StatementError,
+            "WHEN MATCHED",
+        ),
+    ],
+)
+def test_a_statement_that_cannot_be_run_names_its_place(lake, table, statement, error, message):
+    fill(lake, 0, 2)
+    with pytest.raises(error, match=message):
+        lake.sql(statement)
+    assert rows(lake) == expected([0, 1])
+
+
+def test_the_role_needs_the_privileges_of_the_statement(lakehouse, lake, table, spark):
+    from snowmelt.spark import Snowmelt
+
+    for statement in (
+        "CREATE ROLE changing",
+        "GRANT USAGE ON DATABASE demo TO ROLE changing",
+        "GRANT USAGE ON SCHEMA demo.public TO ROLE changing",
+        "GRANT SELECT, DELETE ON TABLE demo.public.t TO ROLE changing",
+    ):
+        lake.sql(statement)
+    fill(lake, 0, 2)
+    other = Snowmelt(
+        spark,
+        catalog=lakehouse.database,
+        stage=lakehouse.stage.url,
+        warehouse=lakehouse.warehouse.url,
+        keys=lakehouse.keyring,
+        role="CHANGING",
+    )
+    with pytest.raises(TableNotFound):
+        other.sql("UPDATE demo.public.t SET name = 'x'")
+    assert counts(other.sql("DELETE FROM demo.public.t WHERE id = 0")) == (0, 0, 1)
+    assert rows(lake) == expected([1])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_changes_are_those_of_another_database(lake, table, seed):
+    chance = random.Random(seed)
+    model = duckdb.connect()
+    model.execute("CREATE TABLE t (id INT NOT NULL, name VARCHAR, price DECIMAL(10, 2))")
+    following = 0
+    for _ in range(12):
+        kind = chance.choice(["insert", "delete", "update", "merge"])
+        low, high = sorted(chance.choices(range(60), k=2))
+        if kind == "insert" or not following:
+            fill(lake, following, 8)
+            model.execute(
+                f"INSERT INTO t SELECT i, concat('n', i), i / 4 FROM range({following}, {following + 8}) r(i)"
+            )
+            following += 8
+            continue
+        text = {
+            "delete": f"DELETE FROM {{}} WHERE id BETWEEN {low} AND {high} AND id % 3 = 0",
+            "update": f"UPDATE {{}} SET name = concat('u', id), price = id + 0.5 WHERE id >= {low} "
+            f"AND id < {high} AND (price > 3 OR name LIKE 'n1%')",
+            "merge": f"MERGE INTO {{}} USING (SELECT id + 2 AS k FROM (VALUES ({low}), ({high + 60})) "
+            "AS v(id)) AS s ON t.id = s.k WHEN MATCHED THEN UPDATE SET name = 'm' "
+            "WHEN NOT MATCHED THEN INSERT (id, name) VALUES (s.k, 'new')",
+        }[kind]
+        lake.sql(text.format("demo.public.t"))
+        model.execute(text.format("t"))
+    found = lake.sql("SELECT id, name, price FROM demo.public.t").collect()
+    wanted = model.execute("SELECT id, name, price FROM t").fetchall()
+    assert sorted(map(str, ((int(row[0]), *row[1:]) for row in found))) == sorted(map(str, wanted))
