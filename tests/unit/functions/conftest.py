@@ -8,9 +8,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _own_shared_files(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _own_shared_files(tmp_path_factory, monkeypatch):
     """Keep the limits of an origin apart from those that another test left.
 
     They lie in files by origin, and ports come round again: a service on the port of one that was

@@ -6,10 +6,8 @@ import datetime as dt
 import re
 import time
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
 
 import pytest
 
@@ -30,7 +28,7 @@ CALLS = []
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[str]:
+def service():
     svc = RemoteService("asked", options=ServiceOptions(content_md5=True))
 
     @svc.function(blocking=False)
@@ -47,14 +45,7 @@ def service() -> Iterator[str]:
         yield url
 
 
-def ask(
-    url: str,
-    *faults: str,
-    signature: FunctionSignature = DOUBLE,
-    clock: SystemClock | None = None,
-    compress: bool = False,
-    rows: int = 2,
-) -> tuple[list[Any], int]:
+def ask(url, *faults, signature=DOUBLE, clock=None, compress=False, rows=2):
     CALLS.clear()
     clock = clock or ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     with FaultProxy(url, [parse_fault(text) for text in faults]) as proxy:
@@ -65,12 +56,12 @@ def ask(
             )
 
 
-def test_a_byte_order_mark_is_taken_as_queries_take_it(service: str) -> None:
+def test_a_byte_order_mark_is_taken_as_queries_take_it(service):
     assert ask(service, "bom") == ([0, 2], 1)
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_batch_is_answered(service: str, compress: bool) -> None:
+def test_a_batch_is_answered(service, compress):
     assert ask(service, compress=compress, rows=500) == ([at * 2 for at in range(500)], 1)
 
 
@@ -78,13 +69,13 @@ def test_a_batch_is_answered(service: str, compress: bool) -> None:
     "fault",
     ["429:first=2,retry-after=1", "503:first=2", "drop:first=2", "lose:first=2", "reset:first=2"],
 )
-def test_what_passes_is_tried_again_and_worked_on_once(service: str, fault: str) -> None:
+def test_what_passes_is_tried_again_and_worked_on_once(service, fault):
     values, requests = ask(service, fault)
     assert (values, requests) == ([0, 2], 3)
     assert CALLS == [0, 1]
 
 
-def test_a_202_is_polled_until_it_is_done(service: str) -> None:
+def test_a_202_is_polled_until_it_is_done(service):
     values, requests = ask(service, signature=LATER, clock=SystemClock(), rows=1)
     assert values == [0]
     assert requests >= 2
@@ -105,29 +96,25 @@ def test_a_202_is_polled_until_it_is_done(service: str) -> None:
         ("202:on=any", "no answer in time"),
     ],
 )
-def test_what_is_no_answer_names_function_batch_status_and_attempts(
-    service: str, fault: str, reason: str
-) -> None:
+def test_what_is_no_answer_names_function_batch_status_and_attempts(service, fault, reason):
     with pytest.raises(CallFailed, match=reason) as failed:
         ask(service, fault)
     assert re.match("double, batch [-0-9a-f]{36}:7: ", str(failed.value))
     assert "attempts, " in str(failed.value)
 
 
-def test_a_failure_while_polling_ends_the_call(service: str) -> None:
+def test_a_failure_while_polling_ends_the_call(service):
     with pytest.raises(CallFailed, match="status 500, 1 attempts, 1 polls"):
         ask(service, "500:on=GET", signature=LATER, clock=SystemClock(), rows=3)
 
 
-def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_twice(
-    service: str,
-) -> None:
+def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_twice(service):
     CALLS.clear()
     faults = ["lose:every=3", "drop:every=4", "503:every=5", "truncate:every=7", "429:each=1"]
     query = str(uuid.uuid4())
     with FaultProxy(service, [parse_fault(text) for text in faults]) as proxy:
 
-        def call(number: int) -> list[Any]:
+        def call(number):
             clock = ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
             with closing(ServiceProbe(f"{proxy.url}/double", DOUBLE, clock)) as asker:
                 rows = range(number * 10, number * 10 + 10)

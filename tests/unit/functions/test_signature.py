@@ -17,20 +17,20 @@ SEED = FunctionSignature(
 )
 
 
-def test_the_published_example_has_its_published_header_values() -> None:
+def test_the_published_example_has_its_published_header_values():
     style = HeaderStyle()
     assert SEED.format_header_name(style) == "ext_func"
     assert SEED.format_arguments() == "(N NUMBER)"
     assert SEED.format_return_type(style) == "VARCHAR(16777216)"
 
 
-def test_newer_capitals_and_lengths_are_a_setting() -> None:
+def test_newer_capitals_and_lengths_are_a_setting():
     style = HeaderStyle(upper_name=True, text_length=134217728)
     assert SEED.format_header_name(style) == "EXT_FUNC"
     assert SEED.format_return_type(style) == "VARCHAR(134217728)"
 
 
-def test_a_header_gives_names_and_types_back() -> None:
+def test_a_header_gives_names_and_types_back():
     header = "(MODEL VARCHAR, N NUMBER(10,2), MESSAGES ARRAY)"
     assert parse_arguments(header) == (
         ("MODEL", parse_sql_type_text("VARCHAR")),
@@ -42,7 +42,7 @@ def test_a_header_gives_names_and_types_back() -> None:
     assert parse_arguments("gibberish") is None
 
 
-def test_arguments_with_defaults_may_be_left_out() -> None:
+def test_arguments_with_defaults_may_be_left_out():
     seven = FunctionArgument("k", parse_sql_type_text("INTEGER"), default="7")
     signature = FunctionSignature("f", (*SEED.arguments, seven), SEED.returns)
     assert signature.min_arguments == 1

@@ -22,7 +22,7 @@ from snowmelt.functions.signature import parse_sql_type_text
         ("variant", "VARIANT", "VARIANT", "VARIANT"),
     ],
 )
-def test_a_type_has_three_texts(text: str, ddl: str, bare: str, full: str) -> None:
+def test_a_type_has_three_texts(text, ddl, bare, full):
     found = parse_sql_type_text(text)
     assert (found.ddl, found.base_name, found.format_with_parameters()) == (ddl, bare, full)
 
@@ -31,6 +31,6 @@ def test_a_type_has_three_texts(text: str, ddl: str, bare: str, full: str) -> No
     "text",
     ["GEOGRAPHY", "NUMBER(39)", "NUMBER(3,4)", "DATE(3)", "VARCHAR(0)", "TIME(10)", "", "A B"],
 )
-def test_what_cannot_be_sent_is_refused(text: str) -> None:
+def test_what_cannot_be_sent_is_refused(text):
     with pytest.raises(DeclarationInvalid):
         parse_sql_type_text(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -32,11 +31,11 @@ from snowmelt.functions.signature import parse_sql_type_text
         ("OBJECT", pa.string()),
     ],
 )
-def test_a_type_has_its_form(type_text: str, form: Any) -> None:
+def test_a_type_has_its_form(type_text, form):
     assert to_arrow_type(parse_sql_type_text(type_text), "Asia/Kathmandu") == form
 
 
-def test_trying_says_why_there_is_no_value() -> None:
+def test_trying_says_why_there_is_no_value():
     form = to_try_result_arrow_type(parse_sql_type_text("FLOAT"))
     assert [field.name for field in form] == ["value", "error", "status", "batch_id"]
     assert form.field("value").type == pa.float64()
@@ -48,15 +47,15 @@ def test_trying_says_why_there_is_no_value() -> None:
         ("Z", 0), ("UTC", 0), ("GMT+1", 60), ("UTC+01:30", 90), ("-08:00", -480), ("+0530", 330),
     ],
 )  # fmt: skip
-def test_an_offset_is_a_zone(name: str, minutes: int) -> None:
+def test_an_offset_is_a_zone(name, minutes):
     assert parse_time_zone(name).utcoffset(None) == dt.timedelta(minutes=minutes)
 
 
-def test_a_zone_may_be_of_the_database() -> None:
+def test_a_zone_may_be_of_the_database():
     assert parse_time_zone("Europe/Berlin") == ZoneInfo("Europe/Berlin")
 
 
 @pytest.mark.parametrize("name", ["Europe/Nowhere", "", "../etc/passwd", "+25:00", "CET+1"])
-def test_what_is_no_zone_is_refused(name: str) -> None:
+def test_what_is_no_zone_is_refused(name):
     with pytest.raises(DeclarationInvalid, match="no time zone"):
         parse_time_zone(name)

@@ -10,10 +10,7 @@ import json
 import re
 import uuid
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -48,7 +45,7 @@ WORKED = []
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[str]:
+def service():
     svc = RemoteService("asked", options=ServiceOptions(content_md5=True))
 
     @svc.function(blocking=False)
@@ -65,14 +62,7 @@ def service() -> Iterator[str]:
         yield url
 
 
-def plan(
-    url: str,
-    *,
-    name: str = "double",
-    options: CallerOptions | None = None,
-    integration: ApiIntegration | None = None,
-    **more: Any,
-) -> CallPlan:
+def plan(url, *, name="double", options=None, integration=None, **more):
     function = ExternalFunction(
         signature=FunctionSignature(name, (FunctionArgument("n", INT),), INT),
         url=url,
@@ -99,14 +89,7 @@ class Call:
     error: Exception | None = None
 
 
-def call(
-    asked: CallPlan,
-    batch: TranslatedRequest | None = None,
-    *,
-    clock: ManualClock | SystemClock | None = None,
-    limits: Limits | None = None,
-    client: Any = None,
-) -> Call:
+def call(asked, batch=None, *, clock=None, limits=None, client=None):
     """Ask for one batch; returns what it came to."""
     clock = clock or ManualClock(NOW)
     query = str(uuid.uuid4())
@@ -114,7 +97,7 @@ def call(
     record = CallRecord(asked.function.signature.name, query, batch.batch_id)
     made = Call(clock, record)
 
-    async def work() -> None:
+    async def work():
         mine = client or HttpClient()
         attempts = RetryingSender(asked, mine, clock, limits)
         try:
@@ -128,13 +111,7 @@ def call(
     return made
 
 
-def through(
-    service: str,
-    *faults: str,
-    name: str = "double",
-    clock: SystemClock | None = None,
-    **options: Any,
-) -> tuple[Call, list[http1.HttpMessage]]:
+def through(service, *faults, name="double", clock=None, **options):
     """Ask through a proxy with faults; returns what it came to and the requests."""
     WORKED.clear()
     with FaultProxy(service, [parse_fault(text) for text in faults]) as proxy:
@@ -142,13 +119,7 @@ def through(
         return made, proxy.requests
 
 
-def raw(
-    *answers: Any,
-    batch: TranslatedRequest | None = None,
-    clock: ManualClock | SystemClock | None = None,
-    limits: Limits | None = None,
-    **options: Any,
-) -> tuple[Call, list[Any]]:
+def raw(*answers, batch=None, clock=None, limits=None, **options):
     """Ask a service that says `answers`; returns what it came to and the requests."""
     with RawService(*answers) as service:
         made = call(plan(f"{service.url}/f", **options), batch, clock=clock, limits=limits)
@@ -156,7 +127,7 @@ def raw(
 
 
 @pytest.mark.parametrize("compression", RequestCompression)
-def test_a_batch_is_answered(service: str, compression: Any) -> None:
+def test_a_batch_is_answered(service, compression):
     made, requests = through(service, compression=compression)
     assert made.body == ANSWER
     assert len(requests) == 1
@@ -165,7 +136,7 @@ def test_a_batch_is_answered(service: str, compression: Any) -> None:
     assert requests[0].headers.get("accept-encoding") == said
 
 
-def test_the_record_says_what_it_took(service: str) -> None:
+def test_the_record_says_what_it_took(service):
     made, _ = through(service, "429:first=1,retry-after=3")
     record = made.record
     assert (record.status, record.attempts, record.polls) == (200, 2, 0)
@@ -180,16 +151,14 @@ def test_the_record_says_what_it_took(service: str) -> None:
     ["429:first=2,retry-after=1", "503:first=2", "drop:first=2", "lose:first=2", "reset:first=2",
      "truncate:first=2"],
 )  # fmt: skip
-def test_what_passes_is_tried_again_with_the_same_id_and_worked_on_once(
-    service: str, fault: str
-) -> None:
+def test_what_passes_is_tried_again_with_the_same_id_and_worked_on_once(service, fault):
     made, requests = through(service, fault)
     assert (made.body, made.record.attempts, len(requests)) == (ANSWER, 3, 3)
     assert len({request.headers[kit.BATCH] for request in requests}) == 1
     assert WORKED == [1, 2]
 
 
-def test_a_202_is_polled_with_the_same_headers_and_no_body(service: str) -> None:
+def test_a_202_is_polled_with_the_same_headers_and_no_body(service):
     made, requests = through(
         service, name="later", clock=SystemClock(), compression=RequestCompression.GZIP
     )
@@ -202,7 +171,7 @@ def test_a_202_is_polled_with_the_same_headers_and_no_body(service: str) -> None
     assert (made.record.attempts, made.record.polls) == (1, len(requests) - 1)
 
 
-def test_headers_are_those_of_the_format(service: str) -> None:
+def test_headers_are_those_of_the_format(service):
     _, (request,) = through(
         service,
         headers=(("volume-measure", "liters"),),
@@ -225,7 +194,7 @@ def test_headers_are_those_of_the_format(service: str) -> None:
     assert said["traceparent"].startswith("00-0af")
 
 
-def test_a_service_that_forgot_a_batch_gets_it_again_once() -> None:
+def test_a_service_that_forgot_a_batch_gets_it_again_once():
     made, requests = raw(reply(202), reply(404), reply(202), reply(body=ANSWER))
     assert [request.method for request in requests] == ["POST", "GET", "POST", "GET"]
     assert (made.body, made.record.attempts, made.record.polls) == (ANSWER, 2, 2)
@@ -233,7 +202,7 @@ def test_a_service_that_forgot_a_batch_gets_it_again_once() -> None:
     assert "service error: 404 (status 404, 2 attempts, 2 polls" in str(made.error)
 
 
-def test_a_date_says_how_long_to_wait() -> None:
+def test_a_date_says_how_long_to_wait():
     made, _ = raw(reply(503, retry_after="Thu, 01 Jan 2026 00:00:12 GMT"), reply(body=ANSWER))
     assert made.clock.monotonic() == 12.0
 
@@ -254,9 +223,7 @@ def test_a_date_says_how_long_to_wait() -> None:
         ((reply(200, b"secret", content_encoding="br"),), "content encoding 'br' is not known"),
     ],
 )
-def test_what_is_no_answer_is_said_with_its_batch_and_without_payload(
-    answers: tuple[Any, ...], reason: str
-) -> None:
+def test_what_is_no_answer_is_said_with_its_batch_and_without_payload(answers, reason):
     made, _ = raw(*answers)
     text = str(made.error)
     assert re.match("double, batch [-0-9a-f]{36}:7: ", text)
@@ -266,7 +233,7 @@ def test_what_is_no_answer_is_said_with_its_batch_and_without_payload(
 
 
 @pytest.mark.parametrize(("chars", "shown"), [(300, 300), (40, 40), (0, 0)])
-def test_an_error_shows_the_beginning_of_a_refusal_as_far_as_it_may(chars: int, shown: int) -> None:
+def test_an_error_shows_the_beginning_of_a_refusal_as_far_as_it_may(chars, shown):
     said = gzip.compress(b'{"message":"Forbidden"}' + b"x" * 500)
     options = CallerOptions(error_body_chars=chars)
     made, _ = raw(reply(403, said, content_encoding="gzip"), options=options)
@@ -275,7 +242,7 @@ def test_an_error_shows_the_beginning_of_a_refusal_as_far_as_it_may(chars: int, 
     assert not found or found[1].startswith('{"message":"Forbidden"}x')
 
 
-def test_an_error_hides_the_url_of_a_secure_function_and_every_query() -> None:
+def test_an_error_hides_the_url_of_a_secure_function_and_every_query():
     made, _ = raw(reply(403), secure=True)
     assert str(made.error).endswith("0.0 s).")
     with RawService(reply(403)) as service:
@@ -295,15 +262,11 @@ def test_an_error_hides_the_url_of_a_secure_function_and_every_query() -> None:
     ],
     ids=["bearer", "basic", "api key", "sigv4"],
 )  # fmt: skip
-def test_an_error_shows_no_secret_that_a_service_repeats(
-    monkeypatch: pytest.MonkeyPatch, clauses: dict[str, str]
-) -> None:
+def test_an_error_shows_no_secret_that_a_service_repeats(monkeypatch, clauses):
     monkeypatch.setenv("A_TEST_KEY", "s3cret-value")
 
     class Repeating(RawService):
-        async def converse(
-            self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-        ) -> None:
+        async def converse(self, reader, writer):
             async for request in http1.read_messages(reader, writer):
                 self.requests.append(request)
                 headers = {
@@ -326,24 +289,24 @@ def test_an_error_shows_no_secret_that_a_service_repeats(
         assert secret not in text
 
 
-def test_retries_end_with_their_number() -> None:
+def test_retries_end_with_their_number():
     made, requests = raw(reply(503), max_batch_retries=2)
     assert len(requests) == 3
     assert "after 2 retries (status 503, 3 attempts" in str(made.error)
 
 
-def test_the_time_of_a_batch_bounds_a_reply_that_does_not_come() -> None:
+def test_the_time_of_a_batch_bounds_a_reply_that_does_not_come():
     made, _requests = raw(None, batch_timeout_s=0.2, clock=SystemClock())
     assert "Timeout was reached" in str(made.error)
     assert made.record.ms_calling < 2000
 
 
-def test_a_connection_that_ends_after_a_500_costs_nothing_more() -> None:
+def test_a_connection_that_ends_after_a_500_costs_nothing_more():
     made, _requests = raw((reply(500), CLOSE), reply(body=ANSWER))
     assert (made.body, made.record.attempts) == (ANSWER, 2)
 
 
-def test_a_kept_connection_that_was_reset_is_no_attempt() -> None:
+def test_a_kept_connection_that_was_reset_is_no_attempt():
     made, requests = raw(reply(503), CLOSE, reply(body=ANSWER))
     assert (made.body, made.record.attempts, len(requests)) == (ANSWER, 2, 3)
 
@@ -358,20 +321,20 @@ def test_a_kept_connection_that_was_reset_is_no_attempt() -> None:
     ],
     ids=["413", "announced", "sent", "decompressed"],
 )
-def test_what_is_too_large_is_for_halves(said: Any, status: int) -> None:
+def test_what_is_too_large_is_for_halves(said, status):
     made, requests = raw(said)
     assert isinstance(made.error, PayloadTooLarge)
     assert made.record.status == made.error.fields["status"] == status
     assert len(requests) == 1
 
 
-def test_a_request_over_the_limit_never_leaves() -> None:
+def test_a_request_over_the_limit_never_leaves():
     made, requests = raw(reply(body=ANSWER), max_batch_bytes=len(BODY) - 1)
     assert isinstance(made.error, PayloadTooLarge)
     assert (requests, made.record.attempts) == ([], 0)
 
 
-def test_a_large_page_about_an_error_is_an_error() -> None:
+def test_a_large_page_about_an_error_is_an_error():
     page = (b"HTTP/1.1 500 Oh\r\ncontent-length: 11000000\r\n\r\n", b"x" * 11_000_000, None)
     made, _requests = raw(page, reply(body=ANSWER))
     assert made.body == ANSWER
@@ -387,20 +350,18 @@ def test_a_large_page_about_an_error_is_an_error() -> None:
     ],
 )
 @pytest.mark.parametrize("of", ["raw", "plain"])
-def test_checksums_are_of_the_bytes_before_or_after_compression(
-    encoding: str, compress: Callable[..., bytes] | Callable[[Any], bytes], of: str
-) -> None:
+def test_checksums_are_of_the_bytes_before_or_after_compression(encoding, compress, of):
     body = compress(ANSWER)
     digest = coding.compute_content_md5(body if of == "raw" else ANSWER)
     made, _ = raw(reply(body=body, content_encoding=encoding, content_md5=digest))
     assert made.body == ANSWER
 
 
-def test_requests_are_compressed_once_a_service_has_shown_that_it_can() -> None:
+def test_requests_are_compressed_once_a_service_has_shown_that_it_can():
     client, clock = HttpClient(), ManualClock(NOW)
     large = b'{"data":[' + b"[0,1]," * 1000 + b"]}"
 
-    async def work(url: str) -> None:
+    async def work(url):
         attempts = RetryingSender(plan(url), client, clock)
         for body in (large, large, BODY):
             await attempts.send_batch(TranslatedRequest("b", body), CallRecord("double", "q", "b"))
@@ -413,7 +374,7 @@ def test_requests_are_compressed_once_a_service_has_shown_that_it_can() -> None:
     assert gzip.decompress(service.requests[1].body) == large
 
 
-def test_calls_go_nowhere_but_to_what_the_integration_allows() -> None:
+def test_calls_go_nowhere_but_to_what_the_integration_allows():
     with RawService(reply(body=ANSWER)) as service:
         integration = ApiIntegration("here", "custom", (f"{service.url}/allowed/",))
         asked = plan(f"{service.url}/allowed/f", integration=integration)
@@ -430,13 +391,13 @@ def test_calls_go_nowhere_but_to_what_the_integration_allows() -> None:
     assert len(service.requests) == 2
 
 
-def test_an_integration_that_is_not_enabled_calls_nobody() -> None:
+def test_an_integration_that_is_not_enabled_calls_nobody():
     off = ApiIntegration("here", "custom", ("http://127.0.0.1/",), enabled=False)
     made = call(plan("http://127.0.0.1/f", integration=off))
     assert "API integration here is not enabled" in str(made.error)
 
 
-def test_a_secret_that_is_missing_is_named_by_its_reference(tmp_path: Path) -> None:
+def test_a_secret_that_is_missing_is_named_by_its_reference(tmp_path):
     path = tmp_path / "key"
     with RawService(reply(body=ANSWER)) as service:
         integration = ApiIntegration("here", "custom", (service.url,), api_key=f"file:{path}")
@@ -448,11 +409,11 @@ def test_a_secret_that_is_missing_is_named_by_its_reference(tmp_path: Path) -> N
     assert [request.headers["x-api-key"] for request in service.requests] == ["s3cret"]
 
 
-def test_a_secret_that_changes_is_another_one_from_the_next_attempt_on(tmp_path: Path) -> None:
+def test_a_secret_that_changes_is_another_one_from_the_next_attempt_on(tmp_path):
     path = tmp_path / "key"
     path.write_text("old")
 
-    async def refuse(writer: Any) -> None:
+    async def refuse(writer):
         path.write_text("newer")
         writer.write(reply(503))
 
@@ -471,7 +432,7 @@ def test_a_secret_that_changes_is_another_one_from_the_next_attempt_on(tmp_path:
     assert said == ["Bearer old", "Bearer newer"]
 
 
-def test_a_translator_may_leave_out_the_body() -> None:
+def test_a_translator_may_leave_out_the_body():
     _made, (request,) = raw(
         reply(body=ANSWER), batch=TranslatedRequest("b", None, headers={"x-a": "1"})
     )
@@ -487,7 +448,7 @@ class Limits:
     told: list = field(default_factory=list)
 
     @contextlib.asynccontextmanager
-    async def acquire(self, url: Any) -> AsyncIterator[Limits]:
+    async def acquire(self, url):
         self.told.append(url.rpartition("/")[2])
         await self.acquire_next_request()
         try:
@@ -495,18 +456,18 @@ class Limits:
         finally:
             self.told.append("left")
 
-    async def acquire_next_request(self) -> None:
+    async def acquire_next_request(self):
         self.clock.advance(60.0)
         self.told.append("turn")
 
-    def record_success(self) -> None:
+    def record_success(self):
         self.told.append("answered")
 
-    def record_throttled(self, retry_after_s: Any = None) -> None:
+    def record_throttled(self, retry_after_s=None):
         self.told.append(retry_after_s)
 
 
-def test_each_request_has_its_turn_and_waiting_for_it_is_no_failure() -> None:
+def test_each_request_has_its_turn_and_waiting_for_it_is_no_failure():
     limits = Limits(ManualClock(NOW))
     made, _ = raw(
         reply(429, retry_after="2"),
@@ -527,10 +488,10 @@ def test_each_request_has_its_turn_and_waiting_for_it_is_no_failure() -> None:
 
 
 @pytest.mark.parametrize("said", [None, reply(202)], ids=["in a request", "between requests"])
-def test_a_batch_that_is_given_up_leaves_its_turn_and_its_connection(said: Any) -> None:
+def test_a_batch_that_is_given_up_leaves_its_turn_and_its_connection(said):
     limits = Limits(ManualClock(NOW))
 
-    async def work(url: str) -> None:
+    async def work(url):
         client = HttpClient()
         attempts = RetryingSender(plan(url), client, SystemClock(), limits)
         asked = asyncio.create_task(
@@ -549,18 +510,16 @@ def test_a_batch_that_is_given_up_leaves_its_turn_and_its_connection(said: Any) 
         asyncio.run(work(f"{service.url}/f"))
 
 
-def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_twice(
-    service: str,
-) -> None:
+def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_twice(service):
     WORKED.clear()
     faults = ["lose:every=3", "drop:every=4", "503:every=5", "truncate:every=7", "429:each=1"]
     query = str(uuid.uuid4())
 
-    async def work(url: str) -> list[bytes]:
+    async def work(url):
         client = HttpClient()
         attempts = RetryingSender(plan(url), client, ManualClock(NOW))
 
-        async def one(number: int) -> bytes:
+        async def one(number):
             rows = [[at, number * 10 + at] for at in range(10)]
             body = f'{{"data":{rows}}}'.encode()
             batch = f"{query}:{number}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
 
 import pytest
 
@@ -22,11 +21,11 @@ FINAL = (201, 204, 206, 301, 302, 304, 400, 401, 403, 404, 409, 422)
 class Walk:
     """A course, walked by replies; the clock moves by each pause."""
 
-    def __init__(self, options: CallerOptions | None = None, **clauses: Any) -> None:
+    def __init__(self, options=None, **clauses):
         self.clock = ManualClock(NOW)
         self.course = RetryState(call_plans.plan(options, **clauses), self.clock)
 
-    def step(self, said: object, asked_s: float | None = None) -> float:
+    def step(self, said, asked_s=None):
         if isinstance(said, int):
             pause_s = self.course.compute_pause_after_status(said, asked_s)
         else:
@@ -34,7 +33,7 @@ class Walk:
         self.clock.advance(pause_s)
         return pause_s
 
-    def until_end(self, said: object, most: int = 10_000) -> tuple[list[float], str]:
+    def until_end(self, said, most=10_000):
         """Return the pauses until the course ends, and why it did."""
         pauses = []
         for _ in range(most):
@@ -46,19 +45,19 @@ class Walk:
 
 
 @pytest.mark.parametrize("status", PASSING)
-def test_what_passes_is_posted_again(status: int) -> None:
+def test_what_passes_is_posted_again(status):
     walk = Walk()
     walk.step(status)
     assert walk.course.method == "POST"
 
 
 @pytest.mark.parametrize("status", FINAL)
-def test_what_does_not_pass_ends_the_course(status: int) -> None:
+def test_what_does_not_pass_ends_the_course(status):
     with pytest.raises(ResponseInvalid, match=f"function f with remote service error: {status}"):
         Walk().step(status)
 
 
-def test_a_202_is_followed_by_gets_until_another_status_comes() -> None:
+def test_a_202_is_followed_by_gets_until_another_status_comes():
     walk = Walk()
     pauses = [walk.step(202) for _ in range(12)]
     assert walk.course.method == "GET"
@@ -67,7 +66,7 @@ def test_a_202_is_followed_by_gets_until_another_status_comes() -> None:
 
 
 @pytest.mark.parametrize("status", [500, 503, *FINAL])
-def test_while_polling_a_failure_of_the_service_ends_the_course(status: int) -> None:
+def test_while_polling_a_failure_of_the_service_ends_the_course(status):
     walk = Walk()
     walk.step(202)
     if status == 404:
@@ -78,9 +77,7 @@ def test_while_polling_a_failure_of_the_service_ends_the_course(status: int) -> 
 
 
 @pytest.mark.parametrize("said", [429, 408, GONE])
-def test_while_polling_what_says_nothing_about_the_batch_is_polled_again(
-    said: TransportFailed | int,
-) -> None:
+def test_while_polling_what_says_nothing_about_the_batch_is_polled_again(said):
     walk = Walk(max_batch_retries=0)
     walk.step(202)
     for _ in range(5):
@@ -88,7 +85,7 @@ def test_while_polling_what_says_nothing_about_the_batch_is_polled_again(
     assert walk.course.method == "GET"
 
 
-def test_a_service_that_lost_a_batch_gets_it_again_once() -> None:
+def test_a_service_that_lost_a_batch_gets_it_again_once():
     walk = Walk()
     walk.step(202)
     assert walk.step(404) == 0.0
@@ -101,14 +98,14 @@ def test_a_service_that_lost_a_batch_gets_it_again_once() -> None:
     ("retries", "posts"),
     [(0, 1), (1, 2), (3, 4)],
 )
-def test_max_batch_retries_counts_what_comes_after_the_first_post(retries: int, posts: int) -> None:
+def test_max_batch_retries_counts_what_comes_after_the_first_post(retries, posts):
     pauses, reason = Walk(max_batch_retries=retries).until_end(503)
     assert len(pauses) == posts - 1
     assert f"503; after {retries} retries" in reason
 
 
 @pytest.mark.parametrize("said", [503, GONE])
-def test_pauses_grow_to_twenty_seconds_and_end_with_the_time(said: TransportFailed | int) -> None:
+def test_pauses_grow_to_twenty_seconds_and_end_with_the_time(said):
     walk = Walk(CallerOptions(retry_timeout_s=600))
     pauses, reason = walk.until_end(said)
     assert all(pause <= min(0.2 * 2**at, 20.0) for at, pause in enumerate(pauses))
@@ -116,14 +113,14 @@ def test_pauses_grow_to_twenty_seconds_and_end_with_the_time(said: TransportFail
     assert "no answer in time" in reason
 
 
-def test_pauses_of_many_callers_differ() -> None:
+def test_pauses_of_many_callers_differ():
     pauses = {Walk().step(503) for _ in range(50)}
     assert len(pauses) > 40
     assert max(pauses) <= 0.2
 
 
 @pytest.mark.parametrize("seconds", [0.1, 1.0, 7.0, 60.0])
-def test_the_time_of_the_clause_covers_retries_and_polls(seconds: float) -> None:
+def test_the_time_of_the_clause_covers_retries_and_polls(seconds):
     for said in (503, 202):
         walk = Walk(batch_timeout_s=seconds)
         walk.until_end(said)
@@ -134,14 +131,14 @@ def test_the_time_of_the_clause_covers_retries_and_polls(seconds: float) -> None
     assert walk.clock.monotonic() <= seconds
 
 
-def test_without_the_clause_polls_have_a_time_of_their_own() -> None:
+def test_without_the_clause_polls_have_a_time_of_their_own():
     walk = Walk(CallerOptions(retry_timeout_s=10, poll_timeout_s=100))
     walk.clock.advance(9)
     walk.until_end(202)
     assert 100 < walk.clock.monotonic() <= 109
 
 
-def test_a_batch_that_is_sent_again_has_no_more_time_to_be_polled() -> None:
+def test_a_batch_that_is_sent_again_has_no_more_time_to_be_polled():
     walk = Walk(CallerOptions(poll_timeout_s=100))
     walk.step(202)
     walk.clock.advance(90)
@@ -150,24 +147,24 @@ def test_a_batch_that_is_sent_again_has_no_more_time_to_be_polled() -> None:
     assert walk.clock.monotonic() <= 101
 
 
-def test_what_the_service_asks_for_is_waited() -> None:
+def test_what_the_service_asks_for_is_waited():
     walk = Walk()
     assert walk.step(429, 7.0) == 7.0
     assert walk.step(503, 45.0) == 45.0
     assert walk.step(202, 9.0) == 9.0
 
 
-def test_zero_seconds_are_no_wish() -> None:
+def test_zero_seconds_are_no_wish():
     assert Walk().step(202, 0.0) == 0.2
 
 
-def test_more_than_is_left_is_not_waited_for() -> None:
+def test_more_than_is_left_is_not_waited_for():
     walk = Walk(batch_timeout_s=30.0)
     with pytest.raises(ResponseInvalid, match="asks to wait for 60 s, 30 s are left"):
         walk.step(429, 60.0)
 
 
-def test_time_given_back_counts_for_nothing() -> None:
+def test_time_given_back_counts_for_nothing():
     walk = Walk(batch_timeout_s=10.0)
     walk.step(202)
     walk.clock.advance(100)
@@ -175,7 +172,7 @@ def test_time_given_back_counts_for_nothing() -> None:
     assert walk.step(202) > 0
 
 
-def test_time_left_is_that_of_the_batch_or_of_its_polls() -> None:
+def test_time_left_is_that_of_the_batch_or_of_its_polls():
     walk = Walk(CallerOptions(retry_timeout_s=10, poll_timeout_s=100))
     assert walk.course.remaining_s == 10
     walk.step(202)
@@ -184,13 +181,13 @@ def test_time_left_is_that_of_the_batch_or_of_its_polls() -> None:
     assert 0 < walk.course.remaining_s < 1
 
 
-def test_what_is_not_trusted_is_not_asked_again() -> None:
+def test_what_is_not_trusted_is_not_asked_again():
     error = TlsUntrusted(host="h:1", reason="its certificate is not trusted: expired")
     with pytest.raises(ResponseInvalid, match="not trusted"):
         Walk().step(error)
 
 
-def test_a_last_attempt_without_time_does_not_hide_what_the_service_said() -> None:
+def test_a_last_attempt_without_time_does_not_hide_what_the_service_said():
     late = CallTimeout(host="h:1", reason="Timeout was reached")
     walk = Walk(batch_timeout_s=10.0)
     walk.step(503)
@@ -202,7 +199,7 @@ def test_a_last_attempt_without_time_does_not_hide_what_the_service_said() -> No
     assert "Timeout was reached" in walk.until_end(late)[1]
 
 
-def test_errors_are_worded_as_people_know_them() -> None:
+def test_errors_are_worded_as_people_know_them():
     known = [
         (GONE, "Error: Remote service cannot be reached. Check the endpoint URL and try again"),
         (CallTimeout(host="h:1", reason="Timeout was reached"), "Error: Timeout was reached"),
@@ -234,5 +231,5 @@ def test_errors_are_worded_as_people_know_them() -> None:
         ("Thu, 99 Jan 2026 00:00:20 GMT", None),
     ],
 )
-def test_a_wish_is_seconds_or_a_date(said: str, seconds: float | None) -> None:
+def test_a_wish_is_seconds_or_a_date(said, seconds):
     assert parse_retry_after({"retry-after": said} if said else {}, NOW) == seconds

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ from snowmelt.functions.errors import (
 from support.raw_service import RawService, reply
 
 
-def test_the_request_arrives_as_it_was_written(with_client: Any) -> None:
+def test_the_request_arrives_as_it_was_written(with_client):
     with RawService(OK) as service:
         with_client(asking(service, body=b"abc", path="/a/f?key=1"))
     request = service.requests[0]
@@ -33,8 +32,8 @@ def test_the_request_arrives_as_it_was_written(with_client: Any) -> None:
     }
 
 
-def test_one_connection_serves_requests_one_after_the_other(with_client: Any) -> None:
-    async def work(client: Any) -> list[Any]:
+def test_one_connection_serves_requests_one_after_the_other(with_client):
+    async def work(client):
         return [(await ask(client, service)).body for _ in range(5)]
 
     with RawService(OK) as service:
@@ -42,13 +41,13 @@ def test_one_connection_serves_requests_one_after_the_other(with_client: Any) ->
     assert service.connections == 1
 
 
-def test_as_many_connections_as_requests_in_flight_are_made_and_kept(with_client: Any) -> None:
-    async def work(client: Any) -> None:
+def test_as_many_connections_as_requests_in_flight_are_made_and_kept(with_client):
+    async def work(client):
         for _ in range(2):
             replies = await asyncio.gather(*(ask(client, service) for _ in range(16)))
             assert {each.body for each in replies} == {b"hello"}
 
-    async def later(writer: Any) -> None:
+    async def later(writer):
         await asyncio.sleep(0.05)
         writer.write(OK)
 
@@ -57,8 +56,8 @@ def test_as_many_connections_as_requests_in_flight_are_made_and_kept(with_client
     assert service.connections == 16
 
 
-def test_a_kept_connection_that_ends_without_a_word_is_replaced_at_once(with_client: Any) -> None:
-    async def work(client: Any) -> Any:
+def test_a_kept_connection_that_ends_without_a_word_is_replaced_at_once(with_client):
+    async def work(client):
         await ask(client, service)
         return await ask(client, service)
 
@@ -67,8 +66,8 @@ def test_a_kept_connection_that_ends_without_a_word_is_replaced_at_once(with_cli
     assert (service.connections, len(service.requests)) == (2, 3)
 
 
-def test_a_kept_connection_that_ends_within_a_reply_is_not(with_client: Any) -> None:
-    async def work(client: Any) -> None:
+def test_a_kept_connection_that_ends_within_a_reply_is_not(with_client):
+    async def work(client):
         await ask(client, service)
         await ask(client, service)
 
@@ -77,15 +76,15 @@ def test_a_kept_connection_that_ends_within_a_reply_is_not(with_client: Any) -> 
         with_client(work)
 
 
-def test_connections_that_ended_while_idle_are_not_used(with_client: Any) -> None:
-    async def work(client: Any) -> Any:
+def test_connections_that_ended_while_idle_are_not_used(with_client):
+    async def work(client):
         await asyncio.gather(*(ask(client, service) for _ in range(4)))
         for _ in range(4):
             assert await asyncio.to_thread(service.ended.acquire, timeout=60)
         await asyncio.sleep(0.05)
         return await ask(client, service)
 
-    async def then_end(writer: Any) -> None:
+    async def then_end(writer):
         writer.write(OK)
         await asyncio.sleep(0.05)
 
@@ -95,10 +94,8 @@ def test_connections_that_ended_while_idle_are_not_used(with_client: Any) -> Non
     assert (service.connections, len(service.requests)) == (5, 5)
 
 
-def test_connections_that_nobody_uses_are_closed_after_a_while(
-    with_client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def work(client: Any) -> Any:
+def test_connections_that_nobody_uses_are_closed_after_a_while(with_client, monkeypatch):
+    async def work(client):
         await asyncio.gather(*(ask(client, service) for _ in range(3)))
         for _ in range(3):
             assert await asyncio.to_thread(service.ended.acquire, timeout=60)
@@ -109,16 +106,16 @@ def test_connections_that_nobody_uses_are_closed_after_a_while(
         assert with_client(work) == b"hello"
 
 
-def test_what_comes_without_being_asked_for_ends_the_connection(with_client: Any) -> None:
+def test_what_comes_without_being_asked_for_ends_the_connection(with_client):
     said = threading.Event()
 
-    async def twice(writer: Any) -> None:
+    async def twice(writer):
         writer.write(OK)
         await asyncio.sleep(0.05)
         writer.write(reply(body=b"other"))
         said.set()
 
-    async def work(client: Any) -> tuple[Any, Any]:
+    async def work(client):
         first = await ask(client, service)
         assert await asyncio.to_thread(said.wait, 60)
         await asyncio.sleep(0.05)
@@ -129,8 +126,8 @@ def test_what_comes_without_being_asked_for_ends_the_connection(with_client: Any
         assert service.connections == 2
 
 
-def test_two_replies_at_once_are_one_too_many(with_client: Any) -> None:
-    async def work(client: Any) -> list[Any]:
+def test_two_replies_at_once_are_one_too_many(with_client):
+    async def work(client):
         return [(await ask(client, service)).body for _ in range(2)]
 
     with RawService(OK + reply(body=b"other"), OK) as service:
@@ -141,10 +138,10 @@ def test_two_replies_at_once_are_one_too_many(with_client: Any) -> None:
 @pytest.mark.parametrize(
     "late", [reply(body=b"other"), b"H", b"\r\n", CLOSE], ids=["reply", "letter", "line", "end"]
 )
-def test_what_comes_late_is_no_reply_to_the_next_request(with_client: Any, late: Any) -> None:
+def test_what_comes_late_is_no_reply_to_the_next_request(with_client, late):
     asked, said = threading.Event(), threading.Event()
 
-    async def twice(writer: Any) -> None:
+    async def twice(writer):
         writer.write(OK)
         await writer.drain()
         await asyncio.to_thread(asked.wait, 60)
@@ -155,7 +152,7 @@ def test_what_comes_late_is_no_reply_to_the_next_request(with_client: Any, late:
             await writer.drain()
         said.set()
 
-    async def work(client: Any) -> tuple[Any, Any]:
+    async def work(client):
         first = await ask(client, service)
         asked.set()
         # The loop does not run meanwhile, so it cannot see that there is something to read.
@@ -172,8 +169,8 @@ def test_what_comes_late_is_no_reply_to_the_next_request(with_client: Any, late:
     [b"H", b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 204 No Content\r\n\r\n", b"x" * 9],
     ids=repr,
 )
-def test_bytes_behind_a_body_end_the_connection(with_client: Any, more: bytes) -> None:
-    async def work(client: Any) -> list[Any]:
+def test_bytes_behind_a_body_end_the_connection(with_client, more):
+    async def work(client):
         return [(await ask(client, service)).body for _ in range(2)]
 
     with RawService(OK + more, OK) as service:
@@ -182,17 +179,15 @@ def test_bytes_behind_a_body_end_the_connection(with_client: Any, more: bytes) -
 
 
 @pytest.mark.parametrize("end", ["timeout", "cancel"])
-def test_the_reply_to_a_request_that_was_given_up_answers_no_other(
-    with_client: Any, end: str
-) -> None:
+def test_the_reply_to_a_request_that_was_given_up_answers_no_other(with_client, end):
     release = threading.Event()
 
-    async def late(writer: Any) -> None:
+    async def late(writer):
         await asyncio.to_thread(release.wait, 60)
         writer.write(reply(body=b"other"))
         await writer.drain()
 
-    async def work(client: Any) -> Any:
+    async def work(client):
         if end == "timeout":
             with pytest.raises(CallTimeout):
                 await ask(client, service, idle_timeout_s=0.05, response_timeout_s=0.05)
@@ -209,7 +204,7 @@ def test_the_reply_to_a_request_that_was_given_up_answers_no_other(
         assert service.connections == 2
 
 
-def test_a_host_that_takes_no_connection_times_out(with_client: Any) -> None:
+def test_a_host_that_takes_no_connection_times_out(with_client):
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -224,7 +219,7 @@ def test_a_host_that_takes_no_connection_times_out(with_client: Any) -> None:
             each.close()
 
 
-def test_a_port_where_nobody_listens_is_told(with_client: Any) -> None:
+def test_a_port_where_nobody_listens_is_told(with_client):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         service = At(f"http://127.0.0.1:{taken.getsockname()[1]}")
@@ -232,14 +227,14 @@ def test_a_port_where_nobody_listens_is_told(with_client: Any) -> None:
             with_client(asking(service))
 
 
-def test_a_host_that_has_no_address_is_told(with_client: Any) -> None:
+def test_a_host_that_has_no_address_is_told(with_client):
     service = At("http://nowhere.invalid")
     with pytest.raises(TransportFailed, match=r"^nowhere.invalid:80: "):
         with_client(asking(service))
 
 
-def test_cancelling_closes_the_connection_of_the_request(with_client: Any) -> None:
-    async def work(client: Any) -> Any:
+def test_cancelling_closes_the_connection_of_the_request(with_client):
+    async def work(client):
         asked = asyncio.create_task(ask(client, service))
         assert await asyncio.to_thread(service.asked.acquire, timeout=60)
         asked.cancel()
@@ -252,8 +247,8 @@ def test_cancelling_closes_the_connection_of_the_request(with_client: Any) -> No
         assert with_client(work) == b"hello"
 
 
-def test_closing_ends_requests_that_are_under_way_and_lets_no_more_begin(with_client: Any) -> None:
-    async def work(client: Any) -> None:
+def test_closing_ends_requests_that_are_under_way_and_lets_no_more_begin(with_client):
+    async def work(client):
         asked = asyncio.create_task(ask(client, service))
         assert await asyncio.to_thread(service.asked.acquire, timeout=60)
         await client.close()
@@ -267,7 +262,7 @@ def test_closing_ends_requests_that_are_under_way_and_lets_no_more_begin(with_cl
 
 
 @pytest.mark.parametrize("value", ["a\r\nb: c", "é", "\x00"])
-def test_a_header_cannot_smuggle_another(value: str) -> None:
+def test_a_header_cannot_smuggle_another(value):
     with pytest.raises(DeclarationInvalid, match="'x-a'") as refused:
         encode_headers({"x-a": value})
     assert value not in str(refused.value)

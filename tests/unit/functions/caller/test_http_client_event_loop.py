@@ -8,11 +8,8 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
 from multiprocessing import get_context
-from multiprocessing.queues import SimpleQueue
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,15 +19,15 @@ from support import function_calls
 
 
 @pytest.fixture(autouse=True)
-def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_files(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[str]:
+def service():
     """Echo, a moment later where the path says so."""
 
-    async def answer(request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
+    async def answer(request, writer):
         rows = json.loads(request.body)["data"]
         await asyncio.sleep(0.01 if "late" in request.target else 0)
         body = json.dumps({"data": [row[:2] for row in rows]}).encode()
@@ -41,11 +38,11 @@ def service() -> Iterator[str]:
         yield server.url
 
 
-def _in_child(url: str, results: SimpleQueue[Any]) -> None:
+def _in_child(url, results):
     results.put(function_calls.ask(function_calls.plan(url), function_calls.rows(["b"])))
 
 
-def test_a_forked_process_has_a_thread_of_its_own(service: str) -> None:
+def test_a_forked_process_has_a_thread_of_its_own(service):
     assert function_calls.ask(function_calls.plan(f"{service}/"), function_calls.rows(["a"])) == [
         "a"
     ]
@@ -62,7 +59,7 @@ def test_a_forked_process_has_a_thread_of_its_own(service: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_ends_though_calls_are_under_way(service: str) -> None:
+def test_a_process_ends_though_calls_are_under_way(service):
     script = f"""
         import sys
         sys.path.insert(0, {str(Path(function_calls.__file__).parents[1])!r})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -36,12 +35,12 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("drip", [False, True], ids=["at once", "byte by byte"])
-def test_a_reply_is_read_in_whatever_form_it_comes(with_client: Any, form: str, drip: bool) -> None:
+def test_a_reply_is_read_in_whatever_form_it_comes(with_client, form, drip):
     parts = FORMS[form] if isinstance(FORMS[form], tuple) else (FORMS[form],)
     if drip:
         parts = tuple(slowly(part, 0) if isinstance(part, bytes) else part for part in parts)
 
-    async def work(client: Any) -> None:
+    async def work(client):
         for _ in range(2):
             found = await ask(client, service)
             assert (found.status, found.body) == (200, b"hello")
@@ -53,7 +52,7 @@ def test_a_reply_is_read_in_whatever_form_it_comes(with_client: Any, form: str, 
         assert service.connections == (1 if kept else 2)
 
 
-def test_headers_are_in_lower_case_and_repeated_ones_joined(with_client: Any) -> None:
+def test_headers_are_in_lower_case_and_repeated_ones_joined(with_client):
     said = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\nContent-Length: 0\r\n\r\n"
     with RawService(said) as service:
         found = with_client(asking(service))
@@ -96,7 +95,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_no_reply_fails_and_names_the_host_alone(with_client: Any, case: str) -> None:
+def test_what_is_no_reply_fails_and_names_the_host_alone(with_client, case):
     said, reason = BROKEN[case]
     with RawService(said) as service, pytest.raises(TransportFailed, match=reason) as failed:
         with_client(asking(service, path="/secret?code=secret", response_timeout_s=5))
@@ -111,7 +110,7 @@ GOOD = [
 
 
 @st.composite
-def damaged(draw: st.DrawFn) -> list[Any]:
+def damaged(draw):
     """Return a reply with bytes put in, taken out or repeated, in pieces."""
     said = draw(st.sampled_from(GOOD))
     for _ in range(draw(st.integers(0, 3))):
@@ -130,10 +129,8 @@ def damaged(draw: st.DrawFn) -> list[Any]:
     deadline=None,
 )
 @given(pieces=damaged())
-def test_whatever_comes_is_a_reply_or_a_failure_and_nothing_else(
-    with_client: Any, pieces: Any
-) -> None:
-    async def work(client: Any) -> None:
+def test_whatever_comes_is_a_reply_or_a_failure_and_nothing_else(with_client, pieces):
+    async def work(client):
         try:
             found = await ask(client, service, response_timeout_s=5)
         except (TransportFailed, PayloadTooLarge):
@@ -144,8 +141,8 @@ def test_whatever_comes_is_a_reply_or_a_failure_and_nothing_else(
         with_client(work)
 
 
-def test_a_reset_in_the_middle_fails(with_client: Any) -> None:
-    async def reset(writer: Any) -> None:
+def test_a_reset_in_the_middle_fails(with_client):
+    async def reset(writer):
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhel")
         await writer.drain()
         await asyncio.sleep(0.05)
@@ -168,10 +165,8 @@ def test_a_reset_in_the_middle_fails(with_client: Any) -> None:
     ],
     ids=["silence", "silence in the middle", "drip", "notices"],
 )
-def test_a_reply_that_is_too_slow_times_out_and_its_connection_is_closed(
-    with_client: Any, said: Any, bounds: dict[str, float]
-) -> None:
-    async def work(client: Any) -> None:
+def test_a_reply_that_is_too_slow_times_out_and_its_connection_is_closed(with_client, said, bounds):
+    async def work(client):
         with pytest.raises(CallTimeout, match="Timeout was reached"):
             await ask(client, service, **bounds)
         assert await asyncio.to_thread(service.ended.acquire, timeout=60)
@@ -181,7 +176,7 @@ def test_a_reply_that_is_too_slow_times_out_and_its_connection_is_closed(
 
 
 @pytest.mark.slow
-def test_a_slow_reply_that_goes_on_is_waited_for(with_client: Any) -> None:
+def test_a_slow_reply_that_goes_on_is_waited_for(with_client):
     with RawService(slowly(reply(body=b"x" * 50), 0.01)) as service:
         assert (
             len(with_client(asking(service, idle_timeout_s=0.6, response_timeout_s=60)).body) == 50
@@ -197,7 +192,7 @@ def test_a_slow_reply_that_goes_on_is_waited_for(with_client: Any) -> None:
     ],
     ids=["announced", "chunks", "sent"],
 )
-def test_a_reply_that_is_too_large_is_not_read_to_its_end(with_client: Any, said: Any) -> None:
+def test_a_reply_that_is_too_large_is_not_read_to_its_end(with_client, said):
     parts = (said,) * 20 if b"chunked" in said else (said,)
     parts = (said, *(said.partition(b"\r\n\r\n")[2] for _ in parts[1:]), None)
     with (
@@ -207,13 +202,13 @@ def test_a_reply_that_is_too_large_is_not_read_to_its_end(with_client: Any, said
         with_client(asking(service, max_response_bytes=1000))
 
 
-def test_a_large_body_of_an_error_is_cut_off(with_client: Any) -> None:
+def test_a_large_body_of_an_error_is_cut_off(with_client):
     said = (b"HTTP/1.1 500 Oh\r\ncontent-length: 99000000\r\n\r\n" + b"x" * 100_000, None)
     with RawService(said) as service:
         assert with_client(asking(service)).status == 500
 
 
-def test_redirects_are_replies_like_others(with_client: Any) -> None:
+def test_redirects_are_replies_like_others(with_client):
     with RawService(reply(302, location="http://127.0.0.1:1/elsewhere")) as service:
         found = with_client(asking(service))
     assert (found.status, len(service.requests)) == (302, 1)
@@ -225,7 +220,7 @@ class EarlyService(RawService):
     Its receive buffer does not grow, so a large request cannot be sent before the answer comes.
     """
 
-    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def converse(self, reader, writer):
         connection = writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         await reader.readuntil(b"\r\n\r\n")
@@ -233,21 +228,19 @@ class EarlyService(RawService):
         await asyncio.Event().wait()
 
 
-def test_an_answer_before_the_whole_request_was_read_is_taken(with_client: Any) -> None:
+def test_an_answer_before_the_whole_request_was_read_is_taken(with_client):
     with EarlyService(reply(413, body=b"too much")) as service:
         assert with_client(asking(service, body=b"x" * 30_000_000)).status == 413
 
 
 @pytest.mark.parametrize("status", [200, 202])
-def test_a_result_before_the_whole_request_was_read_is_not_believed(
-    with_client: Any, status: int
-) -> None:
+def test_a_result_before_the_whole_request_was_read_is_not_believed(with_client, status):
     early = EarlyService(reply(status, body=b"other"))
     with early as service, pytest.raises(TransportFailed, match="before the whole request"):
         with_client(asking(service, body=b"x" * 30_000_000))
 
 
-def test_bytes_are_counted_in_failure_as_well(with_client: Any) -> None:
+def test_bytes_are_counted_in_failure_as_well(with_client):
     traffic = Traffic()
     with RawService((b"HTTP/1.1 200 OK\r\n", CLOSE)) as service:
         with pytest.raises(ConnectionLost):
@@ -258,8 +251,8 @@ def test_bytes_are_counted_in_failure_as_well(with_client: Any) -> None:
     assert (traffic.bytes_out, traffic.bytes_in) == (sent, 17)
 
 
-def test_what_an_origin_can_decompress_is_remembered(with_client: Any) -> None:
-    async def work(client: Any) -> Any:
+def test_what_an_origin_can_decompress_is_remembered(with_client):
+    async def work(client):
         await ask(client, service)
         return client.accepted_encodings
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import ipaddress
 import ssl
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
@@ -22,7 +18,7 @@ from support.raw_service import RawService, reply
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def certificate(tmp_path_factory):
     """Return the paths of a key and of a certificate for 127.0.0.1 that vouches for itself."""
     folder = tmp_path_factory.mktemp("tls")
     key = ec.generate_private_key(ec.SECP256R1())
@@ -51,7 +47,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def secure(certificate: tuple[Path, Path]) -> Iterator[RawService]:
+def secure(certificate):
     key, public = certificate
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(public, key)
@@ -59,10 +55,8 @@ def secure(certificate: tuple[Path, Path]) -> Iterator[RawService]:
         yield service
 
 
-def test_the_certificates_of_an_integration_are_trusted(
-    with_client: Any, secure: RawService, certificate: tuple[Path, Path]
-) -> None:
-    async def work(client: Any) -> list[Any]:
+def test_the_certificates_of_an_integration_are_trusted(with_client, secure, certificate):
+    async def work(client):
         return [
             (await ask(client, secure, body=b"x" * 300_000, ca_file=str(certificate[1]))).body
             for _ in range(3)
@@ -72,29 +66,25 @@ def test_the_certificates_of_an_integration_are_trusted(
     assert secure.connections == 1
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused_for_good(
-    with_client: Any, secure: RawService
-) -> None:
+def test_a_certificate_that_nobody_vouches_for_is_refused_for_good(with_client, secure):
     with pytest.raises(TlsUntrusted, match="not trusted") as refused:
         with_client(asking(secure))
     assert not refused.value.retryable
 
 
 class PlainService(RawService):
-    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def converse(self, reader, writer):
         writer.write(self.answers[0])
         await reader.read()
 
 
-def test_a_service_without_tls_is_told_from_one_that_is_away(with_client: Any) -> None:
+def test_a_service_without_tls_is_told_from_one_that_is_away(with_client):
     with PlainService(reply(400)) as service, pytest.raises(TlsUntrusted, match="no TLS"):
         with_client(asking(At(service.url.replace("http:", "https:"))))
 
 
 @pytest.mark.parametrize("text", [None, "no certificate"])
-def test_a_file_that_holds_no_certificate_is_told(
-    with_client: Any, secure: RawService, tmp_path: Path, text: str | None
-) -> None:
+def test_a_file_that_holds_no_certificate_is_told(with_client, secure, tmp_path, text):
     path = tmp_path / "ca.pem"
     if text is not None:
         path.write_text(text)

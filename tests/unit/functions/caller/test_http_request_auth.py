@@ -6,8 +6,6 @@ import asyncio
 import base64
 import hashlib
 import sys
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from botocore.auth import SigV4Auth
@@ -27,29 +25,27 @@ PLAIN = {"provider": "custom", "allowed_prefixes": ()}
 
 
 @pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
+def key(monkeypatch):
     monkeypatch.setenv("A_TEST_KEY", "s3cret")
     monkeypatch.setenv("ANOTHER_TEST_KEY", "k3y")
 
 
-def headers(
-    url: str = URL, method: str = "POST", body: bytes = b"{}", **clauses: Any
-) -> Mapping[str, str]:
+def headers(url=URL, method="POST", body=b"{}", **clauses):
     integration = ApiIntegration("i", **PLAIN | clauses)
     return asyncio.run(RequestAuthenticator(integration).make_headers(method, url, body))
 
 
-def test_nobody_is_said_by_nothing() -> None:
+def test_nobody_is_said_by_nothing():
     assert headers() == {}
     assert not RequestAuthenticator(ApiIntegration("i", **PLAIN)).is_needed
 
 
-def test_basic_is_user_and_secret() -> None:
+def test_basic_is_user_and_secret():
     said = headers(authentication=AuthenticationMethod.BASIC, user="zoë", secret="env:A_TEST_KEY")
     assert base64.b64decode(said["authorization"].removeprefix("Basic ")).decode() == "zoë:s3cret"
 
 
-def test_bearer_is_the_secret() -> None:
+def test_bearer_is_the_secret():
     said = headers(authentication=AuthenticationMethod.BEARER, secret="env:A_TEST_KEY")
     assert said == {"authorization": "Bearer s3cret"}
 
@@ -63,11 +59,11 @@ def test_bearer_is_the_secret() -> None:
         ("custom", "x-api-key"),
     ],
 )
-def test_the_key_goes_into_the_header_of_its_provider(provider: str, name: str) -> None:
+def test_the_key_goes_into_the_header_of_its_provider(provider, name):
     assert headers(provider=provider, api_key="env:A_TEST_KEY") == {name: "s3cret"}
 
 
-def test_a_key_goes_beside_other_ways() -> None:
+def test_a_key_goes_beside_other_ways():
     said = headers(
         authentication=AuthenticationMethod.BEARER,
         secret="env:A_TEST_KEY",
@@ -79,7 +75,7 @@ def test_a_key_goes_beside_other_ways() -> None:
 @pytest.mark.parametrize(
     "way", [AuthenticationMethod.BASIC, AuthenticationMethod.BEARER, AuthenticationMethod.SIGV4]
 )
-def test_an_integration_without_a_secret_is_told(way: AuthenticationMethod) -> None:
+def test_an_integration_without_a_secret_is_told(way):
     with pytest.raises(SecretMissing, match="names none"):
         headers(authentication=way, user="u")
 
@@ -91,7 +87,7 @@ SIGNED = {
 }
 
 
-def check(url: str, said: Mapping[str, str], method: str = "POST", body: bytes = b"{}") -> None:
+def check(url, said, method="POST", body=b"{}"):
     """Compare a signature with that of botocore."""
     service, region = parse_aws_service_and_region(url, None)
     sent = {name: value for name, value in said.items() if name != "authorization"}
@@ -114,12 +110,12 @@ def check(url: str, said: Mapping[str, str], method: str = "POST", body: bytes =
     ],
 )
 @pytest.mark.parametrize(("method", "body"), [("POST", b"{}"), ("GET", b"")])
-def test_signatures_hold(url: str, method: str, body: bytes) -> None:
+def test_signatures_hold(url, method, body):
     check(url, headers(url, method, body, **SIGNED), method, body)
 
 
 @pytest.mark.parametrize("part", ["path", "body", "date", "host"])
-def test_signatures_do_not_hold_for_anything_else(part: str) -> None:
+def test_signatures_do_not_hold_for_anything_else(part):
     said = headers(**SIGNED)
     url, body = URL, b"{}"
     if part == "path":
@@ -135,9 +131,7 @@ def test_signatures_do_not_hold_for_anything_else(part: str) -> None:
         check(url, said, body=body)
 
 
-def test_credentials_of_the_machine_do_where_the_integration_names_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_credentials_of_the_machine_do_where_the_integration_names_none(monkeypatch):
     http_request._find_default_credentials.cache_clear()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATEST")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
@@ -159,18 +153,16 @@ def test_credentials_of_the_machine_do_where_the_integration_names_none(
         ("https://x.execute-api.eu-west-1.amazonaws.com.evil.com/", "r", ("execute-api", "r")),
     ],
 )
-def test_service_and_region_are_read_from_the_host(
-    url: str, region: str | None, found: tuple[str, str]
-) -> None:
+def test_service_and_region_are_read_from_the_host(url, region, found):
     assert parse_aws_service_and_region(url, region) == found
 
 
-def test_a_region_that_nothing_tells_is_asked_for() -> None:
+def test_a_region_that_nothing_tells_is_asked_for():
     with pytest.raises(SecretMissing, match="needs a region"):
         headers("https://api.example.com/f", **SIGNED)
 
 
-def test_without_botocore_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_botocore_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "botocore.session", None)
     http_request._find_default_credentials.cache_clear()
     with pytest.raises(SecretMissing, match=r"pip install 'snowmelt\[aws\]'"):

@@ -14,25 +14,25 @@ class Connection:
 
     looks: list[object] = field(default_factory=list)
 
-    def is_open(self) -> bool:
+    def is_open(self):
         return self.looks[0] != "closed"
 
-    def unread_bytes(self) -> object:
+    def unread_bytes(self):
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
 
-def demand(*looks: int | str | None) -> Demand:
+def demand(*looks):
     return Demand(4, function_calls.clock(), Connection([*looks]))
 
 
-def test_who_takes_values_wants_more_when_asking_for_more() -> None:
+def test_who_takes_values_wants_more_when_asking_for_more():
     taken = Demand(4, function_calls.clock(), None)
     assert not taken.is_confirmed
     taken.update_after_array()
     assert (taken.is_confirmed, taken.max_batches) == (True, 4)
 
 
-def test_the_first_array_can_be_read_when_the_second_was_taken() -> None:
+def test_the_first_array_can_be_read_when_the_second_was_taken():
     read = demand(0)
     read.update_after_array()
     assert not read.is_confirmed
@@ -40,7 +40,7 @@ def test_the_first_array_can_be_read_when_the_second_was_taken() -> None:
     assert read.max_batches == 4
 
 
-def test_who_has_read_much_wants_more() -> None:
+def test_who_has_read_much_wants_more():
     read = demand(0)
     for _ in range(65):
         assert not read.is_confirmed
@@ -48,7 +48,7 @@ def test_who_has_read_much_wants_more() -> None:
     assert (read.is_confirmed, read.max_batches) == (True, 4)
 
 
-def test_what_is_not_read_counts_as_in_flight() -> None:
+def test_what_is_not_read_counts_as_in_flight():
     behind = demand(0, *[400] * 4, *[800] * 4, 0, *[400] * 4)
     allowed = []
     for _ in range(6):
@@ -57,14 +57,14 @@ def test_what_is_not_read_counts_as_in_flight() -> None:
     assert allowed == [4, 4, 3, 2, 4, 3]
 
 
-def test_who_reads_in_a_moment_is_waited_for() -> None:
+def test_who_reads_in_a_moment_is_waited_for():
     soon = demand(0, 400, 400, 0)
     for _ in range(3):
         soon.update_after_array()
     assert soon.max_batches == 4
 
 
-def test_a_slow_reader_is_waited_for_until_it_reads_or_closes() -> None:
+def test_a_slow_reader_is_waited_for_until_it_reads_or_closes():
     for end, allowed in ((0, 4), ("closed", 1)):
         slow = demand(900, 900, 900, end)
         slow.update_after_array()
@@ -72,14 +72,14 @@ def test_a_slow_reader_is_waited_for_until_it_reads_or_closes() -> None:
         assert slow.max_batches == allowed
 
 
-def test_a_reader_that_nothing_is_known_of_is_waited_for_for_a_moment() -> None:
+def test_a_reader_that_nothing_is_known_of_is_waited_for_for_a_moment():
     unknown = demand(None, "closed")
     unknown.update_after_array()
     unknown.update_after_array()
     assert unknown.max_batches == 4
 
 
-def test_a_reader_that_is_busy_holds_calls_up_for_a_second_at_most() -> None:
+def test_a_reader_that_is_busy_holds_calls_up_for_a_second_at_most():
     clock = function_calls.clock()
     before = clock.monotonic()
     busy = Demand(4, clock, Connection([900]))
@@ -89,7 +89,7 @@ def test_a_reader_that_is_busy_holds_calls_up_for_a_second_at_most() -> None:
     assert clock.monotonic() - before < 1.1
 
 
-def test_a_reader_that_goes_later_is_noticed() -> None:
+def test_a_reader_that_goes_later_is_noticed():
     leaving = demand(0, "closed")
     for _ in range(3):
         leaving.update_after_array()

@@ -7,18 +7,14 @@ import json
 import random
 import tempfile
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from snowmelt.functions.caller import pipeline
-from snowmelt.functions.caller.plan import BatchStatus, CallPlan
+from snowmelt.functions.caller.plan import BatchStatus
 from snowmelt.functions.definition import (
-    ExternalFunction,
     FailureAction,
     NullInputAction,
     Volatility,
@@ -36,38 +32,38 @@ LETTERS = [f"row {at}" for at in range(10)]
 
 
 @pytest.fixture(autouse=True)
-def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_files(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 class Log:
     """What a service saw: batch ids and rows, in the order of arrival."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.batches = []
 
-    def clear(self) -> None:
+    def clear(self):
         self.batches.clear()
 
     @property
-    def rows(self) -> list[Any]:
+    def rows(self):
         return [row for _, rows in self.batches for row in rows]
 
     @property
-    def ids(self) -> list[Any]:
+    def ids(self):
         return [batch for batch, _ in self.batches]
 
 
 @pytest.fixture(scope="module")
-def log() -> Log:
+def log():
     return Log()
 
 
 @pytest.fixture(scope="module")
-def service(log: Log) -> Iterator[str]:
+def service(log):
     """Echo, by a server that answers later batches first, and has row errors for some texts."""
 
-    async def answer(request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
+    async def answer(request, writer):
         rows = json.loads(request.body)["data"]
         log.batches.append((request.headers[kit.BATCH], [row[1:] for row in rows]))
         await asyncio.sleep(random.random() * 0.01 if "late" in request.target else 0)
@@ -93,9 +89,7 @@ def service(log: Log) -> Iterator[str]:
 
 @pytest.mark.parametrize("count", [0, 1, 6, 7, 8, 100])
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_values_are_in_the_rows_order_however_the_rows_arrive(
-    service: str, log: Log, count: int, size: int
-) -> None:
+def test_values_are_in_the_rows_order_however_the_rows_arrive(service, log, count, size):
     log.clear()
     texts = [f"{at}" for at in range(count)]
     plan = function_calls.plan(f"{service}/late", max_batch_rows=7, max_in_flight=4)
@@ -103,7 +97,7 @@ def test_values_are_in_the_rows_order_however_the_rows_arrive(
     assert len(log.batches) == -(-count // 7)
 
 
-def test_ids_depend_on_the_rows_and_not_on_how_they_arrive(service: str, log: Log) -> None:
+def test_ids_depend_on_the_rows_and_not_on_how_they_arrive(service, log):
     seen = set()
     for size in (1, 4, 10):
         log.clear()
@@ -115,14 +109,12 @@ def test_ids_depend_on_the_rows_and_not_on_how_they_arrive(service: str, log: Lo
     assert len(seen) == 1
 
 
-def test_no_more_batches_are_asked_than_are_in_flight_beyond_those_taken(
-    service: str, log: Log
-) -> None:
+def test_no_more_batches_are_asked_than_are_in_flight_beyond_those_taken(service, log):
     log.clear()
     ledger = InMemoryCallLog()
     taken = []
 
-    def arriving() -> Iterator[Any]:
+    def arriving():
         for text in LETTERS * 10:
             taken.append(text)
             yield from function_calls.rows([text])
@@ -140,9 +132,7 @@ def test_no_more_batches_are_asked_than_are_in_flight_beyond_those_taken(
 
 
 @pytest.mark.slow
-def test_small_batches_that_are_answered_leave_together_while_others_are_asked(
-    service: str, log: Log
-) -> None:
+def test_small_batches_that_are_answered_leave_together_while_others_are_asked(service, log):
     log.clear()
     texts = [str(number) for number in range(20_000)]
     plan = function_calls.plan(f"{service}/", max_batch_rows=100, max_in_flight=4)
@@ -157,7 +147,7 @@ def test_small_batches_that_are_answered_leave_together_while_others_are_asked(
     assert len(log.batches) * 100 <= len(got) + 1_000 + 400
 
 
-def test_what_nobody_reads_is_called_for_one_batch_at_a_time(service: str, log: Log) -> None:
+def test_what_nobody_reads_is_called_for_one_batch_at_a_time(service, log):
     log.clear()
     plan = function_calls.plan(f"{service}/", max_batch_rows=1, max_in_flight=4)
     batches = iter(function_calls.rows(LETTERS))
@@ -172,16 +162,16 @@ def test_what_nobody_reads_is_called_for_one_batch_at_a_time(service: str, log: 
     got = []
     while len(got) < 4:
         got += next(values).to_pylist()
-    # Those in flight, and one: that is when it is seen.
-    assert len(log.batches) <= 5
+    # Those that were read, and as many in flight: on a busy machine none of these may have ended.
+    assert len(log.batches) <= 8 < len(LETTERS)
     # It may be wrong: nothing is lost.
     assert [*got, *(each for array in values for each in array.to_pylist())] == LETTERS
 
 
-def test_values_flow_before_all_rows_are_there(service: str) -> None:
+def test_values_flow_before_all_rows_are_there(service):
     asked_for_more = []
 
-    def arriving() -> Iterator[Any]:
+    def arriving():
         yield from function_calls.rows(LETTERS[:4])
         asked_for_more.append(True)
         yield from function_calls.rows(LETTERS[4:])
@@ -194,10 +184,10 @@ def test_values_flow_before_all_rows_are_there(service: str) -> None:
 
 
 @pytest.mark.parametrize("by_error", [False, True])
-def test_who_stops_leaves_no_connection_and_no_thread(by_error: bool) -> None:
+def test_who_stops_leaves_no_connection_and_no_thread(by_error):
     open_requests, ended = threading.Semaphore(0), threading.Semaphore(0)
 
-    async def answer(request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
+    async def answer(request, writer):
         number = int(request.headers[kit.BATCH].split(":")[3])
         if number == 0:
             status = "403 Forbidden" if by_error else "200 OK"
@@ -233,7 +223,7 @@ def test_who_stops_leaves_no_connection_and_no_thread(by_error: bool) -> None:
     assert threading.active_count() <= threads + ("snowmelt-calls" in names)
 
 
-def test_rows_with_null_of_a_strict_function_never_leave(service: str, log: Log) -> None:
+def test_rows_with_null_of_a_strict_function_never_leave(service, log):
     log.clear()
     ledger = InMemoryCallLog()
     texts = ["a", None, "b", None, None, "c"]
@@ -245,7 +235,7 @@ def test_rows_with_null_of_a_strict_function_never_leave(service: str, log: Log)
     assert [len(rows) for _, rows in log.batches] == [2, 1]
 
 
-def test_rows_that_are_all_null_cost_no_call(service: str, log: Log) -> None:
+def test_rows_that_are_all_null_cost_no_call(service, log):
     log.clear()
     ledger = InMemoryCallLog()
     plan = function_calls.plan(f"{service}/", null_input=NullInputAction.STRICT)
@@ -259,7 +249,7 @@ def test_rows_that_are_all_null_cost_no_call(service: str, log: Log) -> None:
     assert ledger.records[0].started_at
 
 
-def test_null_is_sent_to_a_function_that_is_called_on_it(service: str, log: Log) -> None:
+def test_null_is_sent_to_a_function_that_is_called_on_it(service, log):
     log.clear()
     assert function_calls.ask(
         function_calls.plan(f"{service}/"), function_calls.rows(["a", None])
@@ -267,9 +257,7 @@ def test_null_is_sent_to_a_function_that_is_called_on_it(service: str, log: Log)
     assert log.rows == [["a"], [None]]
 
 
-def test_an_immutable_function_is_asked_once_for_equal_rows_and_never_for_known_ones(
-    service: str, log: Log
-) -> None:
+def test_an_immutable_function_is_asked_once_for_equal_rows_and_never_for_known_ones(service, log):
     log.clear()
     ledger = InMemoryCallLog()
     plan = function_calls.plan(
@@ -288,14 +276,14 @@ def test_an_immutable_function_is_asked_once_for_equal_rows_and_never_for_known_
     assert [each["value"] for each in tried] == ["c", "d"]
 
 
-def test_a_function_without_arguments_is_asked_for_each_row(service: str, log: Log) -> None:
+def test_a_function_without_arguments_is_asked_for_each_row(service, log):
     log.clear()
     plan = function_calls.plan(f"{service}/", arguments=())
     assert function_calls.ask(plan, function_calls.rows([1, 2, 3])) == ["none"] * 3
     assert log.rows == [[], [], []]
 
 
-def test_an_error_of_a_row_ends_the_query_and_names_the_row(service: str) -> None:
+def test_an_error_of_a_row_ends_the_query_and_names_the_row(service):
     with pytest.raises(CallFailed, match="row 3 of 10: ValueError") as caught:
         function_calls.ask(function_calls.plan(f"{service}/picky"), function_calls.rows(LETTERS))
     assert "it is bad" not in str(caught.value)
@@ -304,7 +292,7 @@ def test_an_error_of_a_row_ends_the_query_and_names_the_row(service: str) -> Non
         function_calls.ask(plan, function_calls.rows(LETTERS))
 
 
-def test_an_error_of_a_row_is_null_where_the_function_says_so(service: str) -> None:
+def test_an_error_of_a_row_is_null_where_the_function_says_so(service):
     ledger = InMemoryCallLog()
     plan = function_calls.plan(f"{service}/picky", row_errors=FailureAction.RETURN_NULL)
     values = function_calls.ask(plan, function_calls.rows(LETTERS), ledger=ledger)
@@ -312,7 +300,7 @@ def test_an_error_of_a_row_is_null_where_the_function_says_so(service: str) -> N
     assert ledger.records[0].row_errors == 2
 
 
-def test_errors_of_rows_and_of_batches_stand_beside_the_values(service: str) -> None:
+def test_errors_of_rows_and_of_batches_stand_beside_the_values(service):
     with FaultProxy(service, [parse_fault("403:first=1")]) as proxy:
         plan = function_calls.plan(f"{proxy.url}/picky", max_batch_rows=3, max_in_flight=1)
         found = function_calls.ask(plan, function_calls.rows(LETTERS), trying=True)
@@ -323,9 +311,7 @@ def test_errors_of_rows_and_of_batches_stand_beside_the_values(service: str) -> 
     assert [each["batch_id"].split(":")[3] for each in found] == [*"000111222", "3"]
 
 
-def test_a_batch_that_is_too_large_goes_in_halves_and_its_size_never_again(
-    service: str, log: Log
-) -> None:
+def test_a_batch_that_is_too_large_goes_in_halves_and_its_size_never_again(service, log):
     log.clear()
     ledger = InMemoryCallLog()
     plan = function_calls.plan(f"{service}/limited", max_batch_rows=8, max_in_flight=1)
@@ -344,7 +330,7 @@ def test_a_batch_that_is_too_large_goes_in_halves_and_its_size_never_again(
     assert log.ids == [f"{whole}/0", f"{whole}/1"]
 
 
-def test_only_the_row_that_is_too_large_fails(service: str, log: Log) -> None:
+def test_only_the_row_that_is_too_large_fails(service, log):
     log.clear()
     texts = [*"abcde", "x" * 100, "g"]
     plan = function_calls.plan(f"{service}/limited?one", on_batch_failure=FailureAction.RETURN_NULL)
@@ -360,7 +346,7 @@ def test_only_the_row_that_is_too_large_fails(service: str, log: Log) -> None:
 
 
 @pytest.mark.slow
-def test_a_reply_that_is_too_large_is_asked_for_in_halves(service: str, log: Log) -> None:
+def test_a_reply_that_is_too_large_is_asked_for_in_halves(service, log):
     log.clear()
     plan = function_calls.plan(f"{service}/huge")
     values = function_calls.ask(plan, function_calls.rows(LETTERS * 3))
@@ -368,7 +354,7 @@ def test_a_reply_that_is_too_large_is_asked_for_in_halves(service: str, log: Log
     assert [len(rows) for _, rows in log.batches] == [30, 15, 15]
 
 
-def test_a_dry_run_calls_nothing_and_tells_what_it_would(service: str, log: Log) -> None:
+def test_a_dry_run_calls_nothing_and_tells_what_it_would(service, log):
     log.clear()
     ledger = InMemoryCallLog()
     plan = function_calls.plan(f"{service}/", options={"dry_run": True}, max_batch_rows=6)
@@ -381,7 +367,7 @@ def test_a_dry_run_calls_nothing_and_tells_what_it_would(service: str, log: Log)
     assert ledger.records[0].bytes_out > 60
 
 
-def test_a_service_that_fails_again_and_again_is_left_alone(service: str) -> None:
+def test_a_service_that_fails_again_and_again_is_left_alone(service):
     with FaultProxy(service, [parse_fault("403")]) as proxy:
         plan = function_calls.plan(f"{proxy.url}/", max_batch_rows=1, max_in_flight=1)
         found = function_calls.ask(plan, function_calls.rows(LETTERS), trying=True)
@@ -397,9 +383,7 @@ def test_a_service_that_fails_again_and_again_is_left_alone(service: str) -> Non
 
 @pytest.mark.parametrize("trying", [False, True])
 @pytest.mark.parametrize("clause", list(FailureAction))
-def test_a_budget_ends_the_query_before_it_is_exceeded(
-    service: str, log: Log, clause: object, trying: bool
-) -> None:
+def test_a_budget_ends_the_query_before_it_is_exceeded(service, log, clause, trying):
     log.clear()
     plan = function_calls.plan(
         f"{service}/",
@@ -413,9 +397,7 @@ def test_a_budget_ends_the_query_before_it_is_exceeded(
 
 
 @pytest.mark.parametrize("trying", [False, True])
-def test_a_refused_url_ends_the_query_whatever_its_clauses_say(
-    service: str, log: Log, trying: bool
-) -> None:
+def test_a_refused_url_ends_the_query_whatever_its_clauses_say(service, log, trying):
     log.clear()
     plan = function_calls.plan(f"{service}/", on_batch_failure=FailureAction.RETURN_NULL)
     elsewhere = replace(plan.integration, allowed_prefixes=("https://x.example/",))
@@ -426,12 +408,10 @@ def test_a_refused_url_ends_the_query_whatever_its_clauses_say(
     assert log.batches == []
 
 
-def test_a_response_translator_that_fails_does_not_close_the_service(
-    service: str, log: Log
-) -> None:
+def test_a_response_translator_that_fails_does_not_close_the_service(service, log):
     log.clear()
 
-    def read(event: Any) -> None:
+    def read(event):
         raise KeyError("secret")
 
     plan = function_calls.plan(
@@ -451,11 +431,11 @@ def test_a_response_translator_that_fails_does_not_close_the_service(
     assert "secret" not in str(caught.value)
 
 
-def _aborting(plan: CallPlan) -> ExternalFunction:
+def _aborting(plan):
     return replace(plan.function, on_batch_failure=FailureAction.ABORT)
 
 
-def test_the_next_attempt_at_a_task_does_not_repeat_what_failed_for_good(service: str) -> None:
+def test_the_next_attempt_at_a_task_does_not_repeat_what_failed_for_good(service):
     with FaultProxy(service, [parse_fault("403")]) as proxy:
         plan = function_calls.plan(f"{proxy.url}/")
         texts = []
@@ -472,14 +452,14 @@ def test_the_next_attempt_at_a_task_does_not_repeat_what_failed_for_good(service
         assert len(proxy.requests) == 2
 
 
-def test_translators_speak_to_a_service_of_another_format() -> None:
+def test_translators_speak_to_a_service_of_another_format():
     svc = RemoteService("behind")
 
     @svc.function(blocking=False)
     def double(n: int) -> int:
         return 2 * n
 
-    def ask(event: Any) -> dict[Any, Any]:
+    def ask(event):
         rows = event["body"]["data"]
         return {
             "body": {"data": [[at, value + 1] for at, value in rows]},
@@ -487,7 +467,7 @@ def test_translators_speak_to_a_service_of_another_format() -> None:
             "translatorData": len(rows),
         }
 
-    def read(event: Any) -> dict[Any, Any]:
+    def read(event):
         rows = event["body"]["data"]
         return {"body": {"data": [[at, value + event["translatorData"]] for at, value in rows]}}
 
@@ -499,11 +479,11 @@ def test_translators_speak_to_a_service_of_another_format() -> None:
         assert function_calls.ask(plan, function_calls.rows([1, 2, 3])) == [7, 9, 11]
 
 
-def test_tasks_in_several_threads_have_values_of_their_own(service: str) -> None:
+def test_tasks_in_several_threads_have_values_of_their_own(service):
     plan = function_calls.plan(f"{service}/late", max_batch_rows=3)
     found = {}
 
-    def task(number: int) -> None:
+    def task(number):
         texts = [f"{number}-{at}" for at in range(50)]
         place = call_plans.place(query_id=f"q{number}")
         found[number] = function_calls.ask(plan, function_calls.rows(texts), place=place) == texts

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,23 +20,17 @@ from support.limited_caller import calls_of, most_together, start
 
 
 @pytest.fixture
-def clock() -> ManualClock:
+def clock():
     found = ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     found.advance(1000.0)
     return found
 
 
-async def calls(
-    limits: RateLimiter,
-    clock: ManualClock | SystemClock,
-    count: int,
-    reply: Callable[[Any], None],
-    seconds: float = 0.001,
-) -> int:
+async def calls(limits, clock, count, reply, seconds=0.001):
     """Make calls at once; returns the most that were in flight together."""
     now = most = 0
 
-    async def call() -> None:
+    async def call():
         nonlocal now, most
         async with limits.acquire(URL) as turn:
             now += 1
@@ -53,28 +44,24 @@ async def calls(
     return most
 
 
-def answered(turn: Any) -> None:
+def answered(turn):
     turn.record_success()
 
 
-def turned_away(turn: Any) -> None:
+def turned_away(turn):
     turn.record_throttled()
 
 
-def test_without_a_limit_no_file_is_touched_and_all_are_in_flight(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_without_a_limit_no_file_is_touched_and_all_are_in_flight(tmp_path, clock):
     limits = RateLimiter(plan(), clock, folder=tmp_path)
     assert asyncio.run(calls(limits, clock, 50, answered)) == 50
     assert [*tmp_path.iterdir()] == []
 
 
-def test_max_in_flight_holds_for_all_plans_of_a_function(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_max_in_flight_holds_for_all_plans_of_a_function(tmp_path, clock):
     first, second = (RateLimiter(plan(max_in_flight=3), clock, folder=tmp_path) for _ in range(2))
 
-    async def both() -> tuple[Any, Any]:
+    async def both():
         return await asyncio.gather(
             calls(first, clock, 10, answered), calls(second, clock, 10, answered)
         )
@@ -83,12 +70,12 @@ def test_max_in_flight_holds_for_all_plans_of_a_function(
     assert asyncio.run(calls(first, clock, 10, answered)) == 3
 
 
-def test_a_rate_is_divided_among_executors(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_rate_is_divided_among_executors(tmp_path, clock):
     options = CallerOptions(executors=4)
     limits = RateLimiter(plan(options, rate_limit=8.0), clock, folder=tmp_path)
     left = []
 
-    async def turns() -> None:
+    async def turns():
         for _ in range(6):
             async with limits.acquire(URL):
                 left.append(clock.monotonic())
@@ -97,12 +84,10 @@ def test_a_rate_is_divided_among_executors(tmp_path: Path, clock: ManualClock) -
     assert all(b - a == pytest.approx(0.5) for a, b in pairwise(left[1:]))
 
 
-def test_requests_of_one_call_each_count_towards_the_rate(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_requests_of_one_call_each_count_towards_the_rate(tmp_path, clock):
     limits = RateLimiter(plan(rate_limit=1.0), clock, folder=tmp_path)
 
-    async def polls() -> float:
+    async def polls():
         async with limits.acquire(URL) as turn:
             began = clock.monotonic()
             for _ in range(5):
@@ -112,16 +97,14 @@ def test_requests_of_one_call_each_count_towards_the_rate(
     assert asyncio.run(polls()) == pytest.approx(5.0, abs=0.1)
 
 
-def test_an_origin_that_is_too_busy_is_asked_by_half_as_many(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_an_origin_that_is_too_busy_is_asked_by_half_as_many(tmp_path, clock):
     limits = RateLimiter(plan(), clock, folder=tmp_path)
     assert asyncio.run(calls(limits, clock, 16, turned_away)) == 16
     # All sixteen were sent before the first was turned away: that is one reason, not sixteen.
     assert asyncio.run(calls(limits, clock, 40, lambda turn: None)) == 8
 
 
-def test_good_replies_widen_it_by_one_a_round(tmp_path: Path, clock: ManualClock) -> None:
+def test_good_replies_widen_it_by_one_a_round(tmp_path, clock):
     limits = RateLimiter(plan(), clock, folder=tmp_path)
     asyncio.run(calls(limits, clock, 8, turned_away))
     asyncio.run(calls(limits, clock, 4, answered))
@@ -130,22 +113,20 @@ def test_good_replies_widen_it_by_one_a_round(tmp_path: Path, clock: ManualClock
     assert asyncio.run(calls(limits, clock, 40, lambda turn: None)) == 7
 
 
-def test_it_is_never_wider_than_max_in_flight(tmp_path: Path, clock: ManualClock) -> None:
+def test_it_is_never_wider_than_max_in_flight(tmp_path, clock):
     limits = RateLimiter(plan(max_in_flight=4), clock, folder=tmp_path)
     asyncio.run(calls(limits, clock, 4, turned_away))
     assert asyncio.run(calls(limits, clock, 100, answered)) == 4
 
 
-def test_one_that_was_not_too_busy_for_long_is_no_longer_held_back(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_one_that_was_not_too_busy_for_long_is_no_longer_held_back(tmp_path, clock):
     limits = RateLimiter(plan(), clock, folder=tmp_path)
     asyncio.run(calls(limits, clock, 4, turned_away))
     clock.advance(601.0)
     assert asyncio.run(calls(limits, clock, 30, lambda turn: None)) == 30
 
 
-def test_times_that_cannot_be_are_no_reason_to_wait(tmp_path: Path, clock: ManualClock) -> None:
+def test_times_that_cannot_be_are_no_reason_to_wait(tmp_path, clock):
     limits = RateLimiter(plan(), clock, folder=tmp_path)
     asyncio.run(calls(limits, clock, 1, turned_away))
     ahead = ManualClock(clock.now())
@@ -154,14 +135,14 @@ def test_times_that_cannot_be_are_no_reason_to_wait(tmp_path: Path, clock: Manua
     assert asyncio.run(calls(limits, clock, 30, lambda turn: None)) == 30
 
 
-def test_a_process_that_comes_later_knows_of_it(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_process_that_comes_later_knows_of_it(tmp_path, clock):
     asyncio.run(calls(RateLimiter(plan(), clock, folder=tmp_path), clock, 4, turned_away))
     other = RateLimiter(plan(url=URL + "/other"), clock, folder=tmp_path)
     assert asyncio.run(calls(other, clock, 30, lambda turn: None)) == 2
 
 
 @pytest.mark.slow
-def test_other_processes_know_of_it(tmp_path: Path) -> None:
+def test_other_processes_know_of_it(tmp_path):
     asyncio.run(
         calls(RateLimiter(plan(), SystemClock(), folder=tmp_path), SystemClock(), 4, turned_away)
     )
@@ -169,12 +150,12 @@ def test_other_processes_know_of_it(tmp_path: Path) -> None:
     assert most_together(calls_of(*others)) == 2
 
 
-def test_when_one_at_a_time_is_too_much_all_wait(tmp_path: Path, clock: ManualClock) -> None:
+def test_when_one_at_a_time_is_too_much_all_wait(tmp_path, clock):
     limits = RateLimiter(plan(), clock, folder=tmp_path)
     asyncio.run(calls(limits, clock, 1, turned_away))
     clock.advance(1.0)
 
-    async def refused_then_next() -> float:
+    async def refused_then_next():
         async with limits.acquire(URL) as turn:
             turn.record_throttled(retry_after_s=5.0)
         began = clock.monotonic()
@@ -188,10 +169,10 @@ def test_when_one_at_a_time_is_too_much_all_wait(tmp_path: Path, clock: ManualCl
     assert asyncio.run(refused_then_next()) >= 5.0
 
 
-def test_a_call_that_fails_gives_its_turn_back(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_call_that_fails_gives_its_turn_back(tmp_path, clock):
     limits = RateLimiter(plan(max_in_flight=1), clock, folder=tmp_path)
 
-    async def failing() -> int:
+    async def failing():
         with pytest.raises(ValueError, match="broken"):
             async with limits.acquire(URL):
                 raise ValueError("broken")
@@ -200,12 +181,10 @@ def test_a_call_that_fails_gives_its_turn_back(tmp_path: Path, clock: ManualCloc
     assert asyncio.run(failing()) == 1
 
 
-def test_a_call_cancelled_while_it_waits_for_the_rate_gives_its_slot_back(
-    tmp_path: Path, clock: ManualClock
-) -> None:
+def test_a_call_cancelled_while_it_waits_for_the_rate_gives_its_slot_back(tmp_path, clock):
     limits = RateLimiter(plan(max_in_flight=1), clock, folder=tmp_path)
 
-    async def cancelled() -> int:
+    async def cancelled():
         async with limits.acquire(URL):
             waiting = asyncio.create_task(calls(limits, clock, 3, answered))
             await asyncio.sleep(0.01)

@@ -42,18 +42,16 @@ except BudgetExceeded:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
+def clock():
     return ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 
 
-def budget(clock: ManualClock, folder: Path, query_id: str = "query", **limits: int) -> CallBudget:
+def budget(clock, folder, query_id="query", **limits):
     options = CallerOptions(**limits)
     return CallBudget(plan(options), place(query_id=query_id), clock, folder=folder)
 
 
-def test_a_task_spends_up_to_its_limit_and_the_error_names_the_setting(
-    clock: ManualClock, tmp_path: Path
-) -> None:
+def test_a_task_spends_up_to_its_limit_and_the_error_names_the_setting(clock, tmp_path):
     task = budget(clock, tmp_path, max_rows_per_task=100)
     task.spend(rows=60)
     task.spend(rows=40)
@@ -62,14 +60,14 @@ def test_a_task_spends_up_to_its_limit_and_the_error_names_the_setting(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_what_is_refused_is_not_spent(clock: ManualClock, tmp_path: Path) -> None:
+def test_what_is_refused_is_not_spent(clock, tmp_path):
     task = budget(clock, tmp_path, max_rows_per_task=100)
     with pytest.raises(BudgetExceeded):
         task.spend(rows=101)
     task.spend(rows=100)
 
 
-def test_a_retry_is_a_call_without_rows(clock: ManualClock, tmp_path: Path) -> None:
+def test_a_retry_is_a_call_without_rows(clock, tmp_path):
     task = budget(clock, tmp_path, max_rows_per_task=10, max_calls_per_task=3)
     task.spend(rows=10)
     task.spend()
@@ -78,9 +76,7 @@ def test_a_retry_is_a_call_without_rows(clock: ManualClock, tmp_path: Path) -> N
         task.spend()
 
 
-def test_tasks_of_a_query_share_its_budget_and_other_queries_have_theirs(
-    clock: ManualClock, tmp_path: Path
-) -> None:
+def test_tasks_of_a_query_share_its_budget_and_other_queries_have_theirs(clock, tmp_path):
     first, second = (budget(clock, tmp_path, max_rows_per_query=100) for _ in range(2))
     other = budget(clock, tmp_path, "another", max_rows_per_query=100)
     first.spend(rows=70)
@@ -92,9 +88,7 @@ def test_tasks_of_a_query_share_its_budget_and_other_queries_have_theirs(
         each.close()
 
 
-def test_machines_share_a_query_s_budget_out_and_the_error_names_the_whole(
-    clock: ManualClock, tmp_path: Path
-) -> None:
+def test_machines_share_a_query_s_budget_out_and_the_error_names_the_whole(clock, tmp_path):
     part = budget(clock, tmp_path, max_calls_per_query=10, executors=3)
     for _ in range(3):
         part.spend()
@@ -106,9 +100,7 @@ def test_machines_share_a_query_s_budget_out_and_the_error_names_the_whole(
 
 @pytest.mark.parametrize("whose", ["task", "query"])
 @pytest.mark.parametrize("what", ["rows", "calls"])
-def test_a_budget_of_nothing_lets_nothing_be_sent(
-    clock: ManualClock, tmp_path: Path, whose: str, what: str
-) -> None:
+def test_a_budget_of_nothing_lets_nothing_be_sent(clock, tmp_path, whose, what):
     none = budget(clock, tmp_path, **{f"max_{what}_per_{whose}": 0})
     with pytest.raises(BudgetExceeded, match=f"max_{what}_per_{whose} = 0 does not"):
         none.spend(rows=1)
@@ -117,7 +109,7 @@ def test_a_budget_of_nothing_lets_nothing_be_sent(
 
 @pytest.mark.parametrize("status", [503, 429, 202], ids=str)
 @pytest.mark.parametrize("setting", ["max_calls_per_query", "max_calls_per_task"])
-def test_every_request_that_a_service_sees_is_a_call(status: int, setting: str) -> None:
+def test_every_request_that_a_service_sees_is_a_call(status, setting):
     with RawService(reply(status)) as service:
         plan = function_calls.plan(
             f"{service.url}/f",
@@ -130,7 +122,7 @@ def test_every_request_that_a_service_sees_is_a_call(status: int, setting: str) 
         assert len(service.requests) == 2
 
 
-def test_files_of_queries_long_over_are_removed(clock: ManualClock, tmp_path: Path) -> None:
+def test_files_of_queries_long_over_are_removed(clock, tmp_path):
     budget(clock, tmp_path, "old", max_calls_per_query=10).close()
     (old,) = tmp_path.iterdir()
     written = clock.now().timestamp()
@@ -141,7 +133,7 @@ def test_files_of_queries_long_over_are_removed(clock: ManualClock, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_processes_together_spend_exactly_the_budget(tmp_path: Path) -> None:
+def test_processes_together_spend_exactly_the_budget(tmp_path):
     tests = str(Path(call_plans.__file__).parents[1])
     command = [sys.executable, "-c", _SPENDER, tests, str(tmp_path)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -18,18 +16,18 @@ from snowmelt.functions.errors import CircuitOpen
 
 
 @pytest.fixture
-def clock() -> ManualClock:
+def clock():
     return ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 
 
 @pytest.fixture
-def made(clock: ManualClock, tmp_path: Path) -> Callable[[], CircuitBreaker]:
+def made(clock, tmp_path):
     """Return what makes breakers of one URL, as each worker process has its own."""
     return lambda: CircuitBreaker(clock, SharedFile(tmp_path / "breaker"))
 
 
 @pytest.fixture
-def opened(clock: ManualClock, made: Callable[[], CircuitBreaker]) -> CircuitBreaker:
+def opened(clock, made):
     breaker = made()
     for _ in range(5):
         breaker.check_call_allowed("f")
@@ -38,9 +36,7 @@ def opened(clock: ManualClock, made: Callable[[], CircuitBreaker]) -> CircuitBre
     return breaker
 
 
-def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(
-    opened: CircuitBreaker,
-) -> None:
+def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(opened):
     with pytest.raises(CircuitOpen) as refusal:
         opened.check_call_allowed("f")
     text = str(refusal.value)
@@ -50,7 +46,7 @@ def test_it_opens_after_failures_in_a_row_and_says_since_when_and_why(
     assert not refusal.value.retryable
 
 
-def test_a_good_batch_in_between_starts_the_count_anew(made: Callable[[], CircuitBreaker]) -> None:
+def test_a_good_batch_in_between_starts_the_count_anew(made):
     breaker = made()
     for _ in range(5):
         breaker.record_failure("a")
@@ -62,18 +58,14 @@ def test_a_good_batch_in_between_starts_the_count_anew(made: Callable[[], Circui
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_batches_that_a_service_does_not_take_say_nothing_about_the_service(
-    made: Callable[[], CircuitBreaker], status: int
-) -> None:
+def test_batches_that_a_service_does_not_take_say_nothing_about_the_service(made, status):
     breaker = made()
     for _ in range(10):
         breaker.record_failure("refused", status)
         breaker.check_call_allowed("f")
 
 
-def test_one_batch_is_let_through_after_the_pause(
-    opened: CircuitBreaker, clock: ManualClock
-) -> None:
+def test_one_batch_is_let_through_after_the_pause(opened, clock):
     clock.advance(30.0)
     opened.check_call_allowed("f")
     with pytest.raises(CircuitOpen):
@@ -83,9 +75,7 @@ def test_one_batch_is_let_through_after_the_pause(
     opened.check_call_allowed("f")
 
 
-def test_a_probe_that_fails_keeps_it_open_since_the_beginning(
-    opened: CircuitBreaker, clock: ManualClock
-) -> None:
+def test_a_probe_that_fails_keeps_it_open_since_the_beginning(opened, clock):
     clock.advance(30.0)
     opened.check_call_allowed("f")
     opened.record_failure("still down")
@@ -93,18 +83,14 @@ def test_a_probe_that_fails_keeps_it_open_since_the_beginning(
         opened.check_call_allowed("f")
 
 
-def test_a_probe_that_never_ends_keeps_nobody_out_for_ever(
-    opened: CircuitBreaker, clock: ManualClock
-) -> None:
+def test_a_probe_that_never_ends_keeps_nobody_out_for_ever(opened, clock):
     clock.advance(30.0)
     opened.check_call_allowed("f")
     clock.advance(30.0)
     opened.check_call_allowed("f")
 
 
-def test_processes_of_a_machine_share_one(
-    made: Callable[[], CircuitBreaker], clock: ManualClock
-) -> None:
+def test_processes_of_a_machine_share_one(made, clock):
     first, second = made(), made()
     for each in (first, second, first, second, first):
         each.record_failure("status 503")
@@ -119,8 +105,8 @@ def test_processes_of_a_machine_share_one(
     first.check_call_allowed("f")
 
 
-def test_all_calls_to_a_url_share_one(clock: ManualClock, tmp_path: Path) -> None:
-    def found(url: str) -> CircuitBreaker:
+def test_all_calls_to_a_url_share_one(clock, tmp_path):
+    def found(url):
         return get_circuit_breaker(url, clock, folder=tmp_path)
 
     assert found("http://a/f") is found("http://a/f")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from pathlib import Path
 
 import pytest
 
@@ -14,11 +13,11 @@ from support.call_plans import place
 
 
 @pytest.fixture
-def clock() -> ManualClock:
+def clock():
     return ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 
 
-def failed(batch: str = "batch") -> CallFailed:
+def failed(batch="batch"):
     return CallFailed(
         function="f",
         batch=batch,
@@ -31,7 +30,7 @@ def failed(batch: str = "batch") -> CallFailed:
     )
 
 
-def test_the_next_attempt_fails_with_the_same_words(clock: ManualClock, tmp_path: Path) -> None:
+def test_the_next_attempt_fails_with_the_same_words(clock, tmp_path):
     FailedBatchCache(place(0), clock, folder=tmp_path).cache_failure("batch", failed())
     with pytest.raises(CallFailed) as again:
         FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("batch")
@@ -39,21 +38,19 @@ def test_the_next_attempt_fails_with_the_same_words(clock: ManualClock, tmp_path
     FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("another batch")
 
 
-def test_a_first_attempt_forgets_what_an_earlier_run_left(
-    clock: ManualClock, tmp_path: Path
-) -> None:
+def test_a_first_attempt_forgets_what_an_earlier_run_left(clock, tmp_path):
     FailedBatchCache(place(3), clock, folder=tmp_path).cache_failure("batch", failed())
     FailedBatchCache(place(0), clock, folder=tmp_path).raise_cached_failure("batch")
     FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("batch")
 
 
-def test_after_ten_minutes_it_is_asked_again(clock: ManualClock, tmp_path: Path) -> None:
+def test_after_ten_minutes_it_is_asked_again(clock, tmp_path):
     FailedBatchCache(place(0), clock, folder=tmp_path).cache_failure("batch", failed())
     clock.advance(601.0)
     FailedBatchCache(place(1), clock, folder=tmp_path).raise_cached_failure("batch")
 
 
-def test_a_file_that_cannot_be_read_is_nothing(clock: ManualClock, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_nothing(clock, tmp_path):
     failures = FailedBatchCache(place(1), clock, folder=tmp_path)
     failures.cache_failure("batch", failed())
     (path,) = tmp_path.iterdir()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -15,21 +14,21 @@ from support.limited_caller import calls_of, start
 
 
 @pytest.fixture
-def clock() -> ManualClock:
+def clock():
     found = ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     found.advance(1000.0)
     return found
 
 
-def test_tasks_leave_a_tenth_of_a_second_apart(tmp_path: Path, clock: ManualClock) -> None:
+def test_tasks_leave_a_tenth_of_a_second_apart(tmp_path, clock):
     pace = RequestSpacing(SharedFile(tmp_path / "pace"), clock)
     left = []
 
-    async def call() -> None:
+    async def call():
         await pace.acquire(10.0)
         left.append(clock.monotonic())
 
-    async def calls() -> None:
+    async def calls():
         await asyncio.gather(*(call() for _ in range(21)))
 
     asyncio.run(calls())
@@ -37,10 +36,10 @@ def test_tasks_leave_a_tenth_of_a_second_apart(tmp_path: Path, clock: ManualCloc
     assert all(b - a == pytest.approx(0.1) for a, b in pairwise(left[1:]))
 
 
-def test_a_long_pause_saves_up_next_to_nothing(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_long_pause_saves_up_next_to_nothing(tmp_path, clock):
     pace = RequestSpacing(SharedFile(tmp_path / "pace"), clock)
 
-    async def calls() -> float:
+    async def calls():
         await pace.acquire(10.0)
         clock.advance(3600.0)
         began = clock.monotonic()
@@ -51,11 +50,11 @@ def test_a_long_pause_saves_up_next_to_nothing(tmp_path: Path, clock: ManualCloc
     assert asyncio.run(calls()) >= 0.9
 
 
-def test_a_task_that_is_cancelled_gives_its_instant_back(tmp_path: Path) -> None:
+def test_a_task_that_is_cancelled_gives_its_instant_back(tmp_path):
     path = tmp_path / "pace"
     pace = RequestSpacing(SharedFile(path), SystemClock())
 
-    async def calls() -> None:
+    async def calls():
         await pace.acquire(0.01)
         before = path.read_bytes()
         task = asyncio.create_task(pace.acquire(0.01))
@@ -69,7 +68,7 @@ def test_a_task_that_is_cancelled_gives_its_instant_back(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_so_many_a_second_hold_over_processes_and_all_get_on(tmp_path: Path) -> None:
+def test_so_many_a_second_hold_over_processes_and_all_get_on(tmp_path):
     processes = [start(tmp_path, "rate_limit", 20, calls=10, seconds=0) for _ in range(4)]
     calls = calls_of(*processes)
     assert len(calls) == 40
@@ -84,7 +83,7 @@ def test_so_many_a_second_hold_over_processes_and_all_get_on(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_killed_process_wastes_one_request(tmp_path: Path) -> None:
+def test_a_killed_process_wastes_one_request(tmp_path):
     doomed = start(tmp_path, "rate_limit", 5, calls=100, seconds=0)
     with doomed.stdout:
         first = float(doomed.stdout.readline().split()[0])

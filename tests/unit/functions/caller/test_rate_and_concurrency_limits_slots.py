@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -20,32 +19,28 @@ from support.limited_caller import calls_of, most_together, start
 
 
 @pytest.fixture
-def slots(tmp_path: Path) -> SharedSemaphore:
+def slots(tmp_path):
     return SharedSemaphore(SharedFile(tmp_path / "slots"), SystemClock())
 
 
-def test_tasks_of_a_process_take_turns_in_the_order_in_which_they_came(
-    slots: SharedSemaphore,
-) -> None:
+def test_tasks_of_a_process_take_turns_in_the_order_in_which_they_came(slots):
     order = []
 
-    async def call(number: int) -> None:
+    async def call(number):
         slot = await slots.acquire_slot(lambda: 2)
         order.append(number)
         await asyncio.sleep(0.001)
         slots.release_slot(slot)
 
-    async def calls() -> None:
+    async def calls():
         await asyncio.gather(*map(call, range(20)))
 
     asyncio.run(calls())
     assert order == [*range(20)]
 
 
-def test_a_task_that_is_cancelled_while_it_waits_leaves_no_slot_behind(
-    slots: SharedSemaphore,
-) -> None:
-    async def calls() -> int:
+def test_a_task_that_is_cancelled_while_it_waits_leaves_no_slot_behind(slots):
+    async def calls():
         first = await slots.acquire_slot(lambda: 1)
         waiting = [asyncio.create_task(slots.acquire_slot(lambda: 1)) for _ in range(3)]
         await asyncio.sleep(0.01)
@@ -60,10 +55,10 @@ def test_a_task_that_is_cancelled_while_it_waits_leaves_no_slot_behind(
     assert asyncio.run(calls()) == 0
 
 
-def test_a_smaller_number_counts_from_the_next_slot_on(slots: SharedSemaphore) -> None:
+def test_a_smaller_number_counts_from_the_next_slot_on(slots):
     allowed = 4
 
-    async def calls() -> None:
+    async def calls():
         nonlocal allowed
         held = [await slots.acquire_slot(lambda: allowed) for _ in range(4)]
         allowed = 1
@@ -78,10 +73,8 @@ def test_a_smaller_number_counts_from_the_next_slot_on(slots: SharedSemaphore) -
     asyncio.run(calls())
 
 
-def test_a_second_loop_of_the_process_goes_on_where_the_first_was_left(
-    slots: SharedSemaphore,
-) -> None:
-    async def abandoned() -> asyncio.Task[int]:
+def test_a_second_loop_of_the_process_goes_on_where_the_first_was_left(slots):
+    async def abandoned():
         await slots.acquire_slot(lambda: 1)
         waiting = asyncio.create_task(slots.acquire_slot(lambda: 1))
         await asyncio.sleep(0.001)
@@ -93,7 +86,7 @@ def test_a_second_loop_of_the_process_goes_on_where_the_first_was_left(
 
 
 @pytest.mark.slow
-def test_processes_together_never_hold_more_and_all_get_on(tmp_path: Path) -> None:
+def test_processes_together_never_hold_more_and_all_get_on(tmp_path):
     processes = [start(tmp_path, "max_in_flight", 3, calls=25, seconds=0.02) for _ in range(4)]
     calls = calls_of(*processes)
     assert len(calls) == 100
@@ -104,7 +97,7 @@ def test_processes_together_never_hold_more_and_all_get_on(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_killed_process_holds_no_slot_for_ever(tmp_path: Path) -> None:
+def test_a_killed_process_holds_no_slot_for_ever(tmp_path):
     doomed = start(tmp_path, "max_in_flight", 2, calls=2, seconds=60)
     with doomed.stdout:
         file = SharedFile(tmp_path / make_shared_file_name("slots", URL, "f"))

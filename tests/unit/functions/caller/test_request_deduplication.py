@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snowmelt.functions.caller.batcher import CallBatch, CallBatcher
-from snowmelt.functions.caller.request_deduplication import (
-    BatchRequest,
-    BatchWork,
-    RequestBuilder,
-    ValueCache,
-)
+from snowmelt.functions.caller.batcher import CallBatcher
+from snowmelt.functions.caller.request_deduplication import RequestBuilder, ValueCache
 from snowmelt.functions.definition import NullInputAction, Volatility
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from support.call_plans import place, plan
@@ -36,29 +29,24 @@ ROWS = st.lists(
 )
 
 
-def composer(cache: ValueCache | None = None, **clauses: Volatility) -> RequestBuilder:
+def composer(cache=None, **clauses):
     return RequestBuilder(plan(signature=SIGNATURE, **clauses), place(), cache)
 
 
-def batches(
-    rows: list[tuple[str | None, float | None]] | list[tuple[str, float]],
-    *,
-    strict: bool = False,
-    most: int = 8,
-) -> Iterator[CallBatch]:
+def batches(rows, *, strict=False, most=8):
     texts, floats = zip(*rows, strict=True)
     columns = [pa.array(texts, pa.string()), pa.array(floats, pa.float64())]
     return CallBatcher(most, 10**6, skip_null_rows=strict).split_batches([columns])
 
 
-def answers_to(request: BatchRequest | None) -> Any:
+def answers_to(request):
     """Answer each row with its own JSON, as a service would."""
     rows = json.loads(request.body)["data"]
     assert [row[0] for row in rows] == list(range(request.rows))
     return pa.array([json.dumps(row[1:]) for row in rows], pa.string())
 
 
-def asked(composer: RequestBuilder, batch: CallBatch) -> tuple[BatchWork, Any]:
+def asked(composer, batch):
     work = composer.build_work(batch)
     answers = pa.array([], pa.string())
     if work.request is not None:
@@ -69,14 +57,12 @@ def asked(composer: RequestBuilder, batch: CallBatch) -> tuple[BatchWork, Any]:
     return work, values
 
 
-def shown(row: tuple[str | None, float | None]) -> str:
+def shown(row):
     return json.dumps(["NaN" if each != each else each for each in row])
 
 
 @given(ROWS, st.booleans(), st.booleans(), st.booleans())
-def test_each_row_has_the_answer_to_its_own_input(
-    rows: list[tuple[str | None, float | None]], immutable: bool, strict: bool, cached: bool
-) -> None:
+def test_each_row_has_the_answer_to_its_own_input(rows, immutable, strict, cached):
     clauses = {
         "volatility": Volatility.IMMUTABLE if immutable else Volatility.VOLATILE,
         "null_input": NullInputAction.STRICT if strict else NullInputAction.CALLED,
@@ -96,7 +82,7 @@ def test_each_row_has_the_answer_to_its_own_input(
         assert len(set(requests)) == len(requests)
 
 
-def test_equal_inputs_are_sent_once_in_the_order_they_came() -> None:
+def test_equal_inputs_are_sent_once_in_the_order_they_came():
     one = composer(volatility=Volatility.IMMUTABLE)
     (batch,) = batches([("y", 1.0), ("x", 1.0), ("y", 1.0), ("y", 2.0)])
     work, values = asked(one, batch)
@@ -104,12 +90,12 @@ def test_equal_inputs_are_sent_once_in_the_order_they_came() -> None:
     assert values == ['["y", 1.0]', '["x", 1.0]', '["y", 1.0]', '["y", 2.0]']
 
 
-def test_a_volatile_function_is_asked_for_each_row() -> None:
+def test_a_volatile_function_is_asked_for_each_row():
     (batch,) = batches([("y", 1.0), ("y", 1.0)])
     assert composer().build_work(batch).request.rows == 2
 
 
-def test_known_inputs_are_not_sent() -> None:
+def test_known_inputs_are_not_sent():
     one = composer(ValueCache(10**6), volatility=Volatility.IMMUTABLE)
     first, second = batches([("a", 1.0), ("b", 1.0), ("b", 1.0), ("c", 1.0)], most=2)
     asked(one, first)
@@ -120,7 +106,7 @@ def test_known_inputs_are_not_sent() -> None:
     assert asked(one, second)[0].request is None
 
 
-def test_what_a_session_says_belongs_to_what_was_asked() -> None:
+def test_what_a_session_says_belongs_to_what_was_asked():
     cache = ValueCache(10**6)
     (batch,) = batches([("a", 1.0)])
     for user in ("ADA", "BOB"):
@@ -129,7 +115,7 @@ def test_what_a_session_says_belongs_to_what_was_asked() -> None:
         assert asked(RequestBuilder(here, place(), cache), batch)[0].cache_hits == 0
 
 
-def test_halves_ask_what_the_whole_asked() -> None:
+def test_halves_ask_what_the_whole_asked():
     (batch,) = batches([("a", 1.0), ("b", 2.0), ("c", 3.0)])
     one = composer()
     work = one.build_work(batch)
@@ -144,7 +130,7 @@ def test_halves_ask_what_the_whole_asked() -> None:
     assert one.split_request(second)[1].batch_id.endswith("/1/1")
 
 
-def test_the_same_rows_have_the_same_ids() -> None:
+def test_the_same_rows_have_the_same_ids():
     rows = [("a", float(at)) for at in range(20)]
     ids = [
         [composer().build_work(each).request.batch_id for each in batches(rows)] for _ in range(2)
@@ -153,7 +139,7 @@ def test_the_same_rows_have_the_same_ids() -> None:
     assert len(set(ids[0])) == 3
 
 
-def test_a_function_without_arguments_is_asked_once_where_it_is_immutable() -> None:
+def test_a_function_without_arguments_is_asked_once_where_it_is_immutable():
     nothing = FunctionSignature("f", (), parse_sql_type_text("VARCHAR"))
     for volatility, rows in ((Volatility.VOLATILE, 5), (Volatility.IMMUTABLE, 1)):
         one = RequestBuilder(plan(signature=nothing, volatility=volatility), place())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,13 +13,13 @@ from support.call_plans import plan
 _ENTRY = 201  # what an entry with a key of one byte and an empty value counts as
 
 
-def test_values_come_back_and_null_is_a_value() -> None:
+def test_values_come_back_and_null_is_a_value():
     cache = ValueCache(10_000)
     cache.put_many([b"a", b"b"], ["1", None], [1, 4])
     assert cache.get_many([b"b", b"c", b"a"]) == [None, CACHE_MISS, "1"]
 
 
-def test_what_was_used_least_recently_goes_first() -> None:
+def test_what_was_used_least_recently_goes_first():
     cache = ValueCache(10 * _ENTRY)
     keys = [bytes([at]) for at in range(10)]
     cache.put_many(keys, keys, [0] * 10)
@@ -29,13 +28,13 @@ def test_what_was_used_least_recently_goes_first() -> None:
     assert [at for at, found in enumerate(cache.get_many(keys)) if found is CACHE_MISS] == [3, 4]
 
 
-def test_a_value_that_would_push_out_much_else_is_not_kept() -> None:
+def test_a_value_that_would_push_out_much_else_is_not_kept():
     cache = ValueCache(8_000)
     cache.put_many([b"a", b"b"], ["large", "small"], [1_000, 100])
     assert cache.get_many([b"a", b"b"]) == [CACHE_MISS, "small"]
 
 
-def test_a_function_without_cache_has_none_and_a_changed_one_another() -> None:
+def test_a_function_without_cache_has_none_and_a_changed_one_another():
     assert get_value_cache(plan().function) is None
     first, changed = (plan(cache_bytes=size).function for size in (1_000, 2_000))
     assert get_value_cache(first) is get_value_cache(first)
@@ -48,7 +47,7 @@ def test_a_function_without_cache_has_none_and_a_changed_one_another() -> None:
         max_size=60,
     )
 )
-def test_it_is_what_a_plain_model_is(steps: list[Any]) -> None:
+def test_it_is_what_a_plain_model_is(steps):
     cache = ValueCache(8 * _ENTRY)
     model: OrderedDict[bytes, int] = OrderedDict()
     for at, (put, numbers) in enumerate(steps):

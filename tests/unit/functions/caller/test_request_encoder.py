@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import math
 from decimal import Decimal
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -25,7 +24,7 @@ from snowmelt.functions.wire.values import BinaryForm, Formats
 ZONES = ("UTC", "Europe/Berlin", "America/Los_Angeles", "Asia/Kathmandu", "+01:30")
 
 
-def fixed(precision: int, scale: int) -> st.SearchStrategy[Any]:
+def fixed(precision, scale):
     limit = 10**precision - 1
     return st.integers(-limit, limit).map(lambda unscaled: Decimal(f"{unscaled}E-{scale}"))
 
@@ -62,34 +61,34 @@ VALUES = {
 }
 
 
-def column_of(values: list[Any], type_text: str, zone: str = "UTC") -> Any:
+def column_of(values, type_text, zone="UTC"):
     if type_text in {"VARIANT", "OBJECT", "ARRAY"}:
         values = [None if value is None else json.dumps(value) for value in values]
     return pa.array(values, to_arrow_type(parse_sql_type_text(type_text), zone))
 
 
-def written(columns: list[Any], types: list[str], zone: str = "UTC", **options: Any) -> bytes:
+def written(columns, types, zone="UTC", **options):
     arguments = [
         FunctionArgument(f"a{at}", parse_sql_type_text(text)) for at, text in enumerate(types)
     ]
     return RequestEncoder(arguments, zone, **options).encode_body(len(columns[0]), columns)
 
 
-def slowly(columns: list[Any], types: list[str], **formats: Any) -> bytes:
+def slowly(columns, types, **formats):
     arguments = [
         FunctionArgument(f"a{at}", parse_sql_type_text(text)) for at, text in enumerate(types)
     ]
     return RequestWriter(arguments, Formats(**formats)).encode_body(len(columns[0]), columns)
 
 
-def raw(values: list[Any]) -> list[Any]:
+def raw(values):
     return [None if value is None else msgspec.Raw(json.dumps(value).encode()) for value in values]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("type_text", VALUES)
 @given(data=st.data())
-def test_columns_are_written_as_values_are(type_text: str, data: st.DataObject) -> None:
+def test_columns_are_written_as_values_are(type_text, data):
     values = data.draw(st.lists(st.none() | VALUES[type_text], min_size=1))
     zone = data.draw(st.sampled_from(ZONES))
     tzinfo = dt.timezone(dt.timedelta(minutes=90)) if zone == "+01:30" else ZoneInfo(zone)
@@ -108,7 +107,7 @@ def test_columns_are_written_as_values_are(type_text: str, data: st.DataObject) 
 @pytest.mark.parametrize("type_text", VALUES)
 @settings(max_examples=settings.default.max_examples // 4)
 @given(data=st.data())
-def test_many_rows_are_written_as_few_are(type_text: str, data: st.DataObject) -> None:
+def test_many_rows_are_written_as_few_are(type_text, data):
     some = data.draw(st.lists(VALUES[type_text], min_size=1, max_size=4))
     last = data.draw(st.none() | VALUES[type_text])
     values = [*(some * MIN_COLUMNAR_ROWS)[: MIN_COLUMNAR_ROWS - 1], last]
@@ -125,27 +124,27 @@ def test_many_rows_are_written_as_few_are(type_text: str, data: st.DataObject) -
     assert whole == slowly(listed, types)
 
 
-def raw_texts(texts: Any) -> list[Any]:
+def raw_texts(texts):
     return [None if text is None else msgspec.Raw(text) for text in texts]
 
 
-def repr_of(value: Any) -> str | tuple[bool, Any]:
+def repr_of(value):
     """Make NaN equal to itself, and datetimes of one instant equal."""
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     return (type(value) is bool, value)
 
 
-def test_several_arguments_stand_in_their_order() -> None:
+def test_several_arguments_stand_in_their_order():
     columns = [pa.array(["a", None]), pa.array([1, 2])]
     assert written(columns, ["VARCHAR", "INTEGER"]) == b'{"data":[[0,"a",1],[1,null,2]]}'
 
 
-def test_a_function_without_arguments_is_sent_row_numbers() -> None:
+def test_a_function_without_arguments_is_sent_row_numbers():
     assert RequestEncoder([]).encode_body(2, [pa.nulls(2)]) == b'{"data":[[0],[1]]}'
 
 
-def test_numbers_may_come_as_text_of_all_their_digits() -> None:
+def test_numbers_may_come_as_text_of_all_their_digits():
     texts = pa.array(["12345678901234567890123456789012345678", "-0.10", "1E-7", None])
     assert written([texts], ["NUMBER(38,7)"]) == (
         b'{"data":[[0,12345678901234567890123456789012345678],[1,-0.10],[2,1E-7],[3,null]]}'
@@ -153,28 +152,28 @@ def test_numbers_may_come_as_text_of_all_their_digits() -> None:
 
 
 @pytest.mark.parametrize("text", ["NaN", "1,2", "01", "+1", "", "1]"])
-def test_text_that_is_no_number_is_refused(text: str) -> None:
+def test_text_that_is_no_number_is_refused(text):
     with pytest.raises(BatchInvalid, match="argument a"):
         written([pa.array([text])], ["NUMBER(38,7)"])
 
 
-def test_a_column_of_another_type_is_refused() -> None:
+def test_a_column_of_another_type_is_refused():
     with pytest.raises(BatchInvalid, match=r"argument a0? is list<item: int64>"):
         written([pa.array([[1]])], ["VARCHAR"])
 
 
-def test_integers_of_any_width_are_numbers() -> None:
+def test_integers_of_any_width_are_numbers():
     assert written([pa.array([1], pa.int8())], ["INTEGER"]) == b'{"data":[[0,1]]}'
     assert written([pa.array([1], pa.int32())], ["NUMBER(5,0)"]) == b'{"data":[[0,1]]}'
 
 
-def test_an_array_is_an_array_or_text() -> None:
+def test_an_array_is_an_array_or_text():
     column = pa.array(['[1,"a"]'])
     assert written([column], ["ARRAY"]) == b'{"data":[[0,[1,"a"]]]}'
     assert written([column], ["ARRAY"], array_as_string=True) == b'{"data":[[0,"[1,\\"a\\"]"]]}'
 
 
-def test_bytes_may_be_base64() -> None:
+def test_bytes_may_be_base64():
     column = pa.array([b"\x00\xff", None])
     assert written([column], ["BINARY"], binary=BinaryForm.BASE64) == (
         b'{"data":[[0,"AP8="],[1,null]]}'
@@ -182,14 +181,14 @@ def test_bytes_may_be_base64() -> None:
 
 
 @pytest.mark.parametrize("zone", ["GMT+1", "UTC+01:00", "+01:00", "Etc/GMT-1"])
-def test_each_name_of_a_zone_that_spark_knows_is_taken(zone: str) -> None:
+def test_each_name_of_a_zone_that_spark_knows_is_taken(zone):
     column = pa.array([dt.datetime(2020, 1, 1, tzinfo=dt.UTC)], pa.timestamp("us", zone))
     assert written([column], ["TIMESTAMP_LTZ"], zone) == (
         b'{"data":[[0,"2020-01-01 01:00:00 +0100"]]}'
     )
 
 
-def test_an_instant_of_local_mean_time_is_kept_with_an_offset_of_minutes() -> None:
+def test_an_instant_of_local_mean_time_is_kept_with_an_offset_of_minutes():
     moment = dt.datetime(1880, 1, 1, tzinfo=dt.UTC)
     body = written([pa.array([moment])], ["TIMESTAMP_LTZ"], "Europe/Berlin")
     assert body == b'{"data":[[0,"1880-01-01 00:53:00 +0053"]]}'

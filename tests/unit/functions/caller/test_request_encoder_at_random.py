@@ -11,9 +11,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,17 +30,17 @@ _PLAIN_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 class Said:
     """What the service answers with, and what came to it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.fragments: list[str] | None = None
         self.rows: list = []
         self.url = ""
         self._calls = itertools.count()
 
-    def next_url(self) -> str:
+    def next_url(self):
         """Return a URL of its own for each call: failures of others do not keep it from being called."""
         return f"{self.url}/{next(self._calls)}/f"
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope, receive, send):
         if scope["type"] == "lifespan":
             await receive()
             await send({"type": "lifespan.startup.complete"})
@@ -65,14 +63,14 @@ class Said:
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Said]:
+def service():
     said = Said()
     with hosted(said) as url:
         said.url = url
         yield said
 
 
-def value_of(fragment: str, kind: str, precision: int = 0, scale: int = 0) -> object:
+def value_of(fragment: str, kind: str, precision: int = 0, scale: int = 0):
     """Return what a result is by the rules, REFUSED where it is none."""
     parsed = json.loads(fragment, parse_float=Decimal, parse_constant=Decimal)
     if parsed is None:
@@ -140,8 +138,8 @@ _TYPES = [
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(fragments=st.lists(_FRAGMENTS, min_size=1, max_size=4))
 def test_a_result_is_what_its_type_says_or_is_refused_with_its_row(
-    service: Said, type_text: str, sizes: tuple[int, ...], fragments: list[Any]
-) -> None:
+    service, type_text, sizes, fragments
+):
     service.fragments = fragments
     expected = [value_of(each, type_text.partition("(")[0], *sizes) for each in fragments]
     plan = function_calls.plan(service.next_url(), arguments=("VARCHAR",), returns=type_text)
@@ -170,7 +168,7 @@ _FLOATS = st.floats(allow_nan=False, allow_infinity=False)
     rows=st.lists(st.tuples(_NUMBERS, _FLOATS, st.text(), st.integers(-(10**38) + 1, 10**38 - 1)),
                   min_size=1, max_size=5),
 )  # fmt: skip
-def test_an_argument_arrives_as_the_value_that_it_was(service: Said, rows: list[Any]) -> None:
+def test_an_argument_arrives_as_the_value_that_it_was(service, rows):
     service.fragments = ["0"] * len(rows)
     numbers, floats, texts, whole = zip(*rows, strict=True)
     columns = [
@@ -200,8 +198,8 @@ def test_an_argument_arrives_as_the_value_that_it_was(service: Said, rows: list[
     ],
 )
 def test_an_argument_longer_than_its_type_is_refused_before_anything_is_sent(
-    service: Said, type_text: str, value: bytes | str, reason: str
-) -> None:
+    service, type_text, value, reason
+):
     service.rows = []
     plan = function_calls.plan(service.next_url(), arguments=(type_text,))
     with pytest.raises(BatchInvalid, match=reason):
@@ -220,8 +218,8 @@ def test_an_argument_longer_than_its_type_is_refused_before_anything_is_sent(
 )  # fmt: skip
 @pytest.mark.parametrize("form", ["{}", '{{"a":[1,{}]}}', '{{"1e400":{}}}'])
 def test_a_number_in_a_document_is_one_that_a_variant_holds_or_is_refused(
-    service: Said, number: str, fits: bool, form: str
-) -> None:
+    service, number, fits, form
+):
     fragment = form.format(number)
     service.fragments = ['"1e400"', fragment]
     plan = function_calls.plan(service.next_url(), returns="VARIANT")
@@ -243,9 +241,7 @@ def test_a_number_in_a_document_is_one_that_a_variant_holds_or_is_refused(
         ("ARRAY", "{}"), ("FLOAT", "true"), ("NUMBER", "true"),
     ],
 )  # fmt: skip
-def test_what_is_no_value_of_the_type_is_refused_with_its_row(
-    service: Said, type_text: str, fragment: str
-) -> None:
+def test_what_is_no_value_of_the_type_is_refused_with_its_row(service, type_text, fragment):
     service.fragments = ["null", fragment]
     plan = function_calls.plan(service.next_url(), returns=type_text)
     with pytest.raises(CallFailed, match=r"Row 1: "):
@@ -262,15 +258,13 @@ def test_what_is_no_value_of_the_type_is_refused_with_its_row(
         ("TIMESTAMP_NTZ", '"2024-01-31T10:00:00Z"', "2024-01-31 10:00:00"),
     ],
 )
-def test_digits_that_a_time_has_not_are_cut_off(
-    service: Said, type_text: str, fragment: str, text: str
-) -> None:
+def test_digits_that_a_time_has_not_are_cut_off(service, type_text, fragment, text):
     service.fragments = [fragment]
     plan = function_calls.plan(service.next_url(), returns=type_text)
     assert [str(each) for each in function_calls.ask(plan, function_calls.rows(["x"]))] == [text]
 
 
-def test_an_argument_has_the_digits_of_its_type(service: Said) -> None:
+def test_an_argument_has_the_digits_of_its_type(service):
     service.fragments = ["0"]
     moments = pa.array([dt.datetime(1969, 12, 31, 23, 59, 59, 999999)], pa.timestamp("us"))
     plan = function_calls.plan(

@@ -22,13 +22,13 @@ from snowmelt.schema.types import LogicalType
         ("-03:30", dt.datetime(2026, 1, 1), "2025-12-31 20:30:00 -0330"),
     ],
 )  # fmt: skip
-def test_an_instant_is_written_in_its_zone(zone: str, moment: dt.datetime, text: str) -> None:
+def test_an_instant_is_written_in_its_zone(zone, moment, text):
     column = pa.array([moment.replace(tzinfo=dt.UTC), None], pa.timestamp("us", "UTC"))
     write = get_column_formatter(LogicalType.TIMESTAMP_LTZ, zone, BinaryForm.HEX)
     assert write(column).to_pylist() == [text, None]
 
 
-def test_a_fraction_is_written_where_there_is_one() -> None:
+def test_a_fraction_is_written_where_there_is_one():
     moments = [dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, 0, 0, 0, 500_000)]
     write = get_column_formatter(LogicalType.TIMESTAMP_NTZ, "UTC", BinaryForm.HEX)
     assert write(pa.array(moments, pa.timestamp("us"))).to_pylist() == [
@@ -48,8 +48,6 @@ def test_a_fraction_is_written_where_there_is_one() -> None:
         (["\n"], True),
     ],
 )
-def test_texts_that_json_writes_in_another_way_are_known(
-    texts: list[str | None] | list[str], needed: bool
-) -> None:
+def test_texts_that_json_writes_in_another_way_are_known(texts, needed):
     column = pa.array(['"', *texts, "\\"], pa.string()).slice(1, len(texts))
     assert needs_escapes(column) is needed

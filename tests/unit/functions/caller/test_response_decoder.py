@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -16,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.functions.caller.arrow_types import MIN_COLUMNAR_ROWS, to_arrow_type
-from snowmelt.functions.caller.response_decoder import DecodedResponse, ResponseDecoder
+from snowmelt.functions.caller.response_decoder import ResponseDecoder
 from snowmelt.functions.errors import ResponseInvalid
 from snowmelt.functions.signature import parse_sql_type_text
-from snowmelt.functions.wire.messages import BatchResponse, ResponseReader, RowFailure
+from snowmelt.functions.wire.messages import ResponseReader, RowFailure
 from snowmelt.functions.wire.values import Formats
 
 ZONE = "Europe/Berlin"
@@ -44,18 +42,16 @@ JSONS = st.sampled_from(
 UNFIT = {"1e400", "0.12345678901234567890123456789012345678901"}
 
 
-def body_of(fragments: list[str], blank: Any = "") -> bytes:
+def body_of(fragments, blank=""):
     rows = f",{blank}".join(f"[{at},{blank}{each}]" for at, each in enumerate(fragments))
     return f'{{"data":{blank}[{rows}]}}'.encode()
 
 
-def read(
-    body: bytes, type_text: Any = "VARCHAR", count: int = 2, **options: bool
-) -> DecodedResponse:
+def read(body, type_text="VARCHAR", count=2, **options):
     return ResponseDecoder(parse_sql_type_text(type_text), ZONE, **options).decode(body, count)
 
 
-def outcome(ask: Callable[[], BatchResponse] | Callable[[], DecodedResponse]) -> list[Any] | str:
+def outcome(ask):
     try:
         found = ask()
     except ResponseInvalid as refused:
@@ -64,11 +60,11 @@ def outcome(ask: Callable[[], BatchResponse] | Callable[[], DecodedResponse]) ->
     return ["NaN" if isinstance(each, float) and math.isnan(each) else each for each in values]
 
 
-def slowly(body: bytes, type_text: Any, count: int) -> Any:
+def slowly(body, type_text, count):
     reader = ResponseReader(parse_sql_type_text(type_text), Formats(ZoneInfo(ZONE)), raw=True)
     form = to_arrow_type(parse_sql_type_text(type_text), ZONE)
 
-    def ask() -> BatchResponse:
+    def ask():
         reply = reader.read(body, count)
         try:
             return type(reply)(pa.array(reply.values, form).to_pylist())
@@ -85,7 +81,7 @@ def slowly(body: bytes, type_text: Any, count: int) -> Any:
     st.from_regex(r"-?(0|[1-9][0-9]{0,90})(\.[0-9]{1,90})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
     | st.from_regex(r"-?(0|[1-9][0-9]{0,9})(\.[0-9]{1,9})?", fullmatch=True),
 )
-def test_a_number_of_any_length_is_exact_or_refused(type_text: Any, number: Any) -> None:
+def test_a_number_of_any_length_is_exact_or_refused(type_text, number):
     body = body_of([number, "null"])
     expected = slowly(body, type_text, 2)
     found = outcome(lambda: read(body, type_text, 2))
@@ -94,7 +90,7 @@ def test_a_number_of_any_length_is_exact_or_refused(type_text: Any, number: Any)
 
 @pytest.mark.parametrize("type_text", TYPES)
 @given(data=st.data())
-def test_columns_are_read_as_values_are(type_text: str, data: st.DataObject) -> None:
+def test_columns_are_read_as_values_are(type_text, data):
     fragments = data.draw(st.lists(JSONS, min_size=1, max_size=4))
     if data.draw(st.booleans()):
         fragments = [data.draw(st.sampled_from(fragments))] * data.draw(st.sampled_from((1, 3)))
@@ -114,7 +110,7 @@ def test_columns_are_read_as_values_are(type_text: str, data: st.DataObject) -> 
     st.sampled_from(["", " "]),
     st.sampled_from(["VARCHAR", "DATE"]),
 )
-def test_many_texts_are_read_as_few_are(texts: list[Any], blank: Any, type_text: Any) -> None:
+def test_many_texts_are_read_as_few_are(texts, blank, type_text):
     values = (texts * MIN_COLUMNAR_ROWS)[:MIN_COLUMNAR_ROWS]
     body = body_of([json.dumps(text, ensure_ascii=False) for text in values], blank)
     expected = slowly(body, type_text, MIN_COLUMNAR_ROWS)
@@ -122,7 +118,7 @@ def test_many_texts_are_read_as_few_are(texts: list[Any], blank: Any, type_text:
 
 
 @given(st.data())
-def test_many_texts_that_are_damaged_are_never_read_as_something_else(data: st.DataObject) -> None:
+def test_many_texts_that_are_damaged_are_never_read_as_something_else(data):
     values = [f"{at:03}" for at in range(MIN_COLUMNAR_ROWS)]
     body = bytearray(body_of([json.dumps(text) for text in values]))
     place = data.draw(st.integers(0, len(body) - 1) | st.integers(0, 60))
@@ -155,7 +151,7 @@ def test_many_texts_that_are_damaged_are_never_read_as_something_else(data: st.D
         ("VARCHAR", "1.50", "1.50"),
     ],
 )
-def test_a_value_is_what_the_declared_type_says(type_text: str, fragment: str, value: Any) -> None:
+def test_a_value_is_what_the_declared_type_says(type_text, fragment, value):
     assert read(body_of([fragment]), type_text, 1).values.to_pylist() == [value]
 
 
@@ -168,7 +164,7 @@ def test_a_value_is_what_the_declared_type_says(type_text: str, fragment: str, v
         ("2014-01-01T16:00:00Z", 16),
     ],
 )
-def test_an_instant_without_offset_is_of_the_session(text: str, hour: int) -> None:
+def test_an_instant_without_offset_is_of_the_session(text, hour):
     (found,) = read(body_of([json.dumps(text)]), "TIMESTAMP_LTZ", 1).values.to_pylist()
     assert found.astimezone(dt.UTC).hour == hour
 
@@ -187,21 +183,21 @@ def test_an_instant_without_offset_is_of_the_session(text: str, hour: int) -> No
         (b'{"data":[[0,"a"],[1,"\xff"]]}', "byte 21 is not UTF-8"),
     ],
 )
-def test_a_broken_reply_has_its_sentence(body: bytes, reason: str) -> None:
+def test_a_broken_reply_has_its_sentence(body, reason):
     with pytest.raises(ResponseInvalid, match=reason) as refused:
         read(body)
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("type_text", ["VARCHAR", "VARIANT"])
-def test_bytes_that_are_not_utf_8_are_no_json(type_text: str) -> None:
+def test_bytes_that_are_not_utf_8_are_no_json(type_text):
     for count in (1, MIN_COLUMNAR_ROWS):
         body = body_of(['"x"'] * count).replace(b"x", b"\xff")
         with pytest.raises(ResponseInvalid, match="not UTF-8"):
             read(body, type_text, count)
 
 
-def test_a_byte_order_mark_and_nan_are_taken_where_that_is_wanted() -> None:
+def test_a_byte_order_mark_and_nan_are_taken_where_that_is_wanted():
     body = b'\xef\xbb\xbf{"data":[[0,NaN],[1,2]]}'
     with pytest.raises(ResponseInvalid, match="byte order mark"):
         read(body, "FLOAT")
@@ -211,7 +207,7 @@ def test_a_byte_order_mark_and_nan_are_taken_where_that_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("type_text", ["VARIANT", "VARCHAR", "NUMBER(10,2)", "OBJECT"])
-def test_nan_is_no_value_of_another_type(type_text: str) -> None:
+def test_nan_is_no_value_of_another_type(type_text):
     for fragment in ("NaN", '{"a":NaN}', "[Infinity]"):
         with pytest.raises(ResponseInvalid, match="is not a JSON value"):
             read(body_of([fragment]), type_text, 1, lenient=True)
@@ -219,13 +215,13 @@ def test_nan_is_no_value_of_another_type(type_text: str) -> None:
     assert read(body, type_text, 1, lenient=True).values.null_count == 1
 
 
-def test_a_row_that_failed_has_no_value() -> None:
+def test_a_row_that_failed_has_no_value():
     found = read(b'{"data":[[0,"a"],[1,"b"]],"errors":[[1,"Bad","why"]]}')
     assert found.values.to_pylist() == ["a", None]
     assert found.failures == {1: RowFailure("Bad", "why")}
 
 
-def test_a_function_that_is_not_null_gives_no_null() -> None:
+def test_a_function_that_is_not_null_gives_no_null():
     body = b'{"data":[[0,"a"],[1,null]]}'
     with pytest.raises(ResponseInvalid, match="Row 1: null"):
         read(body, nullable=False)

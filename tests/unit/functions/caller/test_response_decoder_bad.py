@@ -9,17 +9,13 @@ import gzip
 import json
 import re
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from snowmelt.functions.caller.plan import BatchStatus, CallPlan
+from snowmelt.functions.caller.plan import BatchStatus
 from snowmelt.functions.definition import FailureAction
 from snowmelt.functions.errors import CallFailed
 from snowmelt.functions.proxy.faults import parse_fault
-from snowmelt.functions.proxy.http1 import HttpMessage
 from snowmelt.functions.proxy.relay import FaultProxy, LoopbackHttpServer
 from snowmelt.functions.service import RemoteService
 from snowmelt.functions.wire import compression
@@ -33,13 +29,13 @@ ROWS = [SECRET, "b", "c", "d"]
 
 
 @pytest.fixture(autouse=True)
-def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_files(tmp_path, monkeypatch):
     """Limits and failures that processes share are not shared between tests."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[str]:
+def service():
     svc = RemoteService("behind")
 
     @svc.function(blocking=False)
@@ -54,7 +50,7 @@ def service() -> Iterator[str]:
         yield url
 
 
-def failure(plan: CallPlan, rows: list[str] = ROWS) -> CallFailed:
+def failure(plan, rows=ROWS):
     """Return the error of a call, checked for what each one has to name and must not show."""
     ledger = InMemoryCallLog()
     with pytest.raises(CallFailed) as caught:
@@ -70,7 +66,7 @@ def failure(plan: CallPlan, rows: list[str] = ROWS) -> CallFailed:
     return caught.value
 
 
-def summary(error: CallFailed) -> tuple[Any, Any, bool]:
+def summary(error):
     return error.fields["status"], error.fields["attempts"], bool(error.fields["polls"])
 
 
@@ -95,7 +91,7 @@ PASSING = ["429", "500", "503"]
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_wrong_reply_ends_the_query_at_once(service: str, kind: str) -> None:
+def test_a_wrong_reply_ends_the_query_at_once(service, kind):
     with FaultProxy(service, [parse_fault(kind)]) as proxy:
         error = failure(function_calls.plan(f"{proxy.url}/echo"))
         assert WRONG[kind] in error.fields["reason"]
@@ -104,9 +100,7 @@ def test_a_wrong_reply_ends_the_query_at_once(service: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("status", REFUSED)
-def test_a_refusal_is_not_asked_again_and_a_redirect_not_followed(
-    service: str, status: str
-) -> None:
+def test_a_refusal_is_not_asked_again_and_a_redirect_not_followed(service, status):
     with FaultProxy(service, [parse_fault(status)]) as proxy:
         error = failure(function_calls.plan(f"{proxy.url}/echo"))
         assert f"external function echo with remote service error: {status}" in str(error)
@@ -114,7 +108,7 @@ def test_a_refusal_is_not_asked_again_and_a_redirect_not_followed(
 
 
 @pytest.mark.parametrize("status", PASSING)
-def test_what_passes_is_asked_again_until_patience_ends(service: str, status: str) -> None:
+def test_what_passes_is_asked_again_until_patience_ends(service, status):
     with FaultProxy(service, [parse_fault(status)]) as proxy:
         error = failure(function_calls.plan(f"{proxy.url}/echo"))
         assert "no answer in time" in str(error)
@@ -125,14 +119,14 @@ def test_what_passes_is_asked_again_until_patience_ends(service: str, status: st
 
 
 @pytest.mark.parametrize("status", PASSING)
-def test_retries_have_an_end_that_the_function_says(service: str, status: str) -> None:
+def test_retries_have_an_end_that_the_function_says(service, status):
     with FaultProxy(service, [parse_fault(status)]) as proxy:
         error = failure(function_calls.plan(f"{proxy.url}/echo", max_batch_retries=2))
         assert summary(error) == (int(status), 3, False)
 
 
 @pytest.mark.parametrize("kind", [*PASSING, "drop", "lose", "reset", "truncate"])
-def test_what_happens_once_costs_one_more_attempt(service: str, kind: str) -> None:
+def test_what_happens_once_costs_one_more_attempt(service, kind):
     ledger = InMemoryCallLog()
     with FaultProxy(service, [parse_fault(f"{kind}:each=1")]) as proxy:
         plan = function_calls.plan(f"{proxy.url}/echo")
@@ -153,9 +147,7 @@ def test_what_happens_once_costs_one_more_attempt(service: str, kind: str) -> No
         ("reset", "in the middle of the reply"),
     ],
 )
-def test_a_connection_that_always_breaks_is_an_error_of_its_own(
-    service: str, kind: str, reason: str
-) -> None:
+def test_a_connection_that_always_breaks_is_an_error_of_its_own(service, kind, reason):
     with FaultProxy(service, [parse_fault(kind)]) as proxy:
         error = failure(function_calls.plan(f"{proxy.url}/echo", max_batch_retries=1))
         assert "Remote service cannot be reached. Check the endpoint URL" in str(error)
@@ -163,7 +155,7 @@ def test_a_connection_that_always_breaks_is_an_error_of_its_own(
         assert summary(error) == (None, 2, False)
 
 
-def test_nobody_listens() -> None:
+def test_nobody_listens():
     url = f"http://127.0.0.1:{free_port()}/echo"
     error = failure(function_calls.plan(url, max_batch_retries=1))
     assert "Remote service cannot be reached" in str(error)
@@ -171,7 +163,7 @@ def test_nobody_listens() -> None:
 
 
 @pytest.mark.parametrize("options", [{"idle_timeout_s": 0.05}, {"reply_timeout_s": 0.2}])
-def test_a_reply_that_trickles_is_none(service: str, options: dict[str, float]) -> None:
+def test_a_reply_that_trickles_is_none(service, options):
     with FaultProxy(service, [parse_fault("drip:seconds=4")]) as proxy:
         error = failure(
             function_calls.plan(f"{proxy.url}/echo", options=options, max_batch_retries=0)
@@ -180,7 +172,7 @@ def test_a_reply_that_trickles_is_none(service: str, options: dict[str, float]) 
         assert error.fields["status"] is None
 
 
-def test_a_batch_that_is_worked_on_for_ever_is_polled_until_patience_ends(service: str) -> None:
+def test_a_batch_that_is_worked_on_for_ever_is_polled_until_patience_ends(service):
     with FaultProxy(service, [parse_fault("202:on=any")]) as proxy:
         error = failure(function_calls.plan(f"{proxy.url}/echo"))
         assert "the service still works on the batch" in str(error)
@@ -188,7 +180,7 @@ def test_a_batch_that_is_worked_on_for_ever_is_polled_until_patience_ends(servic
         assert {each.method for each in proxy.requests[1:]} == {"GET"}
 
 
-def test_a_batch_that_the_service_forgot_is_sent_once_more(service: str) -> None:
+def test_a_batch_that_the_service_forgot_is_sent_once_more(service):
     faults = [parse_fault("202:first=1"), parse_fault("404:on=GET")]
     with FaultProxy(service, faults) as proxy:
         plan = function_calls.plan(f"{proxy.url}/echo")
@@ -199,14 +191,14 @@ def test_a_batch_that_the_service_forgot_is_sent_once_more(service: str) -> None
         assert [each.method for each in proxy.requests] == ["POST", "GET", "POST"]
 
 
-def test_a_batch_that_is_always_forgotten_is_given_up(service: str) -> None:
+def test_a_batch_that_is_always_forgotten_is_given_up(service):
     with FaultProxy(service, [parse_fault("202"), parse_fault("404:on=GET")]) as proxy:
         error = failure(function_calls.plan(f"{proxy.url}/echo"))
         assert "remote service error: 404" in str(error)
         assert summary(error) == (404, 2, True)
 
 
-def test_an_error_while_polling_is_the_end(service: str) -> None:
+def test_an_error_while_polling_is_the_end(service):
     with FaultProxy(service, [parse_fault("202"), parse_fault("500:on=GET")]) as proxy:
         error = failure(function_calls.plan(f"{proxy.url}/echo"))
         assert "remote service error: 500" in str(error)
@@ -214,9 +206,7 @@ def test_an_error_while_polling_is_the_end(service: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "status"), [("413", 413), ("large", 200)])
-def test_what_is_always_too_large_ends_with_the_row_that_is(
-    service: str, kind: str, status: int
-) -> None:
+def test_what_is_always_too_large_ends_with_the_row_that_is(service, kind, status):
     with FaultProxy(service, [parse_fault(kind)]) as proxy:
         error = failure(function_calls.plan(f"{proxy.url}/echo"))
         assert "row 0 alone is too large" in str(error)
@@ -225,7 +215,7 @@ def test_what_is_always_too_large_ends_with_the_row_that_is(
 
 
 @pytest.mark.parametrize("kind", ["html", "403", "missing", "413", "drop", "md5"])
-def test_a_failed_batch_is_null_where_its_function_says_so(service: str, kind: str) -> None:
+def test_a_failed_batch_is_null_where_its_function_says_so(service, kind):
     ledger = InMemoryCallLog()
     with FaultProxy(service, [parse_fault(f"{kind}:first=1")]) as proxy:
         plan = function_calls.plan(
@@ -242,7 +232,7 @@ def test_a_failed_batch_is_null_where_its_function_says_so(service: str, kind: s
     assert [each.outcome for each in ledger.records] == [BatchStatus.FAILED, *[BatchStatus.OK] * 3]
 
 
-def test_a_refusal_is_shown_unless_a_setting_hides_it(service: str) -> None:
+def test_a_refusal_is_shown_unless_a_setting_hides_it(service):
     with FaultProxy(service, [parse_fault("403")]) as proxy:
         for chars, shown in ((300, """ '{"message":"Forbidden"}'"""), (0, "")):
             plan = function_calls.plan(f"{proxy.url}/echo", options={"error_body_chars": chars})
@@ -250,7 +240,7 @@ def test_a_refusal_is_shown_unless_a_setting_hides_it(service: str) -> None:
                 function_calls.ask(plan, function_calls.rows(ROWS), clock=function_calls.clock())
 
 
-def test_a_byte_order_mark_is_passed_over(service: str) -> None:
+def test_a_byte_order_mark_is_passed_over(service):
     with FaultProxy(service, [parse_fault("bom")]) as proxy:
         assert (
             function_calls.ask(function_calls.plan(f"{proxy.url}/echo"), function_calls.rows(ROWS))
@@ -258,17 +248,17 @@ def test_a_byte_order_mark_is_passed_over(service: str) -> None:
         )
 
 
-def test_the_token_nan_is_a_float(service: str) -> None:
+def test_the_token_nan_is_a_float(service):
     with FaultProxy(service, [parse_fault("nan")]) as proxy:
         plan = function_calls.plan(f"{proxy.url}/number", name="number", returns="FLOAT")
         (value,) = function_calls.ask(plan, function_calls.rows(["a"]))
         assert value != value
 
 
-def said(*pieces: bytes, close: bool = True) -> LoopbackHttpServer:
+def said(*pieces, close=True):
     """Return a server that answers each request with the same bytes, piece by piece."""
 
-    async def answer(_request: HttpMessage, writer: asyncio.StreamWriter) -> bool:
+    async def answer(_request, writer):
         for piece in pieces:
             writer.write(piece)
             await writer.drain()
@@ -282,7 +272,7 @@ GOOD = json.dumps({"data": [[at, value] for at, value in enumerate(ROWS)]}, inde
 PACKED = gzip.compress(GOOD)
 
 
-def message(body: bytes = GOOD, status: str = "200 OK", **headers: str) -> bytes:
+def message(body=GOOD, status="200 OK", **headers):
     headers = {"content-length": str(len(body))} | {
         name.replace("_", "-"): value for name, value in headers.items()
     }
@@ -290,7 +280,7 @@ def message(body: bytes = GOOD, status: str = "200 OK", **headers: str) -> bytes
     return f"HTTP/1.1 {status}\r\n{lines}\r\n".encode() + body
 
 
-def chunked(body: bytes) -> bytes:
+def chunked(body):
     middle = len(body) // 2
     chunks = b"".join(
         b"%x\r\n%b\r\n" % (len(each), each) for each in (body[:middle], body[middle:])
@@ -324,7 +314,7 @@ GOOD_ENOUGH = {
 
 @pytest.mark.parametrize("kind", GOOD_ENOUGH)
 @pytest.mark.parametrize("close", [True, False])
-def test_what_real_services_say_is_understood(kind: str, close: bool) -> None:
+def test_what_real_services_say_is_understood(kind, close):
     close = close or "connection" in kind or "old" in kind
     with said(*GOOD_ENOUGH[kind], close=close) as server:
         plan = function_calls.plan(f"{server.url}/echo", max_batch_retries=0)
@@ -354,7 +344,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_what_is_no_reply_is_an_error_of_transport(kind: str) -> None:
+def test_what_is_no_reply_is_an_error_of_transport(kind):
     pieces, reason = BROKEN[kind]
     with said(*pieces) as server:
         error = failure(function_calls.plan(f"{server.url}/echo", max_batch_retries=0))
@@ -396,7 +386,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("kind", LIES)
-def test_a_reply_that_cannot_be_believed_ends_the_query(kind: str) -> None:
+def test_a_reply_that_cannot_be_believed_ends_the_query(kind):
     pieces, reason = LIES[kind]
     returns = "NUMBER" if "number" in kind else "VARCHAR"
     with said(*pieces) as server:
@@ -405,14 +395,14 @@ def test_a_reply_that_cannot_be_believed_ends_the_query(kind: str) -> None:
         assert error.fields["status"] == 200
 
 
-def test_null_from_a_function_that_promises_none() -> None:
+def test_null_from_a_function_that_promises_none():
     body = json.dumps({"data": [[0, "a"], [1, None], [2, "c"], [3, "d"]]}).encode()
     with said(message(body)) as server:
         error = failure(function_calls.plan(f"{server.url}/echo", returns_null=False))
         assert "from a function that is NOT NULL" in str(error)
 
 
-def test_mixed_types_in_a_column_of_text_are_their_json() -> None:
+def test_mixed_types_in_a_column_of_text_are_their_json():
     body = json.dumps({"data": [[0, "a"], [1, 2], [2, True], [3, {"b": None}]]}).encode()
     with said(message(body)) as server:
         values = function_calls.ask(

@@ -9,21 +9,21 @@ import pytest
 from snowmelt.functions.caller.translator_runtime import JavaScriptFunction, TranslatorError
 
 
-def test_the_object_is_found_under_its_name_and_its_name_in_capitals() -> None:
+def test_the_object_is_found_under_its_name_and_its_name_in_capitals():
     script = JavaScriptFunction("event", "return [event.body, EVENT.a, event === EVENT]")
     assert json.loads(script.run(b"1", b'{"a":2}')) == [1, 2, True]
 
 
-def test_an_argument_written_in_capitals_is_found_as_such() -> None:
+def test_an_argument_written_in_capitals_is_found_as_such():
     assert JavaScriptFunction("EVENT", "return EVENT").run(None, b"{}") == "{}"
 
 
-def test_braces_of_the_source_end_nothing() -> None:
+def test_braces_of_the_source_end_nothing():
     with pytest.raises(TranslatorError, match="SyntaxError"):
         JavaScriptFunction("event", "} ; throw 1; {").run(b"1", b"{}")
 
 
-def test_a_script_that_never_ends_is_stopped_and_works_for_the_next_object() -> None:
+def test_a_script_that_never_ends_is_stopped_and_works_for_the_next_object():
     script = JavaScriptFunction("event", "while (event.body); return 1", max_cpu_s=0.1)
     for _ in range(2):
         with pytest.raises(TranslatorError, match=r"it took longer than 0.1 s"):
@@ -31,7 +31,7 @@ def test_a_script_that_never_ends_is_stopped_and_works_for_the_next_object() -> 
         assert script.run(b"false", b"{}") == "1"
 
 
-def test_a_script_that_needs_too_much_memory_is_stopped_and_works_for_the_next_object() -> None:
+def test_a_script_that_needs_too_much_memory_is_stopped_and_works_for_the_next_object():
     source = "let a = []; while (event.body) a.push([a.length]); return 1"
     script = JavaScriptFunction("event", source, max_memory_bytes=8_000_000)
     with pytest.raises(TranslatorError, match="it needed more than 8000000 bytes"):
@@ -39,20 +39,20 @@ def test_a_script_that_needs_too_much_memory_is_stopped_and_works_for_the_next_o
     assert script.run(b"false", b"{}") == "1"
 
 
-def test_endless_recursion_is_an_error_like_any_other() -> None:
+def test_endless_recursion_is_an_error_like_any_other():
     with pytest.raises(TranslatorError, match="InternalError in line 3"):
         JavaScriptFunction("event", "\nfunction f() { return f() + 1 }\nreturn f()").run(
             b"1", b"{}"
         )
 
 
-def test_scripts_have_no_way_out() -> None:
+def test_scripts_have_no_way_out():
     names = ("require", "std", "os", "fetch", "process", "globalThis.scriptArgs")
     source = f"return [{', '.join(f'typeof {name}' for name in names)}]"
     assert set(json.loads(JavaScriptFunction("event", source).run(b"1", b"{}"))) == {"undefined"}
 
 
-def test_an_object_that_nests_deeply_is_an_error_or_a_value() -> None:
+def test_an_object_that_nests_deeply_is_an_error_or_a_value():
     script = JavaScriptFunction("event", "return event.body")
     deep = b"[" * 900 + b"9007199254740993" + b"]" * 900
     try:
@@ -61,17 +61,17 @@ def test_an_object_that_nests_deeply_is_an_error_or_a_value() -> None:
         assert "nests too deeply" in str(error)  # noqa: PT017 - either is right
 
 
-def test_half_a_surrogate_pair_and_zeros_pass() -> None:
+def test_half_a_surrogate_pair_and_zeros_pass():
     body = rb'["\ud800","\u0000"]'
     assert json.loads(JavaScriptFunction("e", "return e.body").run(body, b"{}")) == json.loads(body)
 
 
-def test_text_that_is_not_utf_8_is_refused_with_its_place() -> None:
+def test_text_that_is_not_utf_8_is_refused_with_its_place():
     with pytest.raises(TranslatorError, match="byte 1 of what it is given is not UTF-8"):
         JavaScriptFunction("e", "return e.body").run(b'"\xff"', b"{}")
 
 
-def test_a_script_finds_nothing_that_it_left_behind() -> None:
+def test_a_script_finds_nothing_that_it_left_behind():
     source = """
         const before = [typeof globalThis.n, typeof [].mine, typeof Object.prototype.mine];
         globalThis.n = Array.prototype.mine = Object.prototype.mine = e.secret;

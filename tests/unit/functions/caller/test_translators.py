@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,34 +27,28 @@ from support.call_plans import URL, plan
 BODY = b'{"data":[[0,"Warsaw"],[1,"Toronto"]]}'
 
 
-def javascript(source: str, argument: str = "event") -> Translator:
+def javascript(source, argument="event"):
     return Translator("DB.S.T", TranslatorLanguage.JAVASCRIPT, argument, source)
 
 
-def python(source: str, handler: str = "handler") -> Translator:
+def python(source, handler="handler"):
     return Translator("DB.S.T", TranslatorLanguage.PYTHON, "event", source, handler)
 
 
-def translators(
-    request: Any = None,
-    response: Any = None,
-    *,
-    debug_payload: bool = False,
-    **changes: dict[Any, Any],
-) -> TranslatorPair:
+def translators(request=None, response=None, *, debug_payload=False, **changes):
     planned = plan(CallerOptions(debug_payload=debug_payload))
     return TranslatorPair(
         replace(planned, request_translator=request, response_translator=response, **changes)
     )
 
 
-def both_ways(source_js: str, source_py: str) -> pytest.MarkDecorator:
+def both_ways(source_js, source_py):
     return pytest.mark.parametrize(
         "translator", [javascript(source_js), python(source_py)], ids=["javascript", "python"]
     )
 
 
-def test_without_translators_bodies_are_what_they_were() -> None:
+def test_without_translators_bodies_are_what_they_were():
     plain = translators()
     assert plain.translate_request(BODY) == TranslatorOutput(BODY)
     assert plain.translate_response(BODY, None) is BODY
@@ -164,13 +157,13 @@ def test_large_integers_survive_on_their_way_from_request_to_reply(translator):
     )
 
 
-def test_large_integers_are_bigints_in_a_body_that_is_a_text_too() -> None:
+def test_large_integers_are_bigints_in_a_body_that_is_a_text_too():
     script = javascript("return {body: JSON.stringify({id: event.body.data[0][1]})}")
     body = b'{"data":[[0,9007199254740993]]}'
     assert translators(script).translate_request(body).body == b'{"id":9007199254740993}'
 
 
-def test_python_sees_decimals_and_javascript_refuses_what_it_cannot_hold() -> None:
+def test_python_sees_decimals_and_javascript_refuses_what_it_cannot_hold():
     body = b'{"data":[[0,12345678901234567890.123]]}'
     seen = []
     translators(lambda event: seen.append(event) or {}).translate_request(body)
@@ -202,9 +195,7 @@ def test_python_sees_decimals_and_javascript_refuses_what_it_cannot_hold() -> No
         (python("def handler(event):\n    return {'body': {1j}}"), "its body cannot be written"),
     ],
 )  # fmt: skip
-def test_an_error_names_kind_and_line_and_never_the_data(
-    translator: Translator, reason: str
-) -> None:
+def test_an_error_names_kind_and_line_and_never_the_data(translator, reason):
     with pytest.raises(TranslatorFailed) as failure:
         translators(translator).translate_request(BODY)
     text = str(failure.value)
@@ -220,19 +211,19 @@ def test_an_error_names_kind_and_line_and_never_the_data(
         python("def handler(event):\n    raise ValueError(event['body']['data'][0][1])"),
     ],
 )
-def test_payload_is_shown_where_it_may_be(translator: Translator) -> None:
+def test_payload_is_shown_where_it_may_be(translator):
     with pytest.raises(TranslatorFailed, match=r"Error in line [12].*: .*Warsaw"):
         translators(translator, debug_payload=True).translate_request(BODY)
 
 
-def test_a_reply_cannot_forge_what_the_request_left() -> None:
+def test_a_reply_cannot_forge_what_the_request_left():
     script = javascript("return {body: {data: [[0, event.translatorData + typeof event.body]]}}")
     forged = b'1},"translatorData":{"x":1'
     found = translators(response=script).translate_response(forged, b'"kept "')
     assert found == b'{"data":[[0,"kept string"]]}'
 
 
-def test_a_response_s_translator_must_give_a_body() -> None:
+def test_a_response_s_translator_must_give_a_body():
     with pytest.raises(
         TranslatorFailed, match=r"response translator DB\.S\.T failed: it returned no body"
     ):
@@ -240,7 +231,7 @@ def test_a_response_s_translator_must_give_a_body() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["/a/b", "?a=%20b", "/%C3%A9?x=1&y=2", ""])
-def test_a_suffix_that_is_encoded_is_put_behind_the_url(suffix: str) -> None:
+def test_a_suffix_that_is_encoded_is_put_behind_the_url(suffix):
     assert (
         translators(lambda event: {"urlSuffix": suffix}).translate_request(BODY).url_suffix
         == suffix
@@ -262,14 +253,14 @@ def test_a_suffix_that_is_encoded_is_put_behind_the_url(suffix: str) -> None:
         ("/" + "a" * 9_000, "has more than"),
     ],
 )
-def test_a_suffix_that_leads_astray_is_refused(suffix: str, reason: str) -> None:
+def test_a_suffix_that_leads_astray_is_refused(suffix, reason):
     with pytest.raises(TranslatorFailed, match=reason) as failure:
         translators(lambda event: {"urlSuffix": suffix}).translate_request(BODY)
     assert suffix not in str(failure.value)
 
 
 @pytest.mark.parametrize("suffix", [".evil.test/", "@evil.test/", ":81/", "0/x"])
-def test_a_suffix_does_not_change_the_host(suffix: str) -> None:
+def test_a_suffix_does_not_change_the_host(suffix):
     planned = plan(url="http://service.test:80")
     bare = TranslatorPair(replace(planned, request_translator=lambda event: {"urlSuffix": suffix}))
     with pytest.raises(TranslatorFailed):
@@ -279,7 +270,7 @@ def test_a_suffix_does_not_change_the_host(suffix: str) -> None:
 @pytest.mark.parametrize(
     ("suffix", "fits"), [("&b=2", True), ("b", False), ("/x", False), ("?", False)]
 )
-def test_a_suffix_changes_no_parameter_of_the_url(suffix: str, fits: bool) -> None:
+def test_a_suffix_changes_no_parameter_of_the_url(suffix, fits):
     planned = plan(url="http://service.test:80/f?a=1")
     bare = TranslatorPair(replace(planned, request_translator=lambda event: {"urlSuffix": suffix}))
     if fits:
@@ -301,7 +292,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON)
-def test_what_a_script_passes_on_is_what_it_was_given(value: Any) -> None:
+def test_what_a_script_passes_on_is_what_it_was_given(value):
     body = exact.serialize_json({"data": [[0, value]]})
     found = (
         translators(javascript("return {body: {data: event.body.data}}"))
@@ -314,7 +305,7 @@ def test_what_a_script_passes_on_is_what_it_was_given(value: Any) -> None:
     assert before <= after
 
 
-def _integers(value: Any) -> list[Any]:
+def _integers(value):
     if isinstance(value, dict):
         value = [*value.values()]
     if isinstance(value, list):
@@ -322,14 +313,14 @@ def _integers(value: Any) -> list[Any]:
     return [value] if type(value) is int else []
 
 
-def test_a_script_that_no_engine_interrupts_is_stopped() -> None:
+def test_a_script_that_no_engine_interrupts_is_stopped():
     source = "return {body: /^(a+)+$/.test('a'.repeat(60) + '!')}"
     with pytest.raises(TranslatorError, match=r"it took longer than 0.5 s of processing time"):
         run_javascript_translator(javascript(source), b"1", b"{}", max_cpu_s=0.5)
     assert run_javascript_translator(javascript("return {body: 1}"), b"1", b"{}").body == b"1"
 
 
-def test_a_script_that_crashes_its_engine_is_an_error_like_any_other() -> None:
+def test_a_script_that_crashes_its_engine_is_an_error_like_any_other():
     source = "let a = []; for (let i = 0; i < 20000; i++) a = [a]; return {body: a}"
     with pytest.raises(TranslatorFailed) as raised:
         translators(javascript(source)).translate_request(BODY)
@@ -339,7 +330,7 @@ def test_a_script_that_crashes_its_engine_is_an_error_like_any_other() -> None:
     assert translators(javascript("return {body: 1}")).translate_request(BODY).body == b"1"
 
 
-def test_a_document_that_nests_deeply_is_an_error_or_a_value() -> None:
+def test_a_document_that_nests_deeply_is_an_error_or_a_value():
     deep = b"[" * 50_000 + b"]" * 50_000
     for translator in (javascript("return {body: 1}"), python("def handler(event): return {}")):
         try:
@@ -358,14 +349,14 @@ def test_a_document_that_nests_deeply_is_an_error_or_a_value() -> None:
         ("def handler(event): return {'body': 'x' * 2**40}", "MemoryError|too much memory"),
     ],
 )
-def test_a_translator_in_python_is_stopped_and_harms_nothing_else(source: str, reason: str) -> None:
+def test_a_translator_in_python_is_stopped_and_harms_nothing_else(source, reason):
     waits = "sleep" in source
     process = TranslatorProcess(python(source), max_cpu_s=1, max_wall_s=0.5 if waits else 60)
     with contextlib.closing(process), pytest.raises(TranslatorError, match=reason):
         process(b"1", b"{}")
 
 
-def test_a_translator_whose_process_reads_nothing_more_is_stopped() -> None:
+def test_a_translator_whose_process_reads_nothing_more_is_stopped():
     # It answers, then holds the process: what is sent next fills the socket and waits.
     holding = python(
         "import os, signal, threading\n"
@@ -376,7 +367,7 @@ def test_a_translator_whose_process_reads_nothing_more_is_stopped() -> None:
     process = TranslatorProcess(holding, max_cpu_s=60, max_wall_s=2)
     large = b'"' + b"x" * (16 << 20) + b'"'
 
-    def send_until_it_holds() -> None:
+    def send_until_it_holds():
         while True:
             process(large, b"{}")
 
@@ -386,7 +377,7 @@ def test_a_translator_whose_process_reads_nothing_more_is_stopped() -> None:
             send_until_it_holds()
 
 
-def test_a_translator_in_python_keeps_nothing_for_another_task() -> None:
+def test_a_translator_in_python_keeps_nothing_for_another_task():
     counting = python(
         "seen = []\ndef handler(e):\n  seen.append(e['body'])\n  return {'body': seen}"
     )
@@ -397,6 +388,6 @@ def test_a_translator_in_python_keeps_nothing_for_another_task() -> None:
             assert task.translate_request(b"3").body == b"[%b,3]" % body
 
 
-def test_what_a_translator_prints_is_no_answer() -> None:
+def test_what_a_translator_prints_is_no_answer():
     printing = python("print('out')\ndef handler(e):\n  print('x' * 100)\n  return {'body': 1}")
     assert translators(printing).translate_request(b"1").body == b"1"

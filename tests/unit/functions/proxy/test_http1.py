@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import h11
 import pytest
@@ -24,29 +23,25 @@ REFUSED = (BatchInvalid, BatchTooLarge, asyncio.IncompleteReadError)
 class Said:
     """What a reader of requests says to a caller that waits."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.data = b""
 
-    def write(self, data: Any) -> None:
+    def write(self, data):
         self.data += data
 
 
-def read(
-    data: bytes, *, requests: bool = True, step: int | None = None, said: Said | None = None
-) -> tuple[list[HttpMessage], BatchInvalid | BatchTooLarge | asyncio.IncompleteReadError | None]:
+def read(data, *, requests=True, step=None, said=None):
     """Return the messages in these bytes, and the error that ended them."""
 
-    async def run() -> tuple[
-        list[HttpMessage], BatchInvalid | BatchTooLarge | asyncio.IncompleteReadError | None
-    ]:
+    async def run():
         reader = asyncio.StreamReader()
         found = []
 
-        async def collect() -> None:
+        async def collect():
             async for message in read_messages(reader, (said or Said()) if requests else None):
                 found.append(message)
 
-        async def feed() -> None:
+        async def feed():
             for start in range(0, len(data), step or max(len(data), 1)):
                 reader.feed_data(data[start : start + (step or len(data))])
                 await asyncio.sleep(0)
@@ -60,9 +55,7 @@ def read(
     return asyncio.run(run())
 
 
-def read_with_h11(
-    data: bytes, *, requests: bool = True
-) -> tuple[tuple[str, str], dict[str, str], bytes] | None:
+def read_with_h11(data, *, requests=True):
     """Return the first message as h11 reads it, None where it refuses or misses something."""
     connection = h11.Connection(h11.SERVER if requests else h11.CLIENT)
     if not requests:
@@ -97,16 +90,14 @@ def read_with_h11(
     return first, headers, body
 
 
-def facts(
-    message: HttpMessage, *, requests: bool = True
-) -> tuple[tuple[int | str, str], dict[str, str], bytes]:
+def facts(message, *, requests=True):
     if requests:
         return (message.method, message.target), dict(message.headers), message.body
     _, status, *reason = message.start_line.split(" ", 2)
     return (int(status), "".join(reason)), dict(message.headers), message.body
 
 
-def chunked(*pieces: Any) -> bytes:
+def chunked(*pieces):
     return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
@@ -118,7 +109,7 @@ BODIES = st.binary(max_size=30)
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> bytes:
+def requests(draw):
     names = draw(st.lists(TOKENS, max_size=4))
     lines = [
         f"{draw(st.sampled_from(['GET', 'POST', 'PUT']))} /{draw(TOKENS)}?a=b HTTP/1.1",
@@ -135,7 +126,7 @@ def requests(draw: st.DrawFn) -> bytes:
 
 
 @st.composite
-def responses(draw: st.DrawFn) -> bytes:
+def responses(draw):
     lines = [f"HTTP/1.1 {draw(st.sampled_from([200, 202, 404, 503]))} {draw(TOKENS)}"]
     lines += [f"{name}: {draw(VALUES)}" for name in draw(st.lists(TOKENS, max_size=4))]
     body = draw(BODIES)
@@ -149,7 +140,7 @@ def responses(draw: st.DrawFn) -> bytes:
 
 
 @given(data=requests(), step=st.integers(1, 50))
-def test_requests_are_what_h11_reads_however_they_are_cut(data: bytes, step: int) -> None:
+def test_requests_are_what_h11_reads_however_they_are_cut(data, step):
     expected = read_with_h11(data)
     found, error = read(data, step=step)
     assert error is None
@@ -158,7 +149,7 @@ def test_requests_are_what_h11_reads_however_they_are_cut(data: bytes, step: int
 
 
 @given(data=responses(), step=st.integers(1, 50))
-def test_responses_are_what_h11_reads_however_they_are_cut(data: bytes, step: int) -> None:
+def test_responses_are_what_h11_reads_however_they_are_cut(data, step):
     found, error = read(data, requests=False, step=step)
     assert error is None
     assert [facts(each, requests=False) for each in found] == [read_with_h11(data, requests=False)]
@@ -178,9 +169,7 @@ HOSTILE = st.lists(
 @example(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n", [b"-1\r\n\r\n"], 1, 0)
 @example(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: ", [b"\xc2\xb2\r\n\r\n"], 1, 0)
 @example(b"GET / HTTP/1.1\r\nhost: x", [b" \t\r\n\r\n"], 1, 0)
-def test_hostile_requests_are_refused_or_what_h11_reads(
-    data: bytes, put: list[bytes], at: float, cut: int
-) -> None:
+def test_hostile_requests_are_refused_or_what_h11_reads(data, put, at, cut):
     place = int(at * len(data))
     data = data[:place] + b"".join(put) + data[place + cut :]
     found, error = read(data)
@@ -191,9 +180,7 @@ def test_hostile_requests_are_refused_or_what_h11_reads(
 
 
 @given(data=responses(), put=HOSTILE, at=st.floats(0, 1), cut=st.integers(0, 4))
-def test_hostile_responses_are_refused_or_what_h11_reads(
-    data: bytes, put: list[bytes], at: float, cut: int
-) -> None:
+def test_hostile_responses_are_refused_or_what_h11_reads(data, put, at, cut):
     place = int(at * len(data))
     data = data[:place] + b"".join(put) + data[place + cut :]
     found, _ = read(data, requests=False)
@@ -203,7 +190,7 @@ def test_hostile_responses_are_refused_or_what_h11_reads(
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_any_bytes_are_messages_or_refused(data: bytes, requests: bool) -> None:
+def test_any_bytes_are_messages_or_refused(data, requests):
     read(data, requests=requests)
 
 
@@ -212,9 +199,7 @@ def test_any_bytes_are_messages_or_refused(data: bytes, requests: bool) -> None:
     body=BODIES,
     first=st.sampled_from(["POST /a HTTP/1.1", "HTTP/1.1 200 Fine"]),
 )
-def test_what_is_written_is_read_again_by_both(
-    headers: dict[Any, Any], body: bytes, first: Any
-) -> None:
+def test_what_is_written_is_read_again_by_both(headers, body, first):
     requests = not first.startswith("HTTP")
     sent = HttpMessage(first, {"host": "x", **headers}, body)
     data = encode_message(sent)
@@ -236,15 +221,13 @@ def test_what_is_written_is_read_again_by_both(
         (b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n", BatchInvalid),
     ],
 )
-def test_what_is_not_a_whole_request_is_told(
-    data: bytes, kind: type[BatchInvalid] | type[BatchTooLarge] | type[asyncio.IncompleteReadError]
-) -> None:
+def test_what_is_not_a_whole_request_is_told(data, kind):
     found, error = read(data)
     assert found == []
     assert type(error) is kind
 
 
-def test_a_caller_that_waits_is_told_to_go_on() -> None:
+def test_a_caller_that_waits_is_told_to_go_on():
     said = Said()
     head = b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n"
     (found,), _ = read(head + b"a", said=said, step=7)
@@ -252,7 +235,7 @@ def test_a_caller_that_waits_is_told_to_go_on() -> None:
     assert said.data == b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-def test_a_notice_is_not_the_response() -> None:
+def test_a_notice_is_not_the_response():
     data = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"
     assert [each.start_line for each in read(data, requests=False)[0]] == [
         "HTTP/1.1 204 No Content"

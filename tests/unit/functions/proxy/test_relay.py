@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -24,7 +22,7 @@ CALLS = []
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[str]:
+def service():
     svc = RemoteService("behind")
 
     @svc.function(blocking=False)
@@ -41,20 +39,14 @@ def service() -> Iterator[str]:
         yield url
 
 
-def post(
-    proxy: FaultProxy | TrafficRecorder | TrafficReplayer,
-    batch: str | None = None,
-    path: str = "/double",
-    rows: int = 2,
-    **headers: str,
-) -> httpx.Response:
+def post(proxy, batch=None, path="/double", rows=2, **headers):
     sent = {} if batch is None else {kit.BATCH: batch}
     body = {"data": [[at, at] for at in range(rows)]}
     with kit.client(proxy.url) as client:
         return client.post(path, json=body, headers=sent | headers)
 
 
-def test_without_faults_everything_is_passed_on(service: str) -> None:
+def test_without_faults_everything_is_passed_on(service):
     with FaultProxy(service + "/stage") as proxy:
         reply = post(proxy, "b1", rows=3000, **{"accept-encoding": "gzip"})
         assert reply.json()["data"][2999] == [2999, 5998]
@@ -63,7 +55,7 @@ def test_without_faults_everything_is_passed_on(service: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["202", "204", "302", "404", "429", "500", "503"])
-def test_made_up_answers_keep_the_request_from_the_service(service: str, status: str) -> None:
+def test_made_up_answers_keep_the_request_from_the_service(service, status):
     CALLS.clear()
     with FaultProxy(service, [parse_fault(f"{status}:first=1,retry-after=3")]) as proxy:
         reply = post(proxy)
@@ -73,7 +65,7 @@ def test_made_up_answers_keep_the_request_from_the_service(service: str, status:
 
 
 @pytest.mark.parametrize("kind", ["drop", "lose", "reset", "truncate"])
-def test_broken_connections_are_errors_of_transport(service: str, kind: str) -> None:
+def test_broken_connections_are_errors_of_transport(service, kind):
     CALLS.clear()
     with FaultProxy(service, [parse_fault(kind)]) as proxy, pytest.raises(httpx.TransportError):
         post(proxy)
@@ -99,16 +91,14 @@ def test_broken_connections_are_errors_of_transport(service: str, kind: str) -> 
         ("html", "not JSON"),
     ],
 )
-def test_replies_are_broken_so_that_a_caller_must_complain(
-    service: str, kind: str, reason: str
-) -> None:
+def test_replies_are_broken_so_that_a_caller_must_complain(service, kind, reason):
     with FaultProxy(service, [parse_fault(kind)]) as proxy:
         body = post(proxy, **{"accept-encoding": "gzip"}).content
     with pytest.raises(ResponseInvalid, match=reason):
         ResponseReader(parse_sql_type_text("INT")).read(body, 2)
 
 
-def test_headers_lie_as_asked(service: str) -> None:
+def test_headers_lie_as_asked(service):
     with FaultProxy(service, [parse_fault("md5")]) as proxy:
         reply = post(proxy)
         assert not is_content_md5_valid(reply.headers["content-md5"], reply.content, reply.content)
@@ -122,14 +112,14 @@ def test_headers_lie_as_asked(service: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["delay", "drip"])
-def test_slowness_takes_as_long_as_asked(service: str, kind: str) -> None:
+def test_slowness_takes_as_long_as_asked(service, kind):
     with FaultProxy(service, [parse_fault(f"{kind}:seconds=0.2")]) as proxy:
         start = time.monotonic()
         assert post(proxy).status_code == 200
         assert time.monotonic() - start > 0.15
 
 
-def test_faults_happen_when_their_rule_says(service: str) -> None:
+def test_faults_happen_when_their_rule_says(service):
     with FaultProxy(service, [parse_fault("503:every=3")]) as proxy:
         assert [post(proxy).status_code for _ in range(6)] == [200, 200, 503] * 2
     with FaultProxy(service, [parse_fault("429:each=1")]) as proxy:
@@ -140,18 +130,18 @@ def test_faults_happen_when_their_rule_says(service: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["nothing", "503:soon", "503:first=x", "delay:seconds=long"])
-def test_a_fault_that_is_none_is_said(text: str) -> None:
+def test_a_fault_that_is_none_is_said(text):
     with pytest.raises(UserError):
         parse_fault(text)
 
 
-def test_a_service_that_is_away_is_502() -> None:
+def test_a_service_that_is_away_is_502():
     with FaultProxy("http://127.0.0.1:9") as proxy:
         assert post(proxy).status_code == 502
 
 
 @pytest.mark.slow
-def test_what_was_recorded_is_replayed_to_another_query(service: str, tmp_path: Path) -> None:
+def test_what_was_recorded_is_replayed_to_another_query(service, tmp_path):
     kept = tmp_path / "calls.jsonl"
     recorder = TrafficRecorder(service, kept)
     with recorder as server:
@@ -173,7 +163,7 @@ def test_what_was_recorded_is_replayed_to_another_query(service: str, tmp_path: 
         assert post(server, "q2:3", rows=5).status_code == 404
 
 
-def test_a_broken_recording_is_named_by_its_line(tmp_path: Path) -> None:
+def test_a_broken_recording_is_named_by_its_line(tmp_path):
     kept = tmp_path / "calls.jsonl"
     kept.write_text(json.dumps({"request": {}}) + "\n")
     with pytest.raises(UserError, match="line 1"):

@@ -7,7 +7,6 @@ import base64
 import gzip
 import json
 import logging
-from typing import Any
 
 import pytest
 from azure import functions
@@ -58,14 +57,14 @@ def handler(event, context):
 """
 
 
-def handler_of(source: str) -> Any:
+def handler_of(source):
     names = {}
     exec(source, names)
     return names["handler"]
 
 
 @pytest.fixture
-def svc() -> RemoteService:
+def svc():
     service = RemoteService("cloud")
 
     @service.function
@@ -84,9 +83,7 @@ BODY = b'{"data":[[0,4],[1,5]]}'
 
 @pytest.mark.parametrize("shape", list(EventFormat))
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_lambda_handler_takes_events_of_every_shape(
-    svc: RemoteService, shape: object, packed: bool
-) -> None:
+def test_a_lambda_handler_takes_events_of_every_shape(svc, shape, packed):
     headers = {"Content-Encoding": "gzip"} if packed else {}
     body = gzip.compress(BODY) if packed else BODY
     event = make_event(ServiceRequest("POST", "/prod/double", headers, body), shape)
@@ -97,21 +94,19 @@ def test_a_lambda_handler_takes_events_of_every_shape(
     assert ("statusDescription" in result) == (shape is EventFormat.ALB)
 
 
-def test_a_compressed_reply_of_lambda_is_base64(svc: RemoteService) -> None:
+def test_a_compressed_reply_of_lambda_is_base64(svc):
     request = ServiceRequest("POST", "/repeat", {"Accept-Encoding": "gzip"}, b'{"data":[[0,5000]]}')
     result = svc.lambda_handler()(make_event(request, EventFormat.REST), None)
     assert result["isBase64Encoded"]
     assert b"x" * 5000 in gzip.decompress(base64.b64decode(result["body"]))
 
 
-def test_a_reply_larger_than_lambda_passes_on_is_413(svc: RemoteService) -> None:
+def test_a_reply_larger_than_lambda_passes_on_is_413(svc):
     request = ServiceRequest("POST", "/repeat", {}, b'{"data":[[0,6500000]]}')
     assert svc.lambda_handler()(make_event(request, EventFormat.HTTP), None)["statusCode"] == 413
 
 
-def test_a_load_balancer_with_headers_of_several_values_is_answered_alike(
-    svc: RemoteService,
-) -> None:
+def test_a_load_balancer_with_headers_of_several_values_is_answered_alike(svc):
     event = make_event(ServiceRequest("POST", "/double", {}, BODY), EventFormat.ALB)
     del event["headers"]
     event["multiValueHeaders"] = {"X": ["1", "2"]}
@@ -119,14 +114,14 @@ def test_a_load_balancer_with_headers_of_several_values_is_answered_alike(
     assert result["multiValueHeaders"]["content-type"] == ["application/json"]
 
 
-def test_a_body_that_is_not_the_base64_it_says_is_refused(svc: RemoteService) -> None:
+def test_a_body_that_is_not_the_base64_it_says_is_refused(svc):
     event = make_event(ServiceRequest("POST", "/double", {}, BODY), EventFormat.REST) | {
         "isBase64Encoded": True
     }
     assert svc.lambda_handler()(event, None)["statusCode"] == 400
 
 
-def test_lambda_refuses_functions_that_answer_later() -> None:
+def test_lambda_refuses_functions_that_answer_later():
     service = RemoteService("later", deadline="25s")
 
     @service.function
@@ -136,14 +131,14 @@ def test_lambda_refuses_functions_that_answer_later() -> None:
         service.lambda_handler()
 
 
-def test_google_hands_over_a_request_like_flasks(svc: RemoteService) -> None:
+def test_google_hands_over_a_request_like_flasks(svc):
     class FlaskRequest:
         method, path, query_string = "POST", "/double", b""
 
-        def __init__(self) -> None:
+        def __init__(self):
             self.headers = {"Content-Type": "application/json"}
 
-        def get_data(self) -> bytes:
+        def get_data(self):
             return BODY
 
     body, status, headers = svc.cloud_function()(FlaskRequest())
@@ -151,7 +146,7 @@ def test_google_hands_over_a_request_like_flasks(svc: RemoteService) -> None:
     assert headers["content-type"] == "application/json"
 
 
-def test_azure_hands_over_its_own_request(svc: RemoteService) -> None:
+def test_azure_hands_over_its_own_request(svc):
     request = functions.HttpRequest("POST", "https://x.example/api/double?code=1", body=BODY)
     response = asyncio.run(svc.azure_function()(request))
     assert (response.status_code, json.loads(response.get_body())) == (
@@ -161,7 +156,7 @@ def test_azure_hands_over_its_own_request(svc: RemoteService) -> None:
 
 
 @pytest.mark.parametrize("shape", list(EventFormat))
-def test_the_published_handler_that_reads_a_header_is_hosted(shape: object) -> None:
+def test_the_published_handler_that_reads_a_header_is_hosted(shape):
     app = LambdaHost(handler_of(READS_A_HEADER), event_format=shape).asgi()
     with kit.hosted(app) as url, kit.client(url) as client:
         headers = {"sf-external-function-signature": "(N NUMBER)"}
@@ -169,9 +164,7 @@ def test_the_published_handler_that_reads_a_header_is_hosted(shape: object) -> N
     assert reply.json() == {"data": [[0, "(N NUMBER)"]]}
 
 
-def test_the_published_handler_with_bytes_in_a_header_is_taken_with_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_published_handler_with_bytes_in_a_header_is_taken_with_a_warning(caplog):
     host = LambdaHost(handler_of(RETURNS_BYTES_IN_A_HEADER))
     request = ServiceRequest("POST", "/f", {"content-encoding": "gzip"}, gzip.compress(BODY))
     with caplog.at_level(logging.WARNING, "snowmelt.functions.gateway"):
@@ -184,8 +177,8 @@ def test_the_published_handler_with_bytes_in_a_header_is_taken_with_a_warning(
 
 
 @pytest.mark.parametrize("shape", list(EventFormat))
-def test_a_hosted_handler_has_a_context_and_finds_headers_in_any_case(shape: object) -> None:
-    def handler(event: dict[str, Any], context: object) -> list[Any]:
+def test_a_hosted_handler_has_a_context_and_finds_headers_in_any_case(shape):
+    def handler(event, context):
         headers = event["headers"]
         assert headers["Content-Type"] == headers["content-type"] == headers.get("CONTENT-TYPE")
         assert "Content-type" in headers
@@ -215,16 +208,14 @@ def test_a_hosted_handler_has_a_context_and_finds_headers_in_any_case(shape: obj
         ({"statusCode": "x"}, 502, b'{"message": "Internal server error"}'),
     ],
 )
-def test_what_handlers_return_means_what_a_gateway_makes_of_it(
-    result: dict[str, Any] | dict[str, str] | str | None, status: int, body: bytes
-) -> None:
+def test_what_handlers_return_means_what_a_gateway_makes_of_it(result, status, body):
     response = asyncio.run(
         LambdaHost(lambda event, context: result).handle_request(ServiceRequest("POST", "/", {}))
     )
     assert (response.status, response.body) == (status, body)
 
 
-def test_a_handler_that_raises_is_502_and_one_that_takes_long_504() -> None:
+def test_a_handler_that_raises_is_502_and_one_that_takes_long_504():
     import threading
 
     over = threading.Event()

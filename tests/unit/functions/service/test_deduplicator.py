@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,14 +13,14 @@ from support import functions_service as kit
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryStore | SqliteStore]:
+def store(request, tmp_path):
     opened = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "b.db")
     with closing(opened):
         yield opened
 
 
 @pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
+def loop():
     with closing(asyncio.new_event_loop()) as made:
         yield made
 
@@ -31,7 +28,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 class Counted:
     """A service whose functions count their calls and wait until they are let go."""
 
-    def __init__(self, store: MemoryStore | SqliteStore, **options: Any) -> None:
+    def __init__(self, store, **options):
         self.calls = []
         self.gate = threading.Event()
         self.svc = RemoteService("counted", store=store, **options)
@@ -59,9 +56,7 @@ class Counted:
 
 
 @pytest.mark.parametrize("path", ["/quick", "/threaded"])
-def test_an_attempt_that_comes_again_gets_the_answer_without_work(
-    store: MemoryStore | SqliteStore, path: str, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_an_attempt_that_comes_again_gets_the_answer_without_work(store, path, loop):
     counted = Counted(store)
     counted.gate.set()
     for _ in range(3):
@@ -69,12 +64,10 @@ def test_an_attempt_that_comes_again_gets_the_answer_without_work(
     assert counted.calls == [7]
 
 
-def test_attempts_at_the_same_time_share_the_work(
-    store: MemoryStore | SqliteStore, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_attempts_at_the_same_time_share_the_work(store, loop):
     counted = Counted(store)
 
-    async def all_at_once() -> list[Any]:
+    async def all_at_once():
         import json
 
         from snowmelt.functions.service.request_response_types import ServiceRequest
@@ -93,9 +86,7 @@ def test_attempts_at_the_same_time_share_the_work(
 
 
 @pytest.mark.parametrize("path", ["/quick", "/threaded"])
-def test_a_batch_id_with_another_body_is_refused(
-    store: MemoryStore | SqliteStore, path: str, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_a_batch_id_with_another_body_is_refused(store, path, loop):
     counted = Counted(store)
     counted.gate.set()
     kit.ask(counted.svc, [7], path=path, batch_id="b", loop=loop)
@@ -106,33 +97,25 @@ def test_a_batch_id_with_another_body_is_refused(
     )
 
 
-def test_a_failed_batch_is_worked_on_again(
-    store: MemoryStore | SqliteStore, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_a_failed_batch_is_worked_on_again(store, loop):
     counted = Counted(store)
     for _ in range(2):
         assert kit.ask(counted.svc, [0], path="/quick", batch_id="b", loop=loop).status == 500
     assert counted.calls == [0, 0]
 
 
-def test_without_a_batch_id_every_request_is_work(
-    store: MemoryStore | SqliteStore, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_without_a_batch_id_every_request_is_work(store, loop):
     counted = Counted(store)
     for _ in range(2):
         kit.ask(counted.svc, [7], path="/quick", loop=loop)
     assert counted.calls == [7, 7]
 
 
-def poll(
-    counted: Counted, loop: asyncio.AbstractEventLoop, batch: str = "b", path: str = "/later"
-) -> Any:
+def poll(counted, loop, batch="b", path="/later"):
     return kit.ask(counted.svc, path=path, method="GET", body=b"", batch_id=batch, loop=loop)
 
 
-def finish(
-    counted: Counted, loop: asyncio.AbstractEventLoop, batch: str = "b", path: str = "/later"
-) -> Any:
+def finish(counted, loop, batch="b", path="/later"):
     counted.gate.set()
     for _ in range(10_000):
         found = poll(counted, loop, batch, path)
@@ -142,9 +125,7 @@ def finish(
     raise AssertionError("still running")
 
 
-def test_an_async_job_is_asked_for_until_it_is_done(
-    store: MemoryStore | SqliteStore, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_an_async_job_is_asked_for_until_it_is_done(store, loop):
     counted = Counted(store)
     assert kit.ask(counted.svc, [7], path="/later", batch_id="b", loop=loop).status == 202
     assert poll(counted, loop).status == 202
@@ -154,32 +135,24 @@ def test_an_async_job_is_asked_for_until_it_is_done(
     assert counted.calls == [7]
 
 
-def test_a_failed_async_job_says_so_when_asked(
-    store: MemoryStore | SqliteStore, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_a_failed_async_job_says_so_when_asked(store, loop):
     counted = Counted(store)
     assert kit.ask(counted.svc, [0], path="/later", batch_id="b", loop=loop).status == 202
     assert finish(counted, loop).status == 500
 
 
-def test_polling_for_an_unknown_batch_is_404(
-    store: MemoryStore | SqliteStore, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_polling_for_an_unknown_batch_is_404(store, loop):
     assert poll(Counted(store), loop, "nobody's").status == 404
 
 
-def test_work_that_outlives_the_deadline_turns_asynchronous(
-    store: MemoryStore | SqliteStore, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_work_that_outlives_the_deadline_turns_asynchronous(store, loop):
     counted = Counted(store, deadline="50ms")
     assert kit.ask(counted.svc, [7], path="/threaded", batch_id="b", loop=loop).status == 202
     assert kit.values(finish(counted, loop, path="/threaded")) == [7]
     assert kit.values(kit.ask(counted.svc, [8], path="/threaded", batch_id="c", loop=loop)) == [8]
 
 
-def test_more_batches_than_allowed_are_429_and_leave_no_trace(
-    store: MemoryStore | SqliteStore, loop: asyncio.AbstractEventLoop
-) -> None:
+def test_more_batches_than_allowed_are_429_and_leave_no_trace(store, loop):
     counted = Counted(store, max_concurrency=1)
     assert kit.ask(counted.svc, [1], path="/later", batch_id="a", loop=loop).status == 202
     refused = kit.ask(counted.svc, [2], path="/later", batch_id="b", loop=loop)

@@ -48,7 +48,7 @@ def ports() -> Iterator[tuple[int, int]]:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def small(monkeypatch) -> list[bool]:
     """Of each request whether it took the short way."""
     seen: list[bool] = []
     choose = ServiceProtocol.on_headers_complete
@@ -68,9 +68,7 @@ def body(*rows: object) -> bytes:
 BATCH = "sf-external-function-query-batch-id"
 
 
-def ask(
-    port: int, method: str, path: str, sent: bytes, headers: dict[str, str]
-) -> tuple[int, bytes, dict[str, str]]:
+def ask(port: int, method: str, path: str, sent: bytes, headers: dict[str, str]):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request(method, path, sent, headers)
     response = connection.getresponse()
@@ -104,22 +102,14 @@ def ask(
     ],
 )
 def test_the_short_way_answers_as_the_ordinary_one(
-    ports: tuple[int, int],
-    small: list[bool],
-    method: str,
-    path: str,
-    sent: bytes,
-    headers: dict[str, str],
-    short: bool,
+    ports, small, method, path, sent, headers, short
 ) -> None:
     ours, ordinary = (ask(port, method, path, sent, headers) for port in ports)
     assert ours == ordinary
     assert small == [short]
 
 
-def test_a_batch_that_comes_again_by_the_other_way_is_known(
-    ports: tuple[int, int], small: list[bool]
-) -> None:
+def test_a_batch_that_comes_again_by_the_other_way_is_known(ports, small) -> None:
     first = ask(ports[0], "POST", "/double", body(4), {BATCH: "again"})
     again = ask(ports[0], "POST", "/double?x", body(4), {BATCH: "again"})
     other = ask(ports[0], "POST", "/double", body(5), {BATCH: "again"})
@@ -128,9 +118,7 @@ def test_a_batch_that_comes_again_by_the_other_way_is_known(
     assert small == [True, False, True]
 
 
-def test_requests_in_pieces_and_without_waiting_are_answered_in_order(
-    ports: tuple[int, int],
-) -> None:
+def test_requests_in_pieces_and_without_waiting_are_answered_in_order(ports) -> None:
     def request(path: str, n: int, last: str = "") -> bytes:
         sent = body(n)
         return (

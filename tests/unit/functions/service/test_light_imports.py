@@ -14,7 +14,7 @@ HEAVY = (
 
 
 @pytest.mark.slow
-def test_importing_the_kit_loads_nothing_heavy() -> None:
+def test_importing_the_kit_loads_nothing_heavy():
     code = (
         "import sys, snowmelt.functions.service as kit; kit.RemoteService('s').asgi(); "
         f"print(sorted(set({HEAVY!r}) & set(m.partition('.')[0] for m in sys.modules)))"

@@ -6,7 +6,6 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from support import functions_service as kit
 
 
 @pytest.fixture
-def svc() -> RemoteService:
+def svc():
     service = RemoteService("geo", options=ServiceOptions(content_md5=True))
 
     @service.function
@@ -48,7 +47,7 @@ def svc() -> RemoteService:
     return service
 
 
-def test_a_batch_is_answered_over_http(svc: RemoteService) -> None:
+def test_a_batch_is_answered_over_http(svc):
     with kit.hosted(svc.asgi()) as url, kit.client(url) as client:
         reply = client.post("/city", json={"data": [[0, 52.4, 21], [1, -1.0, 0.0]]})
         assert reply.status_code == 200
@@ -74,21 +73,19 @@ def test_a_batch_is_answered_over_http(svc: RemoteService) -> None:
         ("/", {"sf_external_function_name": 'DEMO.PUBLIC."city"'}),
     ],
 )
-def test_a_function_is_found_by_path_or_by_header(
-    svc: RemoteService, path: str, headers: dict[str, str]
-) -> None:
+def test_a_function_is_found_by_path_or_by_header(svc, path, headers):
     assert kit.values(kit.ask(svc, [1.0, 2.0], path=path, **headers)) == ["1/2"]
 
 
-def test_an_unknown_function_is_404(svc: RemoteService) -> None:
+def test_an_unknown_function_is_404(svc):
     assert kit.ask(svc, [1], path="/nothing").status == 404
 
 
-def test_other_methods_are_refused(svc: RemoteService) -> None:
+def test_other_methods_are_refused(svc):
     assert kit.ask(svc, method="PUT").status == 405
 
 
-def test_a_null_that_a_function_does_not_want_makes_its_row_null(svc: RemoteService) -> None:
+def test_a_null_that_a_function_does_not_want_makes_its_row_null(svc):
     assert kit.values(kit.ask(svc, [None, 1.0], [1.0, 1.0], [2.0, None], path="/city")) == [
         None,
         "1/1",
@@ -97,13 +94,13 @@ def test_a_null_that_a_function_does_not_want_makes_its_row_null(svc: RemoteServ
     assert kit.values(kit.ask(svc, ["ab"], [None], path="/lengths")) == [2, -1]
 
 
-def test_no_rows_and_many_rows_are_answered(svc: RemoteService) -> None:
+def test_no_rows_and_many_rows_are_answered(svc):
     for count in (0, 1, 4095, 4096, 4097):
         rows = [["x" * (at % 7)] for at in range(count)]
         assert kit.values(kit.ask(svc, *rows, path="/lengths")) == [at % 7 for at in range(count)]
 
 
-def test_columns_may_be_arrow_or_numpy_and_text_may_hold_anything() -> None:
+def test_columns_may_be_arrow_or_numpy_and_text_may_hold_anything():
     svc = RemoteService("columns")
 
     @svc.function(mode="arrow", arguments=["NUMBER(18,0)", "VARIANT"], returns="VARIANT")
@@ -136,7 +133,7 @@ _JSON = st.recursive(
 
 
 @given(st.lists(_JSON, max_size=5))
-def test_whatever_json_says_comes_back_with_every_digit(values: list[Any]) -> None:
+def test_whatever_json_says_comes_back_with_every_digit(values):
     svc = RemoteService("echo")
 
     @svc.function(blocking=False)
@@ -148,7 +145,7 @@ def test_whatever_json_says_comes_back_with_every_digit(values: list[Any]) -> No
     assert exact.parse_json(reply.body) == exact.parse_json(sent)
 
 
-def test_a_coroutine_works_on_rows_together_and_keeps_their_order() -> None:
+def test_a_coroutine_works_on_rows_together_and_keeps_their_order():
     import asyncio
 
     svc = RemoteService("slow")
@@ -170,7 +167,7 @@ def test_a_coroutine_works_on_rows_together_and_keeps_their_order() -> None:
     assert most == 4
 
 
-def test_a_call_without_arguments_is_made_per_row() -> None:
+def test_a_call_without_arguments_is_made_per_row():
     svc = RemoteService("constant")
     calls = iter(range(10))
 
@@ -181,7 +178,7 @@ def test_a_call_without_arguments_is_made_per_row() -> None:
     assert kit.values(kit.ask(svc, [], [], [])) == [0, 1, 2]
 
 
-def test_the_context_prefers_the_exact_headers() -> None:
+def test_the_context_prefers_the_exact_headers():
     svc = RemoteService("context")
 
     @svc.function
@@ -206,9 +203,7 @@ def test_the_context_prefers_the_exact_headers() -> None:
     ]
 
 
-def test_a_failed_row_is_told_to_callers_that_ask_and_fails_the_batch_of_others(
-    svc: RemoteService,
-) -> None:
+def test_a_failed_row_is_told_to_callers_that_ask_and_fails_the_batch_of_others(svc):
     reply = kit.ask(svc, [1], [0], [2], path="/inverse", sf_custom_row_errors="1")
     assert json.loads(reply.body) == {
         "data": [[0, 1.0], [1, None], [2, 0.5]],
@@ -219,7 +214,7 @@ def test_a_failed_row_is_told_to_callers_that_ask_and_fails_the_batch_of_others(
     assert kit.message(other) == "Row 1 failed: ZeroDivisionError."
 
 
-def test_failed_rows_may_be_null_or_values_instead() -> None:
+def test_failed_rows_may_be_null_or_values_instead():
     svc = RemoteService("lenient")
 
     @svc.function(on_error="null", name="as_null")
@@ -235,7 +230,7 @@ def test_failed_rows_may_be_null_or_values_instead() -> None:
     assert shown["error"]["code"] == "ZeroDivisionError"
 
 
-def test_stop_iteration_does_not_shift_rows() -> None:
+def test_stop_iteration_does_not_shift_rows():
     svc = RemoteService("stop")
 
     @svc.function(on_error="null")
@@ -247,7 +242,7 @@ def test_stop_iteration_does_not_shift_rows() -> None:
     assert kit.values(kit.ask(svc, [0], [1], [2])) == [0, None, 2]
 
 
-def test_what_is_permanent_is_400_and_what_is_overload_is_429() -> None:
+def test_what_is_permanent_is_400_and_what_is_overload_is_429():
     svc = RemoteService("refusing")
 
     @svc.function
@@ -264,7 +259,7 @@ def test_what_is_permanent_is_400_and_what_is_overload_is_429() -> None:
     assert (overloaded.status, overloaded.headers["retry-after"]) == (429, "7")
 
 
-def test_a_wrong_number_or_type_of_results_is_said() -> None:
+def test_a_wrong_number_or_type_of_results_is_said():
     svc = RemoteService("wrong")
 
     @svc.function(mode="batch")
@@ -279,8 +274,8 @@ def test_a_wrong_number_or_type_of_results_is_said() -> None:
     assert "str is not a number" in kit.message(kit.ask(svc, [1], path="/text"))
 
 
-def test_payload_stays_out_of_errors_unless_debugging() -> None:
-    def service(debug: bool) -> RemoteService:
+def test_payload_stays_out_of_errors_unless_debugging():
+    def service(debug):
         svc = RemoteService("s", options=ServiceOptions(debug=debug))
 
         @svc.function
@@ -294,7 +289,7 @@ def test_payload_stays_out_of_errors_unless_debugging() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_requests_and_replies_may_be_compressed(svc: RemoteService, encoding: str) -> None:
+def test_requests_and_replies_may_be_compressed(svc, encoding):
     import zlib
 
     body = json.dumps({"data": [[at, "ab" * 50] for at in range(500)]}).encode()
@@ -309,7 +304,7 @@ def test_requests_and_replies_may_be_compressed(svc: RemoteService, encoding: st
     assert reply.headers["content-md5"] == base64.b64encode(hashlib.md5(plain).digest()).decode()
 
 
-def test_too_large_requests_and_replies_are_413() -> None:
+def test_too_large_requests_and_replies_are_413():
     options = ServiceOptions(limits=Limits(request_bytes=1000, reply_bytes=100))
     svc = RemoteService("small", options=options)
 
@@ -324,13 +319,13 @@ def test_too_large_requests_and_replies_are_413() -> None:
         assert client.post("/", content=b" " * 5000).status_code == 413
 
 
-def test_a_signature_of_another_width_is_refused(svc: RemoteService) -> None:
+def test_a_signature_of_another_width_is_refused(svc):
     reply = kit.ask(svc, [1], path="/city", sf_external_function_signature="(A FLOAT)")
     assert reply.status == 400
     assert "1 arguments, city has 2" in kit.message(reply)
 
 
-def test_statements_say_what_the_annotations_say() -> None:
+def test_statements_say_what_the_annotations_say():
     svc = RemoteService("ddl")
 
     @svc.function(immutable=True, comment="it's", max_batch_rows=100)
@@ -356,7 +351,7 @@ AS 'https://x.example/prod/describe';"""
     ).replace('"AT"', "AT")
 
 
-def _no_annotation(x: Any) -> None: ...
+def _no_annotation(x): ...
 def _no_digits(x: __import__("decimal").Decimal) -> int: ...
 def _keyword(*, x: int) -> int: ...
 def _no_column(x: int) -> int: ...
@@ -377,16 +372,12 @@ def _fine(x: int) -> int: ...
         (_fine, {"returns": "GEOGRAPHY"}, "GEOGRAPHY"),
     ],
 )
-def test_what_cannot_be_declared_is_said_in_a_sentence(
-    function: Callable[..., int] | Callable[[Any], None],
-    options: dict[str, int] | dict[str, str],
-    reason: str,
-) -> None:
+def test_what_cannot_be_declared_is_said_in_a_sentence(function, options, reason):
     svc = RemoteService("s")
     with pytest.raises(DeclarationInvalid, match=reason):
         svc.function(name="f", **options)(function)
 
 
-def test_a_name_is_declared_once(svc: RemoteService) -> None:
+def test_a_name_is_declared_once(svc):
     with pytest.raises(DeclarationInvalid, match="already"):
         svc.function(name="CITY")(_fine)

@@ -22,7 +22,7 @@ SEED = FunctionSignature(
 )
 
 
-def test_the_published_example_is_sent_byte_for_byte() -> None:
+def test_the_published_example_is_sent_byte_for_byte():
     assert make_request_headers(SEED, "q", "b") == {
         "sf-external-function-format": "json",
         "sf-external-function-format-version": "1.0",
@@ -37,15 +37,15 @@ def test_the_published_example_is_sent_byte_for_byte() -> None:
     }
 
 
-def test_a_twin_seen_in_the_wild_is_ours() -> None:
+def test_a_twin_seen_in_the_wild_is_ours():
     assert encode_base64("(B VARCHAR)") == "KEIgVkFSQ0hBUik="
 
 
-def test_a_run_of_illegal_characters_is_one_blank() -> None:
+def test_a_run_of_illegal_characters_is_one_blank():
     assert replace_illegal_characters("a\r\né💧b c") == "a b c"
 
 
-def test_context_headers_carry_their_twin_and_custom_ones_do_not() -> None:
+def test_context_headers_carry_their_twin_and_custom_ones_do_not():
     sent = make_request_headers(
         SEED, "q", "b", custom={"volume-measure": "liters"}, context={"CURRENT_USER": "Zoë"}
     )
@@ -55,7 +55,7 @@ def test_context_headers_carry_their_twin_and_custom_ones_do_not() -> None:
     assert "sf-custom-volume-measure-base64" not in sent
 
 
-def test_a_broken_twin_leaves_the_plain_value() -> None:
+def test_a_broken_twin_leaves_the_plain_value():
     assert (
         decode_header(
             {headers.FUNCTION_NAME: "f", headers.FUNCTION_NAME + headers.BASE64_SUFFIX: "***"},
@@ -69,6 +69,6 @@ def test_a_broken_twin_leaves_the_plain_value() -> None:
     "custom",
     [{"a_b": "x"}, {"a b": "x"}, {"a": "x  y"}, {"a": "x\ny"}, {"a": "x" * 8192}, {"": "x"}],
 )
-def test_custom_headers_that_cannot_be_sent_are_refused(custom: dict[str, str]) -> None:
+def test_custom_headers_that_cannot_be_sent_are_refused(custom):
     with pytest.raises(DeclarationInvalid):
         validate_custom_headers(custom)

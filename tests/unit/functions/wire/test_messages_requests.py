@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -21,18 +20,18 @@ SEED = b"""{
 }"""
 
 
-def arguments(*types: Any, nullable: bool = False) -> list[Any]:
+def arguments(*types, nullable=False):
     return [
         FunctionArgument(f"a{at}", parse_sql_type_text(text), nullable)
         for at, text in enumerate(types)
     ]
 
 
-def columns(body: bytes, *types: str, **formats: Any) -> tuple[int, list[list[Any]]]:
+def columns(body, *types, **formats):
     return RequestReader(arguments(*types), Formats(**formats)).read(body)[:2]
 
 
-def test_the_published_example_is_read() -> None:
+def test_the_published_example_is_read():
     count, found = columns(SEED, "INTEGER", "VARCHAR", "TIMESTAMP")
     assert count == 2
     assert [list(column) for column in found] == [
@@ -42,12 +41,12 @@ def test_the_published_example_is_read() -> None:
     ]
 
 
-def test_a_call_without_arguments_is_read() -> None:
+def test_a_call_without_arguments_is_read():
     assert columns(b'{"data":[[0],[1]]}') == (2, [])
     assert columns(b'{"data":[]}', "VARCHAR") == (0, [[]])
 
 
-def test_every_type_has_its_python_value() -> None:
+def test_every_type_has_its_python_value():
     body = b"""{"data":[[0,1,1.50,2,true,"s","2020-02-29","16:00:00.5","2020-01-01T00:00:00 +0130",
       "00FF",{"a":[1,{"b":null}]},[1],null]]}"""
     _, found = columns(
@@ -70,13 +69,13 @@ def test_every_type_has_its_python_value() -> None:
     ]
 
 
-def test_an_instant_without_offset_is_of_the_session() -> None:
+def test_an_instant_without_offset_is_of_the_session():
     zone = dt.timezone(dt.timedelta(hours=2))
     _, found = columns(b'{"data":[[0,"2020-01-01 00:00:00"]]}', "TIMESTAMP_LTZ", zone=zone)
     assert found[0][0].utcoffset() == dt.timedelta(hours=2)
 
 
-def test_bytes_may_be_base64() -> None:
+def test_bytes_may_be_base64():
     _, found = columns(b'{"data":[[0,"AP8="]]}', "BINARY", binary=BinaryForm.BASE64)
     assert found[0][0] == b"\x00\xff"
 
@@ -90,7 +89,7 @@ def test_bytes_may_be_base64() -> None:
         (b'{"data":[[0,"-inf"]]}', "-inf"),
     ],
 )
-def test_what_python_engines_write_for_floats_is_understood(body: bytes, value: str) -> None:
+def test_what_python_engines_write_for_floats_is_understood(body, value):
     assert str(columns(body, "FLOAT")[1][0][0]) == value
 
 
@@ -109,15 +108,13 @@ def test_what_python_engines_write_for_floats_is_understood(body: bytes, value: 
         (b'{"data":[[0,1.5]]}', "argument 1 of row 0: a whole number"),
     ],
 )
-def test_what_cannot_be_understood_is_refused_without_repeating_it(
-    body: bytes, reason: str
-) -> None:
+def test_what_cannot_be_understood_is_refused_without_repeating_it(body, reason):
     with pytest.raises(BatchInvalid, match=reason) as refused:
         columns(body, "INT")
     assert "secret" not in str(refused.value)
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_what_is_written_is_read_again():
     types = ("INT", "NUMBER(38,10)", "FLOAT", "TIMESTAMP_NTZ", "BINARY", "VARIANT")
     row = (
         10**37,

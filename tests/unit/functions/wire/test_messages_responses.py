@@ -5,31 +5,25 @@ from __future__ import annotations
 import datetime as dt
 import math
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
 from snowmelt.functions.errors import ResponseInvalid
 from snowmelt.functions.signature import parse_sql_type_text
-from snowmelt.functions.wire.messages import (
-    BatchResponse,
-    ResponseReader,
-    ResponseWriter,
-    RowFailure,
-)
+from snowmelt.functions.wire.messages import ResponseReader, ResponseWriter, RowFailure
 
 
-def read(body: bytes, type_text: str = "VARCHAR", count: int = 2, **options: Any) -> BatchResponse:
+def read(body, type_text="VARCHAR", count=2, **options):
     return ResponseReader(parse_sql_type_text(type_text), **options).read(body, count)
 
 
-def written(values: Any, type_text: str) -> tuple[bytes, dict[int, RowFailure]]:
+def written(values, type_text):
     writer = ResponseWriter(parse_sql_type_text(type_text))
     found, failures = writer.convert_values(values)
     return writer.encode_body(found, failures), failures
 
 
-def test_the_published_example_is_read_as_values_and_as_text() -> None:
+def test_the_published_example_is_read_as_values_and_as_text():
     body = b"""{ "data": [ [ 0, { "City" : "Warsaw",  "latitude" : 52.23, "longitude" :  21.01 } ],
             [ 1, { "City" : "Toronto", "latitude" : 43.65, "longitude" : -79.38 } ] ] }"""
     assert read(body, "VARIANT").values[1]["City"] == "Toronto"
@@ -56,7 +50,7 @@ def test_the_published_example_is_read_as_values_and_as_text() -> None:
         (b'{"data":[[0,"a"],[1,"b"', "not JSON"),
     ],
 )
-def test_each_broken_reply_has_its_sentence_without_the_payload(body: bytes, reason: str) -> None:
+def test_each_broken_reply_has_its_sentence_without_the_payload(body, reason):
     with pytest.raises(ResponseInvalid, match=reason) as refused:
         read(body)
     assert "secret" not in str(refused.value)
@@ -80,7 +74,7 @@ def test_each_broken_reply_has_its_sentence_without_the_payload(body: bytes, rea
         ("VARIANT", "null", None),
     ],
 )
-def test_values_are_read_as_the_result_is_declared(type_text: str, json: str, value: Any) -> None:
+def test_values_are_read_as_the_result_is_declared(type_text, json, value):
     assert read(f'{{"data":[[0,{json}]]}}'.encode(), type_text, 1).values[0] == value
 
 
@@ -100,14 +94,12 @@ def test_values_are_read_as_the_result_is_declared(type_text: str, json: str, va
     ],
 )
 @pytest.mark.parametrize("raw", [False, True])
-def test_a_value_that_does_not_fit_is_named_by_its_row(
-    type_text: str, json: str, raw: bool
-) -> None:
+def test_a_value_that_does_not_fit_is_named_by_its_row(type_text, json, raw):
     with pytest.raises(ResponseInvalid, match="Row 0"):
         read(f'{{"data":[[0,{json}]]}}'.encode(), type_text, 1, raw=raw)
 
 
-def test_errors_of_rows_come_with_their_numbers() -> None:
+def test_errors_of_rows_come_with_their_numbers():
     reply = read(b'{"data":[[0,"a"],[1,null]],"errors":[[1,"ValueError","no city"]]}')
     assert reply.values == ["a", None]
     assert reply.failures == {1: RowFailure("ValueError", "no city")}
@@ -134,9 +126,7 @@ def test_errors_of_rows_come_with_their_numbers() -> None:
         ("VARIANT", [{"a": Decimal("0.10")}, None], '[0,{"a":0.10}],[1,null]'),
     ],
 )
-def test_values_are_written_as_the_result_is_declared(
-    type_text: str, values: Any, json: str
-) -> None:
+def test_values_are_written_as_the_result_is_declared(type_text, values, json):
     body, failures = written(values, type_text)
     assert not failures
     assert body.decode() == f'{{"data":[{json}]}}'
@@ -147,7 +137,7 @@ def test_values_are_written_as_the_result_is_declared(
     [("VARCHAR", 5), ("NUMBER(38,0)", "5"), ("NUMBER(38,0)", 10**38), ("NUMBER(38,0)", True),
      ("BOOLEAN", 1), ("DATE", "2020-01-01"), ("BINARY", "00")],
 )  # fmt: skip
-def test_a_result_of_another_type_is_that_rows_failure(type_text: str, value: int | str) -> None:
+def test_a_result_of_another_type_is_that_rows_failure(type_text, value):
     body, failures = written([None, value], type_text)
     assert list(failures) == [1]
     assert b'[1,null]],"errors":[[1,"WrongType",' in body

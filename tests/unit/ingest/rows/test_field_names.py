@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from snowmelt.catalog.sql.pipe_copy import parse_pipe_copy
-from snowmelt.ingest.rows.field_names import Row, quote_field_names, resolve_field_case
+from snowmelt.ingest.rows.field_names import quote_field_names, resolve_field_case
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
@@ -23,10 +21,7 @@ SCHEMA = TableSchema(
 CONVERTER = RowConverter(SCHEMA, zone=ZoneInfo("UTC"))
 
 
-def stored(
-    row: dict[str, str],
-    how: Callable[[Any], Sequence[Row]] | Callable[[Sequence[Row]], Sequence[Row]],
-) -> dict[Any, Any] | tuple[str, ...] | None:
+def stored(row, how):
     """Return what is stored of a row, or the refused row's fields that are no columns."""
     found = CONVERTER.convert(how([row]))
     if found.errors:
@@ -45,13 +40,11 @@ def stored(
         ({"both": "x", '"both"': "y"}, {"BOTH": "x", "both": "y"}),
     ],
 )
-def test_letters_do_not_matter_where_one_column_has_them(
-    row: dict[str, str], expected: dict[str, str] | tuple[str]
-) -> None:
+def test_letters_do_not_matter_where_one_column_has_them(row, expected):
     assert stored(row, lambda rows: resolve_field_case(rows, SCHEMA)) == expected
 
 
-def test_rows_that_are_none_stay_what_they_are() -> None:
+def test_rows_that_are_none_stay_what_they_are():
     assert resolve_field_case([None, [1]], SCHEMA) == quote_field_names([None, [1]]) == [None, [1]]
 
 
@@ -63,11 +56,11 @@ def test_rows_that_are_none_stay_what_they_are() -> None:
         ({"id": "1"}, ('"id"',)),
     ],
 )
-def test_letter_by_letter(row: dict[str, str], expected: dict[str, str] | tuple[str]) -> None:
+def test_letter_by_letter(row, expected):
     assert stored(row, quote_field_names) == expected
 
 
-def test_a_pipe_says_which() -> None:
+def test_a_pipe_says_which():
     copy = "COPY INTO t FROM TABLE(DATA_SOURCE(TYPE => 'STREAMING')) MATCH_BY_COLUMN_NAME = CASE_"
     assert parse_pipe_copy(copy + "SENSITIVE").case_sensitive
     assert not parse_pipe_copy(copy + "INSENSITIVE").case_sensitive
