@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt.catalog.db.database import Database
@@ -59,6 +61,25 @@ def test_migrators_at_once_move_every_row_once(house: Lakehouse) -> None:
     assert errors == []
     assert sum(result.rows for result in done if result) == 60
     assert house.read_numbers() == list(range(60))
+
+
+def test_a_migrator_that_another_one_overtakes_finds_no_work(
+    house: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.put_numbers(0, 10)
+    writing = house.database.writing
+
+    def migrate_first() -> AbstractContextManager[sa.Connection]:
+        monkeypatch.undo()
+        assert house.migrate().rows == 10
+        return writing()
+
+    monkeypatch.setattr(house.database, "writing", migrate_first)
+    settings = MigrationSettings(house.stage.url, house.warehouse.url)
+    assert plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock) is None
+    house.put_numbers(10, 10)
+    assert house.migrate().rows == 10
+    assert house.read_numbers() == list(range(20))
 
 
 def test_a_stale_migrator_loses_on_each_database(house: Lakehouse) -> None:

@@ -279,6 +279,9 @@ def _start_migration(
         table = find_table(connection, name)
         if lease.name != migration_lease_name(table):
             return None
+        if table.last_seq == table.migrated_seq:
+            leases.release_lease(connection, lease)
+            return None
         abort_orphaned_migrations(connection, table.table_id, clock)
         last = min(table.last_seq, table.migrated_seq + settings.max_chunks)
         fresh = _list_adoptable_files(connection, table, now)
