@@ -19,7 +19,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -70,7 +70,7 @@ def open_by_arrow(path: str, schema: pa.Schema, block_bytes: int) -> pc.CSVStrea
     from isal import igzip
 
     return pc.open_csv(
-        igzip.open(path, "rb") if path.endswith(".gz") else path,
+        cast("Any", igzip).open(path, "rb") if path.endswith(".gz") else path,
         pc.ReadOptions(column_names=schema.names, use_threads=False, block_size=block_bytes),
         pc.ParseOptions(quote_char=False),
         pc.ConvertOptions(column_types=schema, strings_can_be_null=True),

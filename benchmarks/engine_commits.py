@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from report import Report
 from workload import DDL
 
-from fixtures.s3 import free_port
+from support.ports import free_port
 
 SIZES = (10, 10_000, 1_000_000)
 # Rows of appends; the stream's are smaller.

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from report import Report
@@ -151,7 +151,7 @@ class Grown:
         costs = {"open": _timed(self.open), "register": _timed(self.register)}
         turns = 3
         costs["snapshot"] = _timed(self.snapshot, turns)
-        self.taken = self.snapshot()
+        self.taken: Any = self.snapshot()
         costs["find chunks"] = _timed(self.prune, turns)
         costs["plan"] = _timed(self.plan, turns)
         self.taken = None

@@ -67,7 +67,7 @@ class Failpoint(StrEnum):
 
 _lock = threading.Lock()
 # Empty unless a failpoint is armed. Hot paths check it without a call.
-armed_failpoints: dict[str, tuple[int, Callable[[], None]]] = {}
+armed_failpoints: dict[str, tuple[int, Callable[[], object]]] = {}
 
 
 def _fail(error: Exception) -> None:
@@ -82,7 +82,7 @@ _ACTIONS: dict[str, Callable[[], None]] = {
 }
 
 
-def arm(point: Failpoint, action: Callable[[], None], *, passage: int = 1) -> None:
+def arm(point: Failpoint, action: Callable[[], object], *, passage: int = 1) -> None:
     """Run `action` once, when `hit_failpoint` is reached for the `passage`-th time (from 1)."""
     with _lock:
         armed_failpoints[point.value] = (passage, action)

@@ -31,8 +31,8 @@ def test_the_metrics_of_the_page_are_those_of_the_service() -> None:
         PublicationLag(1, 0, now),
     )
     sources = MetricSources(
-        RequestMetrics().snapshot,
-        RequestMetrics().snapshot,
+        RequestMetrics[int]().snapshot,
+        RequestMetrics[str]().snapshot,
         select_count_getters=[lambda: (0, 0, 0)],
     )
     text = render_metrics(sources, facts, with_table_labels=True).decode()

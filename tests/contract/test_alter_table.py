@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def client(world: World) -> Client:
 
 @pytest.fixture
 def run(world: World) -> Callable[..., str]:
-    def statement(text: str, **who: str) -> str:
+    def statement(text: str, **who: Any) -> str:
         return execute_statement(
             world.database, text, clock=world.clock, default_database="db", **who
         ).message
@@ -201,6 +202,7 @@ def test_a_channel_whose_rows_do_not_fit_any_more_is_to_be_opened_again(
     run(f"ALTER TABLE t {text}")
     [[verdict]] = world.register(offer)
     assert verdict.code == code
+    assert verdict.message is not None
     assert reason in verdict.message
     assert "Open the channel again" in verdict.message
     opened = client.open("C").record
@@ -245,6 +247,7 @@ def test_a_channel_of_a_renamed_table_is_to_be_opened_under_the_new_name(
     run("ALTER TABLE t RENAME TO u")
     [[verdict]] = world.register(mine)
     assert verdict.code == 36
+    assert verdict.message is not None
     assert "Table DB.PUBLIC.T is called DB.PUBLIC.U now" in verdict.message
     # The new name is nothing to a stranger.
     [[verdict]] = world.register(other)
@@ -273,6 +276,7 @@ def test_sequencers_stay_above_those_that_the_new_name_has_seen(
     run("ALTER TABLE t RENAME TO u")
     with world.database.reading() as connection:
         channel = channels.find_channel(connection, world.table(NEW), "C")
+    assert channel is not None
     assert channel.client_sequencer == 0, "whoever has it open goes on"
     run("ALTER TABLE u RENAME TO t")
     run("ALTER TABLE t RENAME TO u")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ class Asking:
         now = to_epoch_ms(self.world.now)
         return SdkClient(name, now, now if born is None else born)
 
-    def target(self) -> SimpleNamespace:
+    def target(self) -> Any:
         with self.world.database.reading() as connection:
             told = row_request_state.last_base64_client_at(connection, str(PATH.name))
         return SimpleNamespace(path=PATH, table=BINARY, base64_client_since=told)
@@ -90,6 +91,7 @@ def test_clients_from_before_are_doubted_by_whatever_token_and_those_since_are_n
     asks_again_s = asking.ask(new)
     assert not asking.may_write_base64(new)
     # The SDK asks a minute before that, and has had a new token for some seconds then.
+    assert asks_again_s is not None
     assert HOUR_S - 300 < asks_again_s - 60 < HOUR_S - 240
     asking.wait(HOUR_S - 300)
     renewed = asking.token("new, renewed")

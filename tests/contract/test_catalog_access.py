@@ -25,6 +25,8 @@ from snowmelt.errors import (
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from snowmelt.catalog.model.records import ObjectKind
+
 
 _RSA = rsa.generate_private_key(65537, 2048)
 
@@ -111,11 +113,12 @@ def test_each_privilege_opens_one_more_door(world: World, writing: Connection) -
     def require() -> None:
         access_control.require_table_privilege(writing, "R", table, "INSERT")
 
-    for error, privilege, kind, object_id in (
+    doors: tuple[tuple[type[Exception], str, ObjectKind, int], ...] = (
         (DatabaseNotFound, "USAGE", "DATABASE", table.database_id),
         (SchemaNotFound, "USAGE", "SCHEMA", table.schema_id),
         (TableNotFound, "INSERT", "TABLE", table.table_id),
-    ):
+    )
+    for error, privilege, kind, object_id in doors:
         with pytest.raises(error):
             require()
         access_control.grant_privilege(writing, privilege, kind, object_id, "R")
@@ -132,11 +135,12 @@ def test_each_privilege_opens_one_more_door(world: World, writing: Connection) -
 def test_the_owner_may_do_everything_with_its_object(world: World, writing: Connection) -> None:
     table = tables.find_table(writing, NAME)
     access_control.create_role(writing, "R", now=world.now)
-    for kind, object_id in (
+    objects: tuple[tuple[ObjectKind, int], ...] = (
         ("DATABASE", table.database_id),
         ("SCHEMA", table.schema_id),
         ("TABLE", table.table_id),
-    ):
+    )
+    for kind, object_id in objects:
         access_control.grant_privilege(writing, "OWNERSHIP", kind, object_id, "R")
     access_control.require_table_privilege(writing, "R", table, "SELECT")
     owned = access_control.list_grants(writing, role="R")

@@ -49,7 +49,7 @@ def test_either_database_tells_what_waits_and_what_was_migrated(
         migrate_table(database, keyring, TABLE, places)
         with database.reading() as connection:
             assert list_table_backlogs(connection) == []
-            done = {count.state: count for count in sum_migrations_by_state(connection)}
+            done = {str(count.state): count for count in sum_migrations_by_state(connection)}
         assert (done["committed"].runs, done["committed"].rows) == (1, 3)
         assert 0 < done["committed"].seconds < 60
         assert done["failed"].runs == 0

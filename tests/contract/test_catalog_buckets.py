@@ -88,7 +88,7 @@ def test_a_dropped_bucket_leaves_its_name_and_no_grants(
 def test_privileges_reach_as_far_as_they_are_granted(
     database: Database, bucket: s3_buckets.BucketRecord
 ) -> None:
-    admin = {"user": None, "role": "R"}
+    admin: dict[str, Any] = {"user": None, "role": "R"}
     execute_statement(database, "CREATE ROLE reader")
     execute_statement(database, "GRANT READ ON BUCKET raw PREFIX 'in/' TO ROLE reader", **admin)
     execute_statement(database, "GRANT WRITE ON BUCKET raw TO ROLE reader", **admin)

@@ -183,7 +183,9 @@ def test_history_tells_who_took_a_channel_from_whom(world: World) -> None:
     assert taken.at - opened.at == dt.timedelta(seconds=5)
 
 
-def _read_stored(world: World, table: sa.Table, table_id: int, *order: sa.Column) -> list[tuple]:
+def _read_stored(
+    world: World, table: sa.Table, table_id: int, *order: sa.Column[Any]
+) -> list[tuple[Any, ...]]:
     """Return a table's channels, or their history, without the numbers that the catalog gave."""
     kept = [each for each in table.c if each.name not in {"channel_id", "history_id", "table_id"}]
     with world.database.reading() as connection:
@@ -218,8 +220,8 @@ def test_opens_in_one_call_end_like_the_same_ones_one_after_the_other(
             for each in requests
         ]
         with world.database.writing() as connection:
-            found = channels.open_channels(connection, together, requests, now=world.now)
-        expected = []
+            found: list[Any] = channels.open_channels(connection, together, requests, now=world.now)
+        expected: list[Any] = []
         for request in requests:
             with world.database.writing() as connection:
                 expected += channels.open_channels(connection, single, [request], now=world.now)
@@ -235,12 +237,12 @@ def test_opens_in_one_call_end_like_the_same_ones_one_after_the_other(
                 if channels.find_channel(connection, table, gone) is not None:
                     channels.drop_channel(connection, table, gone, now=world.now)
         world.clock.sleep(1)
-    for table, order in (
+    for stored, order in (
         (model.channels, model.channels.c.name),
         (model.channel_history, model.channel_history.c.history_id),
     ):
-        assert _read_stored(world, table, together.table_id, order) == _read_stored(
-            world, table, single.table_id, order
+        assert _read_stored(world, stored, together.table_id, order) == _read_stored(
+            world, stored, single.table_id, order
         )
 
 
@@ -258,6 +260,7 @@ def test_opens_in_one_call_fill_a_table_in_their_order(
         False,
         True,
     ]
+    assert not isinstance(found[3], TooManyChannels)
     assert found[3].record.client_sequencer == 1
 
 

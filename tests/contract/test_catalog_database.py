@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import psycopg
 import pytest
@@ -34,7 +35,7 @@ def counter(database: Database) -> None:
 
 
 def _read(connection: sa.Connection) -> int:
-    return connection.execute(sa.text("SELECT n FROM counter")).scalar_one()
+    return cast("int", connection.execute(sa.text("SELECT n FROM counter")).scalar_one())
 
 
 def _lock(database: Database) -> str:
@@ -116,6 +117,7 @@ def test_a_commit_without_an_answer_has_an_unknown_outcome(
             if database.dialect == "postgresql":
                 _cut(database.url, connection)
             else:
+                assert connection.connection.driver_connection is not None
                 connection.connection.driver_connection.close()
 
     with pytest.raises(UnknownOutcome):
@@ -272,6 +274,7 @@ def test_a_catalog_tells_its_version_and_is_not_changed_by_being_asked(database:
     with database.writing() as connection:
         newest = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
+    assert newest is not None
     assert read_catalog_version(database.url) == CatalogVersion("0001", newest, is_known=True)
     with database.writing() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))

@@ -63,7 +63,7 @@ def find_callable_function(
 
 @pytest.fixture
 def run(database: Database) -> Callable[..., StatementResult]:
-    def statement(text: str, **who: str) -> StatementResult:
+    def statement(text: str, **who: Any) -> StatementResult:
         return execute_statement(database, text, clock=ManualClock(NOW), **who)
 
     return statement

@@ -3,7 +3,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,7 +27,7 @@ def _at(seconds: float) -> dt.datetime:
     return START + dt.timedelta(seconds=seconds)
 
 
-def _acquire(connection: Connection, owner: str, seconds: float = 0.0) -> leases.Lease | None:
+def _acquire(connection: Connection, owner: str, seconds: float = 0.0) -> leases.Lease | Any:
     return leases.acquire_lease(connection, "table/1", owner, ttl_s=60, now=_at(seconds))
 
 

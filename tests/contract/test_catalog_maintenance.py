@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -13,6 +13,8 @@ from snowmelt.catalog.jobs.run_history import MaintenanceKind, MaintenanceTotals
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from snowmelt.catalog.jobs.run_history import MaintenanceRecord
 
 
 @pytest.fixture
@@ -53,5 +55,8 @@ def test_a_run_is_closed_once_with_what_it_did(writing: Connection) -> None:
         "b",
         "a",
     ]
-    assert run_history.find_maintenance_run(writing, "c").kind is MaintenanceKind.COMPACTION
+    assert (
+        cast("MaintenanceRecord", run_history.find_maintenance_run(writing, "c")).kind
+        is MaintenanceKind.COMPACTION
+    )
     assert run_history.find_maintenance_run(writing, "d") is None

@@ -6,7 +6,7 @@ import datetime as dt
 import itertools
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -22,6 +22,10 @@ from fixtures.catalog import START, World, advance
 from snowmelt.catalog.objects import tables
 from snowmelt.catalog.streaming import channels, chunks
 from snowmelt.schema.types import TableName
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.streaming.commit_rules import ChunkOffer
+
 
 _tables = itertools.count()
 _CHANNELS = ("A", "B", "C")
@@ -48,7 +52,7 @@ class _Model:
     highest_epoch: dict[str, int] = field(default_factory=dict)
     accepted: list[int] = field(default_factory=list)
 
-    def takes(self, offer: object, incarnation: int) -> bool:
+    def takes(self, offer: ChunkOffer, incarnation: int) -> bool:
         """Tell whether a chunk that was never accepted is to be taken now."""
         if incarnation != self.incarnation:
             return False
@@ -62,7 +66,7 @@ class _Model:
                 return False
         return True
 
-    def take(self, number: int, offer: object) -> None:
+    def take(self, number: int, offer: ChunkOffer) -> None:
         """Move on by a chunk."""
         self.accepted.append(number)
         for each in offer.channels:
@@ -71,7 +75,7 @@ class _Model:
 
 
 class _Registrations(RuleBasedStateMachine):
-    world = None
+    world: World
 
     @initialize()
     def begin(self) -> None:
@@ -82,7 +86,7 @@ class _Registrations(RuleBasedStateMachine):
         self.clients.append(self.world.client("OTHER"))
         # What each client believes: channel → (epoch, last row sequencer sent).
         self.beliefs: list[dict[str, tuple[int, int]]] = [{} for _ in self.clients]
-        self.offers: list[tuple[object, int]] = []
+        self.offers: list[tuple[ChunkOffer, int]] = []
         self.requests: list[tuple[int, str, str, int]] = []
         self.model = _Model()
         self.taken: set[int] = set()
@@ -144,8 +148,8 @@ class _Registrations(RuleBasedStateMachine):
     )
     def register(self, fresh: list[Any], again: list[Any], order: random.Random) -> None:
         """A group of registrations, new ones and repeated ones, in any order."""
-        numbers = [self._new_offer(*each) for each in fresh]
-        numbers = [number for number in numbers if number is not None]
+        made = [self._new_offer(*each) for each in fresh]
+        numbers = [number for number in made if number is not None]
         numbers += [pick % len(self.offers) for pick in again if self.offers]
         order.shuffle(numbers)
         answers = self.world.codes(*(self.offers[number][0] for number in numbers))
@@ -175,9 +179,10 @@ class _Registrations(RuleBasedStateMachine):
         current = self.model.channels.get(channel)
         epoch, row = self.beliefs[which].get(channel, (-1, 0))
         is_mine = current is not None and current.user == self.clients[which].user
-        if not is_mine or (current.epoch, current.row) != (epoch, row):
+        if not is_mine or current is None or (current.epoch, current.row) != (epoch, row):
             self.open(which, channel)
-        numbers = [self._new_offer(which, [channel], 1) for _ in range(steps)]
+        made = [self._new_offer(which, [channel], 1) for _ in range(steps)]
+        numbers = [number for number in made if number is not None]
         for number, codes in zip(
             numbers, self.world.codes(*(self.offers[n][0] for n in numbers)), strict=True
         ):

@@ -20,7 +20,7 @@ def client(world: World) -> Client:
     return client
 
 
-def channel_of(world: World) -> channels.ChannelRecord | None:
+def channel_of(world: World) -> channels.ChannelRecord | Any:
     with world.database.reading() as connection:
         return channels.find_channel(connection, world.table(), "C")
 

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from fixtures.catalog import COLUMNS, NAME, START, Client, World, advance, advances
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.model.records import ObjectKind
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.streaming import channels, chunks, registration
@@ -28,7 +29,7 @@ def client(world: World) -> Client:
     return client
 
 
-def _channel(world: World, name: str = "C") -> channels.ChannelRecord | None:
+def _channel(world: World, name: str = "C") -> channels.ChannelRecord | Any:
     with world.database.reading() as connection:
         return channels.find_channel(connection, world.table(), name)
 
@@ -48,6 +49,7 @@ def test_an_accepted_chunk_moves_channel_table_and_token(world: World, client: C
     offer = client.offer(advance("C", 0, 1, "a"))
     assert world.codes(offer) == [[0]]
     channel = _channel(world)
+    assert channel is not None
     assert (channel.row_sequencer, channel.offset_token) == (1, "a")
     assert (channel.rows, channel.bytes) == (10, 1000)
     assert (channel.last_path, channel.last_chunk_offset) == (offer.path, 0)
@@ -294,10 +296,14 @@ def test_a_dropped_table_refuses_and_its_chunks_never_show_again(
     [("DATABASE", "USAGE", 8), ("SCHEMA", "USAGE", 9), ("TABLE", "INSERT", 4)],
 )
 def test_each_privilege_is_needed(
-    world: World, client: Client, kind: str, privilege: str, code: int
+    world: World, client: Client, kind: ObjectKind, privilege: str, code: int
 ) -> None:
     table = world.table()
-    ids = {"DATABASE": table.database_id, "SCHEMA": table.schema_id, "TABLE": table.table_id}
+    ids: dict[ObjectKind, int] = {
+        "DATABASE": table.database_id,
+        "SCHEMA": table.schema_id,
+        "TABLE": table.table_id,
+    }
     with world.database.writing() as connection:
         access_control.grant_privilege(
             connection, privilege, kind, ids[kind], "WRITER", revoke=True
@@ -482,7 +488,7 @@ def test_a_registration_searches_by_index_only(
     if database.dialect != "sqlite":
         pytest.skip("SQLite says plainly when it scans; PostgreSQL scans small tables on purpose")
     world.register(client.offer(advance("C", 0, 1)))
-    plans = []
+    plans: list[tuple[str, str]] = []
 
     def explain(
         connection: Any,

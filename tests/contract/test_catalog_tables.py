@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -156,10 +157,10 @@ def test_namespaces_exist_once_unless_replaced(world: World, writing: sa.Connect
         namespaces.create_database(writing, "DB", owner="WRITER", now=world.now)
     with pytest.raises(AlreadyExists):
         namespaces.create_schema(writing, "DB", "PUBLIC", owner="WRITER", now=world.now)
-    keep = {"owner": "WRITER", "now": world.now, "if_not_exists": True}
+    keep: dict[str, Any] = {"owner": "WRITER", "now": world.now, "if_not_exists": True}
     assert namespaces.create_database(writing, "DB", **keep).owner == ACCOUNTADMIN
     assert namespaces.create_schema(writing, "DB", "PUBLIC", **keep).owner == ACCOUNTADMIN
-    replace = {"owner": "WRITER", "now": world.now, "replace": True}
+    replace: dict[str, Any] = {"owner": "WRITER", "now": world.now, "replace": True}
     assert namespaces.create_schema(writing, "DB", "PUBLIC", **replace).owner == "WRITER"
     assert tables.list_tables(writing) == []
     assert namespaces.create_database(writing, "DB", **replace).owner == "WRITER"
@@ -168,7 +169,8 @@ def test_namespaces_exist_once_unless_replaced(world: World, writing: sa.Connect
 def test_of_two_that_create_the_same_table_one_is_told_so(
     world: World, open_catalog: Callable[..., Database]
 ) -> None:
-    name, outcomes = TableName("DB", "PUBLIC", "U"), []
+    name = TableName("DB", "PUBLIC", "U")
+    outcomes: list[Any] = []
 
     def work(database: Database) -> None:
         try:

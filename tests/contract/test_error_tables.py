@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +18,7 @@ from snowmelt.schema.error_table import ERROR_SCHEMA
 
 @pytest.fixture
 def run(world: World) -> Callable[..., str]:
-    def statement(text: str, **who: str) -> str:
+    def statement(text: str, **who: Any) -> str:
         return execute_statement(
             world.database, text, clock=world.clock, default_database="db", **who
         ).message
@@ -28,10 +29,10 @@ def run(world: World) -> Callable[..., str]:
 def shown(world: World, table: str = "t") -> str:
     result = execute_statement(world.database, f"SHOW TABLES LIKE '{table}'")
     [row] = result.rows
-    return row[result.columns.index("error_table")]
+    return cast("str", row[result.columns.index("error_table")])
 
 
-def target(world: World) -> TableRecord | None:
+def target(world: World) -> TableRecord | Any:
     with world.database.reading() as connection:
         return tables.find_error_table(connection, world.table())
 

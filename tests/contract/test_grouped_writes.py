@@ -7,7 +7,9 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import sqlalchemy as sa
@@ -17,6 +19,12 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import CatalogBusy, CatalogUnavailable, RequestMalformed, ServiceBusy
 from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from support.catalog_files import new_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snowmelt.errors import SnowmeltError
+
 
 LONG_S = 120
 
@@ -78,9 +86,7 @@ def test_writes_that_wait_share_a_transaction(
         nonlocal commits
         commits += 1
 
-    futures = [
-        writes.submit(lambda c, line=line: insert(c, line), group_key="t") for line in range(40)
-    ]
+    futures = [writes.submit(partial(insert, line=line), group_key="t") for line in range(40)]
     go_on.set()
     assert [future.result(LONG_S) for future in futures] == list(range(40))
     assert lines() == list(range(40))
@@ -94,8 +100,8 @@ def test_items_of_one_work_that_wait_share_a_call(
     go_on = held_up()
     calls: list[list[int]] = []
 
-    def insert_even(connection: sa.Connection, items: list[int]) -> list[int | RequestMalformed]:
-        calls.append(items)
+    def insert_even(connection: sa.Connection, items: Sequence[int]) -> list[int | SnowmeltError]:
+        calls.append(cast("list[int]", items))
         for item in items:
             if item % 2 == 0:
                 insert(connection, item)
@@ -117,7 +123,7 @@ def test_an_item_that_the_database_refuses_costs_its_neighbours_nothing(
 ) -> None:
     go_on = held_up()
 
-    def insert_all(connection: sa.Connection, items: list[int]) -> list[int]:
+    def insert_all(connection: sa.Connection, items: Sequence[int]) -> list[int]:
         return [insert(connection, item) for item in items]
 
     futures = [writes.submit_item(insert_all, item, group_key="t") for item in (1, 1, 2)]
@@ -150,9 +156,7 @@ def test_an_error_of_the_database_costs_its_own_write_only(
     writes: WriteBatcher, held_up: Callable[..., threading.Event], lines: Callable[[], list[int]]
 ) -> None:
     go_on = held_up()
-    futures = [
-        writes.submit(lambda c, line=line: insert(c, line), group_key="t") for line in (1, 1, 2)
-    ]
+    futures = [writes.submit(partial(insert, line=line), group_key="t") for line in (1, 1, 2)]
     go_on.set()
     outcomes = [future.exception(LONG_S) for future in futures]
     assert [outcome is None for outcome in outcomes] == [True, False, True]
@@ -175,9 +179,7 @@ def test_close_executes_what_was_submitted(
     database: Database, lines: Callable[[], list[int]]
 ) -> None:
     writes = WriteBatcher(database, SystemClock())
-    futures = [
-        writes.submit(lambda c, line=line: insert(c, line), group_key=line) for line in range(50)
-    ]
+    futures = [writes.submit(partial(insert, line=line), group_key=line) for line in range(50)]
     writes.close()
     assert [future.result(0) for future in futures] == list(range(50))
     with pytest.raises(ServiceBusy):
@@ -195,11 +197,9 @@ def test_groups_of_several_keys_do_not_wait_for_each_other(
 
     def work(connection: sa.Connection, key: int) -> int:
         query = sa.text(f"SELECT line FROM lines WHERE line = :line{lock}")
-        return connection.execute(query, {"line": key}).scalar_one()
+        return cast("int", connection.execute(query, {"line": key}).scalar_one())
 
-    futures = [
-        writes.submit(lambda c, key=n % 4: work(c, key), group_key=n % 4) for n in range(400)
-    ]
+    futures = [writes.submit(partial(work, key=n % 4), group_key=n % 4) for n in range(400)]
     assert [future.result(LONG_S) for future in futures] == [n % 4 for n in range(400)]
 
 
@@ -263,7 +263,7 @@ def test_a_busy_catalog_is_waited_for_once_by_a_whole_group(tmp_path: Path) -> N
         begins += 1
         return original(**options)
 
-    database.writing = counted
+    cast("Any", database).writing = counted
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         futures = [writes.submit(lambda c: insert(c, 1), group_key="t") for _ in range(30)]

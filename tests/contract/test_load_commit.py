@@ -6,7 +6,7 @@ import datetime as dt
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -35,8 +35,8 @@ from snowmelt.table.migration import (
     MigrationSettings,
     commit_migration,
     plan_migration,
-    run_migration_task,
 )
+from snowmelt.table.migration_task import run_migration_task
 from snowmelt.table.rejects import REJECT_SCHEMA
 from support.numbered_loads import begin, load_numbers, rejected, result, written
 
@@ -100,6 +100,7 @@ def test_a_migration_that_loses_to_a_load_commits_its_files_on_top(house: Lakeho
     house.put_numbers(0, 10)
     settings = MigrationSettings(house.stage.url, house.warehouse.url)
     plan = plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock)
+    assert plan is not None
     files = [outcome for task in plan.tasks for outcome in run_migration_task(task)]
     load_numbers(house, 10, 10, "a.csv")
     assert commit_migration(house.database, plan, files, clock=house.clock).rows == 10
@@ -109,13 +110,10 @@ def test_a_migration_that_loses_to_a_load_commits_its_files_on_top(house: Lakeho
 
 def test_of_two_loads_of_one_file_the_second_does_nothing(house: Lakehouse) -> None:
     first, second = begin(house), begin(house)
-    for load in (first, second):
-        files = [written(house, load, 0, 10)]
-        outcome = result(files, "a.csv")
-        if load is first:
-            commit_load(house.database, load, outcome, clock=house.clock)
+    outcomes = [result([written(house, load, 0, 10)], "a.csv") for load in (first, second)]
+    commit_load(house.database, first, outcomes[0], clock=house.clock)
     with pytest.raises(LoadOvertaken, match=r"has loaded a\.csv meanwhile"):
-        commit_load(house.database, second, outcome, clock=house.clock)
+        commit_load(house.database, second, outcomes[1], clock=house.clock)
     assert abort_load(house.database, second, "overtaken", clock=house.clock)
     assert house.read_numbers() == list(range(10))
     forced = begin(house)
@@ -267,7 +265,7 @@ def test_a_commit_by_a_machine_whose_clock_is_ahead_keeps_its_files_from_clean_u
         lease_s=1e9,
     )
     files = [written(house, load, 10, 10)]
-    failpoints.arm(Failpoint.LOAD_STAGED, lambda: house.collect(60))
+    failpoints.arm(Failpoint.LOAD_STAGED, lambda: cast("None", house.collect(60)))
     commit_load(house.database, load, result(files), clock=ahead)
     assert sorted(house.read_numbers()) == list(range(20))
     load_numbers(house, 20, 10, "b.csv")

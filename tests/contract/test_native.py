@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import polars as pl
@@ -52,7 +52,7 @@ COLUMNS = (
     Column("TZ", LogicalType.TIMESTAMP_TZ, 12, scale=9),
     Column("any thing", LogicalType.VARIANT, 13),
 )
-STORED = {
+STORED: dict[str, list[Any]] = {
     "ID": [10**37, -1, 3],
     "AMOUNT": [150, None, -1],
     "REAL": [1.5, None, math.inf],
@@ -84,7 +84,7 @@ def migrated(lakehouse: Lakehouse) -> Lakehouse:
 
 
 def pointer(lakehouse: Lakehouse) -> str:
-    return lakehouse.table(TYPES).pointer
+    return cast("str", lakehouse.table(TYPES).pointer)
 
 
 def test_native_rows_are_the_rows_of_the_chunks(lakehouse: Lakehouse) -> None:
@@ -153,6 +153,7 @@ def test_every_native_column_carries_its_field_id(migrated: Lakehouse) -> None:
         2_000_012,
         13,
     ]
+    assert snapshot.native is not None
     assert [field.field_id for field in snapshot.native.metadata.schema().fields] == ids
     assert sorted(file.nulls) == sorted(ids)
 
@@ -169,7 +170,7 @@ class Pointers:
         self.warehouse = open_warehouse(str(folder / "ware house"))
         self.incarnation = uuid.uuid4().hex
         self.folder = f"D/S/T/{self.incarnation}"
-        self.native = None
+        self.native: Any = None
 
     def append(self, watermark: int, **changes: Any) -> IcebergAppend:
         schema = TableSchema(1, (COLUMNS[0],))

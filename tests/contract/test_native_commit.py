@@ -20,8 +20,8 @@ from snowmelt.table.migration import (
     commit_migration,
     migrate_table,
     plan_migration,
-    run_migration_task,
 )
+from snowmelt.table.migration_task import run_migration_task
 
 
 @pytest.fixture
@@ -76,7 +76,9 @@ def test_a_migrator_that_another_one_overtakes_finds_no_work(
 
     monkeypatch.setattr(house.database, "writing", migrate_first)
     settings = MigrationSettings(house.stage.url, house.warehouse.url)
-    assert plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock) is None
+    assert (
+        plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock) is None
+    )
     house.put_numbers(10, 10)
     assert house.migrate().rows == 10
     assert house.read_numbers() == list(range(20))
@@ -86,6 +88,7 @@ def test_a_stale_migrator_loses_on_each_database(house: Lakehouse) -> None:
     house.put_numbers(0, 10)
     settings = MigrationSettings(house.stage.url, house.warehouse.url)
     first = plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock)
+    assert first is not None
     files = [outcome for task in first.tasks for outcome in run_migration_task(task)]
     house.clock.advance(settings.lease_s + 1)
     assert house.migrate().rows == 10

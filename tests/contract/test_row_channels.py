@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -46,7 +47,7 @@ def test_statements_are_the_same_however_many_are_asked_for(world: World) -> Non
     with world.database.reading() as connection:
 
         @sa.event.listens_for(connection, "before_cursor_execute")
-        def note(connection, cursor, statement, *more):
+        def note(connection: Any, cursor: Any, statement: str, *more: Any) -> None:
             if statement.startswith("SELECT"):
                 texts.add(statement)
 

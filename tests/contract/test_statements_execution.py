@@ -6,7 +6,7 @@ import base64
 import datetime as dt
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -51,7 +51,7 @@ def public_key() -> str:
 
 @pytest.fixture
 def run(database: Database) -> Callable[..., StatementResult]:
-    def statement(text: str, **who: str) -> StatementResult:
+    def statement(text: str, **who: Any) -> StatementResult:
         return execute_statement(database, text, clock=ManualClock(NOW), **who)
 
     return statement
@@ -223,7 +223,7 @@ def test_users_get_keys_roles_and_may_lose_them(
         ann = find_user(connection, "ANN")
     assert ann.fingerprints[0] == ann.fingerprints[1]
     assert base64.b64decode(ann.public_keys[0])
-    described = dict(run("DESCRIBE USER ann").rows)
+    described: dict[str, Any] = dict(cast("Any", run("DESCRIBE USER ann").rows))
     assert described == {
         "NAME": "ANN",
         "DEFAULT_ROLE": "LOADER",
@@ -233,7 +233,7 @@ def test_users_get_keys_roles_and_may_lose_them(
         "RSA_PUBLIC_KEY_2_FP": ann.fingerprints[0],
     }
     run("ALTER USER ann UNSET RSA_PUBLIC_KEY")
-    described = dict(run("DESCRIBE USER ann").rows)
+    described = dict(cast("Any", run("DESCRIBE USER ann").rows))
     assert (described["RSA_PUBLIC_KEY"], described["RSA_PUBLIC_KEY_2"]) == (None, bare)
     run("ALTER USER ann UNSET RSA_PUBLIC_KEY_2")
     assert run("SHOW USERS").rows == ((NOW, "ANN", "LOADER", ""),)
@@ -272,9 +272,10 @@ def test_a_user_creates_own_access_keys_and_describes_the_own_user(
     assert created.columns == ("access_key_id", "secret")
     [(key_id, secret)] = created.rows
     with database.reading() as connection:
-        found = find_access_key(connection, keyring, key_id)
+        found = find_access_key(connection, keyring, str(key_id))
+    assert found is not None
     assert (found.user, found.secret) == ("ANN", secret)
-    assert dict(demo("DESCRIBE USER ann", user="ANN").rows)["NAME"] == "ANN"
+    assert dict(cast("Any", demo("DESCRIBE USER ann", user="ANN").rows))["NAME"] == "ANN"
     for text in ("ALTER USER eve ADD ACCESS KEY", "DESCRIBE USER eve"):
         with pytest.raises(PrivilegeMissing):
             demo(text, **opened)

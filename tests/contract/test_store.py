@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import obstore.store
 import pytest
@@ -39,7 +39,7 @@ def test_what_was_put_is_got_back(
 ) -> None:
     store.put("2026/1/a.bdec", form(data))
     assert store.get("2026/1/a.bdec") == data
-    assert store.head("2026/1/a.bdec").size == len(data)
+    assert cast("ObjectInfo", store.head("2026/1/a.bdec")).size == len(data)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,8 @@ def test_put_replaces_the_whole_object(store: LocalStore | RemoteStore) -> None:
     before = store.head("a")
     store.put("a", b"short")
     assert store.get("a") == b"short"
-    assert store.head("a").etag != before.etag
+    assert before is not None
+    assert cast("ObjectInfo", store.head("a")).etag != before.etag
 
 
 def test_create_only_keeps_the_older_object(store: LocalStore | RemoteStore) -> None:
@@ -128,7 +129,7 @@ def test_list_goes_by_folders(store: LocalStore | RemoteStore) -> None:
 
 def test_times_are_aware_and_recent(store: LocalStore | RemoteStore) -> None:
     store.put("a", b"x")
-    changed = store.head("a").modified_at
+    changed = cast("ObjectInfo", store.head("a")).modified_at
     assert abs(changed - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=1)
     assert changed.utcoffset() == dt.timedelta(0)
 
@@ -182,7 +183,8 @@ def test_an_open_object_is_read_at_random(store: LocalStore | RemoteStore) -> No
     store.put("a/b", data)
     with contextlib.closing(store.open("a/b")) as opened:
         assert (opened.size, opened.name) == (len(data), "a/b")
-        assert opened.etag == store.head("a/b").etag
+        assert opened is not None
+        assert opened.etag == cast("ObjectInfo", store.head("a/b")).etag
         for offset, length in [(0, 10), (700_001, 3), (len(data) - 5, 100), (len(data), 4)]:
             buffer = bytearray(length)
             count = opened.read_into(offset, memoryview(buffer))
@@ -224,7 +226,12 @@ def test_a_writer_shows_nothing_before_it_finishes(
     assert [info.path for info in store.list()] == ["f/a"]
     info = writer.finish()
     writer.abort()
-    assert (info.path, info.size, info.etag) == ("f/a", size, store.head("f/a").etag)
+    assert info is not None
+    assert (info.path, info.size, info.etag) == (
+        "f/a",
+        size,
+        cast("ObjectInfo", store.head("f/a")).etag,
+    )
     assert store.get("f/a") == data
 
 

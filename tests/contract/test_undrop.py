@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
@@ -24,7 +25,7 @@ DAY_S = 86_400.0
 
 @pytest.fixture
 def run(world: World) -> Callable[..., StatementResult]:
-    def statement(text: str, **who: str) -> StatementResult:
+    def statement(text: str, **who: Any) -> StatementResult:
         return execute_statement(
             world.database, text, clock=world.clock, default_database="db", **who
         )
@@ -46,7 +47,7 @@ def names(result: StatementResult) -> list[object]:
 
 def channel(world: World, table: TableRecord) -> channels.ChannelRecord:
     with world.database.reading() as connection:
-        return channels.find_channel(connection, table, "C")
+        return cast("channels.ChannelRecord", channels.find_channel(connection, table, "C"))
 
 
 def test_undrop_brings_rows_grants_and_tokens_back_and_fences_who_was_there(
@@ -64,6 +65,7 @@ def test_undrop_brings_rows_grants_and_tokens_back_and_fences_who_was_there(
     assert channel(world, after).offset_token == "10"
     [[verdict]] = world.register(late)
     assert verdict.code == 20
+    assert verdict.message is not None
     assert "its table was restored with UNDROP" in verdict.message
     assert "reopen the channel and resume after its committed offset token" in verdict.message
     opened = client.open("C").record
@@ -122,6 +124,7 @@ def test_sequencers_never_fall_whatever_had_the_name_meanwhile(
 ) -> None:
     run("DROP TABLE t")
     world.create_table()
+    newer = -1
     for _ in range(3):
         newer = client.open("C").record.client_sequencer
     run("ALTER TABLE t RENAME TO other")
@@ -336,6 +339,7 @@ def test_a_renamed_schema_or_database_tells_open_channels_where_their_table_is(
     run("ALTER SCHEMA public RENAME TO s")
     [[verdict]] = world.register(late)
     assert verdict.code == 36
+    assert verdict.message is not None
     assert "is called DB.S.T now" in verdict.message
     run("ALTER DATABASE db RENAME TO d2")
     name = TableName("D2", "S", "T")

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 def uv(*arguments: Path | str, cwd: Path = ROOT) -> subprocess.CompletedProcess[Any]:
     """Run uv, which `./run` found or installed."""
     program = shutil.which("uv", path=f"{os.environ['PATH']}:{ROOT / '.tools' / 'bin'}")
+    assert program is not None
     done = subprocess.run(
         [program, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import re
 from pathlib import Path
+from typing import cast
 
 from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.sql.cursor import TokenCursor
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.clock import SystemClock
 from snowmelt.load import copy_parser, filters, parsers, sources
@@ -70,11 +72,11 @@ def test_every_option_of_the_statement_has_a_row() -> None:
     _, _, rest = page().partition("## Options of the statement\n")
     options, _, rest = rest.partition("## Options of a column\n")
     first_words = {
-        re.match(r"[A-Z]+", name)[0]
+        cast("re.Match[str]", re.match(r"[A-Z]+", name))[0]
         for row in re.findall(r"^\| (`.+?) \|", options, re.MULTILINE)
         for name in re.findall(r"`([^`]+)`", row)
     }
-    known = copy_parser.StatementOptionParser(copy_parser.TokenCursor(""))._option_parsers
+    known = copy_parser.StatementOptionParser(TokenCursor(""))._option_parsers
     assert first_words == set(known) - {"FILTER", "PARSER"} | set(copy_parser._IGNORED_OPTIONS)
     for word in copy_parser._UNSUPPORTED_OPTIONS:
         assert f"`{word}" in options
@@ -88,7 +90,7 @@ def test_the_examples_of_the_page_run(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
     database = open_and_upgrade_database(f"sqlite:///{tmp_path}/catalog.sqlite", create=True)
     execute_statement(database, "CREATE DATABASE demo")
-    columns = re.search(r"demo\.public\.people \(.+\)(?=`)", page())[0]
+    columns = cast("re.Match[str]", re.search(r"demo\.public\.people \(.+\)(?=`)", page()))[0]
     execute_statement(database, f"CREATE TABLE {columns}")
     context = CopyContext(database, f"file://{tmp_path}/warehouse", "ACCOUNTADMIN", SystemClock())
     loaded = []

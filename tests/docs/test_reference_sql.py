@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -173,6 +173,7 @@ def object_of(section: Section, statement: str, words: str) -> str:
         if (name, words) in OBJECTS:
             return OBJECTS[name, words]
     found = _FIRST_NAME.search(statement)
+    assert found is not None
     parts = found[1].split(".")
     match words.removeprefix("the ").removeprefix("dropped "):
         case "database":
@@ -184,7 +185,7 @@ def object_of(section: Section, statement: str, words: str) -> str:
         case "integration" | "bucket" as kind:
             return f"{kind.upper()} {found[1]}"
         case "function":
-            return f"FUNCTION {re.search(r'FUNCTION (?:IF EXISTS )?([^)]*[)])', statement)[1]}"
+            return f"FUNCTION {cast('re.Match[str]', re.search(r'FUNCTION (?:IF EXISTS )?([^)]*[)])', statement))[1]}"
         case "account":
             return "ACCOUNT"
     raise AssertionError(f"{section.names}: what is {words!r}?")

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "site"))
-import build as site_build  # noqa: E402
+import build as site_build  # type: ignore[import-not-found]  # noqa: E402
 
 
 class Page(HTMLParser):
@@ -22,7 +22,9 @@ class Page(HTMLParser):
 
     def __init__(self, html: Any) -> None:
         super().__init__()
-        self.links, self.anchors, self.loaded = [], {"", "__skip"}, []
+        self.links: list[str | None] = []
+        self.anchors: set[str | None] = {"", "__skip"}
+        self.loaded: list[str | None] = []
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

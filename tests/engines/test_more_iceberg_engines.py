@@ -44,7 +44,7 @@ def engine(request: pytest.FixtureRequest, lake: Lake, open_engine: Any) -> Any:
     name, _, version = request.param.partition("-")
     if name == "spark":
         python = make_environment("spark-4.0", SPARK)
-        extra = (find_jars(version),)
+        extra: tuple[str, ...] = (find_jars(version),)
     else:
         python = make_environment("more-engines", OTHERS)
         extra = (f"{lake.process.url}/snowmelt-warehouse",) if name == "clickhouse" else ()
@@ -76,7 +76,7 @@ def test_migrated_and_fresh_rows_are_read_together(lake: Lake, engine: Any) -> N
             wait_for_ids(engine, (call + 1) * 10)
 
 
-def change(engine, lake, *queries):
+def change(engine: Any, lake: Any, *queries: Any) -> None:
     """Run statements of an engine while rows stream into the table that they change."""
     with lake.client() as client:
         channel = client.open_channel("beside", table="demo.public.t")
@@ -87,7 +87,7 @@ def change(engine, lake, *queries):
 
 
 @pytest.mark.parametrize("version", ICEBERG_VERSIONS)
-def test_spark_changes_rows_beside_a_stream(lake, open_engine, version):
+def test_spark_changes_rows_beside_a_stream(lake: Any, open_engine: Any, version: Any) -> None:
     lake.service.sql(
         "GRANT INSERT, UPDATE, DELETE ON TABLE demo.public.t TO ROLE reading",
         "CREATE TABLE demo.public.changes (id NUMBER, name VARCHAR)",
@@ -116,7 +116,7 @@ def test_spark_changes_rows_beside_a_stream(lake, open_engine, version):
         "WHEN MATCHED THEN UPDATE SET NAME = c.NAME WHEN NOT MATCHED THEN "
         "INSERT (ID, NAME, `AT`, `AT$ns`) VALUES (c.ID, c.NAME, NULL, NULL)",
     )
-    expected = {each: "s" for each in range(20) if each not in (5, 15)}
+    expected: dict[int, str | None] = {each: "s" for each in range(20) if each not in (5, 15)}
     expected |= {100: "i", 101: "i", 6: "u", 16: "u", 3: "m", 13: "m", 102: "m"}
     expected |= {1000 + each: None for each in range(5)}
     while len(found := engine.read(TABLE, "ID", "NAME")) < len(expected):
@@ -125,7 +125,7 @@ def test_spark_changes_rows_beside_a_stream(lake, open_engine, version):
 
 
 @pytest.mark.parametrize("engine", ["clickhouse"], indirect=True)
-def test_clickhouse_inserts_rows_beside_a_stream(lake, engine):
+def test_clickhouse_inserts_rows_beside_a_stream(lake: Any, engine: Any) -> None:
     lake.service.sql("GRANT INSERT ON TABLE demo.public.t TO ROLE reading")
     with lake.client() as client:
         channel = client.open_channel("c", table="demo.public.t")

@@ -30,7 +30,9 @@ def service(loading_service: ServiceProcess) -> ServiceProcess:
 def test_no_row_is_lost_or_doubled_and_no_channel_is_opened_twice(
     connect: Any, service: ServiceProcess, ids: Any
 ) -> None:
-    problems, inserted, stop = [], Counter(), threading.Event()
+    problems: list[Any] = []
+    inserted: Counter[Any] = Counter()
+    stop = threading.Event()
     client = connect(on_problem=problems.append)
     channels = [client.open_channel(f"c{number}", table=T) for number in range(CHANNELS)]
 

@@ -94,4 +94,5 @@ def test_a_compaction_killed_at(point: Failpoint, house: Lakehouse) -> None:
     [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
     # The file, its manifest and that of the files it replaced, and their list.
     assert len(needed) <= 4
+    assert snapshot.native is not None
     assert snapshot.native.facts.total_rows == count

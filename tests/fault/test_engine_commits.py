@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -13,6 +14,12 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from fixtures.engine_writes import insert, recording_commits, rows_of, seen_by_snowmelt
 from fixtures.engines import Lake
 
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from fixtures.service import KeyPair
+
+
 pytestmark = pytest.mark.slow
 CREATE = (
     "CREATE TABLE demo.public.w (id NUMBER(9,0) NOT NULL, name VARCHAR, at TIMESTAMP_NTZ)",
@@ -21,11 +28,11 @@ CREATE = (
 )
 
 
-def open_catalog(lake):
+def open_catalog(lake: Any) -> Any:
     return load_catalog("lake", type="rest", uri=lake.uri, warehouse="DEMO", token=lake.token)
 
 
-def load(catalog, count):
+def load(catalog: Catalog, count: int) -> Any:
     """Load the table as soon as all of its rows are published."""
     while True:
         table = catalog.load_table("PUBLIC.W")
@@ -37,7 +44,9 @@ def load(catalog, count):
     "point",
     ["load.begun", "load.written", "load.staged", "load.inside_commit", "load.committed"],
 )
-def test_a_commit_whose_process_dies_is_made_once_when_it_is_repeated(own_s3, key_pair, point):
+def test_a_commit_whose_process_dies_is_made_once_when_it_is_repeated(
+    own_s3: Any, key_pair: KeyPair, point: Any
+) -> None:
     lake = Lake(own_s3, key_pair, fault=f"{point}=kill")
     lake.service.sql(*CREATE)
     insert(lake, "w", 0, 4)
@@ -46,7 +55,7 @@ def test_a_commit_whose_process_dies_is_made_once_when_it_is_repeated(own_s3, ke
     catalog = open_catalog(lake)
     table = load(catalog, 8)
     insert(lake, "w", 8, 2)
-    sent = []
+    sent: list[Any] = []
     with recording_commits(catalog, sent), pytest.raises(Exception, match="has ended"):
         table.overwrite(rows_of([2, 6]), overwrite_filter="ID = 2 OR ID = 6")
     lake.service.kill()
@@ -66,11 +75,12 @@ def test_a_commit_whose_process_dies_is_made_once_when_it_is_repeated(own_s3, ke
 class Stream(threading.Thread):
     """Inserts ten rows at a time until it is stopped; `rows` counts them."""
 
-    def __init__(self, lake):
+    def __init__(self, lake: Any) -> None:
         super().__init__()
-        self.lake, self.rows, self.stopped, self.error = lake, 0, threading.Event(), None
+        self.lake, self.rows, self.stopped = lake, 0, threading.Event()
+        self.error: Exception | None = None
 
-    def run(self):
+    def run(self) -> None:
         try:
             with self.lake.client() as client:
                 channel = client.open_channel("stream", table="demo.public.w")
@@ -87,7 +97,9 @@ class Stream(threading.Thread):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_random_changes_beside_a_stream_migrations_and_compaction(own_s3, key_pair, seed):
+def test_random_changes_beside_a_stream_migrations_and_compaction(
+    own_s3: Any, key_pair: KeyPair, seed: Any
+) -> None:
     settings = {
         "migrate": "1",
         "migrate_interval_s": "0.5",

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyspark
 import pytest
@@ -145,7 +145,7 @@ def master(tmp_path: Path) -> Iterator[Any]:
             daemon(folder, "master.Master", "--host", "127.0.0.1", *anywhere)
         )
         started = until(lambda: re.search(r"master at (spark://\S+)", log.read_text()), bool)
-        assert started, log.read_text()
+        assert isinstance(started, re.Match), log.read_text()
         size = ("--cores", "1", "--memory", "600m", "--work-dir", str(folder))
         for host in HOSTS:
             daemons.enter_context(
@@ -156,16 +156,17 @@ def master(tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def service() -> Iterator[tuple[str, Counted, list[str | None]]]:
+def service() -> Iterator[tuple[str, Counted, list[str]]]:
     """A service that answers the batch with the number 0 only when it is asked for it again."""
     svc, counted, worked = RemoteService("straggling"), Counted(), []
     clock = SystemClock()
 
     @svc.function(mode="batch")
     async def doubled(n: list[int], context: Context) -> list[int]:
-        worked.append(context.batch_id)
+        batch = cast("str", context.batch_id)
+        worked.append(batch)
         end = clock.monotonic() + 200
-        while 0 in n and counted.ids.count(context.batch_id) < 2 and clock.monotonic() < end:
+        while 0 in n and counted.ids.count(batch) < 2 and clock.monotonic() < end:
             await clock.pause(0.05)
         return [2 * each for each in n]
 
@@ -174,7 +175,7 @@ def service() -> Iterator[tuple[str, Counted, list[str | None]]]:
 
 
 def test_copies_and_attempts_of_a_task_are_worked_on_once(
-    master: Any, service: tuple[str, Counted, list[str | None]], tmp_path: Path
+    master: Any, service: tuple[str, Counted, list[str]], tmp_path: Path
 ) -> None:
     url, counted, worked = service
     answer = subprocess.run(
@@ -187,7 +188,7 @@ def test_copies_and_attempts_of_a_task_are_worked_on_once(
     assert answer.returncode == 0, answer.stderr[-5000:]
     rows, calls = map(json.loads, answer.stdout.splitlines())
     assert rows == [[n, 2 * n] for n in range(40)]
-    requests = {batch: {} for batch in counted.ids}
+    requests: dict[str, dict[Any, Any]] = {batch: {} for batch in counted.ids}
     for batch, attempt, count in calls:
         requests[batch][attempt] = count
     # Both copies of one task and both attempts at another asked, none of them a second time.

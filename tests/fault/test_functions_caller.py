@@ -65,7 +65,7 @@ class Service:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
-        self._process = None
+        self._process: Any = None
 
     def start(self) -> None:
         self._process = subprocess.Popen(
@@ -82,7 +82,7 @@ class Service:
 
     def logged(self) -> tuple[Counter[Any], Counter[Any]]:
         """Return how often each batch was begun, and how often done."""
-        counts = {"begun": Counter(), "done": Counter()}
+        counts: dict[str, Counter[Any]] = {"begun": Counter(), "done": Counter()}
         for line in (self.folder / "work.log").read_text().splitlines():
             what, batch = line.split()
             counts[what][batch] += 1

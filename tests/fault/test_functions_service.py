@@ -51,6 +51,7 @@ def running(folder: Path) -> Iterator[httpx.Client]:
         env={name: value for name, value in os.environ.items() if "SNOWMELT" not in name},
     )  # fmt: skip
     try:
+        assert process.stdout is not None
         with kit.client(process.stdout.readline().split(" on ")[1].strip()) as client:
             yield client
     finally:

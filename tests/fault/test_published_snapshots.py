@@ -46,7 +46,7 @@ class Inserts(threading.Thread):
     def __init__(self, services: Services, key_pair: KeyPair) -> None:
         super().__init__()
         self.services, self.key_pair = services, key_pair
-        self.error = None
+        self.error: Exception | None = None
         self.calls = 0
         self.enough = threading.Event()
 

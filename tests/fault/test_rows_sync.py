@@ -67,7 +67,7 @@ def thin_disk(tmp_path: Path) -> Iterator[ThinDisk]:
     disk.below.mkdir()
     disk.folder.mkdir()
     image = disk.below / "image"
-    commands = [
+    commands: list[list[str | Path]] = [
         ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk.below],
         ["truncate", "--size", "64m", image],
         ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", image],
@@ -220,8 +220,8 @@ def test_what_is_committed_is_on_the_disk_whoever_syncs_it_meanwhile(
     assert {*range(10), *range(25, 30)} <= set(committed)
     service_process.stop()
     # What was not on the disk is no longer shown.
-    for blob in (thin_disk.folder / "stage").rglob("*.bdec"):
-        with blob.open("rb") as file:
+    for stored in (thin_disk.folder / "stage").rglob("*.bdec"):
+        with stored.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     assert ids(service_process) == committed
 

@@ -124,6 +124,7 @@ def test_a_migrator_that_is_killed_is_followed_and_one_that_is_stopped_gives_its
     )
     planned.communicate(timeout=240)
     other = three_services.command(*loop, SNOWMELT_COMPACT="0", **often)
+    assert other.stdout is not None
     assert any("rows of chunks" in line for line in other.stdout)
     other.terminate()
     other.communicate(timeout=240)
@@ -178,6 +179,7 @@ def test_services_say_that_they_run_and_when_they_end(
             return {service.url for service in list_services(connection)}
 
     assert {service.url for service in three_services.each} <= known()
+    assert last.process is not None
     processes = {last.process.pid}
     assert last.stop() == 0
     with catalog.reading() as connection:

@@ -111,6 +111,7 @@ def test_each_row_is_copied_once_whoever_is_killed(lakehouse: Lakehouse) -> None
     first = start(lakehouse.folder, "driver")
     try:
         while committed(lakehouse) < 2:
+            assert first.stdout is not None
             assert first.poll() is None, first.stdout.read()[-5000:]
             time.sleep(0.02)
     finally:

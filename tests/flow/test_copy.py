@@ -70,6 +70,7 @@ def test_rejects_are_kept_in_their_table_with_place_and_reason(copying: Copying)
         2,
         2,
     )
+    assert told.file.first_error is not None
     assert "record 2: column 1" in told.file.first_error
 
 

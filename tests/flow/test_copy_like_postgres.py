@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 psycopg = pytest.importorskip("psycopg")
 pytestmark = pytest.mark.postgres
 
-TEXT = {"kind": LogicalType.TEXT, "length": 1000, "byte_length": 4000}
+TEXT: dict[str, Any] = {"kind": LogicalType.TEXT, "length": 1000, "byte_length": 4000}
 WHOLE = {"kind": LogicalType.FIXED, "precision": 18, "scale": 0}
 STARTED = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 FIRST, LAST = dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59)
@@ -51,13 +51,13 @@ def server(postgres: str) -> Iterator[Any]:
         yield connection
 
 
-def calculate(sql: str, schema: TableSchema, rows: pa.Table, column: dict[str, object]) -> list:
+def calculate(sql: str, schema: TableSchema, rows: pa.Table, column: dict[str, Any]) -> list[Any]:
     target = Column("X", ordinal=1, **column)
     found = ExpressionEvaluator(
         schema, [(ComputedExpression("X", sql), target)], STARTED
     ).evaluate_rows(rows)
     assert isinstance(found, list), found
-    return found[0].to_pylist()
+    return cast("list[Any]", found[0].to_pylist())
 
 
 @st.composite
@@ -71,7 +71,7 @@ def templates(draw: st.DrawFn) -> str:
     return "".join(parts)
 
 
-@settings(max_examples=max(settings.default.max_examples // 2, 20))
+@settings(max_examples=max(cast("settings", settings.default).max_examples // 2, 20))
 @given(templates(), st.lists(MOMENTS, min_size=20, max_size=20))
 def test_to_char_writes_what_postgresql_writes(
     server: Any, template: str, moments: list[Any]
@@ -94,7 +94,9 @@ TIMES = ("", "HH24:MI:SS", "HH24MISS", "HH12:MI AM", "FMHH12 p.m.", "SSSS", "HH2
          "MI:SS.MS", '"at" HH24"h"MI')  # fmt: skip
 
 
-@settings(max_examples=max(settings.default.max_examples, 60), phases=[Phase.generate])
+@settings(
+    max_examples=max(cast("settings", settings.default).max_examples, 60), phases=[Phase.generate]
+)
 @given(
     st.sampled_from(DATES),
     st.sampled_from([" ", "  ", "/", '"T"']),

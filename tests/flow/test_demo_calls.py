@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -37,7 +38,7 @@ def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path: P
         ):
             execute_statement(database, statement, user=None, clock=SystemClock())
 
-        def ask(function: str, *columns: list[str]) -> list[object]:
+        def ask(function: str, *columns: list[str]) -> list[Any]:
             name = FunctionName("DEMO", "PUBLIC", function)
             with database.reading() as connection:
                 [found] = [
@@ -49,9 +50,12 @@ def test_the_service_answers_for_each_route_what_the_source_comes_to(tmp_path: P
             batch = pa.RecordBatch.from_arrays(
                 [pa.array(each) for each in columns], names=[str(at) for at in range(len(columns))]
             )
-            return pa.chunked_array(
-                call_function(plan, QueryPosition("demo", 0, 0), [batch], ledger)
-            ).to_pylist()
+            return cast(
+                "list[Any]",
+                pa.chunked_array(
+                    call_function(plan, QueryPosition("demo", 0, 0), [batch], ledger)
+                ).to_pylist(),
+            )
 
         miles = ask("MILES", *(list(each) for each in zip(*routes, strict=True)))
         places = ask("PLACE", [dest for dest, _ in expected.farthest])

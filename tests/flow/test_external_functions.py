@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from opentelemetry import trace
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-_HERE = {"database": "demo", "schema": "public"}
+_HERE: dict[str, Any] = {"database": "demo", "schema": "public"}
 _FUNCTIONS = (
     "loud(t varchar) returns varchar {} as '{}/upper'",
     "loud_once(t varchar) returns varchar immutable {} as '{}/upper'",
@@ -457,7 +457,7 @@ def test_batches_are_written_down(world: Snowmelt, ask: Any, counted: Counted) -
 
 
 def test_plans_are_counted_and_their_doubles_named(world: Snowmelt, counted: Counted) -> None:
-    def explained(text: str, **options: bool) -> list[FunctionCallEstimate]:
+    def explained(text: str, **options: Any) -> list[FunctionCallEstimate]:
         return world.explain_calls(text.format(t="range(0, 3000, 1, 2)"), **_HERE, **options)
 
     [once] = explained("select loud(cast(id as string)) from {t}")
@@ -500,6 +500,7 @@ def test_plans_count_what_spark_then_sends(
     [explained] = world.explain_calls(text, **_HERE)
     assert counted.calls == []
     ask(text)
+    assert explained.rows is not None
     assert counted.rows <= explained.rows <= max(counted.rows, 3000)
 
 
@@ -551,7 +552,7 @@ def test_an_error_says_why_before_any_traceback(world: Snowmelt, ask: Any) -> No
 
 def test_sessions_are_guarded(world: Snowmelt, spark: SparkSession) -> None:
     world.sql("select loud('x')", **_HERE)
-    assert int(spark.conf.get("spark.sql.execution.pandas.udf.buffer.size")) <= 256
+    assert int(cast("str", spark.conf.get("spark.sql.execution.pandas.udf.buffer.size"))) <= 256
 
 
 def test_a_streaming_query_asks_again_with_the_same_ids(
@@ -629,7 +630,7 @@ def test_statements_of_a_streaming_batch_have_values_of_their_own(
 ) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "one.txt").write_text("a\n")
-    found = []
+    found: list[Any] = []
 
     def each(_: DataFrame, number: int) -> None:
         for name in ("one", "two"):

@@ -51,7 +51,7 @@ def honest_rows(schema: TableSchema) -> pa.Table:
     )
 
 
-def _changed(claimed: dict, column: str, **changes: object) -> dict:
+def _changed(claimed: dict[str, Any], column: str, **changes: object) -> dict[str, Any]:
     copied = copy.deepcopy(claimed)
     copied["columns"][column].update(changes)
     return copied

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -13,12 +14,20 @@ from fixtures.engine_writes import insert, recording_commits, rows_of, seen_by_s
 from fixtures.engines import Lake
 from fixtures.s3 import s3_process
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyiceberg.catalog import Catalog
+
+    from fixtures.service import KeyPair
+
+
 pytestmark = pytest.mark.slow
 _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory, key_pair):
+def lake(tmp_path_factory: pytest.TempPathFactory, key_pair: KeyPair) -> Iterator[Any]:
     """A service with table T (ID, NAME, AT), which role READING may change."""
     process = s3_process(tmp_path_factory.mktemp("commits"))
     found = Lake(process, key_pair)
@@ -27,7 +36,7 @@ def lake(tmp_path_factory, key_pair):
 
 
 @pytest.fixture
-def name(lake):
+def name(lake: Any) -> Any:
     """A new table that the engine's role may read and change."""
     name = f"w{next(_NUMBERS)}"
     lake.service.sql(
@@ -40,11 +49,11 @@ def name(lake):
 
 
 @pytest.fixture
-def catalog(lake):
+def catalog(lake: Any) -> Any:
     return load_catalog("lake", type="rest", uri=lake.uri, warehouse="DEMO", token=lake.token)
 
 
-def load(catalog, name, count):
+def load(catalog: Catalog, name: str, count: int) -> Any:
     """Load a table as soon as all of its rows are published."""
     while True:
         table = catalog.load_table(f"PUBLIC.{name.upper()}")
@@ -52,13 +61,13 @@ def load(catalog, name, count):
             return table
 
 
-def seen_by_engine(table):
+def seen_by_engine(table: Any) -> Any:
     table.refresh()
     found = table.scan(selected_fields=("ID", "NAME")).to_arrow().to_pylist()
     return sorted((int(row["ID"]), row["NAME"]) for row in found)
 
 
-def test_an_append_joins_the_rows_that_stream(lake, name, catalog):
+def test_an_append_joins_the_rows_that_stream(lake: Any, name: str, catalog: Catalog) -> None:
     insert(lake, name, 0, 3)
     table = load(catalog, name, 3)
     insert(lake, name, 3, 3)
@@ -68,13 +77,15 @@ def test_an_append_joins_the_rows_that_stream(lake, name, catalog):
     assert seen_by_engine(table) == expected
 
 
-def test_an_append_to_an_empty_table(lake, name, catalog):
+def test_an_append_to_an_empty_table(lake: Any, name: str, catalog: Catalog) -> None:
     table = catalog.load_table(f"PUBLIC.{name.upper()}")
     table.append(rows_of([1]))
     assert seen_by_snowmelt(lake, name) == seen_by_engine(table) == [(1, "e1")]
 
 
-def test_a_delete_removes_rows_that_are_not_migrated(lake, name, catalog):
+def test_a_delete_removes_rows_that_are_not_migrated(
+    lake: Any, name: str, catalog: Catalog
+) -> None:
     insert(lake, name, 0, 4)
     table = load(catalog, name, 4)
     insert(lake, name, 4, 4)
@@ -84,7 +95,9 @@ def test_a_delete_removes_rows_that_are_not_migrated(lake, name, catalog):
     assert seen_by_engine(table) == expected
 
 
-def test_an_overwrite_replaces_native_and_fresh_rows(lake, name, catalog):
+def test_an_overwrite_replaces_native_and_fresh_rows(
+    lake: Any, name: str, catalog: Catalog
+) -> None:
     insert(lake, name, 0, 4)
     lake.migrate()
     insert(lake, name, 4, 4)
@@ -100,7 +113,7 @@ def test_an_overwrite_replaces_native_and_fresh_rows(lake, name, catalog):
     assert seen_by_engine(load(catalog, name, 10)) == expected
 
 
-def test_deletes_of_different_files_do_not_conflict(lake, name, catalog):
+def test_deletes_of_different_files_do_not_conflict(lake: Any, name: str, catalog: Catalog) -> None:
     insert(lake, name, 0, 2)
     table = load(catalog, name, 2)
     insert(lake, name, 2, 2)
@@ -115,7 +128,9 @@ def test_deletes_of_different_files_do_not_conflict(lake, name, catalog):
     assert seen_by_snowmelt(lake, name) == [*kept, (9, "e9"), (10, "e10")]
 
 
-def test_a_file_that_was_rewritten_meanwhile_is_a_conflict(lake, name, catalog):
+def test_a_file_that_was_rewritten_meanwhile_is_a_conflict(
+    lake: Any, name: str, catalog: Catalog
+) -> None:
     insert(lake, name, 0, 4)
     first = load(catalog, name, 4)
     second = load(catalog, name, 4)
@@ -128,7 +143,9 @@ def test_a_file_that_was_rewritten_meanwhile_is_a_conflict(lake, name, catalog):
     assert seen_by_snowmelt(lake, name) == [(0, "s0"), (1, "s1"), (3, "s3")]
 
 
-def test_a_delete_of_all_rows_keeps_rows_that_came_later(lake, name, catalog):
+def test_a_delete_of_all_rows_keeps_rows_that_came_later(
+    lake: Any, name: str, catalog: Catalog
+) -> None:
     insert(lake, name, 0, 4)
     table = load(catalog, name, 4)
     insert(lake, name, 4, 2)
@@ -136,15 +153,15 @@ def test_a_delete_of_all_rows_keeps_rows_that_came_later(lake, name, catalog):
     assert seen_by_snowmelt(lake, name) == seen_by_engine(table) == [(4, "s4"), (5, "s5")]
 
 
-def test_rows_that_do_not_fit_are_refused_by_name(lake, name, catalog):
+def test_rows_that_do_not_fit_are_refused_by_name(lake: Any, name: str, catalog: Catalog) -> None:
     table = catalog.load_table(f"PUBLIC.{name.upper()}")
     with pytest.raises(RESTError, match=r"Column NAME \(VARCHAR\(5\)\)"):
         table.append(rows_of([1], text="too long "))
     assert seen_by_snowmelt(lake, name) == []
 
 
-def test_a_repeated_request_is_committed_once(lake, name, catalog):
-    sent = []
+def test_a_repeated_request_is_committed_once(lake: Any, name: str, catalog: Catalog) -> None:
+    sent: list[Any] = []
     table = catalog.load_table(f"PUBLIC.{name.upper()}")
     insert(lake, name, 0, 1)
     with recording_commits(catalog, sent):
@@ -164,7 +181,9 @@ def test_a_repeated_request_is_committed_once(lake, name, catalog):
         ({"action": "explode"}, 400, "update explode is unknown"),
     ],
 )
-def test_other_changes_are_refused_by_name(lake, name, update, status, message):
+def test_other_changes_are_refused_by_name(
+    lake: Any, name: str, update: Any, status: int, message: str
+) -> None:
     body = {"requirements": [], "updates": [update]}
     headers = {"authorization": f"Bearer {lake.token}"}
     url = f"{lake.uri}/v1/DEMO/namespaces/PUBLIC/tables/{name.upper()}"
@@ -173,7 +192,7 @@ def test_other_changes_are_refused_by_name(lake, name, update, status, message):
     assert message in refused.json()["error"]["message"]
 
 
-def test_the_role_needs_the_privilege_of_the_change(lake, name, catalog):
+def test_the_role_needs_the_privilege_of_the_change(lake: Any, name: str, catalog: Catalog) -> None:
     insert(lake, name, 0, 4)
     lake.service.sql(f"REVOKE UPDATE, DELETE ON TABLE demo.public.{name} FROM ROLE reading")
     table = load(catalog, name, 4)
@@ -183,7 +202,7 @@ def test_the_role_needs_the_privilege_of_the_change(lake, name, catalog):
     assert [each for each, _ in seen_by_snowmelt(lake, name)] == [0, 1, 2, 3, 9]
 
 
-def test_what_duckdb_inserts_is_stored(lake, name, open_engine):
+def test_what_duckdb_inserts_is_stored(lake: Any, name: str, open_engine: Any) -> None:
     insert(lake, name, 0, 2)
     engine = open_engine("duckdb", lake.uri, "DEMO", lake.token)
     engine.ask(
@@ -195,7 +214,9 @@ def test_what_duckdb_inserts_is_stored(lake, name, open_engine):
     assert ["5", "2026-01-01 00:00:00.123456", "0"] in found
 
 
-def test_migrated_rows_alone_are_read_beside_writers(lake, name, catalog):
+def test_migrated_rows_alone_are_read_beside_writers(
+    lake: Any, name: str, catalog: Catalog
+) -> None:
     insert(lake, name, 0, 3)
     load(catalog, name, 3)
     lake.migrate()

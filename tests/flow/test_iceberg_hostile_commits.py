@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import uuid
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import boto3
@@ -17,17 +18,26 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from pyiceberg.catalog import load_catalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
 from fixtures.engine_writes import insert, recording_commits, rows_of, seen_by_snowmelt
 from fixtures.engines import Lake
 from fixtures.s3 import s3_process
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyiceberg.catalog import Catalog
+
+    from fixtures.service import KeyPair
+
+
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory, key_pair):
+def lake(tmp_path_factory: pytest.TempPathFactory, key_pair: KeyPair) -> Iterator[Any]:
     process = s3_process(tmp_path_factory.mktemp("hostile"))
     found = Lake(process, key_pair)
     for name in ("w", "other"):
@@ -43,11 +53,11 @@ def lake(tmp_path_factory, key_pair):
 
 
 @pytest.fixture
-def catalog(lake):
+def catalog(lake: Any) -> Any:
     return load_catalog("lake", type="rest", uri=lake.uri, warehouse="DEMO", token=lake.token)
 
 
-def files_of(table):
+def files_of(table: Any) -> Any:
     given = table.io.properties
     return boto3.client(
         "s3",
@@ -60,25 +70,25 @@ def files_of(table):
     )
 
 
-def place_of(address):
+def place_of(address: str) -> Any:
     parts = urlsplit(address)
     return {"Bucket": parts.netloc, "Key": parts.path.lstrip("/")}
 
 
-def refusal(work, **arguments):
+def refusal(work: Any, **arguments: Any) -> Any:
     with pytest.raises(ClientError) as raised:
         work(**arguments)
     return raised.value.response["ResponseMetadata"]["HTTPStatusCode"]
 
 
-def post(lake, url, body):
+def post(lake: Any, url: str, body: Any) -> Any:
     headers = {"authorization": f"Bearer {lake.token}"}
     answer = httpx.post(url, content=body, headers=headers, timeout=60)
     message = answer.json().get("error", {}).get("message", "")
     return answer.status_code, message
 
 
-def test_a_writer_creates_files_and_replaces_none(catalog):
+def test_a_writer_creates_files_and_replaces_none(catalog: Catalog) -> None:
     table = catalog.load_table("PUBLIC.W")
     files = files_of(table)
     [native, *_] = [task.file.file_path for task in table.scan().plan_files()]
@@ -96,7 +106,7 @@ def test_a_writer_creates_files_and_replaces_none(catalog):
     files.upload_fileobj(large, new["Bucket"], f"{folder}/data/{uuid.uuid4()}.parquet")
 
 
-def test_a_writer_reaches_neither_other_tables_nor_folders_of_the_service(catalog):
+def test_a_writer_reaches_neither_other_tables_nor_folders_of_the_service(catalog: Catalog) -> None:
     files = files_of(catalog.load_table("PUBLIC.W"))
     other = place_of(catalog.load_table("PUBLIC.OTHER").location())
     own = place_of(catalog.load_table("PUBLIC.W").location())
@@ -114,7 +124,7 @@ def test_a_writer_reaches_neither_other_tables_nor_folders_of_the_service(catalo
         assert refusal(work, Bucket=own["Bucket"]) == 403
 
 
-def test_a_reader_creates_nothing(lake):
+def test_a_reader_creates_nothing(lake: Any) -> None:
     key = lake.process.add_user("onlooker", "looking")
     lake.service.sql(
         "GRANT USAGE ON DATABASE demo TO ROLE looking",
@@ -130,9 +140,9 @@ def test_a_reader_creates_nothing(lake):
 
 
 @pytest.fixture
-def recorded(lake, catalog):
+def recorded(lake: Any, catalog: Catalog) -> Any:
     """A commit that was refused, with its address: one value is too long."""
-    sent = []
+    sent: list[Any] = []
     table = catalog.load_table("PUBLIC.W")
     with recording_commits(catalog, sent), pytest.raises(Exception, match="Column NAME"):
         table.append(rows_of([9], text="too long "))
@@ -140,19 +150,19 @@ def recorded(lake, catalog):
     return url, json.loads(body)
 
 
-def change(body, **fields):
+def change(body: Any, **fields: Any) -> Any:
     changed = copy.deepcopy(body)
     [snapshot] = [each["snapshot"] for each in changed["updates"] if "snapshot" in each]
     snapshot |= fields
     return json.dumps(changed)
 
 
-def test_a_list_elsewhere_is_refused(lake, catalog, recorded):
+def test_a_list_elsewhere_is_refused(lake: Any, catalog: Catalog, recorded: Any) -> None:
     url, body = recorded
     location = catalog.load_table("PUBLIC.W").location()
     other = catalog.load_table("PUBLIC.OTHER")
     for address in (
-        other.current_snapshot().manifest_list,
+        cast("Snapshot", other.current_snapshot()).manifest_list,
         f"{location}/../x.avro",
         "file:///etc/passwd",
         "s3://another/x.avro",
@@ -165,7 +175,7 @@ def test_a_list_elsewhere_is_refused(lake, catalog, recorded):
     assert post(lake, url, change(body, **{"manifest-list": metadata}))[0] == 400
 
 
-def test_a_commit_must_name_the_snapshot_on_which_it_is_based(lake, recorded):
+def test_a_commit_must_name_the_snapshot_on_which_it_is_based(lake: Any, recorded: Any) -> None:
     url, body = recorded
     without = {**body, "requirements": []}
     status, message = post(lake, url, json.dumps(without))
@@ -184,12 +194,12 @@ def test_a_commit_must_name_the_snapshot_on_which_it_is_based(lake, recorded):
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"requirements": [], "updates": [1]}', '{"updates": []}', "x" * 100]
 )
-def test_a_malformed_request_is_refused(lake, recorded, text):
+def test_a_malformed_request_is_refused(lake: Any, recorded: Any, text: str) -> None:
     status, message = post(lake, recorded[0], text)
     assert (status, message.endswith(".")) == (400, True)
 
 
-def test_a_replaced_table_is_a_conflict(lake, recorded):
+def test_a_replaced_table_is_a_conflict(lake: Any, recorded: Any) -> None:
     url, body = recorded
     changed = copy.deepcopy(body)
     for each in changed["requirements"]:
@@ -199,7 +209,7 @@ def test_a_replaced_table_is_a_conflict(lake, recorded):
     assert (status, "created again" in message) == (409, True)
 
 
-def with_ids(**columns):
+def with_ids(**columns: Any) -> Any:
     fields = [
         pa.field(name, array.type, metadata={"PARQUET:field_id": str(number)})
         for name, (number, array) in columns.items()
@@ -222,7 +232,9 @@ def with_ids(**columns):
         ),
     ],
 )
-def test_a_file_of_another_form_is_refused_by_name(lake, catalog, columns, message):
+def test_a_file_of_another_form_is_refused_by_name(
+    lake: Any, catalog: Catalog, columns: Any, message: str
+) -> None:
     table = catalog.load_table("PUBLIC.W")
     name = f"{uuid.uuid4()}.parquet"
     sink = io.BytesIO()

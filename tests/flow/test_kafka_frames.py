@@ -31,6 +31,7 @@ def frames(kafka: Broker, topic: str, **more: Any) -> KafkaFrameOptions:
 def test_frames_load_what_has_come_and_nothing_twice(kafka: Broker, copying: Copying) -> None:
     topic = kafka.topic("framed", messages(1, 2), messages(3))
     stop, loaded = threading.Event(), []
+    sums: list[int] = []
     wanted = frames(kafka, topic, seconds=0.5, rest="REJECTED DATA AS TABLE rejects")
     for copied in run_frames(wanted, copying.context, LocalTaskRunner(), stop):
         loaded.append((copied.totals.rows, copied.totals.rejects))
@@ -50,7 +51,8 @@ def test_once_loads_up_to_the_end_offsets_of_its_start_however_short_a_frame_is(
 ) -> None:
     parts = [range(number, 9000, 3) for number in range(3)]
     topic = kafka.topic("once-all", *(messages(*part) for part in parts), [])
-    wanted, loaded = frames(kafka, topic, seconds=0.01), []
+    wanted = frames(kafka, topic, seconds=0.01)
+    loaded: list[Any] = []
     for copied in run_frames(
         wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True
     ):
@@ -104,10 +106,12 @@ def test_brokers_that_do_not_answer_are_waited_for(
     monkeypatch.setattr("snowmelt.load.kafka.connection._REQUEST_TIMEOUT_S", 0.3)
     topic = own_kafka.topic("late", messages(7))
     wanted = frames(own_kafka, topic, seconds=0.2)
+    assert own_kafka.process is not None
     own_kafka.process.send_signal(signal.SIGSTOP)
     with pytest.raises(BrokersSilent, match=r"Kafka broker unavailable for topic late"):
         list(run_frames(wanted, copying.context, LocalTaskRunner(), threading.Event(), once=True))
     stop, process = threading.Event(), own_kafka.process
+    assert process is not None
     waking = threading.Timer(1.6, process.send_signal, (signal.SIGCONT,))
     waking.start()
     for copied in run_frames(wanted, copying.context, LocalTaskRunner(), stop):

@@ -53,7 +53,7 @@ class Streaming:
         self.table = f"{database}.public.t"
         self.service = service
         self.key_pair = key_pair
-        self.refused = []
+        self.refused: list[Any] = []
 
     def client(self, **options: Any) -> Client:
         lag = {"max_client_lag": dt.timedelta(milliseconds=100)}
@@ -251,6 +251,7 @@ def test_a_killed_connector_loses_and_doubles_nothing(streaming: Streaming, tmp_
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     streaming.wait_for(*range(500))
     process.terminate()
+    assert process.stderr is not None
     assert process.wait(200) == 0, process.stderr.read()
     process.stderr.close()
     assert streaming.ids() == list(range(500))

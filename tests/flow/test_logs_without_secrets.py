@@ -16,6 +16,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 import snowmelt
 from fixtures.s3 import S3Process
@@ -101,6 +102,7 @@ def stream(url: str, key_pair: KeyPair) -> list[str]:
         with contextlib.suppress(snowmelt.SnowmeltError):
             client.open_channel("c", table="demo.public.missing")
     key = serialization.load_pem_private_key(key_pair.private_pem.encode(), None)
+    assert isinstance(key, rsa.RSAPrivateKey)
     token = KeyPairTokenProvider("ANY", "LOADER", key, SystemClock()).get_token()
     headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
     answer = httpx.post(f"{url}/v1/streaming/channels/open/", content="{", headers=headers)

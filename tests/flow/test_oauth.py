@@ -6,7 +6,7 @@ import base64
 import contextlib
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -164,7 +164,7 @@ def test_an_integration_is_changed_and_dropped(service: ServiceProcess, key_pair
         ):
             connect()
     service.sql("ALTER INTEGRATION second SET EXTERNAL_OAUTH_JWS_KEYS_URL = 'http://127.0.0.1:9/'")
-    described = dict(service.sql("DESCRIBE INTEGRATION second").rows)
+    described: dict[str, Any] = dict(cast("Any", service.sql("DESCRIBE INTEGRATION second").rows))
     assert described["EXTERNAL_OAUTH_JWS_KEYS_URL"] == "http://127.0.0.1:9/"
     assert described["EXTERNAL_OAUTH_RSA_PUBLIC_KEY"] is None
     assert described["EXTERNAL_OAUTH_TYPE"] == "OKTA"

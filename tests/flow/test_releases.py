@@ -26,7 +26,7 @@ NAME = TableName("SHOP", "PUBLIC", "ORDERS")
 def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     with tarfile.open(RELEASES / request.param) as archive:
         # Early versions of Python 3.11 have no filters.
-        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         archive.extractall(tmp_path, **safely)
     (tmp_path / "data" / "keys").chmod(0o700)
     return tmp_path / "data"
@@ -86,6 +86,7 @@ def test_chunks_of_a_release_are_migrated(data_dir: Path) -> None:
             NAME,
             MigrationSettings(str(data_dir / "stage"), str(data_dir / "warehouse")),
         )
+        assert done is not None
         assert done.rows == len(ROWS)
     finally:
         database.close()

@@ -7,7 +7,7 @@ import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import boto3
@@ -21,7 +21,7 @@ from fixtures.s3 import S3Process
 
 
 def code_of(refused: pytest.ExceptionInfo[Any]) -> str:
-    return refused.value.response["Error"]["Code"]
+    return cast("str", refused.value.response["Error"]["Code"])
 
 
 @pytest.fixture
@@ -43,14 +43,15 @@ def other_client(s3: S3Process, key_id: str, secret: str, **config: Any) -> Any:
 def test_a_wrong_secret_and_an_unknown_key_are_told_apart(s3: S3Process, bucket: str) -> None:
     key = s3.keys["admin"]
     assert other_client(s3, key.access_key_id, key.secret).list_buckets()["Buckets"]
+    calls: tuple[Callable[[Any], Any], ...] = (
+        lambda client: client.list_objects_v2(Bucket=bucket),
+        lambda client: client.put_object(Bucket=bucket, Key="k", Body=b"x" * 100_000),
+    )
     for key_id, secret, code in [
         (key.access_key_id, "wrong", "SignatureDoesNotMatch"),
         ("AKIAUNKNOWN", key.secret, "InvalidAccessKeyId"),
     ]:
-        for call in (
-            lambda client: client.list_objects_v2(Bucket=bucket),
-            lambda client: client.put_object(Bucket=bucket, Key="k", Body=b"x" * 100_000),
-        ):
+        for call in calls:
             with pytest.raises(ClientError) as refused:
                 call(other_client(s3, key_id, secret))
             assert code_of(refused) == code

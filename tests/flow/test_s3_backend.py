@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from botocore.exceptions import ClientError
@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 
 
 def code_of(refused: pytest.ExceptionInfo[Any]) -> str:
-    return refused.value.response["Error"]["Code"]
+    return cast("str", refused.value.response["Error"]["Code"])
 
 
 @pytest.fixture

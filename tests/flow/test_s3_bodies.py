@@ -25,7 +25,7 @@ from support.select_wire import until
 DATA = bytes(range(256)) * 1200
 
 
-class _Auth(S3SigV4Auth):
+class _Auth(S3SigV4Auth):  # type: ignore[misc]  # botocore has no types
     """Signs whatever x-amz-content-sha256 says."""
 
     def payload(self, request: Any) -> Any:

@@ -222,11 +222,12 @@ def test_what_is_said_of_the_whole_is_compared_when_it_is_completed(
     asked, parts = in_parts
     listed = {"Parts": parts}
     complete = client.complete_multipart_upload
-    for given, code in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"MpuObjectSize": 10 * MIB}, "InvalidRequest"),
         ({"ChecksumType": "FULL_OBJECT", "ChecksumSHA256": "x"}, "InvalidRequest"),
         ({"ChecksumSHA256": "x" * 43 + "="}, "InvalidRequest"),
-    ]:
+    ]
+    for given, code in cases:
         assert refusal(complete, **asked, MultipartUpload=listed, **given)[0] == code
     twice = {"Parts": [parts[0], parts[0], *parts[1:]]}
     code, status, error = refusal(complete, **asked, MultipartUpload=twice)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from email.header import decode_header, make_header
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import boto3
@@ -30,7 +30,7 @@ def client(s3: S3Process) -> Any:
 def code_of(call: Any, **arguments: Any) -> str:
     with pytest.raises(ClientError) as refused:
         call(**arguments)
-    return refused.value.response["Error"]["Code"]
+    return cast("str", refused.value.response["Error"]["Code"])
 
 
 def send(
@@ -207,7 +207,7 @@ def test_headers_that_presigning_moved_into_the_address_count(s3: S3Process, buc
 
 
 def test_metadata_beyond_ascii_comes_back_as_encoded_words(s3: S3Process, bucket: str) -> None:
-    told = {}
+    told: dict[Any, Any] = {}
 
     def add(request: Any, **_: Any) -> None:
         for name, value in told.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from botocore.exceptions import ClientError
@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 
 
 def code_of(refused: pytest.ExceptionInfo[Any]) -> str:
-    return refused.value.response["Error"]["Code"]
+    return cast("str", refused.value.response["Error"]["Code"])
 
 
 def part_data(number: int, size: int = 5 * MIB) -> bytes:
@@ -36,7 +36,7 @@ def upload(client: Any, bucket: str) -> dict[Any, Any]:
     return {"Bucket": bucket, "Key": "big/ü", "UploadId": begun["UploadId"]}
 
 
-def put_part(client: Any, upload: Any, number: int, data: bytes, **more: Any) -> dict:
+def put_part(client: Any, upload: Any, number: int, data: bytes, **more: Any) -> dict[str, Any]:
     answer = client.upload_part(**upload, PartNumber=number, Body=data, **more)
     return {"PartNumber": number, "ETag": answer["ETag"]}
 
@@ -124,11 +124,11 @@ def test_checksums_of_parts_become_one_of_the_object(
     upload = {"Bucket": bucket, "Key": "k", "UploadId": begun["UploadId"]}
     data = [part_data(1), b"rest"]
     parts = []
+    name = f"Checksum{algorithm}"
     for number, each in enumerate(data, 1):
         answer = client.upload_part(
             **upload, PartNumber=number, Body=each, ChecksumAlgorithm=algorithm
         )
-        name = f"Checksum{algorithm}"
         parts.append({"PartNumber": number, "ETag": answer["ETag"], name: answer[name]})
     wrong = [parts[0], parts[1] | {name: parts[0][name]}]
     with pytest.raises(ClientError) as refused:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import io
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from botocore.exceptions import ClientError
 
 from fixtures.s3 import S3Process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 KEYS = [
     "a",
@@ -34,11 +38,11 @@ KEYS = [
 
 
 def code_of(refused: pytest.ExceptionInfo[Any]) -> str:
-    return refused.value.response["Error"]["Code"]
+    return cast("str", refused.value.response["Error"]["Code"])
 
 
 def body_of(answer: Any) -> bytes:
-    return answer["Body"].read()
+    return cast("bytes", answer["Body"].read())
 
 
 @pytest.fixture
@@ -198,7 +202,7 @@ def test_an_empty_object_and_one_that_is_replaced(client: Any, bucket: str) -> N
 
 
 def test_what_is_missing_is_told(client: Any, bucket: str) -> None:
-    for call, code in [
+    calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: client.get_object(Bucket=bucket, Key="none"), "NoSuchKey"),
         (lambda: client.head_object(Bucket=bucket, Key="none"), "404"),
         (lambda: client.get_object(Bucket="no-such-bucket", Key="k"), "NoSuchBucket"),
@@ -209,7 +213,8 @@ def test_what_is_missing_is_told(client: Any, bucket: str) -> None:
             lambda: client.get_object(Bucket=bucket, Key="none", VersionId="v2"),
             "NoSuchVersion",
         ),
-    ]:
+    ]
+    for call, code in calls:
         with pytest.raises(ClientError) as refused:
             call()
         assert code_of(refused) == code
@@ -268,7 +273,7 @@ def test_buckets_come_and_go(client: Any, s3: S3Process) -> None:
 def test_what_is_not_offered_is_said(client: Any, bucket: str) -> None:
     client.put_object(Bucket=bucket, Key="k", Body=b"x")
     own_key = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}
-    for call in (
+    calls: tuple[Callable[[], Any], ...] = (
         lambda: client.get_bucket_acl(Bucket=bucket),
         lambda: client.get_bucket_policy(Bucket=bucket),
         lambda: client.get_object_tagging(Bucket=bucket, Key="k"),
@@ -286,12 +291,13 @@ def test_what_is_not_offered_is_said(client: Any, bucket: str) -> None:
         lambda: client.put_object(Bucket=bucket, Key="k", Body=b"y", StorageClass="GLACIER"),
         lambda: client.create_multipart_upload(Bucket=bucket, Key="k", **own_key),
         lambda: client.create_bucket(Bucket="shown-to-all", ACL="public-read"),
-    ):
+    )
+    for call in calls:
         with pytest.raises(ClientError) as refused:
             call()
         assert code_of(refused) == "NotImplemented"
     assert body_of(client.get_object(Bucket=bucket, Key="k")) == b"x"
-    whole = {"InputSerialization": {"CSV": {}}, "OutputSerialization": {"CSV": {}}}
+    whole: dict[str, Any] = {"InputSerialization": {"CSV": {}}, "OutputSerialization": {"CSV": {}}}
     for call in (
         lambda: client.get_object(Bucket=bucket, Key="k", **own_key),
         lambda: client.select_object_content(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,7 +25,7 @@ def children(process_id: int) -> list[int]:
     """The migrators that a service has started; it also starts processes that verify chunks."""
     listed = Path(f"/proc/{process_id}/task/{process_id}/children")
     threads = Path(f"/proc/{process_id}/task").glob("*/children")
-    found = set()
+    found: set[Any] = set()
     for file in (listed, *threads):
         # A thread may have ended since it was listed.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):

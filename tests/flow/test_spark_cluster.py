@@ -121,8 +121,8 @@ def environment(
         lines = "".join(f"{n}|copied|2026-11-21 10:00:00\n" for n in copied(name))
         key = f"files-{own}/{name}.csv"
         seaweed.client().put_object(Bucket="behind", Key=key, Body=lines.encode())
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
+    for variable, setting in given.items():
+        monkeypatch.setenv(variable, setting)
     return {**os.environ, "FILES": f"s3://behind/files-{own}"}
 
 
@@ -183,11 +183,13 @@ def test_a_worker_may_die_in_each_step(environment: Any, data: Path, tmp_path: P
                 text=True,
             ) as driver,
         ):
+            assert driver.stdout is not None
             for line in driver.stdout:
                 told = json.loads(line)
                 if "running" in told:
                     cluster.kill_worker()
                     cluster.add_worker()
+                    assert driver.stdin is not None
                     driver.stdin.write("dead\n")
                     driver.stdin.flush()
                 else:

@@ -68,6 +68,7 @@ def altered(lakehouse: Lakehouse) -> Lakehouse:
     )
     settings = MaintenanceSettings(lakehouse.warehouse.url, min_files=2)
     done = compact(lakehouse.database, NUMBERS, settings, clock=lakehouse.clock)
+    assert done is not None
     assert (done.rows, done.files_before, done.files_after) == (3, 3, 1)
     return lakehouse
 

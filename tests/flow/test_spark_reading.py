@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -24,7 +24,7 @@ from snowmelt.table.migration import MigrationSettings, migrate_table
 from support.typed_rows import ROWS, TYPED, TYPES, typed_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 
 pytestmark = pytest.mark.spark
@@ -90,7 +90,7 @@ def seen(frame: DataFrame) -> list[tuple[Any, ...]]:
 
     rows = []
     for row in sorted(frame.collect(), key=lambda row: row[0]):
-        values = []
+        values: list[Any] = []
         for field, value in zip(frame.schema.fields, row, strict=True):
             if value is None:
                 values.append(None)
@@ -276,13 +276,13 @@ def test_tables_of_one_query_are_of_one_instant(numbers_table: Lakehouse, lake: 
         "(SELECT sum(n) FROM demo.public.numbers WHERE n < 1000)"
     )
     numbers_table.put_numbers(10, 10)
-    assert tuple(frame.first()) == (10, 45)
+    assert tuple(cast("Row", frame.first())) == (10, 45)
 
 
 def test_a_table_without_rows_is_empty(numbers_table: Lakehouse, lake: Snowmelt) -> None:
     assert lake.sql("SELECT * FROM demo.public.numbers").collect() == []
     assert lake.table("demo.public.numbers").columns == ["N", "WORD"]
-    assert lake.sql("SELECT count(*), max(n) FROM demo.public.numbers").first()[0] == 0
+    assert cast("Row", lake.sql("SELECT count(*), max(n) FROM demo.public.numbers").first())[0] == 0
 
 
 def test_a_plan_that_is_too_old_fails_with_a_sentence(

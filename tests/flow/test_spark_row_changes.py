@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from decimal import Decimal
+from typing import Any
 
 import duckdb
 import pytest
 
+from fixtures.chunks import Lakehouse
 from snowmelt.errors import (
     LoadRefused,
     StatementError,
@@ -20,7 +23,7 @@ NAME = TableName("DEMO", "PUBLIC", "T")
 
 
 @pytest.fixture
-def table(lakehouse, lake):
+def table(lakehouse: Lakehouse, lake: Any) -> str:
     lake.sql("CREATE DATABASE IF NOT EXISTS demo")
     lake.sql(
         "CREATE TABLE demo.public.t (id NUMBER(9,0) NOT NULL, name VARCHAR(9), at TIMESTAMP_NTZ(9), "
@@ -29,7 +32,7 @@ def table(lakehouse, lake):
     return "demo.public.t"
 
 
-def fill(lake, first, count):
+def fill(lake: Any, first: int, count: int) -> None:
     lake.sql(
         f"INSERT INTO demo.public.t (id, name, at, doc, price) SELECT id, concat('n', id), "
         "timestamp_ntz'2026-01-01 00:00:00.123456', parse_json(concat('{\"k\": ', id, '}')), id / 4 "
@@ -37,20 +40,20 @@ def fill(lake, first, count):
     )
 
 
-def rows(lake):
+def rows(lake: Any) -> dict[int, tuple[str | None, Decimal | None]]:
     found = lake.sql("SELECT id, name, price FROM demo.public.t").collect()
     return {int(row[0]): (row[1], row[2]) for row in found}
 
 
-def expected(ids):
+def expected(ids: Iterable[int]) -> dict[int, tuple[str | None, Decimal | None]]:
     return {each: (f"n{each}", Decimal(each) / 4) for each in ids}
 
 
-def counts(frame):
+def counts(frame: Any) -> tuple[int, ...]:
     return tuple(frame.collect()[0])
 
 
-def test_a_delete_removes_the_rows_of_its_condition_and_no_others(lake, table):
+def test_a_delete_removes_the_rows_of_its_condition_and_no_others(lake: Any, table: str) -> None:
     fill(lake, 0, 10)
     fill(lake, 10, 10)
     done = lake.sql("DELETE FROM demo.public.t WHERE id % 4 = 1 OR name = 'n2'")
@@ -63,14 +66,14 @@ def test_a_delete_removes_the_rows_of_its_condition_and_no_others(lake, table):
     assert counts(lake.sql("DELETE FROM demo.public.t")) == (0, 0, 0)
 
 
-def test_a_condition_that_is_unknown_changes_nothing(lake, table):
+def test_a_condition_that_is_unknown_changes_nothing(lake: Any, table: str) -> None:
     fill(lake, 0, 3)
     lake.sql("UPDATE demo.public.t SET name = NULL WHERE id = 1")
     assert counts(lake.sql("DELETE FROM demo.public.t WHERE name <> 'n0'")) == (0, 0, 1)
     assert set(rows(lake)) == {0, 1}
 
 
-def test_an_update_sets_columns_from_the_row(lake, table):
+def test_an_update_sets_columns_from_the_row(lake: Any, table: str) -> None:
     fill(lake, 0, 10)
     done = lake.sql(
         "UPDATE demo.public.t AS x SET price = x.price * 2 + 0.015, name = CASE WHEN id = 3 THEN 'three' "
@@ -83,7 +86,9 @@ def test_an_update_sets_columns_from_the_row(lake, table):
     assert found == expected(each for each in range(10) if each not in (3, 4))
 
 
-def test_columns_that_are_not_set_stay_exactly_as_they_are(lakehouse, lake, table):
+def test_columns_that_are_not_set_stay_exactly_as_they_are(
+    lakehouse: Lakehouse, lake: Any, table: str
+) -> None:
     text = '{"z":1.0,"a":[1e5,null],"long":12345678901234567890.123}'
     lake.sql(
         f"INSERT INTO demo.public.t (id, doc) SELECT 1, parse_json('{text}') UNION ALL "
@@ -95,7 +100,7 @@ def test_columns_that_are_not_set_stay_exactly_as_they_are(lakehouse, lake, tabl
     assert lakehouse.read(NAME).sort_by("ID").column("DOC").to_pylist() == before
 
 
-def test_a_merge_updates_deletes_and_inserts(lake, table):
+def test_a_merge_updates_deletes_and_inserts(lake: Any, table: str) -> None:
     fill(lake, 0, 6)
     lake.spark.createDataFrame(
         [(1, "one", 1.5), (2, "gone", None), (7, "seven", 7.0), (8, None, 8.0)],
@@ -117,7 +122,7 @@ def test_a_merge_updates_deletes_and_inserts(lake, table):
     }
 
 
-def test_a_merge_takes_all_columns_of_a_table(lake, table):
+def test_a_merge_takes_all_columns_of_a_table(lake: Any, table: str) -> None:
     fill(lake, 0, 2)
     lake.sql(
         "CREATE TABLE demo.public.s (id NUMBER(9,0), name VARCHAR, at TIMESTAMP_NTZ(9), "
@@ -131,7 +136,7 @@ def test_a_merge_takes_all_columns_of_a_table(lake, table):
     assert rows(lake) == {**expected([0]), 1: ("one", None), 2: ("two", None)}
 
 
-def test_a_row_that_matches_twice_is_refused(lake, table):
+def test_a_row_that_matches_twice_is_refused(lake: Any, table: str) -> None:
     fill(lake, 0, 2)
     with pytest.raises(LoadRefused, match="matches more than one row of the source"):
         lake.sql(
@@ -160,14 +165,18 @@ def test_a_row_that_matches_twice_is_refused(lake, table):
         ),
     ],
 )
-def test_a_statement_that_cannot_be_run_names_its_place(lake, table, statement, error, message):
+def test_a_statement_that_cannot_be_run_names_its_place(
+    lake: Any, table: str, statement: str, error: type[Exception], message: str
+) -> None:
     fill(lake, 0, 2)
     with pytest.raises(error, match=message):
         lake.sql(statement)
     assert rows(lake) == expected([0, 1])
 
 
-def test_the_role_needs_the_privileges_of_the_statement(lakehouse, lake, table, spark):
+def test_the_role_needs_the_privileges_of_the_statement(
+    lakehouse: Lakehouse, lake: Any, table: str, spark: Any
+) -> None:
     from snowmelt.spark import Snowmelt
 
     for statement in (
@@ -193,7 +202,7 @@ def test_the_role_needs_the_privileges_of_the_statement(lakehouse, lake, table, 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_random_changes_are_those_of_another_database(lake, table, seed):
+def test_random_changes_are_those_of_another_database(lake: Any, table: str, seed: int) -> None:
     chance = random.Random(seed)
     model = duckdb.connect()
     model.execute("CREATE TABLE t (id INT NOT NULL, name VARCHAR, price DECIMAL(10, 2))")

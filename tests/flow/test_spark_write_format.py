@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark import TaskContext
@@ -103,7 +103,7 @@ def test_rows_count_once_whatever_attempts_there_were(
         yield from rows
         from pathlib import Path
 
-        if TaskContext.get().partitionId() == 1 and not Path(mark).exists():
+        if cast("TaskContext", TaskContext.get()).partitionId() == 1 and not Path(mark).exists():
             Path(mark).touch()
             raise RuntimeError("this attempt is lost")
 

@@ -13,7 +13,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import boto3
@@ -71,7 +71,7 @@ def house(
 
 def boto(calls: ApiClient, **other: str) -> Any:
     location = calls.upload_grant.location
-    given = {
+    given: dict[str, Any] = {
         "aws_access_key_id": location.creds["AWS_KEY_ID"],
         "aws_secret_access_key": location.creds["AWS_SECRET_KEY"],
         "aws_session_token": location.creds["AWS_TOKEN"],
@@ -94,11 +94,13 @@ def place(calls: ApiClient) -> tuple[str, str]:
 def refusal(call: Any, *arguments: Any, **named: Any) -> str:
     with pytest.raises(ClientError) as refused:
         call(*arguments, **named)
-    return refused.value.response["Error"]["Code"]
+    return cast("str", refused.value.response["Error"]["Code"])
 
 
 @both
-def test_rows_are_streamed_read_migrated_and_cleaned_up_through_a_service_killed(house):
+def test_rows_are_streamed_read_migrated_and_cleaned_up_through_a_service_killed(
+    house: Any,
+) -> None:
     with house.client() as client:
         channel = client.open_channel("c", table=T)
         channel.insert_rows(rows(0, 1000), "a")
@@ -120,7 +122,7 @@ def test_rows_are_streamed_read_migrated_and_cleaned_up_through_a_service_killed
 
 
 @both
-def test_the_official_clients_kind_of_upload_is_taken(house):
+def test_the_official_clients_kind_of_upload_is_taken(house: Any) -> None:
     calls = house.calls()
     assert calls.upload_grant.location.locationType == "S3"
     assert calls.upload_grant.location.presignedUrl is None
@@ -131,7 +133,7 @@ def test_the_official_clients_kind_of_upload_is_taken(house):
     assert house.stage.get(own) == b"a" * 1000
     own = folder + make_blob_path(NOW, calls.prefix, 0, 1)
     parts = client.create_multipart_upload(Bucket=bucket, Key=own)["UploadId"]
-    given = {"Bucket": bucket, "Key": own, "UploadId": parts}
+    given: dict[str, Any] = {"Bucket": bucket, "Key": own, "UploadId": parts}
     etag = client.upload_part(PartNumber=1, Body=b"b" * 6 * 2**20, **given)["ETag"]
     whole = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
     client.complete_multipart_upload(MultipartUpload=whole, **given)
@@ -167,7 +169,7 @@ def test_a_blob_on_the_stage_is_never_replaced(house: House) -> None:
     client.put_object(Bucket=bucket, Key=own, Body=b"verified")
     other = {"Bucket": bucket, "Key": own, "Body": b"garbled!"}
     assert refusal(client.put_object, **other) == "PreconditionFailed"
-    given = {"Bucket": bucket, "Key": own}
+    given: dict[str, Any] = {"Bucket": bucket, "Key": own}
     given["UploadId"] = client.create_multipart_upload(**given)["UploadId"]
     etag = client.upload_part(PartNumber=1, Body=b"garbled!", **given)["ETag"]
     whole = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
@@ -261,7 +263,7 @@ def test_a_prefix_is_renewed_for_its_own_user_only(house: House) -> None:
         theirs.renew_upload_grant()
 
 
-def configured(house: House, key_pair: KeyPair) -> dict:
+def configured(house: House, key_pair: KeyPair) -> dict[str, Any]:
     """Ask for a stage as the official client does."""
     service = parse_service_url(house.process.service.url)
     key = load_private_key(key_pair.private_pem)
@@ -271,7 +273,7 @@ def configured(house: House, key_pair: KeyPair) -> dict:
         content=json.dumps({"role": None}),
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
-    return answer.json()
+    return cast("dict[str, Any]", answer.json())
 
 
 def test_the_official_client_goes_on_with_its_first_prefix_after_it_asked_again(
@@ -336,7 +338,7 @@ def test_credentials_that_end_within_an_upload_do_not_spoil_it(house: House) -> 
     connection = half_sent(calls, f"{bucket}/{begun}", half)
     client = boto(calls)
     upload = client.create_multipart_upload(Bucket=bucket, Key=parted)["UploadId"]
-    given = {"Bucket": bucket, "Key": parted, "UploadId": upload}
+    given: dict[str, Any] = {"Bucket": bucket, "Key": parted, "UploadId": upload}
     first = client.upload_part(PartNumber=1, Body=b"1" * 5 * 2**20, **given)["ETag"]
     refused = ""
     for _ in range(300):
@@ -365,15 +367,18 @@ def test_credentials_that_end_within_an_upload_do_not_spoil_it(house: House) -> 
 def half_sent(calls: ApiClient, path: str, half: bytes) -> http.client.HTTPConnection:
     """Begin to upload twice these bytes, and send them once."""
     location = calls.upload_grant.location
+    assert location.endPoint is not None
     where = urlsplit(location.endPoint)
     creds = AwsCredentials(
         location.creds["AWS_KEY_ID"], location.creds["AWS_SECRET_KEY"], location.creds["AWS_TOKEN"]
     )
     digest = hashlib.sha256(half * 2).hexdigest()
     request = SignableRequest("PUT", encode_url_path(path), (), {"host": where.netloc}, digest)
+    assert location.region is not None
     headers = sign_headers(
         request, creds, region=location.region, service="s3", signed_at=SystemClock().now()
     )
+    assert where.hostname is not None
     connection = http.client.HTTPConnection(where.hostname, where.port, timeout=60)
     connection.putrequest("PUT", encode_url_path(path), skip_host=True)
     for name, value in (headers | {"content-length": str(len(half) * 2)}).items():
@@ -389,11 +394,11 @@ def test_beyond_loopback_clients_upload_over_tls_to_the_name_they_know(
     command = [sys.executable, "-m", "snowmelt", "cert", "--out", str(certs)]
     subprocess.run(command, check=True, capture_output=True, timeout=200)
     service = ServiceProcess(tmp_path / "data", free_port(), ca_file=certs / "ca.pem")
-    given = {"tls_cert": certs / "server.pem", "tls_key": certs / "server.key"}
+    given: dict[str, Any] = {"tls_cert": certs / "server.pem", "tls_key": certs / "server.key"}
     s3 = S3Process(service).start(host="0.0.0.0", **given)
     try:
         prepare_loading(service, key_pair)
-        who = {"user": "loader", "private_key": key_pair.private_pem}
+        who: dict[str, Any] = {"user": "loader", "private_key": key_pair.private_pem}
         url = f"https://localhost:{service.port}"
         with snowmelt.Client(url, **who, ca_file=str(service.ca_file)) as client:
             assert (

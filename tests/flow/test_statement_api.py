@@ -81,7 +81,8 @@ def account(shared_service: ServiceProcess, tmp_path: Path) -> Account:
 def test_statements_run_with_the_privileges_of_the_user(account: Account) -> None:
     with account.client() as boss, account.client(account.user) as other:
         table = f"{account.database}.public.t"
-        assert boss.execute(f"CREATE TABLE {table} (id NUMBER)").rows[0][0].startswith("Table ")
+        [(told,)] = boss.execute(f"CREATE TABLE {table} (id NUMBER)").rows
+        assert str(told).startswith("Table ")
         shown = boss.execute(f"SHOW TABLES IN DATABASE {account.database}")
         assert shown.columns[:2] == ("created_on", "name")
         assert [row[1] for row in shown.rows] == ["T"]

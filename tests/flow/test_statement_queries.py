@@ -32,7 +32,7 @@ _COLUMNS = """
     word VARCHAR, bytes BINARY, day DATE, at TIMESTAMP_NTZ(6), seen TIMESTAMP_LTZ(6)
 """
 _AT = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)
-_ROWS = [
+_ROWS: list[dict[str, Any]] = [
     {
         "id": 1,
         "amount": Decimal("-0.125"),
@@ -60,7 +60,7 @@ class Querying:
         self.service, self.folder = service, folder
         self.database = f"asked_{next(_numbers)}"
         self.table = f"{self.database}.public.t"
-        self.keys = {}
+        self.keys: dict[Any, Any] = {}
         service.sql(f"CREATE DATABASE {self.database}", f"CREATE TABLE {self.table} ({_COLUMNS})")
         self.boss = self.add_user("boss", role="ACCOUNTADMIN")
 
@@ -97,6 +97,7 @@ class Querying:
 
     def query_processes(self) -> list[Any]:
         """The processes of the service that run queries."""
+        assert self.service.process is not None
         return [pid for pid in children(self.service.process.pid) if runs_queries(pid)]
 
 

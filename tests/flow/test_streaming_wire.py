@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import pytest
@@ -180,12 +180,12 @@ def test_several_channels_share_a_chunk_and_its_fate(client: Conversation) -> No
 def test_a_blob_that_is_not_as_described_is_refused_by_name(client: Conversation) -> None:
     opened = client.open()
 
-    def refused(blob: dict, **chunk_changes: object) -> int:
+    def refused(blob: dict[str, Any], **chunk_changes: object) -> int:
         changed = copy.deepcopy(blob)
         changed["chunks"][0].update(chunk_changes)
         verdict = verdicts(client.register(changed))[0]
         assert blob["path"] in verdict["message"]
-        return verdict["status_code"]
+        return cast("int", verdict["status_code"])
 
     blob = client.blob([(opened, 1, "a")], rows(0))
     file = client.staged(blob)
@@ -308,7 +308,7 @@ def test_names_roles_and_privileges_are_checked(
     assert client.try_open(database="missing")["status_code"] == 8
     assert client.try_open(role="ACCOUNTADMIN")["status_code"] == 37
     assert client.try_open(is_iceberg=True)["status_code"] == 6
-    assert client.try_open(table=None)["status_code"] == 17
+    assert client.try_open(table=cast("str", None))["status_code"] == 17
     opened = client.open()
     blob = client.blob([(opened, 1, "a")], rows(0))
     assert client.codes(blob, role="ACCOUNTADMIN") == [37]

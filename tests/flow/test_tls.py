@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import boto3
 import botocore.exceptions
@@ -48,7 +48,7 @@ def serial_of(port: int, ca_file: Path | None) -> Any:
         socket.create_connection(("127.0.0.1", port), 10) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as wrapped,
     ):
-        return wrapped.getpeercert()["serialNumber"]
+        return cast("dict[str, Any]", wrapped.getpeercert())["serialNumber"]
 
 
 def test_rows_stream_over_tls(secure: S3Process, key_pair: KeyPair) -> None:
@@ -59,7 +59,7 @@ def test_rows_stream_over_tls(secure: S3Process, key_pair: KeyPair) -> None:
         "CREATE DATABASE demo",
         "CREATE TABLE demo.public.t (id NUMBER)",
     )
-    who = {"user": "loader", "private_key": key_pair.private_pem}
+    who: dict[str, Any] = {"user": "loader", "private_key": key_pair.private_pem}
     with snowmelt.Client(service.url, **who, ca_file=str(service.ca_file)) as client:
         channel = client.open_channel("c", table="demo.public.t")
         channel.insert_rows([{"id": 1}], offset_token="1")
@@ -112,8 +112,10 @@ def test_without_tls_nothing_is_answered(secure: S3Process) -> None:
 def test_a_renewed_certificate_is_shown_after_a_hang_up(secure: S3Process) -> None:
     ca_file = secure.service.ca_file
     before = serial_of(secure.port, ca_file)
+    assert ca_file is not None
     assert certify(ca_file.parent, "--host", "lake.example").returncode == 0
     assert serial_of(secure.port, ca_file) == before
+    assert secure.service.process is not None
     secure.service.process.send_signal(signal.SIGHUP)
     give_up_at = time.monotonic() + 200
     while (after := serial_of(secure.port, ca_file)) == before:

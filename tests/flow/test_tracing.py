@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from opentelemetry import trace
@@ -16,6 +17,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
 from snowmelt.table.migration import MigrationSettings, migrate_table
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +53,14 @@ def test_a_rows_way_is_one_trace(exporter: InMemorySpanExporter, tmp_path: Path)
     assert set(names) == set(spans)
     assert len({spans[name].context.trace_id for name in names}) == 1
     parent = spans["snowmelt.registration"].parent
+    assert parent is not None
     assert parent.span_id == spans["snowmelt.register"].context.span_id
     assert [event.name for event in spans["snowmelt.registration"].events] == ["visible"]
-    assert spans["snowmelt.put"].parent.span_id == spans["snowmelt.flush"].context.span_id
-    starts = [spans[name].start_time for name in names]
+    assert (
+        cast("SpanContext", spans["snowmelt.put"].parent).span_id
+        == spans["snowmelt.flush"].context.span_id
+    )
+    starts = [cast("int", spans[name].start_time) for name in names]
     assert starts == sorted(starts)
 
 

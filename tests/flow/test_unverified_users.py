@@ -67,6 +67,7 @@ def test_only_who_is_named_is_not_decoded_and_no_bounds_of_theirs_are_kept(
     assert stored_statistics(service_process) == [NO_STORED_STATISTICS]
     code, message = lie(other, "two")
     assert code == 48
+    assert message is not None
     assert "column ID has values outside of its statistics" in message
     assert "chunks of LOADER, SOMEONE are not decoded before they count" in service_process.log
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Iterator
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,7 +49,7 @@ def test_a_file_is_written_whole_or_not_at_all(place: str) -> None:
     with pytest.raises(AlreadyExists), output.create() as stream:
         stream.write(b"second")
     with pytest.raises(TypeError), output.create(overwrite=True) as stream:
-        stream.writelines([b"half", None])
+        stream.writelines([b"half", cast("bytes", None)])
     assert files.new_input(place).open().read() == b"first"
     with output.create(overwrite=True) as stream:
         stream.write(b"third")
@@ -65,9 +66,9 @@ def test_a_large_file_is_read_in_parts(place: str) -> None:
     table = pa.table({"n": range(2_000_000)})
     with StoreFileIO().new_output(place).create() as stream:
         pq.write_table(table, stream, compression="none", use_dictionary=False)
-    stream = StoreFileIO().new_input(place).open()
-    assert isinstance(stream, io.BufferedReader)
-    assert pq.read_table(stream).equals(table)
+    opened = StoreFileIO().new_input(place).open()
+    assert isinstance(opened, io.BufferedReader)
+    assert pq.read_table(opened).equals(table)
 
 
 def test_a_native_table_lives_in_a_bucket(place: str, numbers_table: Lakehouse) -> None:
@@ -76,7 +77,7 @@ def test_a_native_table_lives_in_a_bucket(place: str, numbers_table: Lakehouse) 
     for first in (0, 50, 100):
         house.put_numbers(first, 50)
         house.migrate()
-    assert house.table(NUMBERS).pointer.startswith(place)
+    assert cast("str", house.table(NUMBERS).pointer).startswith(place)
     assert sorted(house.read_numbers()) == list(range(150))
     settings = MaintenanceSettings(place, min_files=2)
     assert compact(house.database, NUMBERS, settings, clock=house.clock) is not None

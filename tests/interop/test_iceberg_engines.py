@@ -69,7 +69,7 @@ def test_a_committed_row_is_seen_by_the_first_query(lake: Lake, open_engine: Any
 
 
 def test_values_are_those_of_the_table(lake: Lake, engine: Any) -> None:
-    rows = [
+    rows: list[dict[str, object]] = [
         {"id": 1, "name": "Grüße 🚀", "at": "2026-11-23T10:11:12.123456"},
         {"id": 2, "name": None, "at": "1900-01-01T00:00:00"},
         {"id": 3, "name": "", "at": None},

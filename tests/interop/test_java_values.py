@@ -94,7 +94,7 @@ def is_readable(vector: Any) -> Any:
         return True
     kind = vector["col"]["logical_type"]
     if kind in SEMI_STRUCTURED:
-        numbers = []
+        numbers: list[Any] = []
         with contextlib.suppress(json.JSONDecodeError):
             json.loads(text(vector), parse_float=numbers.append, parse_int=numbers.append)
         return not any(math.isinf(float(number)) for number in numbers)
@@ -196,7 +196,7 @@ def same(kind: Any, found: Any, wanted: Any) -> Any:
 
 def same_document(found: Any, wanted: Any) -> Any:
     """Spark's VARIANT keeps what a double or 38 digits can say; a text that is no JSON stays one."""
-    read = {"parse_float": float, "parse_int": lambda text: float(text)}
+    read: dict[str, Any] = {"parse_float": float, "parse_int": lambda text: float(text)}
     try:
         document = json.loads(wanted, **read)
     except json.JSONDecodeError:
@@ -221,7 +221,7 @@ def test_what_the_client_writes_is_what_spark_reads(
             f"GRANT INSERT ON TABLE {table} TO ROLE loading",
         )
         loading.connect("c")
-        refused = {}
+        refused: dict[Any, Any] = {}
         for zone in sorted({vector["tz"] for vector in VECTORS}):
             of_zone = [n for n, vector in enumerate(VECTORS) if vector["tz"] == zone]
             chosen = [n for n in of_zone if is_readable(VECTORS[n])]

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -42,6 +42,10 @@ from snowmelt.table.migration import MigrationSettings, migrate_table
 from snowmelt.table.table_reader import read_table
 from snowmelt.table.warehouse_paths import open_warehouse
 from support.ports import free_port
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.streaming.channels import ChannelRecord
+
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -101,7 +105,7 @@ class House:
 class Writer:
     """A channel object in some client, and the numbers that it has inserted but not flushed."""
 
-    channel: object
+    channel: Any
     last: int
     seen: int
     buffered: int = 0
@@ -128,7 +132,7 @@ class Streaming(RuleBasedStateMachine):
         super().__init__()
         self.house = house
         self.model = Model()
-        self.checked = None
+        self.checked: object = None
         # Migrations and clean-ups live in their own time: whoever died need not be waited for.
         self.clock = ManualClock(dt.datetime.now(dt.UTC))
 
@@ -254,7 +258,10 @@ class Streaming(RuleBasedStateMachine):
     def committed_token(self, name: Any) -> int:
         with self.house.service.database.reading() as connection:
             table = find_table(connection, self.name)
-            return int(find_channel(connection, table, name.upper()).offset_token or 0)
+            return int(
+                cast("ChannelRecord", find_channel(connection, table, name.upper())).offset_token
+                or 0
+            )
 
     @rule(replace=st.booleans())
     def drop_and_create(self, replace: bool) -> None:
@@ -356,7 +363,7 @@ def test_rows_are_there_once_and_in_order_whatever_happens(tmp_path: Path) -> No
     house = House(tmp_path / "data")
     try:
         run_state_machine_as_test(
-            lambda: Streaming(house),
+            cast("type[Streaming]", lambda: Streaming(house)),
             settings=settings(
                 max_examples=EXAMPLES,
                 stateful_step_count=STEPS,

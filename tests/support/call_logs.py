@@ -9,7 +9,7 @@ class InMemoryCallLog:
     """Keeps records in memory."""
 
     def __init__(self) -> None:
-        self.records = []
+        self.records: list[Any] = []
 
     def add_record(self, record: Any) -> None:
         self.records.append(record)

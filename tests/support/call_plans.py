@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan, QueryPosition
 from snowmelt.functions.definition import ApiIntegration, ExternalFunction
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
@@ -9,7 +11,7 @@ from snowmelt.functions.signature import FunctionArgument, FunctionSignature, pa
 URL = "http://service.test:8080/f"
 
 
-def plan(options: CallerOptions | None = None, **clauses: object) -> CallPlan:
+def plan(options: CallerOptions | None = None, **clauses: Any) -> CallPlan:
     """Return the plan of a function `f(VARCHAR) RETURNS VARCHAR` with more clauses."""
     text = parse_sql_type_text("VARCHAR")
     function = ExternalFunction(

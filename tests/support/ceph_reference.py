@@ -56,7 +56,7 @@ def shown(value: object, dialect: str) -> str:
     return str(value)
 
 
-def compared(sign: str, left: object, right: object, dialect: str) -> bool | None:
+def compared(sign: str, left: Any, right: Any, dialect: str) -> bool | None:
     if left is None or right is None:
         return None
     if isinstance(left, bool) or isinstance(right, bool):
@@ -68,10 +68,11 @@ def compared(sign: str, left: object, right: object, dialect: str) -> bool | Non
     else:
         both_times = isinstance(left, dt.datetime) and isinstance(right, dt.datetime)
         check((is_number(left) and is_number(right)) or both_times)
-    return {
+    answers: dict[str, bool] = {
         "=": left == right, "<>": left != right, "<": left < right,
         "<=": left <= right, ">": left > right, ">=": left >= right,
-    }[sign]  # fmt: skip
+    }  # fmt: skip
+    return answers[sign]
 
 
 def truth_of(value: object) -> bool | None:
@@ -81,7 +82,7 @@ def truth_of(value: object) -> bool | None:
     return bool(value)
 
 
-def calculated(sign: str, left: object, right: object, dialect: str) -> object:
+def calculated(sign: str, left: Any, right: Any, dialect: str) -> object:
     if left is None or right is None:
         return None
     if dialect == OLD:
@@ -123,7 +124,7 @@ def _powered(left: float, right: float, whole: bool) -> object:
     return math.trunc(result) if whole else result
 
 
-def as_int(value: object, dialect: str) -> int | None:
+def as_int(value: Any, dialect: str) -> int | None:
     if value is None or isinstance(value, int):
         return None if value is None else int(value)
     if isinstance(value, float):
@@ -134,10 +135,11 @@ def as_int(value: object, dialect: str) -> int | None:
     if dialect == OLD:
         return max(LEAST, min(int(found[1]), MOST)) if found else 0
     check(found and found.end() == len(value))
+    assert found is not None
     return fitting(int(found[1]))
 
 
-def as_float(value: object, dialect: str) -> float | None:
+def as_float(value: Any, dialect: str) -> float | None:
     if value is None or isinstance(value, int | float):
         return None if value is None else float(value)
     check(isinstance(value, str))
@@ -163,7 +165,7 @@ def _is_float(text: str) -> bool:
     return "_" not in text and text == text.strip() and text.isascii()
 
 
-def as_time(text: object, dialect: str) -> dt.datetime | None:
+def as_time(text: Any, dialect: str) -> dt.datetime | None:
     """Read the forms that tests use: the first engine's, and ISO's with a Z or without.
 
     `fold` marks a time whose offset is not known.
@@ -177,8 +179,10 @@ def as_time(text: object, dialect: str) -> dt.datetime | None:
     unknown = found is None and not text.endswith("Z")
     found = found or re.fullmatch(new, text)
     check(found)
+    assert found is not None
     try:
-        return dt.datetime(*map(int, found.groups()), fold=int(unknown))
+        year, month, day, hour, minute, second = map(int, found.groups())
+        return dt.datetime(year, month, day, hour, minute, second, fold=int(unknown))
     except ValueError:
         raise Wrong from None
 
@@ -215,9 +219,9 @@ class Node:
     """An expression: its SQL, and its value for a row of texts."""
 
     sql: str
-    of: object
+    of: Callable[[Any, str], Any]
 
-    def value(self, row: list[str], dialect: str) -> object:
+    def value(self, row: list[str], dialect: str) -> Any:
         return self.of(row, dialect)
 
 
@@ -442,7 +446,7 @@ def _text(
     return of
 
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": lambda dialect, value: as_int(_no_time(value), dialect),
     "float": lambda dialect, value: as_float(_no_time(value), dialect),
     "string": lambda dialect, value: (
@@ -509,7 +513,7 @@ def _passed(part: Any, first: Any, last: Any) -> Any:
     return months if part == "month" else months // 12
 
 
-_DATED = {
+_DATED: dict[str, Callable[..., Any]] = {
     "extract": _extract,
     "dateadd": lambda part, count, moment: _added(part, count, moment, last_stays=True),
     "date_add": lambda part, count, moment: _added(part, count, moment, last_stays=False),
@@ -575,7 +579,8 @@ def folded(
     aggregates: list[tuple[Any, Any]], where: Any, rows: list[list[str]], dialect: str
 ) -> tuple[str, bool]:
     """Return the output of aggregates, pairs of a name and an argument, and whether it fails."""
-    drops, kept = Drops(dialect), [[] for _ in aggregates]
+    drops = Drops(dialect)
+    kept: list[list[Any]] = [[] for _ in aggregates]
     try:
         for row in rows:
             try:
@@ -624,7 +629,7 @@ def _result(name: Any, argument: Any, values: list[Any], dialect: str) -> Any:
         return best
     if not there:
         return None if dialect == NEW or name == "avg" else 0
-    total = 0
+    total: float = 0
     for value in there:
         total = total + int(value) if isinstance(value, bool) else total + value
     if name == "avg":
@@ -641,7 +646,9 @@ def csv_rows(text: str, dialect: str) -> tuple[list[list[str]], bool]:
     Returns:
         The rows, and whether a quote is open at the end, which today's Ceph refuses.
     """
-    rows, row, field, inside, at = [], [], "", False, 0
+    rows: list[list[str]] = []
+    row: list[str] = []
+    field, inside, at = "", False, 0
     if dialect == NEW:
         text = text.removeprefix("\ufeff")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +22,7 @@ relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 def every_type(*, nullable: bool = True) -> TableSchema:
     """A table with a column of each type, scale and physical form."""
-    forms: list[dict[str, object]] = [
+    forms: list[dict[str, Any]] = [
         {"kind": LogicalType.FIXED, "precision": precision, "scale": scale}
         for precision, scale in [
             (1, 0), (2, 0), (4, 0), (9, 0), (18, 0), (19, 0), (38, 0),
@@ -69,7 +69,7 @@ def stored_values(column: Column) -> st.SearchStrategy:
             return st.sampled_from(["null", "1.50e2", '{"a":[1,"é"]}', "[]", '"\\u0000"'])
 
 
-def chunk_column(column: Column, values: list) -> pa.Array:
+def chunk_column(column: Column, values: list[Any]) -> pa.Array:
     """Stored values as an array in chunk form."""
     arrow_type = chunk_arrow_type(column)
     if pa.types.is_decimal(arrow_type):
@@ -99,9 +99,10 @@ def texts_of(table: pa.Table) -> list[list[str]]:
     return [[repr(value) for value in _python_values(column)] for column in table.columns]
 
 
-def _python_values(column: pa.ChunkedArray) -> list:
+def _python_values(column: pa.ChunkedArray) -> list[Any]:
     # Days far from today have no Python date.
-    return (column.cast(pa.int32()) if pa.types.is_date(column.type) else column).to_pylist()
+    values = column.cast(pa.int32()) if pa.types.is_date(column.type) else column
+    return cast("list[Any]", values.to_pylist())
 
 
 def as_java(table: pa.Table, schema: TableSchema, *, codec: str = "gzip", **options: Any) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from snowmelt.load.expressions.datetime_templates import REJECTED_PATTERNS
 from snowmelt.load.expressions.function_translation import REJECTED_FUNCTIONS
 
@@ -333,7 +335,7 @@ def _binary(form: str, text: str, data: str | None) -> tuple[str, str, str]:
 
 
 def _rows(
-    header: tuple[str, ...], lines: list[tuple[str, ...]], plain: int | None = None
+    header: tuple[str, ...], lines: Sequence[tuple[str, ...]], plain: int | None = None
 ) -> list[str]:
     """Return a table; the cells of column `plain` are sentences."""
     rows = [f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]

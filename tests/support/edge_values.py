@@ -9,6 +9,7 @@ import struct
 import sys
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Moment:
 
 
 def floored(ns: int, scale: int) -> int:
-    return ns // 10 ** (9 - scale) * 10 ** (9 - scale)
+    unit: int = 10 ** (9 - scale)
+    return ns // unit * unit
 
 
 def of_number(precision: int, scale: int) -> Callable[[Any], object]:
@@ -333,7 +335,7 @@ def column_list() -> list[Column]:
                 f"TIME({scale})",
                 "time",
                 clocks,
-                lambda ns, scale=scale: floored(ns, scale),
+                partial(floored, scale=scale),
             )
         )
         for kind in ("NTZ", "LTZ", "TZ"):

@@ -14,37 +14,44 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyiceberg.catalog import Catalog
 
+    Answer = Callable[[dict[str, Any]], Any]
 
-def duckdb_reader(uri, warehouse, token):
+
+def duckdb_reader(uri: str, warehouse: str, token: str) -> Answer:
     import duckdb
 
     connection = duckdb.connect()
     for name in ("avro", "httpfs", "iceberg"):
-        folder = Path(find_spec(f"duckdb_extension_{name}").origin).parent
+        found = find_spec(f"duckdb_extension_{name}")
+        assert found is not None
+        assert found.origin is not None
+        folder = Path(found.origin).parent
         [file] = folder.rglob("*.duckdb_extension")
         connection.execute(f"LOAD '{file}'")
     given = f"TOKEN '{token}'" if token else "AUTHORIZATION_TYPE 'none'"
     connection.execute(f"ATTACH '{warehouse}' AS lake (TYPE iceberg, ENDPOINT '{uri}', {given})")
 
-    def answer(request) -> list[tuple[Any, ...]]:
+    def answer(request: dict[str, Any]) -> Any:
         return connection.execute(request["query"]).fetchall()
 
     return answer
 
 
-def open_catalog(uri, warehouse, token) -> Catalog:
+def open_catalog(uri: str, warehouse: str, token: str) -> Catalog:
     from pyiceberg.catalog import load_catalog
 
     given = {"token": token} if token else {}
     return load_catalog("lake", type="rest", uri=uri, warehouse=warehouse, **given)
 
 
-def pyiceberg_reader(uri, warehouse, token):
+def pyiceberg_reader(uri: str, warehouse: str, token: str) -> Answer:
     catalog = open_catalog(uri, warehouse, token)
 
-    def answer(request):
+    def answer(request: dict[str, Any]) -> Any:
         table = catalog.load_table(request["table"])
         if not request["columns"]:
             return [[table.scan().count()]]
@@ -54,12 +61,12 @@ def pyiceberg_reader(uri, warehouse, token):
     return answer
 
 
-def polars_reader(uri, warehouse, token):
+def polars_reader(uri: str, warehouse: str, token: str) -> Answer:
     import polars
 
     catalog = open_catalog(uri, warehouse, token)
 
-    def answer(request) -> list[tuple[Any, ...]]:
+    def answer(request: dict[str, Any]) -> Any:
         frame = polars.scan_iceberg(catalog.load_table(request["table"]))
         if not request["columns"]:
             return frame.select(polars.len()).collect().rows()
@@ -68,12 +75,12 @@ def polars_reader(uri, warehouse, token):
     return answer
 
 
-def daft_reader(uri, warehouse, token):
+def daft_reader(uri: str, warehouse: str, token: str) -> Answer:
     import daft
 
     catalog = open_catalog(uri, warehouse, token)
 
-    def answer(request):
+    def answer(request: dict[str, Any]) -> Any:
         frame = daft.read_iceberg(catalog.load_table(request["table"]))
         found = frame.select(*request["columns"]).to_pydict()
         return list(zip(*(found[name] for name in request["columns"]), strict=True))
@@ -81,7 +88,7 @@ def daft_reader(uri, warehouse, token):
     return answer
 
 
-def clickhouse_reader(uri, warehouse, token, s3):
+def clickhouse_reader(uri: str, warehouse: str, token: str, s3: str) -> Answer:
     from chdb.session import Session
 
     session = Session()
@@ -93,14 +100,14 @@ def clickhouse_reader(uri, warehouse, token, s3):
         f"catalog_credential = '{key}:{secret}', oauth_server_uri = '{uri}/v1/oauth/tokens'"
     )
 
-    def answer(request) -> Any:
+    def answer(request: dict[str, Any]) -> Any:
         found = session.query(request["query"], "JSONCompact")
         return json.loads(str(found))["data"] if str(found) else []
 
     return answer
 
 
-def spark_reader(uri, warehouse, token, jars, caches="false"):
+def spark_reader(uri: str, warehouse: str, token: str, jars: str, caches: str = "false") -> Answer:
     from pyspark.sql import SparkSession
 
     key, _, secret = token.partition(".")
@@ -120,13 +127,13 @@ def spark_reader(uri, warehouse, token, jars, caches="false"):
         builder = builder.config(f"spark.sql.catalog.lake{name}", value)
     spark = builder.getOrCreate()
 
-    def answer(request):
+    def answer(request: dict[str, Any]) -> Any:
         return [tuple(row) for row in spark.sql(request["query"]).collect()]
 
     return answer
 
 
-READERS = {
+READERS: dict[str, Callable[..., Answer]] = {
     "duckdb": duckdb_reader,
     "pyiceberg": pyiceberg_reader,
     "polars": polars_reader,
@@ -146,7 +153,7 @@ def main() -> None:
             rows = [
                 [None if v is None else str(v) for v in row] for row in answer(json.loads(line))
             ]
-            reply = {"rows": rows}
+            reply: dict[str, Any] = {"rows": rows}
         except Exception as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
         sys.stdout.write(json.dumps(reply) + "\n")

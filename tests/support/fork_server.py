@@ -19,6 +19,7 @@ import struct
 import sys
 import types
 from pathlib import Path
+from typing import Any, cast
 
 # What costs, without numba and PySpark: few commands need these.
 _IMPORTED = (
@@ -38,7 +39,7 @@ _LONGEST, _MOST_FILES = 1 << 20, 16
 _ABOVE = 100
 
 
-def _serve(asking: socket.socket) -> dict[str, object]:
+def _serve(asking: socket.socket) -> dict[str, Any]:
     """Fork for whoever asks until nobody can; return, in the child, what was asked."""
     wires: dict[int, socket.socket] = {}
     ended, wake = socket.socketpair()
@@ -73,7 +74,7 @@ def _serve(asking: socket.socket) -> dict[str, object]:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for each in (asking, ended, wake, wire, *wires.values()):
         each.close()
-    return json.loads(text) | {"files": files}
+    return cast("dict[str, Any]", json.loads(text)) | {"files": files}
 
 
 def _tell(wires: dict[int, socket.socket], ended: socket.socket) -> None:
@@ -86,7 +87,7 @@ def _tell(wires: dict[int, socket.socket], ended: socket.socket) -> None:
                 wire.sendall(_STATUS.pack(found[1]))
 
 
-def _settle(wanted: dict[str, object]) -> None:
+def _settle(wanted: dict[str, Any]) -> None:
     """Take folder, environment and open files."""
     if wanted["session"]:
         os.setsid()

@@ -17,18 +17,19 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 _PARENT = Path(__file__).parent / "fork_server.py"
 _STATUS = struct.Struct("!i")
 
 
-class Popen(subprocess.Popen):
+class Popen(subprocess.Popen[Any]):
     """A process that was forked by the warm one."""
 
     def _execute_child(self, *given: object) -> None:
-        said = inspect.signature(super()._execute_child).bind(*given).arguments
+        said = inspect.signature(cast("Any", super())._execute_child).bind(*given).arguments
         command = [os.fspath(word) for word in said["args"]]
         assert command[0] == sys.executable, command
         assert said["preexec_fn"] is None
@@ -46,10 +47,10 @@ class Popen(subprocess.Popen):
         self.pid = _STATUS.unpack(self._wire.recv(_STATUS.size, socket.MSG_WAITALL))[0]
         self._child_created = True
         names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-        self._close_pipe_fds(*(said[name] for name in names))
+        cast("Any", self)._close_pipe_fds(*(said[name] for name in names))
 
     def _internal_poll(self, _deadstate: Any = None, **_: Any) -> Any:
-        return super()._internal_poll(_deadstate, _waitpid=self._ended)
+        return cast("Any", super())._internal_poll(_deadstate, _waitpid=self._ended)
 
     def _try_wait(self, wait_flags: Any) -> tuple[int, int]:
         return self._ended(self.pid, wait_flags)
@@ -65,7 +66,7 @@ class Popen(subprocess.Popen):
         return pid, _STATUS.unpack(told)[0] if told else 9
 
 
-def run(command: list[object], **options: object) -> subprocess.CompletedProcess:
+def run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[Any]:
     """As `subprocess.run`, for what it is given here."""
     check, timeout = options.pop("check", False), options.pop("timeout", None)
     given = options.pop("input", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.queues import SimpleQueue
 from typing import Any
@@ -18,7 +19,7 @@ from support.call_logs import InMemoryCallLog
 
 
 def signature(
-    name: str = "echo", arguments: tuple[str, ...] = ("VARCHAR",), returns: str = "VARCHAR"
+    name: str = "echo", arguments: Sequence[str] = ("VARCHAR",), returns: str = "VARCHAR"
 ) -> FunctionSignature:
     listed = (
         FunctionArgument(f"a{at}", parse_sql_type_text(each)) for at, each in enumerate(arguments)
@@ -30,9 +31,9 @@ def plan(
     url: str,
     *,
     name: str = "echo",
-    arguments: tuple[str, ...] = ("VARCHAR",),
+    arguments: Sequence[str] = ("VARCHAR",),
     returns: str = "VARCHAR",
-    options: dict[str, float] | None = None,
+    options: dict[str, Any] | None = None,
     **clauses: Any,
 ) -> CallPlan:
     """Return the plan of a function at a URL.

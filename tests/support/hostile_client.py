@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -29,7 +29,7 @@ class Lie:
     """A Parquet file, and the statistics that its client claims for it."""
 
     parquet: bytes
-    claimed: dict
+    claimed: dict[str, Any]
     said: str = ""
 
 
@@ -44,13 +44,14 @@ def encoded(table: pa.Table, **options: object) -> bytes:
     return sink.getvalue()
 
 
-def claims(table: pa.Table, schema: TableSchema) -> dict:
+def claims(table: pa.Table, schema: TableSchema) -> dict[str, Any]:
     """The statistics of rows in chunk form, as a client sends them."""
-    return msgspec.to_builtins(
+    found: dict[str, Any] = msgspec.to_builtins(
         column_statistics.statistics_to_message(
             schema, statistics.collect_statistics(table, schema)
         )
     )
+    return found
 
 
 def with_column(table: pa.Table, schema: TableSchema, name: str, values: pa.Array) -> pa.Table:
@@ -81,7 +82,7 @@ def page_of(parquet: bytes, column: int) -> tuple[int, int]:
     return start, start + place.total_compressed_size
 
 
-def describe(client: Conversation, opened: Opened, sequence: int, lie: Lie) -> dict:
+def describe(client: Conversation, opened: Opened, sequence: int, lie: Lie) -> dict[str, Any]:
     """Stage a lie, with right checksums everywhere, and return the message that registers it."""
     path = client.path()
     padded = lie.parquet + bytes(encryption.padded_length(len(lie.parquet)) - len(lie.parquet))

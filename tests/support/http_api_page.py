@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 def description() -> dict[str, Any]:
     """Return the OpenAPI description that the service serves."""
-    return json.loads(files("snowmelt.server.rows").joinpath("openapi.json").read_text("utf-8"))
+    found: dict[str, Any] = json.loads(
+        files("snowmelt.server.rows").joinpath("openapi.json").read_text("utf-8")
+    )
+    return found
 
 
 def table() -> str:
@@ -58,7 +61,7 @@ def _resolved(api: dict[str, Any], each: dict[str, Any]) -> dict[str, Any]:
     found: Any = api
     for part in each["$ref"].removeprefix("#/").split("/"):
         found = found[part]
-    return found
+    return cast("dict[str, Any]", found)
 
 
 def _content(body: dict[str, Any]) -> str:

@@ -46,7 +46,7 @@ class Loading:
         given = self.names | {"client": client, "channel": channel, "name": name} | more
         return self.driver.say("open", **given, on_error=on_error)
 
-    def insert(self, channel: Any, rows: Any, token: Any, start: str | None = None) -> object:
+    def insert(self, channel: Any, rows: Any, token: Any, start: str | None = None) -> Any:
         return self.driver.say("insert", channel=channel, rows=rows, token=token, start=start)
 
     def wait(self, channel: Any, token: Any) -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -65,7 +66,9 @@ async def _call(limits: RateLimiter, seconds: float) -> None:
 
 
 async def _calls(folder: str, clause: str, limit: str, calls: str, seconds: str) -> None:
-    limits = RateLimiter(plan(**{clause: int(limit)}), SystemClock(), folder=Path(folder))
+    limits = RateLimiter(
+        plan(**cast("dict[str, Any]", {clause: int(limit)})), SystemClock(), folder=Path(folder)
+    )
     await asyncio.gather(*(_call(limits, float(seconds)) for _ in range(int(calls))))
 
 

@@ -32,8 +32,8 @@ class Writer:
             self.client = StreamingIngestClient(
                 "writer", database, schema, pipe, properties=properties
             )
-        self.channels = {}
-        self.elastic = None
+        self.channels: dict[str, Any] = {}
+        self.elastic: Any = None
 
     def open(self, name: Any, token: Any = None) -> Any:
         self.channels[name], status = self.client.open_channel(name, token)

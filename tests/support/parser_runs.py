@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -11,6 +11,7 @@ from snowmelt.load.phase_protocols import ByteReader, ColumnOptions, ParseTarget
 from snowmelt.load.portion import InputFile, Portion
 
 if TYPE_CHECKING:
+    from snowmelt.load.phase_definition import PhaseDefinition
     from snowmelt.schema.types import TableSchema
 
 
@@ -31,7 +32,7 @@ def load(
     """Return rows and rejects of bytes that come in pieces of `size`."""
     step = size or len(data) or 1
     pieces = [data[at : at + step] for at in range(0, len(data), step)]
-    parser = definition(name).build_phase(parameters)
+    parser = cast("PhaseDefinition[Any]", definition(name)).build_phase(parameters)
     return _summed(parser.parse(ByteReader(pieces), ParseTarget(schema, options or {}), portion))
 
 
@@ -41,7 +42,9 @@ def load_records(
     """Return rows and rejects of messages."""
     batches = iter([pa.array(messages, pa.binary())])
     return _summed(
-        definition(name).build_phase(parameters).parse_records(batches, ParseTarget(schema))
+        cast("PhaseDefinition[Any]", definition(name))
+        .build_phase(parameters)
+        .parse_records(batches, ParseTarget(schema))
     )
 
 

@@ -9,6 +9,7 @@ from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
+from pyiceberg.typedef import EMPTY_DICT
 
 from snowmelt.catalog.objects.published_snapshots import PublishedSnapshot, list_publications
 from snowmelt.table.warehouse_paths import WAREHOUSE_BUCKET, Warehouse
@@ -26,7 +27,9 @@ def open_published(warehouse: Warehouse, metadata_path: Any) -> Table:
 
     class FolderIO(PyArrowFileIO):
         @staticmethod
-        def parse_location(location: str, properties: Properties = None) -> tuple[str, str, str]:
+        def parse_location(
+            location: str, properties: Properties = EMPTY_DICT
+        ) -> tuple[str, str, str]:
             path = location.removeprefix(f"s3://{WAREHOUSE_BUCKET}/")
             assert path != location, f"{location} cannot be reached from another machine"
             return "file", "", f"{root}/{path}"

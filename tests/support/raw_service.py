@@ -31,7 +31,7 @@ class RawService:
 
     def __init__(self, *answers: Any, tls: ssl.SSLContext | None = None) -> None:
         self.answers = list(answers)
-        self.requests = []
+        self.requests: list[Any] = []
         self.connections = 0
         self.asked = threading.Semaphore(0)
         self.ended = threading.Semaphore(0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
@@ -18,12 +18,13 @@ from snowmelt.select.values import MISSING, format_value
 
 if TYPE_CHECKING:
     from snowmelt.select.sql.ast import AggregateExpr
+    from snowmelt.select.timestamps import Timestamp
 
 
 AWS, CEPH, CEPH_2020 = Dialect.AWS, Dialect.CEPH, Dialect.CEPH_2020
 ALL = (AWS, CEPH, CEPH_2020)
 CEPHS = (CEPH, CEPH_2020)
-NOW = parse_iso_timestamp("2024-02-29T12:34:56Z")
+NOW = cast("Timestamp", parse_iso_timestamp("2024-02-29T12:34:56Z"))
 
 
 class Fields:
@@ -63,7 +64,7 @@ def query_of(
 
 def values(
     statement: Any,
-    records: list[dict[str, str]] | list[list[str]] | tuple[tuple[Any, ...]] = ((),),
+    records: Sequence[Any] = ((),),
     dialect: Any = AWS,
     *,
     header: Any = None,
@@ -90,13 +91,13 @@ def values(
 def _folded(
     query: BoundQuery, rows: list[Document | Fields], scope: EvaluationContext
 ) -> Iterator[list[Any]]:
-    groups = {} if query.group_by else {(): []}
+    groups: dict[tuple[object, ...], list[Any]] = {} if query.group_by else {(): []}
     for row in rows:
         scope.begin_row()
         keys = tuple(evaluate(key, row, scope) for key in query.group_by)
         groups.setdefault(keys, []).append(row)
     for keys, members in groups.items():
-        results = dict(zip(query.group_by, keys, strict=True))
+        results: dict[Any, object] = dict(zip(query.group_by, keys, strict=True))
         for aggregate in query.aggregates:
             results[aggregate] = _fold(aggregate, members, scope)
         scope.begin_group(results)
@@ -118,10 +119,7 @@ def _fold(aggregate: AggregateExpr, rows: list[Any], scope: EvaluationContext) -
 
 
 def answer(
-    statement: str,
-    records: list[list[str]] | tuple[tuple[Any, ...]] = ((),),
-    dialect: Dialect = AWS,
-    **options: Any,
+    statement: str, records: Sequence[Any] = ((),), dialect: Dialect = AWS, **options: Any
 ) -> list[Any]:
     """Return what `values` gives as CSV output prints it."""
     found = values(statement, records, dialect, **options)
@@ -139,10 +137,7 @@ def printed(expression: str | None, dialect: Dialect = AWS, record: tuple[str, .
 
 
 def refusal(
-    statement: Any,
-    dialect: Any = AWS,
-    records: list[list[str]] | tuple[tuple[Any, ...]] = ((),),
-    **options: Any,
+    statement: Any, dialect: Any = AWS, records: Sequence[Any] = ((),), **options: Any
 ) -> str | None:
     """Return the code a statement is refused with, None where it has an answer."""
     try:

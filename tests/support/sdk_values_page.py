@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, IntFlag
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -18,6 +19,9 @@ import pandas as pd
 from snowmelt.errors import InvalidRow
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.types import Column, Compatibility, LogicalType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Sample(Enum):
@@ -57,7 +61,7 @@ COLUMNS = {
 DAY = dt.datetime(2026, 11, 21, 10, 30)
 ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
 # Of each type, values of which at least one suits a column that takes the type at all.
-VALUES = {
+VALUES: dict[str, Iterable[object]] = {
     "`None`": [None],
     "`bool`, `numpy.bool_`": [True, np.bool_(False)],
     "`int`, `numpy.int8` … `uint64`": [1, np.int8(1), np.uint64(2), np.uint64(1)],
@@ -110,7 +114,7 @@ VALUES = {
 }
 
 
-def cell(values: list[object], column: Column, mode: Compatibility) -> str:
+def cell(values: Iterable[object], column: Column, mode: Compatibility) -> str:
     """Say whether a column takes values of these types."""
     rule = make_value_rule(column, ZoneInfo("UTC"), mode)
     types: dict[type, bool] = {}
@@ -128,7 +132,7 @@ def cell(values: list[object], column: Column, mode: Compatibility) -> str:
     return "yes" if all(types.values()) else "some" if any(types.values()) else "–"
 
 
-def cells(values: list[object], column: Column) -> str:
+def cells(values: Iterable[object], column: Column) -> str:
     """Say the same of both modes, where they differ."""
     snowflake, strict = (
         cell(values, column, mode) for mode in (Compatibility.SNOWFLAKE, Compatibility.STRICT)

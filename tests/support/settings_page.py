@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from snowmelt.config import Settings, variable_for_setting
 
@@ -30,7 +31,7 @@ PLACED = {
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20))
 
 
-def default_of(field: dataclasses.Field) -> str:
+def default_of(field: dataclasses.Field[Any]) -> str:
     """Return a default as one reads it."""
     if field.name in PLACED:
         return PLACED[field.name]

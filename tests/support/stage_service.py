@@ -43,7 +43,7 @@ class House:
         self.stage = open_store(stage_url)
         self.warehouse = open_store(settings.warehouse_url)
 
-    def start(self, **settings: object) -> None:
+    def start(self, **settings: Any) -> None:
         given = {"stage_url": self.stage_url, "stage_endpoint": self.process.url}
         self.process.start(**(given | settings))
 

@@ -10,6 +10,7 @@ import itertools
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import httpx
@@ -17,6 +18,7 @@ import jwt
 import msgspec
 import pyarrow.parquet as pq
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from snowmelt.blob import encryption
 from snowmelt.schema import statistics
@@ -35,6 +37,7 @@ HEADERS = {
 def token(private_pem: str, user: str, *, account: str = "127") -> str:
     """A JWT as the official client signs it."""
     key = serialization.load_pem_private_key(private_pem.encode(), password=None)
+    assert isinstance(key, rsa.RSAPrivateKey)
     public = key.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -49,7 +52,7 @@ def token(private_pem: str, user: str, *, account: str = "127") -> str:
 class Opened:
     """An open channel as its owner sees it."""
 
-    answer: dict
+    answer: dict[str, Any]
 
     @property
     def schema(self) -> TableSchema:
@@ -73,7 +76,7 @@ class Conversation:
         self.http.headers["Authorization"] = "Bearer " + token(private_pem, user)
         self.http.headers["X-Snowflake-Authorization-Token-Type"] = "KEYPAIR_JWT"
         self._counter = itertools.count()
-        self.configured: dict = {}
+        self.configured: dict[str, Any] = {}
 
     def configure(self) -> Conversation:
         self.configured = self.say("client/configure", {"role": None})
@@ -87,25 +90,25 @@ class Conversation:
     def stage(self) -> Path:
         return Path(self.configured["stage_location"]["location"])
 
-    def say(self, path: str, body: dict, *, slash: str = "/") -> dict:
+    def say(self, path: str, body: dict[str, Any], *, slash: str = "/") -> dict[str, Any]:
         answer = self.http.post(f"/v1/streaming/{path}{slash}?requestId=1", json=body)
         assert answer.status_code == 200, answer.text
-        return answer.json()
+        return cast("dict[str, Any]", answer.json())
 
     def request_id(self) -> str:
         return f"{self.client_prefix}_{next(self._counter)}"
 
-    def try_open(self, channel: str = "ch1", *, table: str = "t", **more: object) -> dict:
+    def try_open(self, channel: str = "ch1", *, table: str = "t", **more: object) -> dict[str, Any]:
         names = {"database": self.database, "schema": "public", "table": table, "channel": channel}
         body = {"request_id": self.request_id(), "role": None, "write_mode": "CLOUD_STORAGE"}
         return self.say("channels/open", body | names | more)
 
-    def open(self, channel: str = "ch1", **more: object) -> Opened:
+    def open(self, channel: str = "ch1", **more: Any) -> Opened:
         answer = self.try_open(channel, **more)
         assert answer["status_code"] == 0, answer
         return Opened(answer)
 
-    def status(self, *opened: Opened, **changes: object) -> dict:
+    def status(self, *opened: Opened, **changes: object) -> dict[str, Any]:
         queries = [
             {
                 "database": each.answer["database"],
@@ -119,7 +122,7 @@ class Conversation:
         ]
         return self.say("channels/status", {"channels": queries, "role": None})
 
-    def drop(self, opened: Opened, **more: object) -> dict:
+    def drop(self, opened: Opened, **more: object) -> dict[str, Any]:
         names = {name: opened.answer[name] for name in ("database", "schema", "table", "channel")}
         return self.say("channels/drop", {"request_id": self.request_id(), **names, **more})
 
@@ -131,12 +134,12 @@ class Conversation:
     def blob(
         self,
         channels: list[tuple[Opened, int, str | None]],
-        rows: list[dict],
+        rows: list[dict[str, Any]],
         *,
         path: str | None = None,
         java: bool = True,
         put: bool = True,
-    ) -> dict:
+    ) -> dict[str, Any]:
         """Build, stage and describe a blob of one chunk; channels as (opened, row sequencer, token)."""
         path = path or self.path()
         first = channels[0][0]
@@ -200,10 +203,10 @@ class Conversation:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
 
-    def staged(self, blob: dict) -> Path:
-        return self.stage / blob["path"]
+    def staged(self, blob: dict[str, Any]) -> Path:
+        return self.stage / cast("str", blob["path"])
 
-    def registration(self, *blobs: dict, **more: object) -> dict:
+    def registration(self, *blobs: dict[str, Any], **more: object) -> dict[str, Any]:
         return {
             "request_id": self.request_id(),
             "role": None,
@@ -214,17 +217,17 @@ class Conversation:
             **more,
         }
 
-    def register(self, *blobs: dict, **more: object) -> dict:
+    def register(self, *blobs: dict[str, Any], **more: object) -> dict[str, Any]:
         return self.say("channels/write/blobs", self.registration(*blobs, **more))
 
-    def codes(self, *blobs: dict, **more: object) -> list[int]:
+    def codes(self, *blobs: dict[str, Any], **more: object) -> list[int]:
         """Register and return the codes of all channels, flat."""
         answer = self.register(*blobs, **more)
         assert answer["status_code"] == 0, answer
         return [verdict["status_code"] for verdict in verdicts(answer)]
 
 
-def verdicts(answer: dict) -> list[dict]:
+def verdicts(answer: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         channel
         for blob in answer["blobs"]
@@ -233,7 +236,7 @@ def verdicts(answer: dict) -> list[dict]:
     ]
 
 
-def rows(first: int, count: int = 3) -> list[dict]:
+def rows(first: int, count: int = 3) -> list[dict[str, Any]]:
     return [
         {"id": first + number, "name": f"n{number}", "at": "2026-11-21T00:00:00"}
         for number in range(count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+from typing import Any
 
 from support.ports import free_port
 
@@ -18,7 +19,7 @@ class Relay:
     def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
         self.port, self.target = free_port(), target
         self._loop = asyncio.new_event_loop()
-        self._open = set()
+        self._open: set[Any] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         serving = asyncio.start_server(self._relay, "127.0.0.1", self.port, ssl=tls)

@@ -29,7 +29,7 @@ TYPED = (
     Column("odd. `name", LogicalType.TEXT, 17, length=10, byte_length=40),
     Column("text", LogicalType.TEXT, 18, length=10, byte_length=40),
 )
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {
         "ID": 1,
         "NUM": "1234567890123456789012345678.0123456789",

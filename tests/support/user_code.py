@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 from snowmelt.load.library import load_library
 from snowmelt.load.phase_protocols import (
     ByteReader,
-    Filter,
-    Parser,
     ParseTarget,
-    RecordFilter,
-    RecordParser,
 )
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from snowmelt.load.library import Library
 
 HEAD = """
@@ -33,7 +31,7 @@ def library(code: str, name: str = "lib") -> Library:
     return load_library(name, {"code.py": (HEAD + dedent(code)).encode()})
 
 
-def filtered(phase: Filter | RecordFilter, *pieces: bytes) -> bytes:
+def filtered(phase: Any, *pieces: bytes) -> bytes:
     """Return what a filter makes of a stream in pieces."""
     return b"".join(phase.run(ByteReader(pieces)))
 
@@ -44,8 +42,8 @@ def target(*columns: Column, **options: Any) -> ParseTarget:
 
 
 def parsed(
-    phase: Parser | RecordParser,
-    pieces: list[bytes],
+    phase: Any,
+    pieces: Iterable[bytes],
     into: ParseTarget | None = None,
     portion: Portion | None = None,
 ) -> tuple[list[Any], list[Any]]:

@@ -17,7 +17,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import httpx
@@ -118,7 +119,7 @@ def names_column(row: Row, reason: str) -> bool:
 
 
 def by_row(site: Site, rows: list[Row]) -> dict[int, str]:
-    rejected = {}
+    rejected: dict[int, str] = {}
     for row in rows:
         told = site.channel.insert_row(
             {"id": row.id, row.column.key: row.python()}, site.next_token()
@@ -130,7 +131,7 @@ def by_row(site: Site, rows: list[Row]) -> dict[int, str]:
 
 def by_rows(site: Site, rows: list[Row]) -> dict[int, str]:
     """Send calls of rows of one shape each, and one of all."""
-    rejected = {}
+    rejected: dict[int, str] = {}
     calls = [[row for row in rows if row.column is column] for column in COLUMNS]
     for call in [*calls, []]:
         given = [{"id": row.id, row.column.key: row.python()} for row in call]
@@ -142,7 +143,7 @@ def by_rows(site: Site, rows: list[Row]) -> dict[int, str]:
 
 
 def by_arrow(site: Site, rows: list[Row]) -> dict[int, str]:
-    rejected = {}
+    rejected: dict[int, Any] = {}
     for column in COLUMNS:
         call = [row for row in rows if row.column is column and arrow_value(row) is not None]
         rejected |= {row.id: None for row in rows if row.column is column and row not in call}
@@ -167,7 +168,7 @@ def by_arrow(site: Site, rows: list[Row]) -> dict[int, str]:
     return rejected
 
 
-def arrow_value(row: Row) -> object:
+def arrow_value(row: Row) -> Any:
     """Return what of a value Arrow can hold in the column's own type, or as text."""
     value = row.value
     match row.column.family:
@@ -232,7 +233,7 @@ def by_row_api(site: Site, rows: list[Row]) -> dict[int, str]:
         errors = status["rows_error_count"]
     kept = site.service.rows(TABLE + "_errors")
     rejected = {
-        json.loads(each["ROW_DATA"])["ID"]: f"{each['COLUMN_NAME']} {each['REASON']}"
+        json.loads(cast("str", each["ROW_DATA"]))["ID"]: f"{each['COLUMN_NAME']} {each['REASON']}"
         for each in kept
         if each["PROTOCOL"] == "rows"
     }
@@ -257,7 +258,9 @@ def by_copy(site: Site, rows: list[Row]) -> dict[int, str]:
     )
     found = site.service.rows(rejects)
     return {
-        json.loads(each["REJECTED_DATA"])["ID"]: f"{each['COLUMN_NAME']} {each['REJECTED_REASON']}"
+        json.loads(cast("str", each["REJECTED_DATA"]))[
+            "ID"
+        ]: f"{each['COLUMN_NAME']} {each['REJECTED_REASON']}"
         for each in found
     }
 
@@ -361,8 +364,8 @@ def check(
     """Compare what a reader gave with what was accepted."""
     wanted_columns = list(columns)
     seen = {}
-    for row in rows:
-        seen[int(row["ID"])] = row
+    for given_row in rows:
+        seen[int(given_row["ID"])] = given_row
     if len(seen) != len(site.accepted) or seen.keys() != site.accepted.keys():
         missing = sorted(site.accepted.keys() ^ seen.keys())
         site.failures.append(f"{reader}: {len(missing)} rows differ, such as {missing[:5]}")
@@ -418,7 +421,7 @@ def read_without_spark(site: Site, pointer: str | None) -> None:
             connection.execute("SET TimeZone = 'UTC'")
             # DuckDB's names are equal in any case: it calls the second of two by another name.
             found = connection.from_arrow(table.scan().to_arrow()).to_arrow_table()
-        return found.rename_columns(names).to_pylist()
+        return cast("list[dict[str, Any]]", found.rename_columns(names).to_pylist())
 
     attempt(site, "DuckDB", from_duckdb)
 
@@ -431,7 +434,7 @@ def read_with_spark(site: Site, spark: SparkSession, frames: dict[str, DataFrame
     """Read with every way of Spark; names are by position, as Spark changes those of case pairs."""
     names = native_names()
     for reader, frame in frames.items():
-        attempt(site, f"{reader} collect", lambda frame=frame: spark_rows(frame, names))
+        attempt(site, f"{reader} collect", partial(spark_rows, frame, names))
     frame = frames["lake.sql"]
     documents_ = {column.name for column in COLUMNS if column.family == "document"}
     stamped = {column.name for column in COLUMNS if column.family in FIRST_NS}
@@ -459,7 +462,7 @@ def read_with_spark(site: Site, spark: SparkSession, frames: dict[str, DataFrame
         ]
         return [{name: absent(name, value, row) for name, value in row.items()} for row in rows]
 
-    def absent(name: str, value: object, row: dict[str, Any]) -> object:
+    def absent(name: str, value: Any, row: dict[str, Any]) -> object:
         accepted = site.accepted[int(row["ID"])]
         if name in BY_NAME and accepted.column.name != name:
             return None

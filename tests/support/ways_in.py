@@ -15,7 +15,7 @@ import uuid
 from collections import Counter
 from decimal import Decimal
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -44,6 +44,8 @@ from support.sdk_values_page import COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from snowmelt.load.phase_definition import PhaseDefinition
+
 UTC = ZoneInfo("UTC")
 REJECTED = "rejected"
 UNWRITABLE = "cannot be written"
@@ -71,7 +73,7 @@ def _bits(table: pa.Table) -> str:
     )
 
 
-def _from_rows(done: object, schema: TableSchema) -> str:
+def _from_rows(done: Any, schema: TableSchema) -> str:
     if done.errors:
         return REJECTED
     return _bits(to_native_table(done.table, schema))
@@ -106,7 +108,11 @@ def _insert_rows(column: Column, value: object) -> str:
 
 
 def _arrow(value: object) -> pa.Array | None:
-    if isinstance(value, Decimal) and value.is_finite() and value.as_tuple().exponent > 0:
+    if (
+        isinstance(value, Decimal)
+        and value.is_finite()
+        and cast("int", value.as_tuple().exponent) > 0
+    ):
         # Arrow's decimals have all digits before the point.
         return None
     try:
@@ -164,12 +170,12 @@ def written_json(value: object) -> str | None:
         return None
     if isinstance(value, list | tuple):
         items = list(map(written_json, value))
-        return None if None in items else f"[{','.join(items)}]"
+        return None if None in items else f"[{','.join(cast('list[str]', items))}]"
     if isinstance(value, dict):
-        items = [(json.dumps(key), written_json(each)) for key, each in value.items()]
-        if any(each is None for _, each in items):
+        pairs = [(json.dumps(key), written_json(each)) for key, each in value.items()]
+        if any(each is None for _, each in pairs):
             return None
-        return "{" + ",".join(f"{key}:{each}" for key, each in items) + "}"
+        return "{" + ",".join(f"{key}:{each}" for key, each in pairs) + "}"
     try:
         return json.dumps(value, ensure_ascii=False)
     except TypeError:
@@ -189,7 +195,7 @@ def _row_api(column: Column, value: object) -> str:
         return UNWRITABLE
     schema = TableSchema(1, (column,))
     # The key of the pool's converters.
-    table = SimpleNamespace(
+    table: Any = SimpleNamespace(
         table_id=repr(column), schema=schema, schema_evolution=False, error_table_id=None
     )
     found = set()
@@ -204,7 +210,7 @@ def _parsed(parser: str, data: bytes, column: Column, **options: object) -> str:
     number = Column("NUMBER", LogicalType.TEXT, 2, length=1)
     columns = (number, column) if parser == "delimited" else (column,)
     target = ParseTarget(TableSchema(1, columns), enforce_length=True)
-    phase = definition(parser).build_phase(options)
+    phase = cast("PhaseDefinition[Any]", definition(parser)).build_phase(options)
     for part in phase.parse(ByteReader([data]), target, Portion(InputFile("x"))):
         if part.rows.num_rows:
             return _bits(part.rows.drop_columns(["NUMBER"] if number in columns else []))
@@ -279,7 +285,7 @@ JSON_WAYS = ("row API", "COPY JSON", "tail JSON", "Kafka")
 
 def stored(column: Column, value: object) -> dict[str, str]:
     """Return what each way that can write a value makes of it."""
-    ways = WAYS.items()
+    ways = list(WAYS.items())
     if isinstance(value, Json):
         ways = [(name, way) for name, way in ways if name in JSON_WAYS]
     found = {name: way(column, value) for name, way in ways}

@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -28,7 +28,7 @@ _FOLDERS = ("tests/fault", "tests/model", "tests/architecture", "tests/flow", "t
 _FILE = "groups_file"
 
 
-class Groups(LoadScopeScheduling):
+class Groups(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Hands out whole groups, in the order of the collection."""
 
     def __init__(self, config: pytest.Config, log: Any, path: Path) -> None:
@@ -73,7 +73,7 @@ def _path(config: Any) -> Path:
         folder = tempfile.TemporaryDirectory(prefix="snowmelt-groups-")
         config.add_cleanup(folder.cleanup)
         setattr(config, _FILE, Path(folder.name, "groups.json"))
-    return getattr(config, _FILE)
+    return cast("Path", getattr(config, _FILE))
 
 
 def _group(item: pytest.Item) -> str:

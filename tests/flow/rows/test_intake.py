@@ -41,7 +41,7 @@ class Told:
     """Waits for what becomes of requests."""
 
     def __init__(self, count: int) -> None:
-        self.outcomes: dict[str, list[object]] = {}
+        self.outcomes: dict[str, list[Any]] = {}
         self._left = threading.Semaphore(0)
         self._count = count
 
@@ -52,7 +52,7 @@ class Told:
 
         return respond
 
-    def all(self) -> dict[str, list[object]]:
+    def all(self) -> dict[str, list[Any]]:
         for _ in range(self._count):
             assert self._left.acquire(timeout=60)
         return self.outcomes

@@ -84,6 +84,7 @@ def pair(
     )
     yield first, second
     first.close()
+    assert second.process is not None
     if second.process.poll() is None:
         second.kill()
 

@@ -6,6 +6,7 @@ import datetime as dt
 import subprocess
 import sys
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -158,7 +159,7 @@ def test_a_programmatic_access_token_is_an_access_key(row_service: RowService) -
         [*making, "--data-dir", data_dir], capture_output=True, text=True, check=True
     )
     token = made.stdout.strip()
-    given = {"authorization_type": "PAT", "user": None, "private_key": None}
+    given: dict[str, Any] = {"authorization_type": "PAT", "user": None, "private_key": None}
     writer = row_service.writer(personal_access_token=token, **given)
     before = len(row_service.ids())
     writer.tell("open", "by a token")
@@ -179,7 +180,7 @@ def test_channels_of_both_sdks_are_of_one_kind(
     writer.tell("open", "shared")
     writer.tell("append", "shared", [{"id": 1}], "1", "1")
     writer.tell("commit", "shared", "1")
-    who = {"user": "loader", "private_key": key_pair.private_pem}
+    who: dict[str, Any] = {"user": "loader", "private_key": key_pair.private_pem}
     with snowmelt.Client(service.url, **who, ca_file=str(service.ca_file)) as client:
         channel = client.open_channel("SHARED", table="demo.public.t")
         assert channel.latest_committed_offset_token() == "1"
@@ -219,7 +220,7 @@ def test_a_document_that_is_too_deep_is_rejected_with_the_limit(row_service: Row
     )
     writer = row_service.writer("DEEP", table_mode=True)
     writer.tell("open", "deep")
-    deep: list[object] = []
+    deep: list[Any] = []
     for _ in range(400):
         deep = [deep]
     writer.tell("append", "deep", [{"id": 1, "doc": deep}, {"id": 2, "doc": deep[0][0]}], "0", "0")

@@ -7,6 +7,7 @@ import datetime as dt
 import ssl
 from collections.abc import Callable
 from decimal import Decimal
+from typing import cast
 
 import httpx
 import pytest
@@ -124,6 +125,7 @@ def test_expressions_are_as_many_as_the_columns_that_are_listed(
         with pytest.raises(StatementError) if refused else contextlib.nullcontext() as error:
             sql(f"{text} FROM {STREAM})")
         if refused:
+            assert error is not None
             assert error.value.fields["column"] == text.index("'x'") + 1
 
 
@@ -144,7 +146,7 @@ def test_a_pipe_needs_its_privilege(
         row_service.sql_as("LOADER", statement)
     sql("GRANT CREATE PIPE ON SCHEMA demo.public TO ROLE loading")
     row_service.sql_as("LOADER", statement)
-    assert to_display_name(sql("SHOW PIPES LIKE 'mine'").rows[0][5]) == "LOADING"
+    assert to_display_name(str(sql("SHOW PIPES LIKE 'mine'").rows[0][5])) == "LOADING"
 
 
 def test_pipes_go_with_their_schema_and_come_back_with_it(
@@ -173,7 +175,7 @@ def test_pipes_go_with_their_schema_and_come_back_with_it(
 
         def opened() -> str:
             answer = http.put(f"/v2/streaming/{channel}", content=b"{}")
-            return answer.json()["next_continuation_token"]
+            return cast("str", answer.json()["next_continuation_token"])
 
         token = send(opened()).json()["next_continuation_token"]
         sql("DROP SCHEMA demo.side")

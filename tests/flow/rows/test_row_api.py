@@ -10,7 +10,7 @@ import ssl
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import msgspec
@@ -201,7 +201,7 @@ def test_limits_are_told_by_codes_that_the_sdk_sends_again(own_row_service: RowS
 
         assert send(b"x" * 101) == 413
         packed = gzip.compress(b" " * 100_000)[:100]
-        assert send(packed, **{"content-encoding": "gzip"}) in {400, 413}
+        assert send(packed, **cast("dict[str, Any]", {"content-encoding": "gzip"})) in {400, 413}
         for retries, busy in ((0, 429), (5, 503)):
             seen = set()
             for _ in range(5_000):
@@ -254,7 +254,7 @@ def test_a_file_whose_answer_was_lost_is_answered_again(
     service.service.sql("GRANT INSERT ON TABLE demo.public.filed TO ROLE loading")
     path = ROWS.format("ELASTIC").replace("T-", "FILED-").replace("/rows", "/filebuffer")
     fragment, is_there = file_of_rows(http, service, PIPE.replace("T-", "FILED-"), b'{"id":1}')
-    asked = {"params": {"requestId": "once"}, "content": json.dumps([fragment])}
+    asked: dict[str, Any] = {"params": {"requestId": "once"}, "content": json.dumps([fragment])}
     assert http.post(path, **asked).status_code == 200
     while is_there():
         pass

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import ssl
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -82,7 +83,7 @@ def test_a_timestamp_without_zone_is_stored_as_sent_by_every_way_in(far: RowServ
         writer.tell("append_python", "c", f'{{"way": "sdk", "at": {value}}}', "0")
         writer.tell("append_python", "c", f'{{"way": "sdk str", "at": str({value})}}', "0")
     writer.tell("commit", "c", "0")
-    found = {}
+    found: dict[Any, Any] = {}
     for way, at in far.rows("CLOCKS", ["WAY", "AT"]):
         found.setdefault(way, set()).add(at)
     expected = set(map(dt.datetime.fromisoformat, CLOCKS))

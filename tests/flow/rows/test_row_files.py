@@ -6,6 +6,7 @@ import ssl
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -44,7 +45,7 @@ def front(
     relay.close()
 
 
-def asked(service: RowService) -> tuple[dict, str]:
+def asked(service: RowService) -> tuple[dict[str, Any], str]:
     """Return where the SDK is told to put files, and what the service counts."""
     trust = ssl.create_default_context(cafile=service.service.ca_file)
     with httpx.Client(base_url=service.service.url, verify=trust, timeout=60) as http:

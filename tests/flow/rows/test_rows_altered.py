@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -35,9 +35,9 @@ class Sender:
 
     def open(self, table: str) -> str:
         path = f"/v2/streaming/databases/demo/schemas/public/pipes/{table}-STREAMING/channels/c"
-        return self.http.put(path, content=b"{}").json()["next_continuation_token"]
+        return cast("str", self.http.put(path, content=b"{}").json()["next_continuation_token"])
 
-    def send(self, table: str, continuation: str, *rows: dict) -> httpx.Response:
+    def send(self, table: str, continuation: str, *rows: dict[str, Any]) -> httpx.Response:
         path = (
             f"/v2/streaming/data/databases/demo/schemas/public/pipes/{table}-STREAMING"
             "/channels/c/rows"
@@ -45,18 +45,21 @@ class Sender:
         asked = {"continuationToken": continuation, "requestId": f"request {next(_requests)}"}
         return self.http.post(path, params=asked, content="\n".join(map(json.dumps, rows)))
 
-    def rows(self, table: str) -> list[dict]:
+    def rows(self, table: str) -> list[dict[str, Any]]:
         running = self.service.service
         name = TableName("DEMO", "PUBLIC", table)
-        return read_table(running.database, running.keyring, running.stage, name).to_pylist()
+        return cast(
+            "list[dict[str, Any]]",
+            read_table(running.database, running.keyring, running.stage, name).to_pylist(),
+        )
 
-    def status(self, table: str) -> dict:
-        return self.statuses(table)["c"]
+    def status(self, table: str) -> dict[str, Any]:
+        return cast("dict[str, Any]", self.statuses(table)["c"])
 
-    def statuses(self, table: str) -> dict:
+    def statuses(self, table: str) -> dict[str, Any]:
         path = f"/v2/streaming/databases/demo/schemas/public/pipes/{table}-STREAMING"
         asked = self.http.post(path + ":bulk-channel-status", content=b'{"channel_names":["c"]}')
-        return asked.json()["channel_statuses"]
+        return cast("dict[str, Any]", asked.json()["channel_statuses"])
 
     def samples(self) -> dict[str, dict[tuple[str, ...], float]]:
         found: dict[str, dict[tuple[str, ...], float]] = {}

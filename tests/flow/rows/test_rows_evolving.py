@@ -44,7 +44,7 @@ def test_columns_come_with_the_rows(service: RowService) -> None:
     writer.tell("append", "c", rows[3:], "4", "4")
     writer.tell("commit", "c", "4")
     described = service.service.sql("DESCRIBE TABLE demo.public.follows").rows
-    kinds = {row[0]: (row[1].partition("(")[0], row[2]) for row in described}
+    kinds = {row[0]: (str(row[1]).partition("(")[0], row[2]) for row in described}
     assert kinds == {
         "ID": ("NUMBER", False),
         "NAME": ("VARCHAR", True),

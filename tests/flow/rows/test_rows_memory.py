@@ -28,6 +28,7 @@ def resident_bytes(pid: int) -> int:
 def test_a_service_gives_back_what_a_burst_took(own_row_service: RowService) -> None:
     own_row_service.service.stop()
     own_row_service.start(cleanup_interval_s=1)
+    assert own_row_service.service.process is not None
     pid = own_row_service.service.process.pid
     rows = [{"id": number, "name": f"{number} of a burst " * 5} for number in range(ROWS)]
     body = "\n".join(map(json.dumps, rows)).encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -38,11 +38,14 @@ def kept(service: ServiceProcess) -> Callable[[], list[dict[str, Any]]]:
     def read() -> list[dict[str, object]]:
         settings = service.settings
         with contextlib.closing(open_and_upgrade_database(settings.catalog_url)) as catalog:
-            return read_table(
-                catalog,
-                KeyRing(load_master_key(settings.keys_dir)),
-                open_store(settings.stage_url),
-                TableName("SDK", "PUBLIC", "ERRORS"),
-            ).to_pylist()
+            return cast(
+                "list[dict[str, object]]",
+                read_table(
+                    catalog,
+                    KeyRing(load_master_key(settings.keys_dir)),
+                    open_store(settings.stage_url),
+                    TableName("SDK", "PUBLIC", "ERRORS"),
+                ).to_pylist(),
+            )
 
     return read

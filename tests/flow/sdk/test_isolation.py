@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,9 +18,12 @@ from snowmelt.errors import (
 from support.faulty_proxy import Proxy
 from support.sdk_table import LATE, SOON, T, rows
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 def test_channels_of_one_chunk_end_alone(connect: Any, service: ServiceProcess, ids: Any) -> None:
-    problems = []
+    problems: list[Any] = []
     mine = connect(max_client_lag=LATE, on_problem=problems.append)
     channels = [mine.open_channel(f"c{number}", table=T) for number in range(12)]
     others = connect()
@@ -54,7 +57,7 @@ def test_channels_of_one_chunk_end_alone(connect: Any, service: ServiceProcess, 
 
 
 def test_status_tells_rows_bytes_and_lag(connect: Any, service: ServiceProcess) -> None:
-    problems = []
+    problems: list[Any] = []
     with Proxy(service.port, only="write/blobs", always=503) as proxy:
         client = connect(proxy.url, on_problem=problems.append)
         channel = client.open_channel("c", table=T, on_error="continue")
@@ -108,13 +111,14 @@ def test_an_offset_token_that_cannot_be_sent_is_refused_by_the_call_that_brings_
     client = connect(max_client_lag=LATE)
     channels = [client.open_channel(name, table=T) for name in ("a", "b")]
     channels[0].insert_row({"id": 1}, "1")
+    inserts: tuple[Callable[[Any], Any], ...] = (
+        lambda token: channels[1].insert_row({"id": 9}, token),
+        lambda token: channels[1].insert_rows([{"id": 9}], token),
+        lambda token: channels[1].insert_rows([{"id": 9}], "9", start_offset_token=token),
+        lambda token: client.open_channel("c", table=T, offset_token=token),
+    )
     for token in ("\ud800", "a\0", 2):
-        for insert in (
-            lambda token: channels[1].insert_row({"id": 9}, token),
-            lambda token: channels[1].insert_rows([{"id": 9}], token),
-            lambda token: channels[1].insert_rows([{"id": 9}], "9", start_offset_token=token),
-            lambda token: client.open_channel("c", table=T, offset_token=token),
-        ):
+        for insert in inserts:
             with pytest.raises(UserError, match="token"):
                 insert(token)
     channels[1].insert_row({"id": 2}, "zwei\n😀")

@@ -62,7 +62,7 @@ def test_a_source_that_went_backwards_is_a_choice(connect: Any, ids: Any) -> Non
 
 def test_refused_rows_count_as_done_or_stop_it(connect: Any, ids: Any) -> None:
     client = connect()
-    bad = [{"id": 1}, {"id": "x"}, {"id": 3}]
+    bad: list[dict[str, object]] = [{"id": 1}, {"id": "x"}, {"id": 3}]
     places = itertools.count()
     strict = client.open_channel("strict", table=T)
     with pytest.raises(InvalidRow):

@@ -58,7 +58,7 @@ def numbers(first: int, last: int) -> list[Any]:
 
 
 def ids(local: testing.LocalService, table: Any) -> list[Any]:
-    return [int(row["ID"]) for row in local.rows(table)]
+    return [int(str(row["ID"])) for row in local.rows(table)]
 
 
 def until_it_waits(client: Client) -> None:
@@ -73,7 +73,7 @@ def until_it_waits(client: Client) -> None:
 def test_rows_of_other_tables_are_committed_meanwhile(
     local: testing.LocalService, tables: Any, full: Any
 ) -> None:
-    told = []
+    told: list[Any] = []
     client = local.client(max_client_lag=LATE, on_problem=told.append)
     busy = [client.open_channel(name, table=tables[0]) for name in "ab"]
     other = client.open_channel("a", table=tables[1])

@@ -312,7 +312,8 @@ def test_a_class_that_is_not_understood_is_refused(today: Any, pattern: str, rea
 
 DOCUMENT = {"root": [{"c1": n, "c2": n % 3, "Name": f"n{n}"} for n in range(1, 6)], "x": {"y": [7]}}
 BODY = json.dumps(DOCUMENT).encode()
-JSON_IN, JSON_OUT = {"JSON": {"Type": "DOCUMENT"}}, {"JSON": {}}
+JSON_IN = {"JSON": {"Type": "DOCUMENT"}}
+JSON_OUT: dict[str, Any] = {"JSON": {}}
 
 
 @pytest.mark.parametrize(

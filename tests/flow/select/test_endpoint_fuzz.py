@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -38,7 +39,7 @@ def asked(s3: S3Process) -> Iterator[Callable[..., Outcome]]:
         assert ask_on(connection, s3, "fuzzed", "plain", GOOD).output == b"4\n"
         return found
 
-    ask_and_go_on.client = client
+    cast("Any", ask_and_go_on).client = client
     yield ask_and_go_on
     connection.close()
     assert "Traceback" not in s3.service.log
@@ -51,13 +52,13 @@ def asked(s3: S3Process) -> Iterator[Callable[..., Outcome]]:
 @example(b'<!DOCTYPE a [<!ENTITY b "c">]><SelectObjectContentRequest>&b;')
 @example(b"<" * 5000)
 @example(b"<a>" * 5000)
-def test_any_bytes_as_a_body_are_refused(asked, body):
+def test_any_bytes_as_a_body_are_refused(asked: Any, body: Any) -> None:
     assert not asked(body).whole
 
 
 @MANY
 @given(st.data())
-def test_a_request_with_bytes_changed_is_answered_or_refused(asked, data):
+def test_a_request_with_bytes_changed_is_answered_or_refused(asked: Any, data: Any) -> None:
     source = (
         "<CompressionType>NONE</CompressionType><CSV><FileHeaderInfo>USE</FileHeaderInfo>"
         "<FieldDelimiter>,</FieldDelimiter><RecordDelimiter>\n</RecordDelimiter>"
@@ -104,7 +105,7 @@ DIALECTS = st.sampled_from(("aws", "ceph", "ceph-2020"))
 @example("select " + "not " * 5000 + "true from s3object", "aws")
 @example("select " + " || ".join(["'a'"] * 5000) + " from s3object", "aws")
 @example("select '" + "x" * 300_000 + "' from s3object", "aws")
-def test_any_statement_is_answered_or_refused(asked, statement, dialect):
+def test_any_statement_is_answered_or_refused(asked: Any, statement: Any, dialect: Any) -> None:
     source = "<CSV><FileHeaderInfo>USE</FileHeaderInfo></CSV>"
     text = statement.replace("\ud800", "")
     asked(request_body(text, source), dialect=dialect)
@@ -149,6 +150,8 @@ PLAIN_STATEMENTS = st.sampled_from(
 @example(b"", "<Parquet/>", "select * from s3object", "<CSV/>", "aws")
 @example(b"[" * 600 + b"]" * 600, "<JSON/>", "select * from s3object", "<JSON/>", "aws")
 @example(b"[" * 2000, "<JSON/>", "select * from s3object", "<JSON/>", "aws")
-def test_any_object_is_answered_or_refused(asked, content, form, statement, target, dialect):
-    asked.client.put_object(Bucket="fuzzed", Key="any", Body=content)
+def test_any_object_is_answered_or_refused(
+    asked: Any, content: Any, form: Any, statement: Any, target: Any, dialect: Any
+) -> None:
+    cast("Any", asked).client.put_object(Bucket="fuzzed", Key="any", Body=content)
     asked(request_body(statement, form, target), key="any", dialect=dialect)

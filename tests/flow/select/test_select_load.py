@@ -72,7 +72,7 @@ def test_memory_does_not_grow_with_the_object(front: tuple[S3Process, Path]) -> 
     assert found.counts["BytesScanned"] == size
     # All of it through the socket, to a client that is slower than the service.
     connection, answer = begin(s3, "front", "object", request_body("select * from s3object"))
-    received = 0
+    received, tail = 0, b""
     while piece := answer.read(4 * MIB):
         received += len(piece)
         tail = piece[-56:]

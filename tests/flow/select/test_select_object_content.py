@@ -43,8 +43,8 @@ def select(
     bucket: SimpleNamespace,
     key: str,
     sql: str,
-    source: dict | None = None,
-    target: dict | None = None,
+    source: dict[str, Any] | None = None,
+    target: dict[str, Any] | None = None,
     **more: dict[str, int],
 ) -> tuple[bytes, list[Any], list[Any]]:
     """Return output, events and the last counts of an answer."""
@@ -154,7 +154,7 @@ def test_delimiters_mean_what_boto3_was_given(
     assert output.decode() == "".join(f"{row[1]}{delimiter}{row[0]}{record}" for row in rows)
 
 
-def form_of_output(form: dict) -> dict:
+def form_of_output(form: dict[str, Any]) -> dict[str, Any]:
     return {"CSV": dict(form["CSV"])}
 
 

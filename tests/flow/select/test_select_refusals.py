@@ -8,7 +8,7 @@ import json
 import random
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import boto3
@@ -39,7 +39,7 @@ def put(s3: S3Process, bucket: str) -> Callable[..., None]:
 
 
 def asked(client: Any, bucket: str, key: str = "object", **changes: object) -> bytes:
-    parameters: dict = {
+    parameters: dict[str, Any] = {
         "Bucket": bucket,
         "Key": key,
         "Expression": COUNT,
@@ -193,7 +193,7 @@ def presigned_by_hand(s3: S3Process, host: str, path: str) -> str:
     request = AWSRequest("POST", f"http://{host}:{s3.port}{path}{QUERY}")
     credentials = Credentials(key.access_key_id, key.secret)
     S3SigV4QueryAuth(credentials, "s3", REGION, expires=600).add_auth(request)
-    return request.url
+    return cast("str", request.url)
 
 
 def presigned_by_boto3(s3: S3Process, bucket: str) -> str:
@@ -203,13 +203,13 @@ def presigned_by_boto3(s3: S3Process, bucket: str) -> str:
         aws_access_key_id=key.access_key_id, aws_secret_access_key=key.secret,
         config=Config(s3={"addressing_style": "path"}),
     )  # fmt: skip
-    return client.generate_presigned_url(
+    return cast("str", client.generate_presigned_url(
         "select_object_content",
         {
             "Bucket": bucket, "Key": "object", "Expression": "any", "ExpressionType": "SQL",
             "InputSerialization": {"CSV": {}}, "OutputSerialization": {"CSV": {}},
         },
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def test_a_presigned_address_lets_anybody_ask(
@@ -257,7 +257,8 @@ def test_limits_of_memory_are_errors_that_name_their_setting(own_s3: S3Process) 
     client.put_object(Bucket="data", Key="json", Body=document)
     client.put_object(Bucket="data", Key="parquet", Body=parquet(100_000))
     client.put_object(Bucket="data", Key="long", Body=b"x" * 3_000_000)
-    document_form, parquet_form = {"JSON": {"Type": "DOCUMENT"}}, {"Parquet": {}}
+    document_form = {"JSON": {"Type": "DOCUMENT"}}
+    parquet_form: dict[str, Any] = {"Parquet": {}}
     for key, sql, form, setting in (
         ("csv", "select _1, count(*) from s3object group by _1", None, "select_group_memory_bytes"),
         ("csv", "select distinct _1 from s3object", None, "select_group_memory_bytes"),

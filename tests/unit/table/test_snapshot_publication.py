@@ -71,6 +71,7 @@ class PublishedLakehouse(Lakehouse):
         return list_published(self, self.table(), native_only=native_only)
 
     def open(self, publication: PublishedSnapshot | None) -> Table:
+        assert publication is not None
         return open_published(self.warehouse, publication.metadata_path)
 
     def published_numbers(self, *, native_only: bool = False) -> list[Any]:
@@ -102,6 +103,7 @@ def test_a_publication_has_waiting_and_migrated_rows(house: PublishedLakehouse) 
     house.migrate()
     house.put_numbers(10, 5)
     made = house.publish()
+    assert made is not None
     assert (made.up_to_seq, made.pointer) == (2, house.table().pointer)
     assert sorted(house.published_numbers()) == list(range(15))
 
@@ -163,6 +165,7 @@ def test_files_joined_without_new_chunks_are_published_too(house: PublishedLakeh
         abort_orphaned_migrations(connection, house.table().table_id, house.clock)
     assert {file.level for file in house.fresh_files()} == {0}
     made = house.publish()
+    assert made is not None
     assert {file.level for file in house.fresh_files()} >= {1}
     house.clock.advance(2 * HOUR)
     house.collect(HOUR)
@@ -185,7 +188,9 @@ def test_a_large_file_that_a_migration_has_split_is_written_again(
     [file] = house.fresh_files()
     assert (file.from_seq, file.to_seq) == (0, 30)
     monkeypatch.setattr("snowmelt.table.snapshot_publication.MAX_ROUND_BYTES", 1)
-    assert house.publish().up_to_seq == 30
+    made = house.publish()
+    assert made is not None
+    assert made.up_to_seq == 30
     assert sorted(house.published_numbers()) == list(range(30))
 
 
@@ -337,6 +342,7 @@ def test_the_first_publication_is_dated_back_for_transactions_that_have_begun(
     house.put_numbers(0, 1)
     began = house.clock.now()
     made = house.publish()
+    assert made is not None
     assert made.timestamp_ms <= began.timestamp() * 1000
 
 
@@ -347,6 +353,7 @@ def test_columns_of_alter_table_are_published(house: PublishedLakehouse) -> None
         house.database, f"ALTER TABLE {NUMBERS} ADD COLUMN EXTRA VARCHAR", clock=house.clock
     )
     made = house.publish()
+    assert made is not None
     assert made.schema_version == house.table().schema.version
     rows = house.open(made).scan().to_arrow()
     assert rows.column_names == ["N", "WORD", "EXTRA"]
@@ -360,10 +367,12 @@ def test_a_damaged_blob_stops_publications_before_it(house: PublishedLakehouse) 
     good = house.stage.get(path)
     house.stage.put(path, b"x" * len(good))
     made = house.publish()
+    assert made is not None
     assert made.up_to_seq == 1
     table_id = house.table().table_id
     with house.database.reading() as connection:
         reason = find_stalled_reason(connection, table_id, native_only=False)
+    assert reason is not None
     assert path.partition("/")[2] in reason
     # A migration passes over the chunk; its rows are committed, so no publication may.
     house.migrate()
@@ -441,7 +450,7 @@ class PublicationMachine(RuleBasedStateMachine):
         self.numbers_by_seq = [0]
         self.last_up_to = 0
         self.last_timestamp = 0
-        self.snapshot_ids = set()
+        self.snapshot_ids: set[int | None] = set()
         self.columns = 0
 
     def teardown(self) -> None:
