@@ -176,7 +176,14 @@ def test_a_repeated_request_is_committed_once(lake: Any, name: str, catalog: Cat
 @pytest.mark.parametrize(
     ("update", "status", "message"),
     [
-        ({"action": "set-properties", "updates": {"a": "b"}}, 406, "set-properties"),
+        ({"action": "set-properties", "updates": {"snowmelt.a": "b"}}, 406, "Property snowmelt.a"),
+        (
+            {"action": "set-properties", "updates": {"write.merge.mode": "merge-on-read"}},
+            406,
+            "Use copy-on-write",
+        ),
+        ({"action": "set-properties", "updates": {"a": 1}}, 400, "'a' is not a text"),
+        ({"action": "set-properties", "updates": {"a": "b"}}, 403, "OWNERSHIP"),
         ({"action": "add-schema", "schema": {}}, 406, "ALTER TABLE"),
         ({"action": "explode"}, 400, "update explode is unknown"),
     ],
@@ -200,6 +207,58 @@ def test_the_role_needs_the_privilege_of_the_change(lake: Any, name: str, catalo
         table.delete("ID = 1")
     table.append(rows_of([9]))
     assert [each for each, _ in seen_by_snowmelt(lake, name)] == [0, 1, 2, 3, 9]
+
+
+def test_the_owner_sets_and_removes_properties(lake: Any, name: str, catalog: Catalog) -> None:
+    lake.service.sql(f"GRANT OWNERSHIP ON TABLE demo.public.{name} TO ROLE reading")
+    insert(lake, name, 0, 1)
+    table = load(catalog, name, 1)
+    with table.transaction() as transaction:
+        transaction.set_properties({"team": "snow", "write.parquet.row-group-limit": "1000"})
+    assert table.properties["team"] == "snow"
+    insert(lake, name, 1, 1)
+    lake.migrate()
+    table = load(catalog, name, 2)
+    assert table.properties["team"] == "snow"
+    assert table.properties["write.parquet.row-group-limit"] == "1000"
+    lake.service.sql(f"TRUNCATE TABLE demo.public.{name}")
+    table = load(catalog, name, 0)
+    with table.transaction() as transaction:
+        transaction.remove_properties("team")
+    table = catalog.load_table(f"PUBLIC.{name.upper()}")
+    assert "team" not in table.properties
+    assert "write.parquet.row-group-limit" in table.properties
+    with pytest.raises(RESTError, match="65,536"):
+        table.transaction().set_properties({"long": "x" * 70_000}).commit_transaction()
+
+
+def test_rows_and_properties_are_changed_by_a_commit_each(
+    lake: Any, name: str, catalog: Catalog
+) -> None:
+    table = catalog.load_table(f"PUBLIC.{name.upper()}")
+    transaction = table.transaction().set_properties({"a": "b"})
+    transaction.append(rows_of([1]))
+    with pytest.raises(RESTError, match="a commit for each"):
+        transaction.commit_transaction()
+    assert seen_by_snowmelt(lake, name) == []
+
+
+def test_a_table_without_fresh_rows_is_read_and_written_as_migrated(
+    lake: Any, name: str, catalog: Catalog
+) -> None:
+    insert(lake, name, 0, 3)
+    load(catalog, name, 3)
+    lake.migrate()
+    lake.service.sql(f"ALTER TABLE demo.public.{name} SET ICEBERG_FRESH = FALSE")
+    insert(lake, name, 3, 2)
+    table = catalog.load_table(f"PUBLIC.{name.upper()}")
+    assert table.scan().count() == 3
+    table.append(rows_of([9]))
+    assert [each for each, _ in seen_by_engine(table)] == [0, 1, 2, 9]
+    assert [each for each, _ in seen_by_snowmelt(lake, name)] == [0, 1, 2, 3, 4, 9]
+    table.delete("ID = 1")
+    lake.service.sql(f"ALTER TABLE demo.public.{name} UNSET ICEBERG_FRESH")
+    assert [each for each, _ in seen_by_engine(load(catalog, name, 5))] == [0, 2, 3, 4, 9]
 
 
 def test_what_duckdb_inserts_is_stored(lake: Any, name: str, open_engine: Any) -> None:

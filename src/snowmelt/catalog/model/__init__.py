@@ -167,13 +167,15 @@ schemas = _define_table(
 # `last_seq` is the commit sequence of the table. It changes only under the lock of this row, in the
 # transaction that inserts the chunks, so a higher number is never visible first. After `purged_at`
 # garbage collection deletes the table, and UNDROP cannot restore it. `error_table_id` is the table of
-# its rejected rows, which may not exist any longer.
+# its rejected rows, which may not exist any longer. `engine_properties` are the properties that other
+# engines have set, as a JSON object.
 tables = _define_table(
     "tables",
     "table_id id, schema_id schemas.schema_id, incarnation text, name text, owner text,"
     "cluster_by text, schema_version int, last_seq bigint, migrated_seq bigint, pointer text?,"
     "created_at time, dropped_at time?, schema_evolution flag,"
-    f"{_RETENTION}, {_WITH_PARENT}, purged_at time?, error_table_id bigint?",
+    f"{_RETENTION}, {_WITH_PARENT}, purged_at time?, error_table_id bigint?,"
+    "hides_fresh_rows flag, engine_properties text?",
     sa.UniqueConstraint("incarnation"),
     _unique_live_index("uq_tables_live", "schema_id", "name"),
 )

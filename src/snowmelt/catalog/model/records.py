@@ -99,6 +99,8 @@ class TableRecord:
     `schema_evolution` allows rows to change the columns. A dropped table is kept until `kept_until`,
     which is `retention_days` after the drop: its own setting, or that of schema or database, or 1.
     `error_table_id` is the table of its rejected rows, which may not exist any longer.
+    `hides_fresh_rows` leaves rows out of Iceberg snapshots until they are in native files;
+    `engine_properties` is a JSON object of properties that other engines have set.
     """
 
     table_id: int
@@ -119,6 +121,8 @@ class TableRecord:
     kept_until: dt.datetime | None = None
     comment: str | None = None
     error_table_id: int | None = None
+    hides_fresh_rows: bool = False
+    engine_properties: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,7 +288,14 @@ def set_object_properties(
 
 def transfer_table_properties(connection: sa.Connection, table_id: int, new_table_id: int) -> None:
     """Copy the properties of a table to the table that replaces it."""
-    names = ("retention_days", "comment", "schema_evolution", "error_table_id")
+    names = (
+        "retention_days",
+        "comment",
+        "schema_evolution",
+        "error_table_id",
+        "hides_fresh_rows",
+        "engine_properties",
+    )
     query = sa.select(*(_TABLES.c[name] for name in names)).where(_TABLES.c.table_id == table_id)
     values = connection.execute(query).mappings().one()
     connection.execute(

@@ -1,4 +1,4 @@
-"""Changes to existing tables: renames, clustering columns and schema evolution.
+"""Changes to existing tables: renames, clustering columns, properties of engines, schema evolution.
 
 Columns change through `tables.add_schema_version`. Functions accept a connection and do not commit.
 Schema evolution makes only changes that leave every stored row unchanged: nullable new columns, and
@@ -8,7 +8,7 @@ removal of NOT NULL. The caller infers the types. If the column was added meanwh
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -69,6 +69,21 @@ def set_cluster_by(connection: sa.Connection, table: TableRecord, columns: Seque
     """Sort new native files by these columns, given as internal names."""
     packed = msgspec.json.encode(list(columns)).decode()
     _update_table_row(connection, table, cluster_by=packed)
+
+
+def update_engine_properties(
+    connection: sa.Connection, table: TableRecord, update: Callable[[dict[str, str]], None]
+) -> None:
+    """Change the properties that other engines have set; `update` changes them in place.
+
+    Raises:
+        TableNotFound: If the table was dropped meanwhile.
+    """
+    current = lock_table(connection, table)
+    properties = msgspec.json.decode(current.engine_properties or "{}", type=dict[str, str])
+    update(properties)
+    packed = msgspec.json.encode(properties).decode() if properties else None
+    _update_table_row(connection, table, engine_properties=packed)
 
 
 def rename_table(

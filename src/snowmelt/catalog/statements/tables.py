@@ -57,6 +57,9 @@ _NAMESPACE_CLAUSES = {
 _TABLE_CLAUSES = {
     **_NAMESPACE_CLAUSES,
     "ENABLE_SCHEMA_EVOLUTION": Clause(parse_boolean, default=False, field="schema_evolution"),
+    "ICEBERG_FRESH": Clause(
+        lambda cursor: not parse_boolean(cursor), default=False, field="hides_fresh_rows"
+    ),
     "ERROR_TABLE": Clause(lambda cursor: cursor.parse_name("a table", 3)),
 }
 
@@ -198,7 +201,10 @@ class CreateTableLike(Statement):
             replace(column, ordinal=ordinal)
             for ordinal, column in enumerate(source.schema.columns, start=1)
         )
-        properties = {"schema_evolution": source.schema_evolution}
+        properties = {
+            "schema_evolution": source.schema_evolution,
+            "hides_fresh_rows": source.hides_fresh_rows,
+        }
         return CreateTable(
             self.name, columns, source.cluster_by, self.create_mode, properties
         ).execute(session)
@@ -267,7 +273,7 @@ def _list_table_rows(statement: ShowObjects, session: StatementSession) -> Itera
         clustered = ", ".join(map(to_display_name, each.cluster_by))
         name = (each.created_at, each.name.table, each.name.database, each.name.schema)
         options = (each.comment or "", clustered, each.schema_evolution, each.owner)
-        row = (*name, *options, each.retention_days, error_name)
+        row = (*name, *options, each.retention_days, error_name, not each.hides_fresh_rows)
         yield (*row, each.dropped_at) if statement.with_history else row
 
 
@@ -292,7 +298,7 @@ TABLES = Listing(
     "TABLES",
     NameLevel.SCHEMA,
     "created_on name database_name schema_name comment cluster_by enable_schema_evolution owner "
-    "retention_time error_table",
+    "retention_time error_table iceberg_fresh",
     _list_table_rows,
     has_history=True,
 )

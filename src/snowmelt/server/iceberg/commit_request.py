@@ -1,4 +1,4 @@
-"""Requests of engines to commit to a table (`updateTable` of the Iceberg REST API)."""
+"""Requests of engines to change a table (`updateTable` of the Iceberg REST API)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ _UNSUPPORTED_UPDATES = {
     "add-schema": "ALTER TABLE of Snowmelt to change columns",
     "set-current-schema": "ALTER TABLE of Snowmelt to change columns",
     "remove-schemas": "ALTER TABLE of Snowmelt to change columns",
-    "set-properties": "the properties that the table has",
-    "remove-properties": "the properties that the table has",
     "remove-snapshots": "the setting retention_s: Snowmelt expires snapshots itself",
     "upgrade-format-version": "format version 2",
     "add-spec": "CLUSTER BY of Snowmelt instead of partitions",
@@ -43,6 +41,32 @@ _UNSUPPORTED_UPDATES = {
     "set-partition-statistics": "no statistics files",
     "remove-partition-statistics": "no statistics files",
     "assign-uuid": "the UUID that the table has",
+}
+
+
+_PROPERTY_UPDATES = frozenset({"set-properties", "remove-properties"})
+_MAX_PROPERTIES_CHARACTERS = 64 * 1024
+_RESERVED_PREFIXES = ("snowmelt.", "commit.")
+_RESERVED_PROPERTIES = frozenset(
+    {
+        "write.delete.isolation-level",
+        "write.update.isolation-level",
+        "write.merge.isolation-level",
+        "write.metadata.previous-versions-max",
+        # Engines may write in the folder of the table only.
+        "write.data.path",
+        "write.metadata.path",
+        "write.folder-storage.path",
+        "write.object-storage.path",
+    }
+)
+# Engines that followed another value would write files that a commit refuses.
+_ONLY_VALUES = {
+    "format-version": "2",
+    "write.delete.mode": "copy-on-write",
+    "write.update.mode": "copy-on-write",
+    "write.merge.mode": "copy-on-write",
+    "write.format.default": "parquet",
 }
 
 
@@ -61,11 +85,36 @@ class CommitRequest:
     snapshots: tuple[Mapping[str, Any], ...]
 
 
-def parse_commit_request(body: bytes, table: TableRecord) -> CommitRequest:
+@dataclass(frozen=True, slots=True)
+class PropertyChanges:
+    """Changes to the properties of a table, in order; the value None removes a property."""
+
+    changes: tuple[tuple[str, str | None], ...]
+
+    def apply(self, properties: dict[str, str]) -> None:
+        """Change properties in place.
+
+        Raises:
+            EngineCommitInvalid: If they get larger than 64 KiB.
+        """
+        for name, value in self.changes:
+            if value is None:
+                properties.pop(name, None)
+            else:
+                properties[name] = value
+        size = sum(len(name) + len(value) for name, value in properties.items())
+        if size > _MAX_PROPERTIES_CHARACTERS:
+            raise EngineCommitInvalid(
+                reason=f"the properties of the table would have {size:,} characters, at most "
+                f"{_MAX_PROPERTIES_CHARACTERS:,} are kept"
+            )
+
+
+def parse_commit_request(body: bytes, table: TableRecord) -> CommitRequest | PropertyChanges:
     """Parse the body of a request, and check what it requires of the table.
 
     Raises:
-        CommitNotSupported: If it makes a change other than of rows.
+        CommitNotSupported: If it makes a change other than of rows or properties, or of both.
         EngineCommitConflict: If the table does not meet a requirement.
         EngineCommitInvalid: If it does not say on which snapshot it is based, or contradicts itself.
         RequestMalformed: If the body is not such a request.
@@ -74,11 +123,46 @@ def parse_commit_request(body: bytes, table: TableRecord) -> CommitRequest:
         message = json.loads(body)
         requirements = [dict(each) for each in message["requirements"]]
         updates = [dict(each) for each in message["updates"]]
+        if any(update["action"] in _PROPERTY_UPDATES for update in updates):
+            _check_requirements(requirements, table, ())
+            return _read_property_changes(updates)
         snapshots = _read_snapshots(updates)
         return CommitRequest(_check_requirements(requirements, table, snapshots), snapshots)
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         reason = f"the commit is malformed ({type(error).__name__}: {str(error)[:200]})"
         raise RequestMalformed(reason=reason) from None
+
+
+def _read_property_changes(updates: Sequence[Mapping[str, Any]]) -> PropertyChanges:
+    changes: list[tuple[str, str | None]] = []
+    for update in updates:
+        match update["action"]:
+            case "set-properties":
+                for name, value in dict(update["updates"]).items():
+                    _check_property(name, value)
+                    changes.append((name, value))
+            case "remove-properties":
+                changes += [(str(name), None) for name in update["removals"]]
+            case action:
+                raise CommitNotSupported(
+                    what=f"Update {str(action)[:100]} beside changes of properties",
+                    instead="a commit for each",
+                )
+    return PropertyChanges(tuple(changes))
+
+
+def _check_property(name: object, value: object) -> None:
+    if not isinstance(name, str) or not isinstance(value, str) or not name:
+        raise EngineCommitInvalid(reason=f"property {str(name)[:100]!r} is not a text with a name")
+    if name.startswith(_RESERVED_PREFIXES) or name in _RESERVED_PROPERTIES:
+        raise CommitNotSupported(
+            what=f"Property {name[:100]}", instead="the value that the table has: Snowmelt sets it"
+        )
+    only = _ONLY_VALUES.get(name)
+    if only is not None and value.lower() != only:
+        raise CommitNotSupported(
+            what=f"{value[:100]!r} as the value of property {name}", instead=only
+        )
 
 
 def _read_snapshots(updates: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
@@ -118,8 +202,8 @@ def _check_requirements(
     snapshots: Sequence[Mapping[str, Any]],
 ) -> int | None:
     """Return the snapshot on which the commit is based."""
-    parent_id = snapshots[0].get("parent-snapshot-id")
-    based = False
+    parent_id = snapshots[0].get("parent-snapshot-id") if snapshots else None
+    based = not snapshots
     for each in requirements:
         kind = each["type"]
         if kind == "assert-ref-snapshot-id":
@@ -127,7 +211,7 @@ def _check_requirements(
                 raise CommitNotSupported(
                     what=f"Reference {str(each['ref'])[:100]}", instead="branch main only"
                 )
-            if each["snapshot-id"] != parent_id:
+            if snapshots and each["snapshot-id"] != parent_id:
                 raise EngineCommitInvalid(
                     reason=f"it requires that main is snapshot {each['snapshot-id']}, but its "
                     f"snapshot has the parent {parent_id}"

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import parse_qs, quote, unquote
 
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.model.records import SchemaRecord
+from snowmelt.catalog.model.records import SchemaRecord, TableRecord
 from snowmelt.catalog.objects import namespaces
+from snowmelt.catalog.objects.renames_and_evolution import update_engine_properties
 from snowmelt.catalog.objects.tables import list_tables
-from snowmelt.catalog.security.access_control import VisibleObjects
+from snowmelt.catalog.security.access_control import VisibleObjects, has_privilege
 from snowmelt.errors import (
     AuthenticationFailed,
     ConflictError,
@@ -45,7 +46,11 @@ from snowmelt.server.iceberg.authentication import (
     TokenRequestInvalid,
 )
 from snowmelt.server.iceberg.commit_process import CommitMessage, CommitProcesses
-from snowmelt.server.iceberg.commit_request import CommitNotSupported, parse_commit_request
+from snowmelt.server.iceberg.commit_request import (
+    CommitNotSupported,
+    PropertyChanges,
+    parse_commit_request,
+)
 from snowmelt.server.iceberg.table_loader import NATIVE_ONLY_SUFFIX, TableAddress, TableLoader
 from snowmelt.server.metrics import ROUTE_SCOPE_KEY
 from snowmelt.server.middleware import read_body
@@ -302,6 +307,11 @@ class IcebergCatalog:
             )
         table = self._loader.find_table(identity, address)
         commit = parse_commit_request(request.body, table)
+        if isinstance(commit, PropertyChanges):
+            self._change_properties(identity, table, commit)
+            loaded = self._loader.load(identity, address)
+            body = self._loader.build_response(loaded, host=request.host, refs_only=False)
+            return ServerResponse(HTTPStatus.OK, body, ((b"cache-control", b"no-store"),))
         engine = request.headers.get(b"user-agent", b"").decode("latin-1")[:200]
         try:
             self._commits.run(
@@ -319,6 +329,16 @@ class IcebergCatalog:
         loaded = self._loader.load_after_commit(identity, address)
         body = self._loader.build_response(loaded, host=request.host, refs_only=False)
         return ServerResponse(HTTPStatus.OK, body, ((b"cache-control", b"no-store"),))
+
+    def _change_properties(
+        self, identity: EngineIdentity, table: TableRecord, changes: PropertyChanges
+    ) -> None:
+        with self._database.writing() as connection:
+            if not has_privilege(connection, identity.role, "TABLE", table.table_id, "OWNERSHIP"):
+                raise PrivilegeMissing(
+                    role=identity.role, privilege="OWNERSHIP", object=f"table {table.name}"
+                )
+            update_engine_properties(connection, table, changes.apply)
 
     def _get_credentials(self, request: _Request) -> ServerResponse:
         identity = self._authenticator.authenticate(request.headers)

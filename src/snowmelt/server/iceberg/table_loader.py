@@ -223,7 +223,8 @@ class TableLoader:
                 raise SnapshotNotReadable(table=table.name, reason=reason)
             raise ServiceBusy(reason="the snapshot of the table is not published yet")
         period = int(self._clock.now().timestamp() // _ETAG_TTL_S)
-        tag = f"{found.metadata_path}:{identity.role}:{identity.user}:{period}"
+        properties = table.engine_properties or ""
+        tag = f"{found.metadata_path}:{identity.role}:{identity.user}:{period}:{properties}"
         etag = hashlib.sha256(tag.encode()).hexdigest()[:32]
         return LoadedTable(address, identity, table, found, f'"{etag}"')
 
@@ -243,7 +244,7 @@ class TableLoader:
             StageUnavailable: If the warehouse does not respond.
         """
         path = loaded.publication.metadata_path
-        metadata = self._read_metadata(path, refs_only)
+        metadata = self._read_metadata(path, refs_only, loaded.record.engine_properties)
         config, credentials = self._make_credentials(loaded, host, with_endpoint=with_endpoint)
         head = {
             "metadata-location": self._warehouse.to_public_address(path),
@@ -296,14 +297,15 @@ class TableLoader:
         return config, [{"prefix": prefix, "config": config}]
 
     def _note_demand(self, table: TableRecord, address: TableAddress) -> None:
-        key = (table.table_id, address.native_only)
+        native_only = address.native_only or table.hides_fresh_rows
+        key = (table.table_id, native_only)
         now = self._clock.monotonic()
         with self._lock:
             if now < self._noted_until.get(key, now):
                 return
         with self._database.writing() as connection:
             record_demand(
-                connection, table.table_id, native_only=address.native_only, now=self._clock.now()
+                connection, table.table_id, native_only=native_only, now=self._clock.now()
             )
         with self._lock:
             self._noted_until[key] = now + DEMAND_NOTE_INTERVAL_S
@@ -313,11 +315,12 @@ class TableLoader:
         self, table: TableRecord, identity: EngineIdentity, address: TableAddress
     ) -> tuple[TableRecord, PublishedSnapshot | None, str | None]:
         """Return table, last publication and what has stopped newer ones, waiting if that is old."""
-        key = (table.table_id, address.native_only)
+        native_only = address.native_only or table.hides_fresh_rows
+        key = (table.table_id, native_only)
         began = self._clock.monotonic()
         while True:
-            found, reason = self._find_publication(table, native_only=address.native_only)
-            if found is not None and _is_current(table, found, native_only=address.native_only):
+            found, reason = self._find_publication(table, native_only=native_only)
+            if found is not None and _is_current(table, found, native_only=native_only):
                 return table, found, reason
             if found is not None and self._clock.now() - found.created_at < _RECENT:
                 return table, found, reason
@@ -340,8 +343,14 @@ class TableLoader:
             reason = find_stalled_reason(connection, table.table_id, native_only=native_only)
         return (found[0] if found else None), reason
 
-    def _read_metadata_object(self, path: str, refs_only: bool) -> bytes:
+    def _read_metadata_object(
+        self, path: str, refs_only: bool, engine_properties: str | None
+    ) -> bytes:
         data = self._warehouse.store.get(path)
+        if engine_properties is not None:
+            document: dict[str, Any] = json.loads(data)
+            properties = {**document.get("properties", {}), **json.loads(engine_properties)}
+            data = json.dumps({**document, "properties": properties}).encode()
         return _keep_current_snapshot(data) if refs_only else data
 
 

@@ -149,6 +149,7 @@ CREATED timestamp table.created_at
 RETENTION_TIME long table.retention_days
 ENABLE_SCHEMA_EVOLUTION string schema_evolution
 ERROR_TABLE string error_table
+ICEBERG_FRESH string iceberg_fresh
 COMMENT string table.comment
 """
 _COLUMNS_COLUMNS = """
@@ -305,6 +306,7 @@ def _list_table_rows(
             bytes=size_bytes,
             schema_evolution="YES" if table.schema_evolution else "NO",
             error_table=None if errors is None else str(errors.name),
+            iceberg_fresh="NO" if table.hides_fresh_rows else "YES",
         )
 
 
