@@ -21,6 +21,9 @@ from snowmelt.client.client import Client
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 
+# Servers and engines of the tests, for benchmarks that import them after this module.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 
 def key_pair() -> tuple[str, str]:
     """Return a private key as PEM and its public key as the bare base64 that SQL takes."""

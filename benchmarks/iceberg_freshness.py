@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import sys
 import tempfile
 import threading
 import time
@@ -18,9 +17,6 @@ from harness import Running
 from report import Report
 from workload import DDL, rows
 
-from support.ports import free_port
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from engines.test_more_iceberg_engines import OTHERS, SPARK, find_jars
 from fixtures.engines import REQUIREMENTS, make_environment, start_engine
 from snowmelt.catalog.db.database import open_and_upgrade_database
@@ -30,6 +26,7 @@ from snowmelt.catalog.security.encryption_keys import (
     load_master_key,
 )
 from snowmelt.config import Settings
+from support.ports import free_port
 
 LAG_MS = 1000
 # The first rows of a service wait for its processes to start.

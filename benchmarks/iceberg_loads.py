@@ -6,11 +6,9 @@ uv run python benchmarks/iceberg_loads.py [--loads 1000]
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 import uuid
 from dataclasses import replace
-from pathlib import Path
 
 import httpx
 from harness import Running
@@ -18,7 +16,6 @@ from iceberg_freshness import make_token
 from report import Report
 from workload import DDL, rows
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from snowmelt.catalog.db.database import open_and_upgrade_database
 from snowmelt.catalog.model.records import MetadataPointer
 from snowmelt.catalog.objects.tables import find_table, swap_metadata_pointer

@@ -11,10 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from report import Report
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from iceberg_freshness import make_token
+from report import Report
 
 from fixtures.engines import REQUIREMENTS, EngineError, make_environment, start_engine
 from snowmelt.testing.soak import ROWS_PER_FILE, TABLE_NAME, ConsistencyReader, SoakHarness
