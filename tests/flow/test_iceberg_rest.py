@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,8 +18,16 @@ from botocore.exceptions import ClientError
 from fixtures.engines import Lake
 from fixtures.s3 import s3_process
 from fixtures.service import KeyPair
+from snowmelt.catalog.db.database import open_and_upgrade_database
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.security.encryption_keys import (
+    KeyRing,
+    issue_table_credentials,
+    load_master_key,
+)
 from snowmelt.client.auth import KeyPairTokenProvider, load_private_key
 from snowmelt.clock import SystemClock
+from snowmelt.schema.types import TableName
 
 pytestmark = pytest.mark.slow
 TABLE = "DEMO/namespaces/PUBLIC/tables/T"
@@ -404,6 +413,41 @@ def test_changed_credentials_are_refused(lake: Lake) -> None:
     assert refusal(forged.head_object, **place) in {400, 403}
     wrong = files_of(loaded, **{"s3.secret-access-key": "x" * 40})
     assert refusal(wrong.head_object, **place) == 403
+
+
+def test_a_read_outlives_its_credentials_and_the_next_one_needs_new_ones(lake: Lake) -> None:
+    loaded = lake.get(TABLE).json()
+    place, settings = place_of(loaded["metadata-location"]), lake.service.settings
+    database = open_and_upgrade_database(settings.catalog_url)
+    with database.reading() as connection:
+        table = find_table(connection, TableName("DEMO", "PUBLIC", "T"))
+    database.close()
+    brief = issue_table_credentials(
+        KeyRing(load_master_key(settings.keys_dir)),
+        "READER",
+        "READING",
+        table.table_id,
+        place["Key"].partition("/metadata/")[0],
+        expires_at=dt.datetime.now(dt.UTC) + dt.timedelta(seconds=3),
+    )
+    ending = files_of(
+        loaded,
+        **{
+            "s3.access-key-id": brief.access_key_id,
+            "s3.secret-access-key": brief.secret,
+            "s3.session-token": brief.token,
+        },
+    )
+    body = ending.get_object(**place)["Body"]
+    first = body.read(1)
+    while can_read(ending, place):
+        time.sleep(0.1)
+    with pytest.raises(ClientError, match="ExpiredToken"):
+        ending.get_object(**place)
+    path = loaded["config"]["client.refresh-credentials-endpoint"].removeprefix("v1/")
+    [renewed] = lake.get(path).json()["storage-credentials"]
+    whole = files_of({"config": renewed["config"]}).get_object(**place)["Body"].read()
+    assert first + body.read() == whole
 
 
 def test_a_withdrawn_grant_ends_loads_and_reads(lake: Lake) -> None:
