@@ -429,14 +429,17 @@ class LocalStore:
     def open_writer(self, path: str) -> LocalObjectWriter:
         """Start to write an object in pieces; `finish` makes it durable."""
         parts = split_path(path)
-        with self._translating_errors(path):
-            folders = self._open_folders_to_sync(parts[:-1])
-            return LocalObjectWriter(
-                folders,
-                (PARTIAL_PREFIX + secrets.token_hex(8), parts[-1]),
-                translating_errors=lambda: self._translating_errors(path),
-                make_info=lambda status: _make_object_info(path, status),
-            )
+        for _ in range(_MAX_PUT_ATTEMPTS):
+            # Missing: a concurrent delete removed the folder, which was still empty.
+            with contextlib.suppress(ObjectMissing), self._translating_errors(path):
+                folders = self._open_folders_to_sync(parts[:-1])
+                return LocalObjectWriter(
+                    folders,
+                    (PARTIAL_PREFIX + secrets.token_hex(8), parts[-1]),
+                    translating_errors=lambda: self._translating_errors(path),
+                    make_info=lambda status: _make_object_info(path, status),
+                )
+        raise StageUnavailable(reason=f"{path}: its folder vanishes")
 
     def copy(self, source: str, target: str) -> None:
         """Copy an object."""

@@ -325,13 +325,24 @@ def test_an_object_from_before_the_watch_is_compared_with_its_disk(store: LocalS
         store.is_on_disk("c", md5["a"])
 
 
-def test_puts_and_deletes_that_share_folders_do_not_disturb_each_other(store: LocalStore) -> None:
+@pytest.mark.parametrize("kind", ["put", "durable", "writer"])
+def test_puts_and_deletes_that_share_folders_do_not_disturb_each_other(
+    store: LocalStore, kind: str
+) -> None:
     failures = []
+
+    def put(path: str) -> None:
+        if kind == "writer":
+            writer = store.open_writer(path)
+            writer.write(b"x")
+            writer.finish()
+        else:
+            store.put(path, b"x", durable=kind == "durable")
 
     def churn(name: str) -> None:
         try:
             for _ in range(300):
-                store.put(f"2026/1/{name}", b"x")
+                put(f"2026/1/{name}")
                 assert store.get(f"2026/1/{name}") == b"x"
                 store.delete(f"2026/1/{name}")
         except Exception as error:
