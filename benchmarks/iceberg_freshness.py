@@ -104,8 +104,11 @@ class OwnSpark:
         query = f"SELECT count(*) FROM bench.{table} WHERE ID >= 0"
         return int(self._lake.sql(query).collect()[0][0])
 
+    def ask(self, query: str) -> list[Any]:
+        return self._lake.sql(query).collect()
+
     def close(self) -> None:
-        self._lake.spark.stop()
+        self._lake.close()
 
 
 def open_engine(name: str, running: Running, token: str, folder: Path) -> Any:

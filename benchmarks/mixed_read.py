@@ -35,7 +35,7 @@ GOALS = {"full scan": 1.5, "group by": 1.5, "count": 0.3, "sum": 0.3, "filter": 
 _UNMEASURED = 2
 
 
-def _fill(running: Running, table: str, total: int, fresh_chunks: int, lake: Snowmelt) -> None:
+def fill(running: Running, table: str, total: int, fresh_chunks: int, lake: Snowmelt) -> None:
     """Insert `total` rows, all but a tenth migrated, the tenth in `fresh_chunks` chunks."""
     settled = total * 9 // 10
     with running.client(max_client_lag=dt.timedelta(minutes=10)) as client:
@@ -84,7 +84,7 @@ def main() -> None:
         for chunks in (50, 1000):
             table = f"bench.public.mixed_{chunks}"
             running.execute(f"CREATE TABLE {table} ({DDL})")
-            _fill(running, table, options.rows, chunks, lake)
+            fill(running, table, options.rows, chunks, lake)
             plain = str(running.folder / f"plain_{chunks}")
             lake.table(table).write.parquet(plain)
             lake.spark.read.parquet(plain).createOrReplaceTempView(f"plain_{chunks}")

@@ -2,7 +2,7 @@
 
 Run as `python engine_process.py ENGINE URI WAREHOUSE TOKEN [MORE]`. Requests: {"query": SQL} for DuckDB,
 ClickHouse and Spark, {"table": "schema.table", "columns": [...]} for the others, which count rows if
-there are no columns.
+there are no columns, or sum a column "total".
 """
 
 from __future__ import annotations
@@ -49,10 +49,14 @@ def open_catalog(uri: str, warehouse: str, token: str) -> Catalog:
 
 
 def pyiceberg_reader(uri: str, warehouse: str, token: str) -> Answer:
+    import pyarrow.compute as pc
+
     catalog = open_catalog(uri, warehouse, token)
 
     def answer(request: dict[str, Any]) -> Any:
         table = catalog.load_table(request["table"])
+        if total := request.get("total"):
+            return [[pc.sum(table.scan(selected_fields=(total,)).to_arrow()[total])]]
         if not request["columns"]:
             return [[table.scan().count()]]
         found = table.scan(selected_fields=tuple(request["columns"])).to_arrow()
@@ -68,6 +72,8 @@ def polars_reader(uri: str, warehouse: str, token: str) -> Answer:
 
     def answer(request: dict[str, Any]) -> Any:
         frame = polars.scan_iceberg(catalog.load_table(request["table"]))
+        if total := request.get("total"):
+            return frame.select(polars.col(total).sum()).collect().rows()
         if not request["columns"]:
             return frame.select(polars.len()).collect().rows()
         return frame.select(request["columns"]).collect().rows()

@@ -1,0 +1,103 @@
+"""What does a scan cost in each engine while a tenth of the rows is fresh, beside the compacted table?
+
+uv run python benchmarks/iceberg_scans.py [--rows 5000000] [--chunks 1000] [--engine duckdb …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from harness import Running
+from iceberg_freshness import GOALS_MS, make_token, open_engine
+from mixed_read import fill
+from report import Report
+from workload import DDL
+
+from snowmelt.spark.snowmelt_session import Snowmelt
+from support.ports import free_port
+
+TABLE = "bench.public.scanned"
+GOAL = 1.2
+# The first runs of an engine load code and fill its caches.
+_UNMEASURED = 2
+
+
+def scan(name: str, engine: Any) -> int:
+    """Return the sum of all IDs, which an engine finds in no statistic."""
+    if name in {"pyiceberg", "polars"}:
+        return int(float(engine.ask(table="PUBLIC.SCANNED", columns=(), total="ID")[0][0]))
+    column, table = {
+        "snowmelt": ("ID", TABLE),
+        "clickhouse": ("`ID`", "lake.`PUBLIC.SCANNED`"),
+    }.get(name, ("ID", "lake.PUBLIC.SCANNED"))
+    return int(float(engine.ask(query=f"SELECT sum({column}) FROM {table}")[0][0]))
+
+
+def measure(name: str, engine: Any, expected: int, turns: int) -> float:
+    times = []
+    for turn in range(_UNMEASURED + turns):
+        began = time.perf_counter()
+        found = scan(name, engine)
+        if turn >= _UNMEASURED:
+            times.append(time.perf_counter() - began)
+        if found != expected:
+            raise SystemExit(f"{name}: the sum is {found:,} instead of {expected:,}")
+    return statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--chunks", type=int, default=1000)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--engine", action="append", choices=tuple(GOALS_MS))
+    options = parser.parse_args()
+    report = Report(
+        "iceberg_scans",
+        "Scanning a table, a tenth of it fresh, beside the same table compacted",
+        ("engine", "fresh s", "compacted s", "fresh ÷ compacted", f"≤ {GOAL} ×"),
+    )
+    names = options.engine or list(GOALS_MS)
+    expected = options.rows * (options.rows - 1) // 2
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Running(s3_port=free_port(), migrate=False) as running,
+    ):
+        running.execute(f"CREATE TABLE {TABLE} ({DDL})")
+        lake = Snowmelt.local(running.folder)
+        fill(running, TABLE, options.rows, options.chunks, lake)
+        found: dict[str, list[float]] = {name: [] for name in names}
+        for state in ("fresh", "compacted"):
+            if state == "compacted":
+                lake.migrate(TABLE)
+                command = [sys.executable, "-m", "snowmelt", "maintain", "--table", TABLE, "--full"]
+                where = ["--data-dir", str(running.folder), "--quiet"]
+                for _ in range(2):
+                    subprocess.run([*command, *where], check=True, capture_output=True)
+            for name in names:
+                token = make_token(running.settings, "BENCH")
+                engine = open_engine(name, running, token, Path(folder))
+                try:
+                    found[name].append(measure(name, engine, expected, options.turns))
+                finally:
+                    engine.close()
+        for name, (fresh, compacted) in found.items():
+            kept = "yes" if fresh <= GOAL * compacted else "no"
+            row = (f"{fresh:.2f}", f"{compacted:.2f}", f"{fresh / compacted:.2f}")
+            report.add(name, *row, kept)
+    report.remark(
+        f"{options.rows:,} rows, a tenth of them in {options.chunks:,} chunks; sum(ID), median of "
+        f"{options.turns} runs after {_UNMEASURED}. snowmelt: its own Spark, which keeps decoded chunks."
+    )
+    report.keep()
+
+
+if __name__ == "__main__":
+    main()
