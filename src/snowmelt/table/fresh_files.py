@@ -89,8 +89,11 @@ class FreshFileWriter:
                     continue
                 run.append(file)
                 size = sum(each.size for each in run)
-                if len(run) == count or (len(run) > 1 and size >= _FINAL_SIZE_BYTES):
-                    joined.append((tuple(run), self._join(run, level + 1)))
+                is_final = len(run) > 1 and size >= _FINAL_SIZE_BYTES
+                if is_final or len(run) == count:
+                    # What is large is not joined again, even if it gets smaller by this.
+                    new_level = _FINAL_LEVEL if is_final else level + 1
+                    joined.append((tuple(run), self._join(run, new_level)))
                     run = []
             if joined:
                 # The next level is joined in a later round, so that a round stays short.
@@ -111,7 +114,9 @@ class FreshFileWriter:
             keys = make_sort_keys(self.schema, self.cluster_by)
             table = table.take(pc.sort_indices(table, sort_keys=keys))
         path = make_fresh_path(self.folder, from_seq, to_seq, uuid.uuid4().hex[:12])
-        written = write_native_file(self.warehouse.store, path, table)
+        # Files of level 0 are joined within seconds, unless they have the final size at once.
+        is_temporary = level == 0 and table.nbytes < _FINAL_SIZE_BYTES
+        written = write_native_file(self.warehouse.store, path, table, is_temporary=is_temporary)
         if written.size >= _FINAL_SIZE_BYTES:
             level = _FINAL_LEVEL
         return FreshFile(0, from_seq, to_seq, level, path, written.size, _encoder.encode(written))
