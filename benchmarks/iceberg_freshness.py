@@ -111,7 +111,7 @@ class OwnSpark:
         self._lake.close()
 
 
-def open_engine(name: str, running: Running, token: str, folder: Path) -> Any:
+def open_engine(name: str, running: Running, token: str, folder: Path, *more: str) -> Any:
     if name == "snowmelt":
         return OwnSpark(running.folder)
     extra: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ def open_engine(name: str, running: Running, token: str, folder: Path) -> Any:
         extra = (f"http://127.0.0.1:{running.settings.s3_port}/snowmelt-warehouse",)
     python = make_environment(environment, requirements)
     uri = f"{running.url}/iceberg"
-    return start_engine(python, folder, name, uri, "BENCH", token, *extra)
+    return start_engine(python, folder, name, uri, "BENCH", token, *extra, *more)
 
 
 def make_token(settings: Settings, user: str) -> str:
