@@ -322,3 +322,37 @@ def test_a_process_that_writes_without_pause_holds_up_no_other_one(
     with database.reading() as connection:
         assert _read(connection) == 1_000
     assert seen[-1] < 1_000
+
+
+_ADD_ONE = """
+import sys
+from snowmelt.catalog.db.database import open_and_upgrade_database
+import sqlalchemy as sa
+database = open_and_upgrade_database(sys.argv[1])
+with database.writing() as connection:
+    connection.execute(sa.text("UPDATE counter SET n = n + 1"))
+database.close()
+"""
+
+
+@pytest.mark.parametrize("again", ["open", "version"])
+def test_opening_a_catalog_again_leaves_the_first_one_in_step(tmp_path: Path, again: str) -> None:
+    """Closing any file descriptor of a file drops all locks of the process, also those of SQLite."""
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    with contextlib.closing(open_and_upgrade_database(url)) as first:
+        with first.writing() as connection:
+            connection.execute(sa.text("CREATE TABLE counter (n INTEGER NOT NULL)"))
+            connection.execute(sa.text("INSERT INTO counter VALUES (0)"))
+        if again == "open":
+            open_and_upgrade_database(url).close()
+        else:
+            read_catalog_version(url)
+        # Without the locks this process would take itself for the last, and delete the log.
+        subprocess.run([sys.executable, "-c", _ADD_ONE, url], check=True)
+        with first.reading() as connection:
+            assert _read(connection) == 1
+        with first.writing() as connection:
+            connection.execute(sa.text("UPDATE counter SET n = n + 1"))
+        subprocess.run([sys.executable, "-c", _ADD_ONE, url], check=True)
+        with first.reading() as connection:
+            assert _read(connection) == 3

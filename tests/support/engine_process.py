@@ -2,7 +2,8 @@
 
 Run as `python engine_process.py ENGINE URI WAREHOUSE TOKEN [MORE]`. Requests: {"query": SQL} for DuckDB,
 ClickHouse and Spark, {"table": "schema.table", "columns": [...]} for the others, which count rows if
-there are no columns, or sum a column "total".
+there are no columns, or sum a column "total". PyIceberg also takes {"append": CHANNEL, "rows": N} and
+{"delete": CONDITION} with a table.
 """
 
 from __future__ import annotations
@@ -48,6 +49,21 @@ def open_catalog(uri: str, warehouse: str, token: str) -> Catalog:
     return load_catalog("lake", type="rest", uri=uri, warehouse=warehouse, **given)
 
 
+def make_batch(schema: Any, channel: str, count: int) -> Any:
+    """Return rows of one channel, numbered from 0, of the first two columns of a table."""
+    import pyarrow as pa
+
+    first, second, *others = schema
+    return pa.table(
+        [
+            pa.array([channel] * count, first.type),
+            pa.array(range(count), pa.decimal128(38, 0)).cast(second.type),
+            *(pa.nulls(count, field.type) for field in others),
+        ],
+        schema=schema,
+    )
+
+
 def pyiceberg_reader(uri: str, warehouse: str, token: str) -> Answer:
     import pyarrow.compute as pc
 
@@ -55,6 +71,12 @@ def pyiceberg_reader(uri: str, warehouse: str, token: str) -> Answer:
 
     def answer(request: dict[str, Any]) -> Any:
         table = catalog.load_table(request["table"])
+        if delete := request.get("delete"):
+            table.delete(delete)
+            return []
+        if batch := request.get("append"):
+            table.append(make_batch(table.schema().as_arrow(), batch, request["rows"]))
+            return []
         if total := request.get("total"):
             return [[pc.sum(table.scan(selected_fields=(total,)).to_arrow()[total])]]
         if not request["columns"]:

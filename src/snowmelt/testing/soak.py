@@ -2,9 +2,9 @@
 
 A loader streams numbered rows. COPY loads new files of numbered rows; each file is named in many COPY
 statements. Migrations convert the streamed chunks. Maintenance compacts the files of migrations and
-loads, and collects garbage. Each process is killed at a random time and restarted. Meanwhile queries
-check that their results are consistent. At the end, each job runs once more without kills, and the
-rows are counted.
+loads, and collects garbage. Other engines may add and delete batches of rows. Each process is killed at
+a random time and restarted. Meanwhile queries check that their results are consistent. At the end, each
+job runs once more without kills, and the rows are counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from snowmelt.catalog.jobs.load_history import list_loads
 from snowmelt.catalog.jobs.run_history import RunState, list_maintenance_runs
@@ -36,10 +36,35 @@ _READ_INTERVAL_S = 0.2
 RowReader: TypeAlias = Callable[[], Iterable[tuple[str, int]]]
 
 
+# The channel of a batch that another engine writes begins with this.
+BATCH_PREFIX = "batch-"
+
+
+class BatchWriter(Protocol):
+    """Another engine that adds and deletes batches of rows, and can be killed.
+
+    `present` are the channels of batches that must be there in the end; those of `uncertain` are there as
+    a whole or not at all, because a commit of the engine did not end clearly.
+    """
+
+    present: set[str]
+    uncertain: set[str]
+
+    def start(self) -> None:
+        """Start to write."""
+
+    def kill(self) -> None:
+        """Kill the engine. It is started again."""
+
+    def finish(self) -> None:
+        """End after the current commit."""
+
+
 class ConsistencyReader(threading.Thread):
     """Reads a table of numbered rows repeatedly until `stop`; `violations` lists inconsistent results.
 
-    Rows of `channel` are numbered from 1 without gaps. All other rows come `rows_per_load` at a time.
+    Rows of `channel` are numbered from 1 without gaps. All other rows come `rows_per_load` at a time;
+    those of a batch of another engine have a channel of their own, and may be deleted together.
     Errors of the types `expected_errors` are ignored, others are violations.
     """
 
@@ -78,6 +103,7 @@ class ConsistencyReader(threading.Thread):
     def check_once(self) -> int:
         """Read once, record what is inconsistent, and return the number of rows."""
         seen = Counter(self._read())
+        batches = Counter(channel for channel, _ in seen if channel.startswith(BATCH_PREFIX))
         streamed = {number for channel, number in seen if channel == "channel"}
         self.queries += 1
         if max(seen.values(), default=1) > 1:
@@ -86,9 +112,12 @@ class ConsistencyReader(threading.Thread):
             self._add_violation("a row was missing before others of its channel")
         if (len(seen) - len(streamed)) % self._rows_per_load:
             self._add_violation("a part of a load was there")
-        if len(seen) < self._last_row_count:
+        if any(count != self._rows_per_load for count in batches.values()):
+            self._add_violation("a part of a batch of another engine was there")
+        kept = len(seen) - batches.total()
+        if kept < self._last_row_count:
             self._add_violation("rows were gone")
-        self._last_row_count = len(seen)
+        self._last_row_count = kept
         return len(seen)
 
     def _add_violation(self, text: str) -> None:
@@ -102,7 +131,7 @@ ROWS_PER_FILE = 500
 
 @dataclass(frozen=True, slots=True)
 class SoakResult:
-    """Counts of kills, loads, compactions, queries, and of streamed, copied, lost and duplicate rows.
+    """Counts of kills, loads, compactions, queries, and of rows by origin, lost and duplicate rows.
 
     `rejects` counts the rejects of committed loads, one per file. `compactions` counts committed ones.
     `violations` lists the inconsistencies that queries found.
@@ -114,6 +143,7 @@ class SoakResult:
     compactions: int
     streamed_rows: int
     copied_rows: int
+    batch_rows: int
     rejects: int
     lost_rows: int
     duplicate_rows: int
@@ -145,11 +175,12 @@ class SoakHarness(CrashHarness):
         kill_interval_s: float = 0.7,
         min_kills: int = 0,
         more_readers: Sequence[ConsistencyReader] = (),
+        writers: Sequence[BatchWriter] = (),
     ) -> SoakResult:
         """Run everything for `duration_s`, and kill a process every `kill_interval_s` on average.
 
         The run lasts longer on a slow machine until there were `min_kills`. Each of `more_readers` reads
-        beside Snowmelt's own reader.
+        beside Snowmelt's own reader; each of `writers` writes batches of `ROWS_PER_FILE` rows.
 
         Raises:
             InternalError: If a process fails without being killed.
@@ -162,6 +193,8 @@ class SoakHarness(CrashHarness):
         readers = [ConsistencyReader(self._read_rows, ROWS_PER_FILE), *more_readers]
         for reader in readers:
             reader.start()
+        for writer in writers:
+            writer.start()
         kills, until = 0, self._clock.monotonic() + duration_s
         while self._clock.monotonic() < until or kills < min_kills:
             self._clock.sleep(self._kill_random.uniform(0.2, 2 * kill_interval_s - 0.2))
@@ -170,10 +203,13 @@ class SoakHarness(CrashHarness):
             if migrator.poll() is not None:
                 migrator = self._start_migration(_TABLE_SQL, "local")
             maintainer = maintainer if maintainer.poll() is None else self._start_maintenance()
-            victims = ("copier", "copier", "migrator", "maintainer", "loader", "service")
+            processes = ("copier", "copier", "migrator", "maintainer", "loader", "service")
+            victims: tuple[str | BatchWriter, ...] = (*processes, *writers)
             victim = self._kill_random.choice(victims)
             kills += 1
-            if victim == "service":
+            if not isinstance(victim, str):
+                victim.kill()
+            elif victim == "service":
                 self._stop_service()
                 self._start_service()
             elif victim == "loader":
@@ -184,6 +220,8 @@ class SoakHarness(CrashHarness):
                 loader = self._start_loader(_TABLE_SQL)
             else:
                 {"copier": copier, "migrator": migrator, "maintainer": maintainer}[victim].kill()
+        for writer in writers:
+            writer.finish()
         for process in (copier, migrator, maintainer):
             process.kill()
             process.wait()
@@ -194,7 +232,7 @@ class SoakHarness(CrashHarness):
         streamed = self._finish_loader(loader)
         for reader in readers:
             reader.stop()
-        return self._make_result(kills, streamed, readers)
+        return self._make_result(kills, streamed, readers, writers)
 
     def _read_rows(self) -> Iterable[tuple[str, int]]:
         rows = read_table(
@@ -215,12 +253,19 @@ class SoakHarness(CrashHarness):
                 )
 
     def _make_result(
-        self, kills: int, streamed_rows: int, readers: Sequence[ConsistencyReader]
+        self,
+        kills: int,
+        streamed_rows: int,
+        readers: Sequence[ConsistencyReader],
+        writers: Sequence[BatchWriter],
     ) -> SoakResult:
         seen = Counter(self._read_rows())
+        there = {channel for channel, _ in seen}
+        batches = {batch for each in writers for batch in each.present | each.uncertain & there}
         copied = self._file_count * ROWS_PER_FILE
         wanted = {("channel", number) for number in range(1, streamed_rows + 1)}
         wanted |= {("copied", number) for number in range(copied)}
+        wanted |= {(batch, number) for batch in batches for number in range(ROWS_PER_FILE)}
         with self._require_database.reading() as connection:
             loads = list_loads(connection)
             runs = list_maintenance_runs(connection)
@@ -232,6 +277,7 @@ class SoakHarness(CrashHarness):
             compactions=sum(1 for run in runs if run.state is RunState.COMMITTED),
             streamed_rows=streamed_rows,
             copied_rows=copied,
+            batch_rows=len(batches) * ROWS_PER_FILE,
             rejects=sum(load.rejects or 0 for load in done),
             lost_rows=len(wanted - set(seen)),
             duplicate_rows=sum(seen.values()) - len(wanted & set(seen)),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import errno
 import logging
 import os
 import secrets
@@ -193,6 +194,12 @@ class Database:
         return None
 
 
+# To close any descriptor of a file drops all locks that the process has on it. SQLite would lose those
+# of its open connections: another process could then delete the log (-wal), with the commits in it. So a
+# catalog is opened here only to create it, and by one thread at a time.
+_creation_lock = threading.Lock()
+
+
 class _SqliteCatalogFile:
     """File of a SQLite catalog, readable by its owner only; it must stay the same file.
 
@@ -207,8 +214,14 @@ class _SqliteCatalogFile:
     def create(self) -> None:
         """Create the file if it is missing, and deny access to other accounts."""
         try:
-            # SQLite creates its other files (-wal, -shm) with the mode of this file.
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            with _creation_lock:
+                if not self._path.exists():
+                    # SQLite creates its other files (-wal, -shm) with the mode of this file.
+                    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                    with contextlib.suppress(FileExistsError):
+                        os.close(os.open(self._path, flags, 0o600))
+            if not os.access(self._path, os.R_OK | os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             found = self._path.stat()
             if found.st_mode & stat.S_IRWXO and found.st_uid == os.geteuid():
                 for each in (self._path, *self._path.parent.glob(f"{self._path.name}-*")):
