@@ -14,7 +14,7 @@ unreliably. So the schema or the option `columns` selects the columns. Each opti
 * `rangeBytes`: bytes per task (default 64 MiB); only uncompressed CSV and lines are split
 
 Without a schema, the source infers one from the first records: CSV columns are strings, JSON values
-keep their types.
+keep their types, decimals of Parquet are decimals.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
 import pyarrow as pa
 import pyarrow.json as pj
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -55,6 +57,7 @@ FORMAT = "snowmelt-select"
 _DEFAULT_ENDPOINT = "http://127.0.0.1:9000"
 _DEFAULT_RANGE_BYTES = 64 * 1024 * 1024
 _BLOCK_BYTES = 4 * 1024 * 1024
+_FOOTER_BYTES = 64 * 1024
 _SAMPLE_ROWS = 100
 _POSITIONAL_COLUMN = re.compile(r"_[1-9][0-9]*")
 _FORMAT_OPTIONS = (
@@ -102,7 +105,11 @@ class SelectSource(DataSource):
                 f"The first records of {asked.path} have values of several types in one column; "
                 f"give a schema. ({error})"
             ) from error
-        plain = [pa.field(each.name, _to_supported_type(each.type)) for each in schema]
+        decimals = asked.read_decimal_types() if isinstance(asked.input, ParquetInput) else {}
+        plain = [
+            pa.field(each.name, decimals.get(each.name) or _to_supported_type(each.type))
+            for each in schema
+        ]
         return from_arrow_schema(pa.schema(plain))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -231,6 +238,25 @@ class _SelectOptions:
         starts = range(0, size, self.range_bytes)
         return [ScanRange(start, min(start + self.range_bytes, size) - 1) for start in starts]
 
+    def read_decimal_types(self) -> dict[str, pa.DataType]:
+        """Return the types of the decimal columns of a Parquet object, which JSON does not tell."""
+        footer = self._read_tail(_FOOTER_BYTES)
+        length = int.from_bytes(footer[-8:-4], "little") + 8
+        if length > len(footer):
+            footer = self._read_tail(length)
+        found = pq.read_schema(pa.BufferReader(footer))
+        return {field.name: field.type for field in found if pa.types.is_decimal(field.type)}
+
+    def _read_tail(self, count: int) -> bytes:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        client = self.endpoint.create_client()
+        try:
+            found = client.get_object(Bucket=self.bucket, Key=self.key, Range=f"bytes=-{count}")
+            return bytes(found["Body"].read())
+        except (BotoCoreError, ClientError) as error:
+            raise UserError(f"{self.path} cannot be read: {error}") from error
+
     def _read_object_size(self) -> int:
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -323,16 +349,25 @@ def _to_record_batch(block: bytes, schema: pa.Schema, *, is_text_input: bool) ->
     if not schema.names:
         rows = pa.array([None] * block.count(b"\n"), pa.null())
         return pa.RecordBatch.from_arrays([rows], names=["_"]).select([])
-    records = [msgspec.json.decode(line) for line in block.splitlines()]
-    arrays = []
-    for field in schema:
-        values = [record.get(field.name) for record in records]
-        arrays.append(
-            _convert_text_values(values, field)
-            if is_text_input
-            else _convert_json_values(values, field)
-        )
+    if is_text_input:
+        texts = [msgspec.json.decode(line) for line in block.splitlines()]
+        arrays = [
+            _convert_text_values([text.get(field.name) for text in texts], field)
+            for field in schema
+        ]
+    else:
+        records = [_record_decoder.decode(line) for line in block.splitlines()]
+        arrays = [
+            _convert_json_values([record.get(field.name, _NULL) for record in records], field)
+            for field in schema
+        ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+# Values stay JSON texts until the type of their column is known: a decimal has no exact double.
+_record_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_exact_decoder = msgspec.json.Decoder(float_hook=Decimal)
+_NULL = msgspec.Raw(b"null")
 
 
 def _convert_text_values(values: list[Any], field: pa.Field) -> pa.Array:
@@ -342,18 +377,48 @@ def _convert_text_values(values: list[Any], field: pa.Field) -> pa.Array:
     return _cast_array(pa.array(values, pa.string()), field)
 
 
-def _convert_json_values(values: list[Any], field: pa.Field) -> pa.Array:
+def _convert_json_values(texts: list[msgspec.Raw], field: pa.Field) -> pa.Array:
     if pa.types.is_string(field.type):
-        values = [
-            value
-            if value is None or isinstance(value, str)
-            else msgspec.json.encode(value).decode()
-            for value in values
-        ]
+        return pa.array(map(_to_text, map(bytes, texts)), field.type)
     try:
-        return _cast_array(pa.array(values), field) if any(values) else pa.array(values, field.type)
-    except pa.ArrowInvalid as error:
+        values = [_exact_decoder.decode(text) for text in texts]
+        if pa.types.is_decimal(field.type):
+            return pa.array([_to_decimal(value) for value in values], field.type)
+        values = [_to_float_where_due(value, field.type) for value in values]
+        if pa.types.is_nested(field.type) or not any(values):
+            return pa.array(values, field.type)
+        return _cast_array(pa.array(values), field)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, InvalidOperation) as error:
         raise _make_cast_error(field, error) from error
+
+
+def _to_text(text: bytes) -> str | None:
+    """Return a JSON text as the value of a string column: numbers and nested values as they are."""
+    if text == b"null":
+        return None
+    return str(msgspec.json.decode(text)) if text.startswith(b'"') else text.decode()
+
+
+def _to_decimal(value: object) -> object:
+    return Decimal(value) if isinstance(value, str) else value
+
+
+def _to_float_where_due(value: Any, kind: pa.DataType) -> Any:
+    """Return a value whose numbers are decimals only where its type has them."""
+    if isinstance(value, dict) and pa.types.is_struct(kind):
+        return {
+            field.name: _to_float_where_due(value.get(field.name), field.type) for field in kind
+        }
+    if isinstance(value, list) and pa.types.is_list(kind):
+        return [_to_float_where_due(each, kind.value_type) for each in value]
+    if pa.types.is_decimal(kind):
+        return _to_decimal(value)
+    is_number = isinstance(value, Decimal | int) and not isinstance(value, bool)
+    return float(value) if is_number and _holds_floats(value, kind) else value
+
+
+def _holds_floats(value: Decimal | int, kind: pa.DataType) -> bool:
+    return isinstance(value, Decimal) or pa.types.is_floating(kind)
 
 
 def _cast_array(values: pa.Array, field: pa.Field) -> pa.Array:

@@ -31,6 +31,10 @@ PEOPLE = b"id,name,score,born,seen,paid,ok\n" + b"".join(
 )
 
 
+EXACT = [Decimal("12345678901234567890.123456789"), Decimal(9007199254740993), None]
+INNER = pa.struct([("d", pa.decimal128(38, 9)), ("f", pa.float64())])
+
+
 @pytest.fixture(scope="module")
 def lake(s3: S3Process) -> SimpleNamespace:
     """A bucket with objects of every form, and the calls that read them."""
@@ -39,6 +43,14 @@ def lake(s3: S3Process) -> SimpleNamespace:
     lines = [json.dumps({"id": n, "d": {"x": n}, "t": f"t{n}"}) for n in range(500)]
     parquet = io.BytesIO()
     pq.write_table(pa.table({"id": list(range(300)), "t": [f"t{n}" for n in range(300)]}), parquet)
+    exact = io.BytesIO()
+    columns = {
+        "big": pa.array(EXACT, pa.decimal128(38, 9)),
+        "small": pa.array([Decimal("99999999999999.9999"), Decimal("-0.5"), None]),
+        "x": pa.array([1.0, 0.1, None]),
+        "inner": pa.array([{"d": each, "f": 0.5} for each in EXACT], INNER),
+    }
+    pq.write_table(pa.table(columns), exact)
     for key, body in {
         "people.csv": PEOPLE,
         "plain.csv": b"1,one\n2,\n3,three\n",
@@ -47,6 +59,9 @@ def lake(s3: S3Process) -> SimpleNamespace:
         "lines.jsonl": "\n".join(lines).encode(),
         "document.json": b'{"id": 1, "t": "a"} {"id": 2}',
         "data.parquet": parquet.getvalue(),
+        "exact.parquet": exact.getvalue(),
+        "exact.jsonl": b"".join(b'{"big": %s, "x": 7}\n' % str(each).encode() for each in EXACT[:2])
+        + b'{"big": "1.5", "x": 0.5}\n',
         "empty.csv": b"",
         "mixed.jsonl": b'{"a": 1}\n{"a": "x"}\n',
     }.items():
@@ -146,6 +161,37 @@ def test_lines_documents_and_parquet_are_read(read: Callable[..., DataFrame]) ->
     assert document.collect() == [Row(id=1, t="a"), Row(id=2, t=None)]
     parquet = read("data.parquet", input="parquet", where="s.id > 297")
     assert parquet.collect() == [Row(id=298, t="t298"), Row(id=299, t="t299")]
+
+
+def test_decimals_are_exact_with_and_without_a_schema(read: Callable[..., DataFrame]) -> None:
+    given = read(
+        "exact.parquet",
+        "big DECIMAL(38,9), small DECIMAL(18,4), x DOUBLE, inner STRUCT<d: DECIMAL(38,9), f: DOUBLE>",
+        input="parquet",
+    ).collect()
+    assert [row.big for row in given] == EXACT
+    assert [row.small for row in given] == [Decimal("99999999999999.9999"), Decimal("-0.5"), None]
+    assert [row.x for row in given] == [1.0, 0.1, None]
+    assert [row.inner for row in given] == [Row(d=each, f=0.5) for each in EXACT]
+    found = read("exact.parquet", input="parquet")
+    assert found.schema["big"].dataType.simpleString() == "decimal(38,9)"
+    assert [row.big for row in found.collect()] == EXACT
+    texts = read("exact.parquet", "big STRING", input="parquet").collect()
+    assert [row.big for row in texts][:2] == [
+        "12345678901234567890.123456789",
+        "9007199254740993.000000000",
+    ]
+    lines = read("exact.jsonl", "big DECIMAL(38,9), x DOUBLE", input="lines").collect()
+    assert [tuple(row) for row in lines] == [
+        (EXACT[0], 7.0),
+        (EXACT[1], 7.0),
+        (Decimal("1.5"), 0.5),
+    ]
+
+
+def test_a_decimal_that_would_be_rounded_is_refused(read: Callable[..., DataFrame]) -> None:
+    with pytest.raises(Exception, match=r"Column big does not fit decimal128\(38, 2\)"):
+        read("exact.parquet", "big DECIMAL(38,2)", input="parquet").collect()
 
 
 def test_empty_fields_are_null_where_they_are_no_text(read: Callable[..., DataFrame]) -> None:
