@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import TypeAlias
 
 from snowmelt.select.dialect import Dialect
@@ -98,3 +99,43 @@ class SelectRequest:
     scan_range: ScanRange | None = None
     progress: bool = False
     dialect: Dialect = Dialect.AWS
+
+
+@dataclass(frozen=True, slots=True)
+class GuessedForm:
+    """Form of an object by its name.
+
+    `input` is `csv`, `lines`, `json` or `parquet`; `delimiter` is that of fields if the name tells it.
+    """
+
+    input: str
+    compression: ObjectCompression
+    delimiter: str | None
+
+
+def guess_form(name: str) -> GuessedForm:
+    """Return the form that the endings of a name tell (`.jsonl.gz`), by default plain CSV."""
+    suffixes = [each.lower() for each in PurePosixPath(name).suffixes[-2:]]
+    packed = _COMPRESSIONS_BY_SUFFIX.get(suffixes[-1]) if suffixes else None
+    if packed is not None:
+        suffixes.pop()
+    suffix = suffixes[-1] if suffixes else ""
+    return GuessedForm(
+        _INPUTS_BY_SUFFIX.get(suffix, "csv"),
+        packed or ObjectCompression.NONE,
+        r"\t" if suffix == ".tsv" else None,
+    )
+
+
+_INPUTS_BY_SUFFIX = {
+    ".json": "json",
+    ".jsonl": "lines",
+    ".ndjson": "lines",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+_COMPRESSIONS_BY_SUFFIX = {
+    ".gz": ObjectCompression.GZIP,
+    ".bz2": ObjectCompression.BZIP2,
+    ".zst": ObjectCompression.ZSTD,
+}

@@ -146,6 +146,11 @@ def format_value(value: object, dialect: Dialect) -> str:
     return _FORMATTERS.get(type(value), _format_other)(value, dialect)
 
 
+def normalize_zero(value: Decimal) -> Decimal:
+    """Return a decimal without the sign of zero, which SQL's decimals do not have."""
+    return value or value.copy_abs()
+
+
 def format_decimal(value: Decimal) -> str:
     """Return all digits of a decimal, without an exponent if it is between -60 and 60."""
     exponent = value.as_tuple().exponent

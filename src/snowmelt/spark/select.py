@@ -6,8 +6,8 @@ unreliably. So the schema or the option `columns` selects the columns. Each opti
 
 * `path`: `s3://bucket/key`; `endpoint` (default `http://127.0.0.1:9000`), `accessKey` and
   `secretKey` (default: boto3's credential lookup)
-* `input`: `csv` (default), `lines`, `json` or `parquet`; `compression`: `none`, `gzip`, `bzip2`,
-  `zstd`; for CSV `header` (`none`, `use`, `ignore`), `delimiter`, `recordDelimiter`, `quote`,
+* `input`: `csv`, `lines`, `json` or `parquet`; `compression`: `none`, `gzip`, `bzip2`, `zstd`
+  (default: by the ending of the key, or `csv` and `none`); for CSV `header` (`none`, `use`, `ignore`), `delimiter`, `recordDelimiter`, `quote`,
   `escape`, `comment`, `quotedRecords`
 * `columns`: names, separated by commas (default: all); `where`: the text of a WHERE clause in
   which columns are `s.name`; `dialect`
@@ -39,6 +39,7 @@ from snowmelt.select.client import SelectEndpoint, select_object
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.request import (
     CsvInput,
+    GuessedForm,
     HeaderMode,
     InputFormat,
     JsonInput,
@@ -47,6 +48,7 @@ from snowmelt.select.request import (
     ParquetInput,
     ScanRange,
     SelectRequest,
+    guess_form,
 )
 
 if TYPE_CHECKING:
@@ -95,6 +97,8 @@ class SelectSource(DataSource):
         from pyspark.sql.pandas.types import from_arrow_schema
 
         asked = _SelectOptions.parse(self.options)
+        if any(character in asked.key for character in "*?"):
+            asked.read_object_size()
         found = b"".join(asked.stream_payloads(asked.build_sample_statement(), None))
         if not found:
             raise UserError(f"{asked.path} has no records to take a schema from; give one.")
@@ -105,6 +109,13 @@ class SelectSource(DataSource):
                 f"The first records of {asked.path} have values of several types in one column; "
                 f"give a schema. ({error})"
             ) from error
+        missing = [name for name in asked.columns if name not in schema.names]
+        if missing:
+            raise UserError(
+                f"The first records of {asked.path} have no column {missing[0]}, which the option "
+                f"columns names; they have {', '.join(schema.names) or 'none of the columns'}. Give "
+                "a schema for nested values."
+            )
         decimals = asked.read_decimal_types() if isinstance(asked.input, ParquetInput) else {}
         plain = [
             pa.field(each.name, decimals.get(each.name) or _to_supported_type(each.type))
@@ -118,7 +129,13 @@ class SelectSource(DataSource):
         Raises:
             UserError: If an option is invalid.
         """
-        return SelectReader(_SelectOptions.parse(self.options), schema)
+        options = _SelectOptions.parse(self.options)
+        if options.columns and sorted(options.columns) != sorted(schema.names):
+            raise UserError(
+                "The option columns differs from the schema. Give one of them: the schema names the "
+                "columns, too."
+            )
+        return SelectReader(options, schema)
 
 
 @dataclass(frozen=True)
@@ -190,6 +207,7 @@ class _SelectOptions:
         if parts.scheme not in {"s3", "s3a"} or not parts.netloc or front or not key:
             raise UserError(f"The path is {path!r}; it must be s3://bucket/key.")
         dialect = _parse_choice(Dialect, given, "dialect", "aws")
+        guessed = guess_form(key)
         return cls(
             path=path,
             bucket=parts.netloc,
@@ -199,8 +217,10 @@ class _SelectOptions:
                 given.get("accesskey"),
                 given.get("secretkey"),
             ),
-            input=_parse_input(given, dialect),
-            compression=_parse_choice(ObjectCompression, given, "compression", "NONE"),
+            input=_parse_input(given, dialect, guessed),
+            compression=_parse_choice(
+                ObjectCompression, given, "compression", guessed.compression.value
+            ),
             dialect=dialect,
             columns=tuple(filter(None, map(str.strip, given.get("columns", "").split(",")))),
             where=given.get("where", "").strip(),
@@ -232,7 +252,7 @@ class _SelectOptions:
         """Return ranges that partition the object, or None for the whole object."""
         if not self._is_splittable:
             return [None]
-        size = self._read_object_size()
+        size = self.read_object_size()
         if size <= self.range_bytes:
             return [None]
         starts = range(0, size, self.range_bytes)
@@ -257,13 +277,21 @@ class _SelectOptions:
         except (BotoCoreError, ClientError) as error:
             raise UserError(f"{self.path} cannot be read: {error}") from error
 
-    def _read_object_size(self) -> int:
+    def read_object_size(self) -> int:
+        """Return the size of the object in bytes.
+
+        Raises:
+            UserError: If it does not exist or the endpoint is unavailable.
+        """
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             head = self.endpoint.create_client().head_object(Bucket=self.bucket, Key=self.key)
         except (BotoCoreError, ClientError) as error:
-            raise UserError(f"{self.path} cannot be looked at: {error}") from error
+            hint = " One object is read at a time: * and ? are no patterns here." * any(
+                character in self.key for character in "*?"
+            )
+            raise UserError(f"{self.path} cannot be looked at: {error}.{hint}") from error
         return int(head["ContentLength"])
 
     @property
@@ -275,8 +303,8 @@ class _SelectOptions:
         return isinstance(self.input, JsonInput) and self.input.lines
 
 
-def _parse_input(options: Mapping[str, str], dialect: Dialect) -> InputFormat:
-    form = options.get("input", "csv").lower()
+def _parse_input(options: Mapping[str, str], dialect: Dialect, guessed: GuessedForm) -> InputFormat:
+    form = options.get("input", guessed.input).lower()
     if form == "parquet":
         return ParquetInput()
     if form in {"json", "lines"}:
@@ -288,7 +316,7 @@ def _parse_input(options: Mapping[str, str], dialect: Dialect) -> InputFormat:
     return CsvInput(
         header=_parse_choice(HeaderMode, options, "header", "NONE"),
         record_delimiter=options.get("recorddelimiter", "\n").encode(),
-        field_delimiter=options.get("delimiter", ",").encode(),
+        field_delimiter=options.get("delimiter", "\t" if guessed.delimiter else ",").encode(),
         quote=quote.encode(),
         escape=options.get("escape", quote if aws else "\\").encode(),
         comment=options.get("comment", "#" if aws else "").encode(),

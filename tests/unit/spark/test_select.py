@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import io
 import json
 import re
@@ -60,6 +61,7 @@ def lake(s3: S3Process) -> SimpleNamespace:
         "document.json": b'{"id": 1, "t": "a"} {"id": 2}',
         "data.parquet": parquet.getvalue(),
         "exact.parquet": exact.getvalue(),
+        "people.csv.gz": gzip.compress(PEOPLE),
         "exact.jsonl": b"".join(b'{"big": %s, "x": 7}\n' % str(each).encode() for each in EXACT[:2])
         + b'{"big": "1.5", "x": 0.5}\n',
         "empty.csv": b"",
@@ -187,6 +189,28 @@ def test_decimals_are_exact_with_and_without_a_schema(read: Callable[..., DataFr
         (EXACT[1], 7.0),
         (Decimal("1.5"), 0.5),
     ]
+
+
+def test_the_ending_of_the_key_tells_the_form(read: Callable[..., DataFrame]) -> None:
+    assert read("exact.parquet", "x DOUBLE").count() == 3
+    assert read("lines.jsonl", "id INT").agg({"id": "max"}).collect()[0][0] == 499
+    assert read("people.csv.gz", "id INT", header="use").count() == 1000
+
+
+@pytest.mark.parametrize(
+    ("key", "schema", "columns", "message"),
+    [
+        ("lines.jsonl", "id INT", "id, t", "The option columns differs from the schema"),
+        ("lines.jsonl", None, "id, nope", "have no column nope, .* they have id"),
+        ("lines.jsonl", None, "d.x", "have no column d.x"),
+        ("*.jsonl", None, "", "no patterns here"),
+    ],
+)
+def test_columns_that_would_be_left_out_are_named(
+    read: Callable[..., DataFrame], key: str, schema: str | None, columns: str, message: str
+) -> None:
+    with pytest.raises(Exception, match=message):
+        read(key, schema, columns=columns).collect()
 
 
 def test_a_decimal_that_would_be_rounded_is_refused(read: Callable[..., DataFrame]) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from snowmelt.cli.command_context import load_settings
 from snowmelt.cli.output import FORMATS, MAX_TABLE_ROWS, print_rows
 from snowmelt.errors import UserError
-from snowmelt.select.request import InputFormat, ScanRange, SelectRequest
+from snowmelt.select.request import GuessedForm, InputFormat, ScanRange, SelectRequest
 
 NAME = "select"
 SUMMARY = "run one SELECT over a file, a pipe, or an object of an S3 endpoint"
@@ -33,14 +33,6 @@ options do. A name with * or ? stands for many files or objects, which are read 
 """
 
 _INPUT_FORMATS = ("csv", "lines", "json", "parquet")
-_FORMAT_BY_SUFFIX = {
-    ".json": "json",
-    ".jsonl": "lines",
-    ".ndjson": "lines",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
-_COMPRESSION_BY_SUFFIX = {".gz": "GZIP", ".bz2": "BZIP2", ".zst": "ZSTD"}
 _STDIN_SOURCE = "-"
 
 
@@ -79,19 +71,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the SELECT and stream its result to standard output."""
     from snowmelt.select.dialect import Dialect
-    from snowmelt.select.request import CsvOutput, JsonOutput, ObjectCompression, SelectRequest
+    from snowmelt.select.request import (
+        CsvOutput,
+        JsonOutput,
+        ObjectCompression,
+        SelectRequest,
+        guess_form,
+    )
 
-    suffixes = Path(options.source).suffixes[-2:] if options.source != _STDIN_SOURCE else []
-    packed = _COMPRESSION_BY_SUFFIX.get(suffixes[-1].lower()) if suffixes else None
-    if packed:
-        suffixes.pop()
-    compression = options.compression.upper() if options.compression else packed or "NONE"
+    form = guess_form("" if options.source == _STDIN_SOURCE else options.source)
+    compression = (
+        ObjectCompression(options.compression.upper()) if options.compression else form.compression
+    )
     dialect = Dialect(options.dialect)
     request = SelectRequest(
         expression=options.sql,
-        input=_build_input(options, suffixes[-1].lower() if suffixes else "", dialect),
+        input=_build_input(options, form, dialect),
         output=CsvOutput() if options.format == "csv" else JsonOutput(),
-        compression=ObjectCompression(compression),
+        compression=compression,
         scan_range=_parse_scan_range(options.scan_range),
         dialect=dialect,
     )
@@ -153,10 +150,10 @@ def _expand_paths(pattern_text: str) -> Path | list[Path]:
     return found
 
 
-def _build_input(options: argparse.Namespace, suffix: str, dialect: str) -> InputFormat:
+def _build_input(options: argparse.Namespace, guessed: GuessedForm, dialect: str) -> InputFormat:
     from snowmelt.select.request import CsvInput, HeaderMode, JsonInput, ParquetInput
 
-    form = options.input or _FORMAT_BY_SUFFIX.get(suffix, "csv")
+    form = options.input or guessed.input
     if form == "parquet":
         return ParquetInput()
     if form != "csv":
@@ -165,7 +162,7 @@ def _build_input(options: argparse.Namespace, suffix: str, dialect: str) -> Inpu
     if options.quote is not None and dialect == "aws":
         default = replace(default, escape=_parse_escaped_bytes(options.quote))
     given = {
-        "field_delimiter": options.delimiter or (r"\t" if suffix == ".tsv" else None),
+        "field_delimiter": options.delimiter or guessed.delimiter,
         "record_delimiter": options.record_delimiter,
         "quote": options.quote,
         "escape": options.escape,

@@ -432,12 +432,14 @@ def record_too_long_error(offset: int, limit_bytes: int) -> SelectError:
     return SelectError(
         "OverMaxRecordSize",
         f"The record that begins at byte {offset} is longer than {limit_bytes} bytes (setting "
-        "select_record_bytes). If a quote is not closed, the rest of the object is one record.",
+        "select_record_bytes). In CSV, the rest of the object is one record if a quote is not closed.",
     )
 
 
 def invalid_utf8_error(offset: int) -> SelectError:
     """Return the error for a byte that is not valid UTF-8."""
     return SelectError(
-        "InvalidTextEncoding", f"UTF-8 is required; the object breaks it at byte {offset}."
+        "InvalidTextEncoding",
+        f"UTF-8 is required; the object breaks it at byte {offset}. If it is compressed, set "
+        "CompressionType.",
     )

@@ -164,6 +164,9 @@ def arrow_to_value(scalar: pa.Scalar) -> object:
 
     Dates and timestamps become UTC timestamps of their precision. Binary values are decoded as UTF-8.
     Times and other types that SQL lacks become strings.
+
+    Raises:
+        SelectError: If a binary value is not UTF-8.
     """
     if not scalar.is_valid:
         return None
@@ -193,7 +196,14 @@ def _python_to_value(value: Any) -> object:
     if value is None or isinstance(value, bool | int | float | str | Decimal):
         return value
     if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise SelectError(
+                "InvalidTextEncoding",
+                f"UTF-8 is required; a value of a binary column breaks it at byte {error.start}. "
+                "Leave the column out of the statement.",
+            ) from None
     if isinstance(value, dict):
         return {str(name): _python_to_value(item) for name, item in value.items()}
     if isinstance(value, list):

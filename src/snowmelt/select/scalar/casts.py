@@ -19,6 +19,7 @@ from snowmelt.select.values import (
     format_excerpt,
     format_value,
     is_null_or_missing,
+    normalize_zero,
     parse_boolean_text,
     parse_number_text,
     require_int64,
@@ -155,11 +156,11 @@ def _to_decimal(value: object, dialect: Dialect) -> Decimal:
         if isinstance(value, str):
             if parse_number_text(value) is None:
                 raise _cast_failed_error(value, "DECIMAL", dialect)
-            return DECIMAL_CONTEXT.create_decimal(value.strip(_WHITESPACE))
+            return normalize_zero(DECIMAL_CONTEXT.create_decimal(value.strip(_WHITESPACE)))
         if isinstance(value, float):
             if not math.isfinite(value):
                 raise _cast_failed_error(value, "DECIMAL", dialect)
-            return Decimal(repr(value))
+            return normalize_zero(Decimal(repr(value)))
         if isinstance(value, int | Decimal):
             return DECIMAL_CONTEXT.create_decimal(int(value) if isinstance(value, bool) else value)
     except ArithmeticError:

@@ -22,6 +22,7 @@ from snowmelt.select.values import (
     format_excerpt,
     format_value,
     is_null_or_missing,
+    normalize_zero,
     parse_boolean_text,
     parse_number_text,
     require_int64,
@@ -69,7 +70,7 @@ def calculate_arithmetic(op: str, left: object, right: object, dialect: Dialect)
             return _calculate_ceph_modulo(first, second, dialect)
         if isinstance(first, float) or isinstance(second, float):
             return _calculate_floats(op, float(first), float(second))
-        return _DECIMAL_OPERATIONS[op](Decimal(first), Decimal(second))
+        return normalize_zero(_DECIMAL_OPERATIONS[op](Decimal(first), Decimal(second)))
     except (DecimalException, OverflowError, ValueError, ZeroDivisionError):
         shown = f"{format_excerpt(first)} {op} {format_excerpt(second)}"
         raise make_skippable_row_error(
@@ -86,7 +87,10 @@ def negate(value: object, dialect: Dialect) -> Number | None:
     if is_null_or_missing(value):
         return None
     number = to_number(value, "-", dialect)
-    return require_int64(-number, dialect) if isinstance(number, int) else -number
+    if isinstance(number, int):
+        return require_int64(-number, dialect)
+    # The operator of `decimal` would round to 28 digits.
+    return normalize_zero(number.copy_negate()) if isinstance(number, Decimal) else -number
 
 
 def concatenate(left: object, right: object, dialect: Dialect) -> str | None:

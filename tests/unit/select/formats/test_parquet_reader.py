@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snowmelt.select.dialect import Dialect
+from snowmelt.select.errors import SelectError
 from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import CsvInput, CsvOutput, JsonOutput, ParquetInput, SelectRequest
 
@@ -116,3 +117,30 @@ def test_timestamps_read_from_text_are_shown_as_they_were_written(tmp_path: Path
     assert lines("select max(to_timestamp(_1)) from s3object") == ["2020-01-02T03:04:05Z"]
     grouped = "select to_timestamp(_1), count(*) from s3object group by to_timestamp(_1)"
     assert [line.rpartition(",")[2] for line in lines(grouped)] == ["1", "1"]
+
+
+def test_decimals_have_no_negative_zero_and_keep_their_digits(tmp_path: Path) -> None:
+    digits = decimal.Decimal("12345678901234567890123456789.012345678")
+    values = [digits, decimal.Decimal("-3.000000000"), decimal.Decimal(0)]
+    pq.write_table(pa.table({"d": pa.array(values, pa.decimal128(38, 9))}), tmp_path / "d.parquet")
+    found = answer(
+        tmp_path / "d.parquet", "select s.d * 0 as z, -s.d as n, s.d % 1 as r from s3object s"
+    )
+    assert found.splitlines() == [
+        b'{"z":0.000000000,"n":-12345678901234567890123456789.012345678,"r":0.012345678}',
+        b'{"z":0.000000000,"n":3.000000000,"r":0.000000000}',
+        b'{"z":0.000000000,"n":0.000000000,"r":0.000000000}',
+    ]
+    grouped = "select count(*) as n from s3object s group by string(s.d * 0)"
+    assert answer(tmp_path / "d.parquet", grouped).splitlines() == [b'{"n":3}']
+
+
+def test_binary_values_are_texts_or_refused(tmp_path: Path) -> None:
+    for name, values in (("text", [b"abc", "é".encode(), None]), ("bytes", [b"\x00\xff"])):
+        column = pa.array(values, pa.binary())
+        pq.write_table(pa.table({"b": column}), tmp_path / f"{name}.parquet")
+    found = answer(tmp_path / "text.parquet", "select * from s3object s")
+    assert found.decode().splitlines() == ['{"b":"abc"}', '{"b":"é"}', '{"b":null}']
+    for statement in ("select * from s3object s", "select s.b from s3object s"):
+        with pytest.raises(SelectError, match="a value of a binary column breaks it at byte 1"):
+            answer(tmp_path / "bytes.parquet", statement)
