@@ -85,7 +85,7 @@ class Settings:
     select_dialect: str = _setting(
         "aws", "Dialect of a SELECT that names none: aws, ceph or ceph-2020"
     )
-    select_queries: int = _setting(64, "Concurrent SELECTs; the service answers more with SlowDown")
+    select_queries: int = _setting(64, "Concurrent SELECTs; the service refuses more with Busy")
     select_threads: int = _setting(0, "Threads shared by all SELECTs; 0: one per processor")
     select_record_bytes: int = _setting(16 * 1024 * 1024, "Largest record of a SELECT, bytes")
     select_group_memory_bytes: int = _setting(

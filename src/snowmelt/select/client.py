@@ -81,8 +81,9 @@ def select_object(
 
     Raises:
         SelectError: If the endpoint rejects the request or ends the response early.
+        UserError: If there is no access key.
     """
-    from botocore.exceptions import ClientError, EventStreamError
+    from botocore.exceptions import ClientError, EventStreamError, NoCredentialsError
 
     headers = {DIALECT_HEADER: request.dialect.value}
     if key_is_pattern:
@@ -107,6 +108,11 @@ def select_object(
                 "TruncatedInput",
                 "The endpoint closed the connection before the end of the result. Retry the query.",
             )
+    except NoCredentialsError:
+        raise UserError(
+            "There is no access key. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, for example with "
+            'eval "$(snowmelt user access-key NAME)", which makes a key of a user.'
+        ) from None
     except (ClientError, EventStreamError) as error:
         said = error.response.get("Error", {})
         code = str(said.get("Code", "InternalError"))

@@ -116,11 +116,24 @@ def test_a_dialect_may_be_chosen(snowmelt: Callable[..., Finished], people: Path
              "--access-key", "a", "--secret-key", "s"),
             "http://127.0.0.1:9 could not be asked",
         ),
+        (
+            ("s3://b/k", "select * from s3object", "--endpoint", "http://127.0.0.1:9"),
+            "snowmelt user access-key NAME",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_a_sentence(
-    snowmelt: Callable[..., Finished], people: Path, arguments: tuple[str, ...], sentence: str
+    snowmelt: Callable[..., Finished],
+    people: Path,
+    arguments: tuple[str, ...],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The machine may have credentials for S3, or be in a cloud that lends them.
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(people.parent / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     done = snowmelt("select", *arguments)
     assert done.returncode != 0
     assert sentence in done.stderr
