@@ -112,7 +112,7 @@ def test_once_goes_on_where_it_was_and_removes_what_is_done(tailing: Tailing) ->
     tailing.write("messages_2.log", 5, end="")
     code, said = tailing.once()
     assert code == 0
-    assert said.startswith("24 rows of 2 files are committed; the last line is incomplete in /")
+    assert said.startswith("24 rows of 2 files committed; the last line is incomplete in /")
     assert said.endswith("messages_2.log.\n")
     assert tailing.tokens() == ["messages_1.log:20", "messages_2.log:4"]
     tailing.write("messages_1.log", 2)
@@ -120,7 +120,7 @@ def test_once_goes_on_where_it_was_and_removes_what_is_done(tailing: Tailing) ->
     tailing.append("messages_2.log", "\n")
     code, said = tailing.once("--errors", str(tailing.output), "--delete")
     assert code == 0
-    assert "3 rows of 2 files are committed, 2 lines were rejected, 2 files were removed." in said
+    assert "3 rows of 2 files committed, 2 lines rejected, 2 files removed." in said
     refused = [json.loads(line) for line in tailing.said().splitlines()]
     assert [each["place"] for each in refused] == ["messages_1.log:24", "messages_1.log:23"]
     assert tailing.ids() == list(range(27))
@@ -152,7 +152,7 @@ def test_forms_of_lines(tailing: Tailing, tmp_path: Path) -> None:
     done = tmp_path / "done"
     more = ("--csv", "--header", "--delimiter", ";", "--move-to", str(done))
     code, said = tailing.once(*more, pattern="*.csv")
-    assert (code, said) == (0, "3 rows of 2 files are committed, 2 files were removed.\n")
+    assert (code, said) == (0, "3 rows of 2 files committed, 2 files removed.\n")
     assert sorted(path.name for path in done.iterdir()) == ["a.csv", "b.csv"]
     tailing.service.sql(f"ALTER TABLE {tailing.database}.public.t ALTER COLUMN id DROP NOT NULL")
     (tailing.logs / "c.txt").write_text("a whole line: ß\r\n", "latin-1", newline="")
@@ -170,7 +170,7 @@ def test_forms_of_lines(tailing: Tailing, tmp_path: Path) -> None:
     (tailing.logs / "c.jsonl").symlink_to("/proc/self/mem")
     code, said = tailing.once("--evolve", pattern="*.jsonl")
     assert code == 0
-    assert "1 rows of 1 files are committed; not to be read: /" in said
+    assert "1 row of 1 file committed; not to be read: /" in said
     assert "c.jsonl cannot be read" in said
     assert sorted(tailing.rows("WEIGHT"), key=str) == [Decimal("1.5"), None, None, None, None]
 
@@ -192,7 +192,7 @@ def test_files_are_rotated_truncated_and_added_while_followed(tailing: Tailing) 
         tailing.wait_for(38)
         process.terminate()
         assert process.wait(200) == 0, tailing.said()
-        assert "38 rows of 4 files are committed." in tailing.said()
+        assert "38 rows of 4 files committed." in tailing.said()
     finally:
         process.kill()
         process.wait()

@@ -119,6 +119,11 @@ _JSON_FORMATTERS: tuple[tuple[type | UnionType, Callable[[Any], str]], ...] = (
 )
 
 
+def format_count(count: int, noun: str) -> str:
+    """Return a number with its noun in singular or plural: `1 row`, `1,234 rows`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def format_age(at: dt.datetime, now: dt.datetime) -> str:
     """Format the age of a time: `3 s ago`, `5 min ago`, `2 h ago`, `4 d ago`."""
     seconds = max(0, int((now - at).total_seconds()))

@@ -82,18 +82,18 @@ def test_rows_go_in_once_the_table_takes_them(
     service: ServiceProcess, replay: Callable[..., CompletedProcess[str]]
 ) -> None:
     looked = replay("--dry-run")
-    assert looked.stdout.startswith("0 rows would be inserted, 3 are rejected again:\n"), looked
+    assert looked.stdout.startswith("0 rows would be inserted, 3 rejected again:\n"), looked
     assert looked.returncode == 2
     service.sql("ALTER TABLE sdk.public.t ADD COLUMN gate VARCHAR")
     told = replay()
-    assert told.stdout.startswith("1 rows inserted, 2 are rejected again:\n"), told
+    assert told.stdout.startswith("1 row inserted, 2 rejected again:\n"), told
     assert "  1 × The given row cannot be converted" in told.stdout
     assert "rowIndex" not in told.stdout
     service.sql("ALTER TABLE sdk.public.t ALTER name SET DATA TYPE VARCHAR(20)")
     told = replay("--set", "id=7", "--since", "2020-01-01")
-    assert told.stdout == "2 rows inserted, 1 were inserted before.\n", told
+    assert told.stdout == "2 rows inserted, 1 inserted before.\n", told
     assert told.returncode == 0
-    assert replay().stdout == "0 rows inserted, 3 were inserted before.\n"
+    assert replay().stdout == "0 rows inserted, 3 inserted before.\n"
     assert stored(service, "ID", "GATE", "NAME") == [
         (0, None, None), (1, "A", None), (7, None, "long one"), (7, None, None),
     ]  # fmt: skip
@@ -106,7 +106,7 @@ def test_a_replay_that_is_killed_is_taken_up(
 ) -> None:
     service.sql("ALTER TABLE sdk.public.t ADD COLUMN gate VARCHAR")
     assert replay(killed_at=step).returncode < 0
-    went_in = {"replay.marked": "1 rows inserted", "replay.inserted": "0 rows inserted, 1 were"}
+    went_in = {"replay.marked": "1 row inserted", "replay.inserted": "0 rows inserted, 1 inserted"}
     again = replay()
     assert again.stdout.startswith(went_in[step]), again
     assert [row for row in stored(service, "ID", "GATE") if row[1]] == [(1, "A")]

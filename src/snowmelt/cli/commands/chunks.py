@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from snowmelt.cli.command_context import add_action, load_settings, opening_catalog, run_action
-from snowmelt.cli.output import add_format_option, print_rows
+from snowmelt.cli.output import add_format_option, format_count, print_rows
 from snowmelt.errors import NotFound
 
 NAME = "chunks"
@@ -87,6 +87,6 @@ def _discard_chunk(options: argparse.Namespace) -> None:
             connection, table.table_id, SystemClock().now(), seq=lost.seq
         )
     print(
-        f"Chunk {lost.seq} of {name} is given up: its {lost.rows:,} rows are lost, the rest of the"
-        " table can be queried."
+        f"Chunk {lost.seq} of {name} is given up, with {format_count(lost.rows, 'row')}. The rest of the table "
+        "can be queried."
     )

@@ -17,7 +17,7 @@ from snowmelt.cli.command_context import (
     opening_catalog,
     opening_statement_runner,
 )
-from snowmelt.cli.output import add_format_option, print_rows
+from snowmelt.cli.output import add_format_option, format_count, print_rows
 from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
 from snowmelt.errors import UserError
 
@@ -95,16 +95,16 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
         print(f"left out: {path}: it is the same file as {other}", file=sys.stderr)
     if result.load_id is None:
         print(
-            f"{result.table}: nothing to load, {_format_count(result.skipped_files, 'file')} loaded before"
+            f"{result.table}: nothing to load, {format_count(result.skipped_files, 'file')} loaded before"
         )
         return
     skipped = (
-        f", {_format_count(result.skipped_files, 'file')} loaded before"
+        f", {format_count(result.skipped_files, 'file')} loaded before"
         if result.skipped_files
         else ""
     )
     print(
-        f"{result.table}: {_format_count(totals.rows, 'row')} of {_format_count(totals.files, 'file')}, "
+        f"{result.table}: {format_count(totals.rows, 'row')} of {format_count(totals.files, 'file')}, "
         f"{totals.bytes:,} bytes{skipped} (load {result.load_id})",
         flush=True,
     )
@@ -112,7 +112,7 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
         print(f"left out: {path}: {reason}", file=sys.stderr)
     if totals.rejects:
         where = result.rejected_to or "kept nowhere: add REJECTED DATA AS TABLE to keep them"
-        print(f"{_format_count(totals.rejects, 'record')} rejected, {where}", file=sys.stderr)
+        print(f"{format_count(totals.rejects, 'record')} rejected, {where}", file=sys.stderr)
         for reason, count in result.reject_reasons:
             print(f"  {count:,} × {reason}", file=sys.stderr)
 
@@ -152,7 +152,3 @@ def _create_task_runner(
 
     spark = exit_stack.enter_context(opening_spark_session(quiet=not options.debug))
     return SparkLoadRunner(spark, None if progress is None else progress.report_tasks)
-
-
-def _format_count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from snowmelt.cli.command_context import load_settings, may_have_catalog, opening_catalog
+from snowmelt.cli.output import format_count
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.config import Settings, describe_unknown_variables
 from snowmelt.errors import ConfigurationError, SnowmeltError, StageUnavailable
@@ -178,7 +179,8 @@ def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckR
     with opening_catalog(settings) as database, database.reading() as connection:
         tables = len(list_tables(connection))
         channels = len(list_channels(connection))
-        yield fine("contents", f"{database.dialect}, {tables:,} tables, {channels:,} channels")
+        contents = f"{format_count(tables, 'table')}, {format_count(channels, 'channel')}"
+        yield fine("contents", f"{database.dialect}, {contents}")
         at = read_server_time(connection)
         if at is not None:
             ahead_s = (at - clock.now()).total_seconds()
@@ -206,7 +208,7 @@ def _check_catalog_contents(settings: Settings, clock: Clock) -> Iterator[CheckR
             continue
         yield wrong(
             "chunk",
-            f"{chunk.seq} of {table.name} ({chunk.rows:,} rows) cannot be read, so queries of the table fail "
+            f"{chunk.seq} of {table.name} ({format_count(chunk.rows, 'row')}) cannot be read, so queries of the table fail "
             "until its blob is restored, or the chunk is discarded with `snowmelt chunks give-up`: "
             f"{chunk.reason}",
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snowmelt.cli.command_context import load_settings
+from snowmelt.cli.output import format_count
 from snowmelt.errors import UserError
 from snowmelt.load.phase_definition import PhaseDefinition
 
@@ -66,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     for title, report in reports:
         changed |= bool(report.differences)
         answered |= report.error is None
-        print(f"{title}: {report.runs} runs, {report.output_bytes:,} bytes")
+        print(f"{title}: {format_count(report.runs, 'run')}, {report.output_bytes:,} bytes")
         if report.error is not None:
             print(f"  rejected: {report.error}")
         for difference in report.differences[:_MAX_SHOWN_DIFFERENCES]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.command_context import load_settings, opening_catalog
-from snowmelt.cli.output import add_format_option, print_rows
+from snowmelt.cli.output import add_format_option, format_count, print_rows
 from snowmelt.clock import Clock
 from snowmelt.config import Settings
 from snowmelt.errors import SnowmeltError, TableNotFound
@@ -187,11 +187,12 @@ def _print_result(name: TableName, result: MaintenanceTotals) -> None:
     parts = []
     if result.files_before:
         parts.append(
-            f"{result.rows:,} rows of {result.files_before:,} files, {result.bytes_before:,} bytes, now "
+            f"{format_count(result.rows, 'row')} of {format_count(result.files_before, 'file')}, "
+            f"{result.bytes_before:,} bytes, now "
             f"in {result.files_after:,}, {result.bytes_after:,} bytes"
         )
     if result.snapshots_expired:
-        parts.append(f"{result.snapshots_expired} old snapshots expired")
+        parts.append(f"{format_count(result.snapshots_expired, 'old snapshot')} expired")
     if parts:
         print(f"{name}: {'; '.join(parts)}", flush=True)
 

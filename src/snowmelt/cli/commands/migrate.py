@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.commands.maintain import BackgroundMaintainer
+from snowmelt.cli.output import format_count
 from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
@@ -151,8 +152,8 @@ class _MigrateCommand:
             return False
         seconds = self._clock.monotonic() - began
         print(
-            f"{name}: {migrated.rows:,} rows of chunks {migrated.from_seq + 1} to "
-            f"{migrated.to_seq} in {migrated.files} files, {migrated.bytes:,} bytes, "
+            f"{name}: {format_count(migrated.rows, 'row')} of chunks {migrated.from_seq + 1} to "
+            f"{migrated.to_seq} in {format_count(migrated.files, 'file')}, {migrated.bytes:,} bytes, "
             f"{seconds:.1f} s",
             flush=True,
         )

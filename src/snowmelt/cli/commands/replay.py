@@ -16,6 +16,7 @@ from snowmelt.cli.command_context import (
     load_settings,
     opening_catalog,
 )
+from snowmelt.cli.output import format_count
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
 from snowmelt.schema.types import to_internal_name
@@ -123,19 +124,19 @@ def run(options: argparse.Namespace) -> int:
 
 def _print_result(result: ReplayResult, *, dry_run: bool) -> None:
     verb = "would be inserted" if dry_run else "inserted"
-    said = f"{result.inserted:,} rows {verb}"
+    said = f"{format_count(result.inserted, 'row')} {verb}"
     if result.already_inserted:
-        said += f", {result.already_inserted:,} were inserted before"
-    print(said + (f", {result.rejected:,} are rejected again:" if result.rejected else "."))
+        said += f", {result.already_inserted:,} inserted before"
+    print(said + (f", {result.rejected:,} rejected again:" if result.rejected else "."))
     for reason, count in result.reject_reasons.most_common(_MAX_SHOWN_REASONS):
         print(f"  {count:,} × {reason}")
     more = len(result.reject_reasons) - _MAX_SHOWN_REASONS
     if more > 0:
-        print(f"  and {more:,} other reasons")
+        print(f"  and {format_count(more, 'other reason')}")
 
 
 def _print_progress(result: ReplayResult) -> None:
-    line = f"{result.inserted:,} rows inserted, {result.rejected:,} rejected again"
+    line = f"{format_count(result.inserted, 'row')} inserted, {result.rejected:,} rejected again"
     print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
 

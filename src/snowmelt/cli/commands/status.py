@@ -8,7 +8,7 @@ import json
 
 from snowmelt.cli.command_context import load_settings, opening_catalog
 from snowmelt.cli.commands import doctor
-from snowmelt.cli.output import format_age
+from snowmelt.cli.output import format_age, format_count
 
 NAME = "status"
 SUMMARY = "show service, catalog, backlog and last commit in five lines"
@@ -95,15 +95,15 @@ def run(options: argparse.Namespace) -> int:
         hint = " (see `snowmelt chunks list`)" if quarantined else ""
         print(f"service      {service.detail}")
         print(
-            f"catalog      {dialect}, version {version}, {len(tables):,} tables, "
-            f"{len(channels):,} channels"
+            f"catalog      {dialect}, version {version}, {format_count(len(tables), 'table')}, "
+            f"{format_count(len(channels), 'channel')}"
         )
         print(
-            f"backlog      {chunks:,} chunks, {rows:,} rows, {size:,} bytes in "
-            f"{len(backlogs):,} tables{age}"
+            f"backlog      {format_count(chunks, 'chunk')}, {format_count(rows, 'row')}, "
+            f"{size:,} bytes in {format_count(len(backlogs), 'table')}{age}"
         )
         print(f"last commit  {commit}")
-        print(f"quarantine   {len(quarantined):,} chunks{hint}")
+        print(f"quarantine   {format_count(len(quarantined), 'chunk')}{hint}")
     return int(bool(quarantined) or not answers)
 
 

@@ -17,6 +17,7 @@ from snowmelt.cli.command_context import (
     load_settings,
     stopping_on_signals,
 )
+from snowmelt.cli.output import format_count
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
 from snowmelt.storage.overwrite_protection import check_output_outside_deployment
@@ -129,11 +130,11 @@ def run(options: argparse.Namespace) -> int:
         clock = SystemClock()
         tail = FileTail(wanted, client, clock, report)
         done = tail.run(stop, _make_progress_printer(clock) if sys.stderr.isatty() else None)
-    said = f"{done.rows:,} rows of {done.files:,} files are committed"
+    said = f"{format_count(done.rows, 'row')} of {format_count(done.files, 'file')} committed"
     if done.rejected:
-        said += f", {done.rejected:,} lines were rejected"
+        said += f", {format_count(done.rejected, 'line')} rejected"
     if done.removed:
-        said += f", {done.removed:,} files were removed"
+        said += f", {format_count(done.removed, 'file')} removed"
     if done.unfinished_files:
         said += f"; the last line is incomplete in {', '.join(done.unfinished_files)}"
     if done.unreadable_files:
@@ -176,7 +177,7 @@ def _make_progress_printer(clock: SystemClock) -> Callable[[TailProgress], None]
         if now_s - last_s >= _PROGRESS_INTERVAL_S:
             last_s = now_s
             rate = done.rows / (now_s - started_s)
-            line = f"{done.rows:,} rows of {done.files:,} files, {rate:,.0f} rows/s"
+            line = f"{format_count(done.rows, 'row')} of {format_count(done.files, 'file')}, {rate:,.0f} rows/s"
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
     return report

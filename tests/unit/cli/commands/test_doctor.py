@@ -46,7 +46,7 @@ def test_doctor_finds_nothing_wrong_before_the_first_start(
 def test_doctor_counts_what_is_in_the_catalog(snowmelt: Callable[..., Finished]) -> None:
     snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT)")
     told = snowmelt("doctor").stdout
-    assert "ok     contents        sqlite, 1 tables, 0 channels\n" in told
+    assert "ok     contents        sqlite, 1 table, 0 channels\n" in told
     assert "ok     catalog         reachable, version 0" in told
 
 

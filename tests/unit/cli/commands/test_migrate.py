@@ -62,8 +62,8 @@ def test_everything_committed_is_migrated_a_line_each(
     ended = snowmelt("migrate", "--engine", "local")
     assert (ended.returncode, ended.stderr) == (0, "")
     first, second = sorted(ended.stdout.splitlines())
-    assert first.startswith("DEMO.PUBLIC.FIRST: 3 rows of chunks 1 to 1 in 1 files, ")
-    assert second.startswith("DEMO.PUBLIC.SECOND: 2 rows of chunks 1 to 1 in 1 files, ")
+    assert first.startswith("DEMO.PUBLIC.FIRST: 3 rows of chunks 1 to 1 in 1 file, ")
+    assert second.startswith("DEMO.PUBLIC.SECOND: 2 rows of chunks 1 to 1 in 1 file, ")
     assert positions(streamed) == {"FIRST": (1, 1), "SECOND": (1, 1), "EMPTY": (0, 0)}
     again = snowmelt("migrate", "--engine", "local")
     assert (again.returncode, again.stdout) == (0, "")
@@ -130,5 +130,5 @@ def test_the_loop_leaves_small_and_young_backlogs(streamed: Path) -> None:
 def test_spark_migrates_too(snowmelt_process: Callable[..., Finished], streamed: Path) -> None:
     ended = snowmelt_process("migrate", "demo.public.first", "--engine", "spark")
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("DEMO.PUBLIC.FIRST: 3 rows of chunks 1 to 1 in 1 files, ")
+    assert ended.stdout.startswith("DEMO.PUBLIC.FIRST: 3 rows of chunks 1 to 1 in 1 file, ")
     assert positions(streamed)["FIRST"] == (1, 1)

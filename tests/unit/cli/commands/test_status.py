@@ -28,7 +28,7 @@ def test_without_a_service_the_status_says_so_with_exit_code_1(
     assert [line.split("  ")[0] for line in lines] == [
         *("service", "catalog", "backlog", "last commit", "quarantine")
     ]
-    assert "1 tables, 0 channels" in lines[1]
+    assert "1 table, 0 channels" in lines[1]
     assert lines[2:] == [
         "backlog      0 chunks, 0 rows, 0 bytes in 0 tables",
         "last commit  none",
