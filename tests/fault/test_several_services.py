@@ -5,7 +5,6 @@ Clients upload to their S3 endpoints, which are behind one address, too.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import re
 import threading
@@ -14,20 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import requests
 import sqlalchemy as sa
-from pyiceberg.catalog import load_catalog
-from pyiceberg.exceptions import RESTError
-from pyiceberg.table import Table
 
 import snowmelt
-from fixtures.engine_writes import rows_of
 from fixtures.service import KeyPair
 from fixtures.services import Services, metric
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import Database, open_and_upgrade_database
 from snowmelt.catalog.jobs.leases import list_services
-from snowmelt.catalog.security.encryption_keys import create_access_key, open_or_create_keyring
+from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
 from snowmelt.schema.types import TableName
 from snowmelt.storage.store_factory import open_store
 from snowmelt.table.table_reader import read_table
@@ -48,16 +42,12 @@ def catalog(three_services: Services) -> Iterator[Database]:
 
 
 def ids(three_services: Services, catalog: Database) -> Counter[int]:
-    return ids_of(three_services, catalog, NAME)
-
-
-def ids_of(three_services: Services, catalog: Database, name: TableName) -> Counter[int]:
     settings = three_services.settings
     rows = read_table(
         catalog,
         open_or_create_keyring(catalog, settings.keys_dir),
         open_store(settings.stage_url),
-        name,
+        NAME,
         columns=["ID"],
     )
     return Counter(int(number) for number in rows["ID"].to_pylist())
@@ -120,81 +110,6 @@ def test_credentials_that_one_service_hands_out_are_good_at_the_others(
     assert sum(after) - sum(before) >= 9
     assert all(now > then for now, then in zip(after, before, strict=True)), (before, after)
     assert dict.fromkeys(range(70_000, 70_009), 1).items() <= ids(three_services, catalog).items()
-
-
-def test_engines_write_through_services_that_are_killed(
-    three_services: Services, catalog: Database, key_pair: KeyPair
-) -> None:
-    three_services.each[0].sql(
-        "CREATE TABLE demo.public.shared (id NUMBER(9,0) NOT NULL, name VARCHAR(5))",
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE demo.public.shared TO ROLE loading",
-    )
-    keyring = open_or_create_keyring(catalog, three_services.settings.keys_dir)
-    with catalog.writing() as connection:
-        key = create_access_key(connection, keyring, "LOADER", now=dt.datetime.now(dt.UTC))
-
-    def load() -> Table:
-        """Load the table through whichever service is alive."""
-        while True:
-            with contextlib.suppress(requests.RequestException, RESTError):
-                lake = load_catalog(
-                    "lake",
-                    type="rest",
-                    uri=f"{three_services.url}/iceberg",
-                    warehouse="DEMO",
-                    token=f"{key.access_key_id}.{key.secret}",
-                )
-                return lake.load_table("PUBLIC.SHARED")
-
-    streamed = range(100_000, 100_400)
-    begun = threading.Event()
-    client = three_services.client(key_pair, max_client_lag=dt.timedelta(milliseconds=100))
-
-    def insert() -> None:
-        with client, client.open_channel("s", table="demo.public.shared") as channel:
-            for number in streamed:
-                channel.insert_row({"id": number}, offset_token=str(number))
-                if number % 20 == 0:
-                    channel.wait_for_commit(str(number), timeout=SOON)
-                    begun.set()
-            channel.wait_for_commit(str(streamed[-1]), timeout=SOON)
-
-    thread = threading.Thread(target=insert)
-    thread.start()
-    assert begun.wait(240)
-    surely, perhaps = set[int](), set[int]()
-    for turn in range(9):
-        service = three_services.each[turn // 3]
-        killer = threading.Timer(0.05 * (turn % 3), service.kill)
-        if turn % 3 == 1:
-            killer.start()
-        first = turn * 10
-        batch = set(range(first, first + 10))
-        try:
-            table = load()
-            table.append(rows_of(sorted(batch)))
-            surely |= batch
-            table = load()
-            table.delete(f"ID >= {first} AND ID < {first + 5}")
-            surely -= set(range(first, first + 5))
-        except Exception:
-            # The outcome is unknown: a service was killed in the middle, or rows have come to its files.
-            perhaps |= batch
-            surely -= batch
-        if turn % 3 == 1:
-            killer.join()
-            service.start()
-    thread.join()
-    found = ids_of(three_services, catalog, TableName("DEMO", "PUBLIC", "SHARED"))
-    assert max(found.values()) == 1
-    assert {number for number in found if number >= streamed[0]} == set(streamed)
-    assert surely
-    assert surely <= found.keys()
-    assert found.keys() - set(streamed) <= surely | perhaps
-    for first in range(0, 90, 10):
-        # A commit is there completely or not at all.
-        assert sum(number in found for number in range(first, first + 5)) in {0, 5}
-        assert sum(number in found for number in range(first + 5, first + 10)) in {0, 5}
 
 
 def test_a_migrator_that_is_killed_is_followed_and_one_that_is_stopped_gives_its_lease_back(
