@@ -290,7 +290,7 @@ def test_any_bytes_decode_or_raise_the_one_error(data):
         max_size=4,
     ),
 )
-@settings(relaxed, max_examples=3 * settings.default.max_examples)
+@settings(relaxed, max_examples=3 * settings().max_examples)
 def test_a_damaged_chunk_decodes_or_raises_the_one_error(
     part: tuple[TableSchema, Any], java: bool, edits: list[Any]
 ) -> None:

@@ -168,7 +168,7 @@ def said(
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 6, deadline=None)
+@settings(max_examples=settings().max_examples * 6, deadline=None)
 @given(
     inputs(),
     st.one_of(st.none(), st.sets(st.integers(0, 5))),
@@ -191,7 +191,7 @@ def test_tokens_are_those_of_the_state_machine(
     assert not np.any(plain.row_flags & ~found.row_flags & ROW_IRREGULAR)
 
 
-@settings(max_examples=settings.default.max_examples * 3, deadline=None)
+@settings(max_examples=settings().max_examples * 3, deadline=None)
 @given(inputs())
 def test_the_last_whole_record_ends_where_the_state_machine_says(
     case: tuple[CsvRules, bytes] | None,
@@ -213,7 +213,7 @@ def test_the_last_whole_record_ends_where_the_state_machine_says(
     assert [record.next_start for record in whole] == closed
 
 
-@settings(max_examples=settings.default.max_examples * 3, deadline=None)
+@settings(max_examples=settings().max_examples * 3, deadline=None)
 @given(inputs(), st.binary(max_size=3))
 def test_what_is_counted_without_fields_is_counted_right(
     case: tuple[CsvRules, bytes] | None, before: bytes
@@ -253,7 +253,7 @@ def test_many_records_overflow_no_table(dialect: Any, places: tuple[int, ...] | 
     assert said(data, found, rules) == said(data, plain, rules)
 
 
-@settings(max_examples=settings.default.max_examples * 4, deadline=None)
+@settings(max_examples=settings().max_examples * 4, deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -99,7 +99,7 @@ def body_of(rows: list[dict[str, Any]]) -> bytes:
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.lists(st.fixed_dictionaries(values), max_size=3), st.sampled_from(list(values)))
 @pytest.mark.parametrize("plain", [None, read_uniform_lines])
 def test_columns_are_those_of_the_rows(

@@ -126,7 +126,7 @@ PIECES = ("s", "n", "(", ")", ",", "'", "''", "+", "::", "int", "SELECT", "FROM"
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings().max_examples // 4)
 @given(st.lists(st.sampled_from(PIECES), max_size=8))
 def test_any_text_is_an_expression_or_refused(pieces: list[str]) -> None:
     with contextlib.suppress(LoadRefused):

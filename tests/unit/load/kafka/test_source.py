@@ -24,13 +24,14 @@ from snowmelt.load.kafka.source import KafkaSource, KafkaSourceOptions
 from snowmelt.load.phase_protocols import RecordSource
 from snowmelt.load.portion import Portion
 from snowmelt.load.sources import definition
+from support.phases import built
 
 SECOND = dt.timedelta(seconds=1)
 
 
 def made(brokers: str, stream: str, **parameters: Any) -> Any:
     given = {"stream": stream, "brokers": brokers, "stop_on_eof": True, **parameters}
-    return definition("KafkaSource").build_phase(given)
+    return built(definition("KafkaSource"), given)
 
 
 def read(source: Any, path: Any = None) -> tuple[list[Any], list[Any]]:

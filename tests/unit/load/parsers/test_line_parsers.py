@@ -9,6 +9,7 @@ from snowmelt.load.parsers import definition
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import FILE, load, load_records
+from support.phases import built
 
 SCHEMA = TableSchema(
     1,
@@ -39,7 +40,7 @@ def test_sizes_must_fit_the_columns_and_be_positive() -> None:
         load("fixedwidth", b"x\n", SCHEMA, colsizes="4")
     for sizes in ("", "0,1", "a"):
         with pytest.raises(LoadRefused):
-            definition("fixedwidth").build_phase({"colsizes": sizes})
+            built(definition("fixedwidth"), {"colsizes": sizes})
 
 
 def test_groups_of_a_pattern_are_columns() -> None:
@@ -53,7 +54,7 @@ def test_groups_of_a_pattern_are_columns() -> None:
 def test_a_pattern_that_names_nothing_is_refused() -> None:
     for pattern in ("(", "a+"):
         with pytest.raises(LoadRefused):
-            definition("fregexparser").build_phase({"pattern": pattern})
+            built(definition("fregexparser"), {"pattern": pattern})
     with pytest.raises(PhaseFailed, match="no group of the pattern is a column; it has X"):
         load("fregexparser", b"a\n", SCHEMA, pattern="(?<x>a)")
 

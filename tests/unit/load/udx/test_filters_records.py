@@ -45,7 +45,7 @@ def listed(items: Any) -> list[Any]:
     return [record for batch in items for record in batch.to_pylist()]
 
 
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.lists(st.lists(st.binary(max_size=20), max_size=10), max_size=5))
 def test_records_stay_records(records: list[Any]) -> None:
     phase = library(DOUBLE).filter("F").build_phase({})

@@ -361,7 +361,7 @@ def test_text_without_an_encoding_is_utf_8_and_said_once() -> None:
     assert len(said) == 1
 
 
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     data=st.binary(max_size=200), sizes=st.lists(st.integers(1, 50), max_size=20), seed=st.randoms()
 )

@@ -219,7 +219,7 @@ class Fine(dt.time):
 
 @pytest.mark.slow
 @settings(
-    max_examples=3 * settings.default.max_examples // 2,
+    max_examples=3 * settings().max_examples // 2,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -120,7 +120,7 @@ def calls(draw: st.DrawFn) -> tuple[str, list[list[Any]]]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=2 * settings.default.max_examples)
+@settings(deadline=None, max_examples=2 * settings().max_examples)
 @given(calls())
 @example(("small", [[1, Number.SEVEN]]))
 @example(("small", [[1, True]]))

@@ -121,7 +121,7 @@ def lists(draw: st.DrawFn) -> list[Any]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=3 * settings.default.max_examples)
+@settings(deadline=None, max_examples=3 * settings().max_examples)
 @given(st.sampled_from(sorted(COLUMNS)), lists())
 @example("float", [1.5, Number.SEVEN])
 @example("float", [Switch.HALF, 0.5])

@@ -152,7 +152,7 @@ def batches(draw: st.DrawFn) -> list[dict[Any, Any]]:
 
 @pytest.mark.slow
 @settings(
-    max_examples=3 * settings.default.max_examples // 2,
+    max_examples=3 * settings().max_examples // 2,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

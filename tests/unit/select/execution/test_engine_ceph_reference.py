@@ -20,7 +20,7 @@ from support import ceph_reference as ref
 CSV = CsvInput(escape=b"\\", comment=b"")
 SMALL = EngineSettings(threads=2, block_bytes=64, blocks_in_flight=2)
 DIALECTS = st.sampled_from([ref.NEW, ref.OLD])
-MANY = settings.default.max_examples * 3
+MANY = settings().max_examples * 3
 
 FIELDS = [
     *("", "0", "1", "-7", "12", "007", "+5", "2.5", "0.1", "-0.0", ".5", "1e3", "0x10", "inf"),

@@ -79,7 +79,7 @@ def in_order(delimiter: bytes) -> Callable[[Any, Any, Any], Any]:
     return cut
 
 
-@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
 @given(TEXTS, DELIMITERS, st.integers(1, 20), st.integers(1, 7))
 def test_blocks_hold_every_record_once(
     text: bytes, delimiter: bytes, block_bytes: int, piece: int
@@ -88,7 +88,7 @@ def test_blocks_hold_every_record_once(
     assert found == records_of(text, delimiter)
 
 
-@settings(max_examples=settings.default.max_examples * 5 // 2, deadline=None)
+@settings(max_examples=settings().max_examples * 5 // 2, deadline=None)
 @given(TEXTS, DELIMITERS, st.integers(1, 20), st.lists(st.integers(0, 40), max_size=4))
 def test_ranges_that_cover_an_object_see_every_record_once(
     text: bytes, delimiter: bytes, block_bytes: int, cuts: list[Any]

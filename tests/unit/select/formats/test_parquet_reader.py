@@ -61,7 +61,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples // 5)
+@settings(max_examples=settings().max_examples // 5)
 @given(rows=ROWS, group=st.integers(1, 5))
 def test_a_column_is_what_the_same_values_in_a_struct_are(
     file: Path, rows: list[dict[str, Any]], group: int

@@ -168,7 +168,7 @@ CONDITIONS = st.recursive(
 
 @pytest.mark.slow
 @given(CONDITIONS)
-@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
 def test_conditions_agree_with_duckdb(condition: str) -> None:
     # Precision is DuckDB's limit here, not ours.
     try:
@@ -179,7 +179,7 @@ def test_conditions_agree_with_duckdb(condition: str) -> None:
 
 
 @given(NUMERIC)
-@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
 def test_exact_arithmetic_agrees_with_duckdb(expression: str) -> None:
     try:
         expected = duckdb.sql(f"select {expression}").fetchall()[0][0]
@@ -266,7 +266,7 @@ EXPRESSIONS = st.recursive(
 
 
 @given(EXPRESSIONS, st.sampled_from(ALL), st.text(max_size=5))
-@settings(max_examples=settings.default.max_examples * 3, deadline=None)
+@settings(max_examples=settings().max_examples * 3, deadline=None)
 def test_any_expression_has_a_value_that_prints_or_a_refusal(
     expression: str, dialect: Any, field: str
 ) -> None:

@@ -170,7 +170,7 @@ def bound(sql: str, dialect: Dialect, output: CsvOutput | JsonOutput) -> SelectR
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 4, deadline=None)
+@settings(max_examples=settings().max_examples * 4, deadline=None)
 @given(
     outputs,
     st.one_of(st.none(), conditions),
@@ -213,7 +213,7 @@ FOLDS = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
 @given(FOLDS, tables, dialects, st.integers(64, 200))
 def test_folds_and_sorts_do_not_depend_on_where_blocks_end(
     body: str, data: bytes, dialect: Dialect, size: int
