@@ -85,7 +85,7 @@ def test_keys_are_columns_in_any_case_and_nested_ones_by_their_path() -> None:
 
 def test_elements_of_arrays_are_columns_where_asked() -> None:
     schema = TableSchema(1, (Column("L_1", LogicalType.FIXED, 1, precision=3, scale=0),))
-    options = {"flatten_arrays": True, "key_separator": "_"}
+    options: dict[str, Any] = {"flatten_arrays": True, "key_separator": "_"}
     assert load("json", b'{"l":[1,2]}', schema, **options)[0] == [(2,)]
     assert load("json", b'{"l":[1,2]}', schema, key_separator="_")[0] == [(None,)]
 
@@ -117,7 +117,7 @@ def test_keys_that_are_double_empty_or_odd_are_treated_as_asked() -> None:
     assert numbers(b'{"a":1,"x":{"y":1,"y":2}}', reject_on_duplicate=True)[0] == []
     assert numbers(b'{"a":1,"":2}', reject_on_empty_key=True)[0] == []
     schema = TableSchema(1, (Column("A_B", LogicalType.TEXT, 1),))
-    options = {"suppress_nonalphanumeric_key_chars": True}
+    options: dict[str, Any] = {"suppress_nonalphanumeric_key_chars": True}
     assert load("json", b'{"a-b":"x"}', schema, **options)[0] == [("x",)]
 
 
