@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -249,7 +249,7 @@ def test_many_records_overflow_no_table(dialect: Any, places: tuple[int, ...] | 
         text = text.replace(b'"', b"")
     data = padded(text)
     found = CsvRecordFinder(rules, places)(data, 0, len(text))
-    plain = tokenize_with_state_machine(data, 0, len(text), rules, places)
+    plain = tokenize_with_state_machine(data, 0, len(text), rules, cast("list[int] | None", places))
     assert said(data, found, rules) == said(data, plain, rules)
 
 

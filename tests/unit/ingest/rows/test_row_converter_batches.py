@@ -24,7 +24,7 @@ SCHEMA = TableSchema(
         Column("NAME", LogicalType.TEXT, 2, length=1000, byte_length=4000),
     ),
 )
-TABLE = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=None)
+TABLE: Any = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=None)
 CONVERSIONS = ConverterPool(ZoneInfo("UTC"), SystemClock())
 COPY = parse_pipe_copy(
     "COPY INTO t FROM (SELECT $1:id::number, UPPER($1:name)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from snowmelt.errors import LoadRefused, PhaseFailed
@@ -69,7 +71,8 @@ def test_pairs_are_found_by_key_and_quotes_hold_delimiters() -> None:
 
 
 def test_illegal_utf8_costs_its_record() -> None:
-    for name, options in (("regex", {"pattern": PATTERN}), ("pairs", {})):
+    parsers: list[tuple[str, dict[str, Any]]] = [("regex", {"pattern": PATTERN}), ("pairs", {})]
+    for name, options in parsers:
         _, rejects = load(name, b"a=\xff\n", SCHEMA, **options)
         assert rejects[0].reason == "illegal UTF-8 at byte 2 of the record"
 
@@ -105,7 +108,7 @@ def test_messages_may_be_delimited_each_by_itself() -> None:
 @pytest.mark.parametrize(
     ("name", "options"), [("regex", {"pattern": r"(?<a>\d+) (?<year>\d+)"}), ("pairs", {})]
 )
-def test_columns_made_in_quotes_are_found_in_any_case(name: str, options: dict[str, str]) -> None:
+def test_columns_made_in_quotes_are_found_in_any_case(name: str, options: dict[str, Any]) -> None:
     columns = [
         Column(n, LogicalType.TEXT, i + 1, length=10) for i, n in enumerate(["A", "year", "a"])
     ]

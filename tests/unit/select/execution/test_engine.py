@@ -66,7 +66,7 @@ def test_payloads_end_with_records_that_fit(
 ) -> None:
     records = [b"x" * size + b"\n" for size in sizes]
     cutter = PayloadCutter(limit)
-    found = []
+    found: list[bytes] = []
     at = 0
     for split in [*splits, len(records)]:
         part = records[at : at + split]
@@ -273,7 +273,7 @@ def test_what_an_aggregate_cannot_take_tells_its_record(keys: str, size: int) ->
 
 
 @pytest.mark.parametrize("dialect", list(Dialect))
-def test_an_empty_object_has_no_records_whatever_is_asked(dialect: object) -> None:
+def test_an_empty_object_has_no_records_whatever_is_asked(dialect: Dialect) -> None:
     options = CsvInput(header=HeaderMode.USE)
     for sql, wanted in [
         ("select name, s.age from s3object s where name = 'x'", b""),
@@ -371,7 +371,7 @@ def test_a_json_value_beyond_a_limit_below_a_block_is_refused_behind_those_befor
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dialect", list(Dialect))
-def test_counting_does_not_depend_on_workers(dialect: object, threads: int) -> None:
+def test_counting_does_not_depend_on_workers(dialect: Dialect, threads: int) -> None:
     request = SelectRequest("select count(*) from s3object;", CsvInput(), dialect=dialect)
     data = b'1,2\n\n3,"4"\n"5",6\n' * 30 + b"7"
     wanted = 91 if dialect is Dialect.AWS else 121

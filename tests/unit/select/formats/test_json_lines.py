@@ -177,7 +177,7 @@ def agree(found: tuple[bytes, str | None], wanted: tuple[bytes, str | None]) -> 
 @settings(max_examples=settings().max_examples * 3, deadline=None)
 @given(OUTPUTS, CONDITIONS, documents(), DIALECTS, FORMS)
 def test_the_plan_answers_as_the_evaluator_does(
-    shown: str, where: str | None, data: bytes, dialect: Dialect, output: object
+    shown: str, where: str | None, data: bytes, dialect: Dialect, output: JsonOutput | CsvOutput
 ) -> None:
     sql = f"select {shown} from s3object s" + (f" where {where}" if where else "")
     request = SelectRequest(sql, JsonInput(lines=True), output, dialect=dialect)
@@ -210,7 +210,7 @@ MIXED = b'{"a":0,"b":true}\n{"a":0,"b":true}\n{ "a" :0, "b" :9007199254740993} \
 @example(FOLDS[2], MIXED, Dialect.AWS, JsonOutput())
 @example("s.a, min(s.b) from s3object s group by s.a", MIXED, Dialect.AWS, JsonOutput())
 def test_folds_do_not_depend_on_where_blocks_end(
-    body: Any, data: bytes, dialect: Any, output: object
+    body: Any, data: bytes, dialect: Any, output: JsonOutput | CsvOutput
 ) -> None:
     request = SelectRequest(f"select {body}", JsonInput(lines=True), output, dialect=dialect)
     try:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import pytest
@@ -172,7 +172,9 @@ CONDITIONS = st.recursive(
 def test_conditions_agree_with_duckdb(condition: str) -> None:
     # Precision is DuckDB's limit here, not ours.
     try:
-        expected = duckdb.sql(f"select {condition}").fetchall()[0][0]
+        expected = cast("duckdb.DuckDBPyRelation", duckdb.sql(f"select {condition}")).fetchall()[0][
+            0
+        ]
     except duckdb.Error:
         return
     assert value(condition) is expected
@@ -182,7 +184,9 @@ def test_conditions_agree_with_duckdb(condition: str) -> None:
 @settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
 def test_exact_arithmetic_agrees_with_duckdb(expression: str) -> None:
     try:
-        expected = duckdb.sql(f"select {expression}").fetchall()[0][0]
+        expected = cast("duckdb.DuckDBPyRelation", duckdb.sql(f"select {expression}")).fetchall()[
+            0
+        ][0]
     except duckdb.Error:
         return
     assert value(expression) == expected
