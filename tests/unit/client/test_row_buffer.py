@@ -69,13 +69,16 @@ def test_a_taken_buffer_is_empty() -> None:
     assert (buffer.row_count, buffer.size_bytes, buffer.contains_token("1")) == (0, 0, False)
 
 
+PLACES: dict[tuple[str, ...], tuple[int, ...]] = {("a",): (0,)}
+
+
 def form() -> FastRowChecker:
     schema = TableSchema(1, (Column("A", LogicalType.REAL, 1),))
     return FastRowChecker(
         schema,
         ZoneInfo("UTC"),
         Compatibility.SNOWFLAKE,
-        lambda names: {("a",): (0,)}.get(names),
+        lambda names: PLACES.get(names),
         10_000,
     )
 

@@ -61,7 +61,7 @@ def test_a_round_that_is_ended_anywhere_is_gone_on_with_by_the_next(house: Lakeh
     kept = house.put_numbers(30, 10)
     asked = 0
 
-    def stop_later() -> bool:
+    def stop_later() -> None:
         nonlocal asked
         asked += 1
         if asked > rounds:
@@ -163,6 +163,7 @@ def test_metadata_that_was_current_within_the_retention_is_kept(house: Lakehouse
             taken = list(take_snapshots(house.database, [NUMBERS], clock=house.clock))
     house.collect(HOUR)
     [snapshot] = taken
+    assert snapshot.pointer is not None
     path = house.warehouse.to_path(snapshot.pointer)
     assert path in house.files()
     iceberg.load_native_table.cache_clear()
@@ -189,10 +190,10 @@ def test_files_of_a_commit_that_an_engine_is_about_to_send_are_kept(house: Lakeh
         house.warehouse.store.put(path, b"x")
     house.clock.advance(2 * HOUR)
     house.collect(HOUR)
-    assert {manifest, rows} <= house.files(house.warehouse.store)
+    assert {manifest, rows} <= house.files()
     house.clock.advance(DAY)
     house.collect(HOUR)
-    assert not {manifest, rows} & house.files(house.warehouse.store)
+    assert not {manifest, rows} & house.files()
 
 
 def test_a_dropped_table_leaves_nothing(house: Lakehouse) -> None:

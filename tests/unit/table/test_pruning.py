@@ -6,7 +6,7 @@ import datetime as dt
 import math
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -35,7 +35,8 @@ from support.native_bounds import find_bounds
 
 EPOCH = dt.datetime(1970, 1, 1)
 UTC_EPOCH = EPOCH.replace(tzinfo=dt.UTC)
-OPS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
+Op = Literal["=", "<>", "<", "<=", ">", ">=", "<=>"]
+OPS: tuple[Op, ...] = ("=", "<>", "<", "<=", ">", ">=", "<=>")
 
 
 def schema_of(column: Column) -> TableSchema:

@@ -21,6 +21,7 @@ from snowmelt.functions.caller.attempts import RetryingSender
 from snowmelt.functions.caller.http_client import HttpClient
 from snowmelt.functions.caller.http_request import TranslatedRequest
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan, CallRecord
+from snowmelt.functions.caller.rate_and_concurrency_limits import RateLimiter
 from snowmelt.functions.definition import (
     ApiIntegration,
     AuthenticationMethod,
@@ -516,7 +517,7 @@ def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_tw
     faults = ["lose:every=3", "drop:every=4", "503:every=5", "truncate:every=7", "429:each=1"]
     query = str(uuid.uuid4())
 
-    async def work(url, raw):
+    async def work(url):
         client = HttpClient()
         attempts = RetryingSender(plan(url), client, ManualClock(NOW))
 

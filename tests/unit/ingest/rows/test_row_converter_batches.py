@@ -75,7 +75,7 @@ def told(converted: row_converter.ConvertedRows) -> tuple[Any, int, list[tuple[i
 def test_together_is_as_each_alone(
     copy: PipeCopy | None, error_table_id: Any, given_bodies: list[Any]
 ) -> None:
-    table = SimpleNamespace(**{**vars(TABLE), "error_table_id": error_table_id})
+    table: Any = SimpleNamespace(**{**vars(TABLE), "error_table_id": error_table_id})
     with pytest.MonkeyPatch.context() as patch:
         # However few: by columns where that is possible at all.
         patch.setattr(row_converter, "_MIN_COLUMNAR_BYTES", 0)

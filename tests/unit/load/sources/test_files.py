@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.portion import Portion
+from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.sources import definition
 from snowmelt.load.sources.files import FileGlobSource, list_files
 from support.phases import built
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def names(folder: Path, files: Iterable) -> list[str]:
+def names(folder: Path, files: Iterable[InputFile]) -> list[str]:
     return [os.path.relpath(file.path, folder) for file in files]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phase_protocols import ByteReader, Filter, RecordFilter
+from snowmelt.load.phase_protocols import ByteReader
 from support.phases import built
 from support.user_code import filtered, library
 
@@ -47,7 +47,7 @@ constant = 5
 """
 
 
-def build(name: str, **given: Any) -> Filter | RecordFilter:
+def build(name: str, **given: Any) -> Any:
     return built(library(CODE).filter(name), given)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phase_protocols import ByteReader, ColumnOptions, Parser, RecordParser
+from snowmelt.load.phase_protocols import ByteReader, ColumnOptions, Parser
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import Column, LogicalType
@@ -70,7 +70,7 @@ class Apportioned(vertica_sdk.ParserFactory):
 """
 
 
-def lines() -> Parser | RecordParser:
+def lines() -> Any:
     return built(library(LINES).parser("Apportioned"), {})
 
 

@@ -43,7 +43,7 @@ class Subclass(datetime):
 
 
 def column(
-    kind: LogicalType, compatibility: Compatibility = Compatibility.SNOWFLAKE, **options: int
+    kind: LogicalType, compatibility: Compatibility = Compatibility.SNOWFLAKE, **options: Any
 ) -> ColumnConverter:
     return ColumnConverter(Column("C", kind, 1, **options), LOS_ANGELES, compatibility)
 

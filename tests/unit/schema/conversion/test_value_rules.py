@@ -389,7 +389,7 @@ class Rate(Decimal, Enum):
 @dataclass
 class Point:
     x: int
-    tags: set[str]
+    tags: set[str] | frozenset[str]
 
 
 SOME_UUID = UUID("12345678-1234-5678-1234-567812345678")

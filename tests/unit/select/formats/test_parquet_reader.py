@@ -99,9 +99,9 @@ def test_a_column_is_what_the_same_values_in_a_struct_are(
         assert answer(file, f"select {one}, count(*) from s3object s group by {one}") == expected
     everything = ", ".join(f's.w."{name}"' for name in TYPES)
     outputs = [(JSON, Dialect.AWS)] + [(CsvOutput(), each) for each in Dialect]
-    expected = [answer(file, f"select {everything} from s3object s", *each) for each in outputs]
+    wanted = [answer(file, f"select {everything} from s3object s", *each) for each in outputs]
     pq.write_table(flat, file, row_group_size=group)
-    assert [answer(file, "select * from s3object", *each) for each in outputs] == expected
+    assert [answer(file, "select * from s3object", *each) for each in outputs] == wanted
 
 
 def test_timestamps_read_from_text_are_shown_as_they_were_written(tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ def test_a_filter_walks_through_every_member(caplog: pytest.LogCaptureFixture) -
 
 def test_a_parser_walks_through_every_member() -> None:
     library = load_library("walk", {"walk.py": (HEAD + PARSER).encode()})
-    made = make_parser_definition("walk", library.find_object("WalkFactory")).build_phase({})
+    made = built(make_parser_definition("walk", library.find_object("WalkFactory")), {})
     into = target(*COLUMNS, options={"D": ColumnOptions(format="YYYY")})
     rows, rejects = parsed(made, [b"badgood"], into)
     assert made.splittable
