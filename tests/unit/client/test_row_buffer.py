@@ -78,7 +78,7 @@ def form() -> FastRowChecker:
         schema,
         ZoneInfo("UTC"),
         Compatibility.SNOWFLAKE,
-        lambda names: PLACES.get(names),
+        PLACES.get,
         10_000,
     )
 

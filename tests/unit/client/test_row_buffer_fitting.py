@@ -33,7 +33,7 @@ def form(zone: str = "UTC") -> FastRowChecker:
         SCHEMA,
         ZoneInfo(zone),
         Compatibility.SNOWFLAKE,
-        lambda names: PLACES.get(names),
+        PLACES.get,
         10_000,
     )
 

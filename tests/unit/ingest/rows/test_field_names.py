@@ -47,7 +47,8 @@ def test_letters_do_not_matter_where_one_column_has_them(row, expected):
 
 def test_rows_that_are_none_stay_what_they_are():
     rows: list[Any] = [None, [1]]
-    assert resolve_field_case(rows, SCHEMA) == quote_field_names(rows) == rows
+    unchanged: list[Any] = [None, [1]]
+    assert resolve_field_case(rows, SCHEMA) == quote_field_names(rows) == unchanged
 
 
 @pytest.mark.parametrize(
