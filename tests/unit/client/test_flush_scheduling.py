@@ -276,7 +276,7 @@ def test_checked_rows_of_many_threads_come_once_while_others_are_taken() -> None
 
     def insert(first: int) -> None:
         for number in range(first, first + 2_000):
-            backlog.insert_fast_row(state, form, checked(form, number), None)
+            backlog.insert_fast_row(state, form, checked(form, float(number)), None)
 
     def take() -> None:
         while (entries := backlog.wait_for_due_flush()) is not None:
