@@ -53,15 +53,21 @@ def test_pauses_fill_the_time_to_its_end_and_no_further(timeout_s: float) -> Non
         assert min(0.05 * 2**at, 4.0) * 0.75 <= pause_s <= min(0.05 * 2**at, 4.0)
 
 
+def pause(backoff: Backoff) -> float:
+    seconds = backoff.next_delay_s()
+    assert seconds is not None
+    return seconds
+
+
 def test_who_is_busy_gives_time_but_no_shorter_pauses() -> None:
     clock = ManualClock(START)
     backoff = Backoff(10.0, clock, initial_delay_s=1.0, max_delay_s=8.0)
     for _ in range(3):
-        clock.sleep(backoff.next_delay_s())
+        clock.sleep(pause(backoff))
     backoff.restart_deadline()
     clock.sleep(9.9)
     assert not backoff.is_expired
     backoff.restart_deadline()
-    assert backoff.next_delay_s() >= 6.0
+    assert pause(backoff) >= 6.0
     backoff.reset()
-    assert backoff.next_delay_s() <= 1.0
+    assert pause(backoff) <= 1.0

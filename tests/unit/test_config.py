@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,8 +47,9 @@ def test_the_caller_wins_over_the_environment_and_none_counts_as_not_given() -> 
 def test_a_value_that_does_not_fit_is_one_sentence_naming_the_setting(
     name: str, value: object
 ) -> None:
+    given: dict[str, Any] = {name: value}
     with pytest.raises(ConfigurationError, match=name):
-        Settings.from_environment({}, **{name: value})
+        Settings.from_environment({}, **given)
 
 
 def test_a_child_gets_the_same_settings_through_its_environment(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,9 +138,12 @@ def test_a_profile_is_chosen_by_argument_variable_or_the_name_default(
     )
     path = write(tmp_path / "snowmelt.toml", text)
     far = find_profile("far", path)
+    assert far is not None
     assert (far.url, far.user, far.role) == ("https://b", "u", "r")
     assert far.private_key == str(tmp_path / "k.pem")
-    assert find_profile(None, path).url == "http://a:1"
+    usual = find_profile(None, path)
+    assert usual is not None
+    assert usual.url == "http://a:1"
     monkeypatch.setenv("SNOWMELT_PROFILE", "far")
     assert find_profile(None, path) == far
     with pytest.raises(ProfileNotFound, match=r"Profile near not found in .*: default, far"):
@@ -154,7 +158,7 @@ def test_without_a_file_there_is_no_profile(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_json_schema_has_every_setting_and_key_of_a_profile() -> None:
-    schema = make_config_file_schema()["properties"]
+    schema: Any = make_config_file_schema()["properties"]
     assert list(schema["settings"]["properties"]) == [
         each.name for each in dataclasses.fields(Settings)
     ]

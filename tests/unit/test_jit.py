@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import snowmelt
 from snowmelt import jit
@@ -17,7 +18,7 @@ PACKAGE = Path(snowmelt.__file__).parent
 
 
 def test_a_kernel_depends_on_all_kernels_of_its_package() -> None:
-    folder = jit._find_package_folder(_compare_bytes.py_func)
+    folder = jit._find_package_folder(cast("Any", _compare_bytes).py_func)
     assert folder == PACKAGE / "select"
     assert Path(json_reader.__file__).is_relative_to(folder)
 

@@ -34,7 +34,7 @@ from support.chunk_data import (
 CODECS = ["gzip", "zstd", "snappy", "none"]
 
 
-def table_of(schema: TableSchema, *columns: list) -> pa.Table:
+def table_of(schema: TableSchema, *columns: list[Any]) -> pa.Table:
     arrays = [
         chunk_column(column, values) for column, values in zip(schema.columns, columns, strict=True)
     ]
@@ -62,7 +62,7 @@ def field(name: str, arrow_type: pa.DataType, ordinal: int | None, *, nullable: 
 
 @given(part=chunks(), codec=st.sampled_from(CODECS))
 @relaxed
-def test_chunks_of_the_java_client_are_read(part, codec):
+def test_chunks_of_the_java_client_are_read(part: tuple[TableSchema, pa.Table], codec: str) -> None:
     schema, table = part
     found = read_chunk(as_java(table, schema, codec=codec), schema)
     assert found.schema.equals(chunk_arrow_schema(schema), check_metadata=True)
@@ -71,7 +71,9 @@ def test_chunks_of_the_java_client_are_read(part, codec):
 
 @given(part=chunks(), version=st.sampled_from(["1.0", "2.0"]), dictionary=st.booleans())
 @relaxed
-def test_chunks_of_other_writers_are_read(part, version, dictionary):
+def test_chunks_of_other_writers_are_read(
+    part: tuple[TableSchema, pa.Table], version: str, dictionary: bool
+) -> None:
     schema, table = part
     other = as_java(
         table,
@@ -270,7 +272,7 @@ BYTES = st.binary(max_size=300)
 
 @given(BYTES)
 @relaxed
-def test_any_bytes_decode_or_raise_the_one_error(data):
+def test_any_bytes_decode_or_raise_the_one_error(data: bytes) -> None:
     framed = b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1"
     for parquet in (data, framed):
         for operation in (read_chunk_footer, lambda parquet: read_chunk(parquet, every_type())):
@@ -290,7 +292,7 @@ def test_any_bytes_decode_or_raise_the_one_error(data):
         max_size=4,
     ),
 )
-@settings(relaxed, max_examples=3 * settings.default.max_examples)
+@settings(relaxed, max_examples=3 * settings().max_examples)
 def test_a_damaged_chunk_decodes_or_raises_the_one_error(
     part: tuple[TableSchema, Any], java: bool, edits: list[Any]
 ) -> None:
@@ -324,6 +326,7 @@ def header_variant(chunk: bytes, metadata: object) -> bytes:
 def test_the_layout_with_a_header_is_opened() -> None:
     blob = header_variant(b"chunk bytes", [{"table": "T", "chunk_start_offset": 60}])
     header = read_legacy_blob_header(blob)
+    assert header is not None
     assert header.chunks == ({"table": "T", "chunk_start_offset": 60},)
     assert blob[header.length :] == b"chunk bytes"
     assert read_legacy_blob_header(b"no header at all") is None

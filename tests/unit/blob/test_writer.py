@@ -57,7 +57,7 @@ def test_layout_keys_counters_and_hashes_follow_the_specification() -> None:
 @pytest.mark.slow
 @given(parts=st.lists(chunks(), min_size=1, max_size=3))
 @relaxed
-def test_what_was_written_is_read_back(parts):
+def test_what_was_written_is_read_back(parts: list[tuple[TableSchema, pa.Table]]) -> None:
     blob = build_blob(PATH, [ChunkInput(table, schema, DATA_KEY) for schema, table in parts])
     key = derive_blob_key(DATA_KEY, PATH)
     for (schema, table), chunk in zip(parts, blob.chunks, strict=True):

@@ -45,7 +45,7 @@ def check_bit_by_bit(algorithm: str, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("algorithm", POLYNOMIALS)
 @given(data=st.binary(max_size=300), cut=st.integers(0, 300))
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings().max_examples // 4)
 def test_checks_follow_their_definition_wherever_the_data_is_cut(
     algorithm: str, data: bytes, cut: int
 ) -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -42,7 +42,7 @@ def snowmelt(
             try:
                 code = main(arguments)
             except SystemExit as ended:
-                code = ended.code
+                code = cast("int", ended.code)
             except Exception:
                 # As the interpreter does with --debug.
                 traceback.print_exc()

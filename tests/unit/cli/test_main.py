@@ -138,6 +138,9 @@ def test_a_reader_that_leaves_early_is_no_error(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         process.stdout.close()
         process.stdin.write(script.encode())
         process.stdin.close()
@@ -156,6 +159,7 @@ def test_ctrl_c_is_quiet(snowmelt: Callable[..., Finished], tmp_path: Path) -> N
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
+        assert process.stdout is not None
         assert process.stdout.readline() == b"Looking for chunks to migrate every 60 s\n"
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=200) == (b"", b"")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import weakref
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
 from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChannelTarget
 from snowmelt.client.counters_and_metrics import ClientStatus, publish_client_metrics
@@ -43,12 +43,12 @@ def test_counters_are_offered_as_long_as_their_client_lives() -> None:
     def told() -> dict[Any, Any]:
         data = reader.get_metrics_data()
         return {
-            metric.name.removeprefix("snowmelt.client."): point.value
+            metric.name.removeprefix("snowmelt.client."): cast("NumberDataPoint", point).value
             for resource in (data.resource_metrics if data else ())
             for scope in resource.scope_metrics
             for metric in scope.metrics
             for point in metric.data.data_points
-            if dict(point.attributes) == {"client": "mine"}
+            if dict(point.attributes or {}) == {"client": "mine"}
         }
 
     other, owner, idle = Owner(), Owner(), Owner()
@@ -61,10 +61,13 @@ def test_counters_are_offered_as_long_as_their_client_lives() -> None:
     backlog.add_channel(state, ChannelFailure("reopened"))
     backlog.insert(state, InsertBatch((1.0,), 1, 8))
     backlog.flush_now()
-    backlog.record_commits(backlog.wait_for_due_flush())
+    backlog.record_commits(backlog.wait_for_due_flush() or ())
     form = state.converter.fast_checker
+    size = 0
     for number in range(2):
         values = form.try_check({"a": float(number)})
+        assert values is not None
+        size += values[-1]
         backlog.insert_fast_row(state, form, values, None)
     backlog.record_rejected_rows(state, 4, InvalidRow(reason="wrong"))
     found = told()
@@ -74,7 +77,7 @@ def test_counters_are_offered_as_long_as_their_client_lives() -> None:
         "rows.refused": 4,
         "rows.committed": 1,
         "bytes.committed": 8,
-        "bytes.waiting": 2 * values[-1],
+        "bytes.waiting": size,
     }
     del owner
     assert set(told().values()) == {0}

@@ -12,11 +12,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from snowmelt.client import flush_scheduling
-from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChannelTarget
+from snowmelt.client.channel_state import ChannelFailure, ChannelState, ChannelTarget, ChunkEntry
 from snowmelt.client.flush_scheduling import MAX_CHANNEL_BUFFER_BYTES, FlushScheduler
 from snowmelt.client.row_buffer import InsertBatch
 from snowmelt.client.settings import ClientSettings
 from snowmelt.errors import BufferFull, ChannelClosed, ChannelFenced, ChannelInvalid, CommitTimeout
+from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker, FastRows
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
@@ -44,18 +45,30 @@ def row(token: str | None = None, size: int = 8) -> InsertBatch:
     return InsertBatch((1.0,), 1, size, token, token)
 
 
+def due(backlog: FlushScheduler) -> list[ChunkEntry]:
+    entries = backlog.wait_for_due_flush()
+    assert entries is not None
+    return entries
+
+
+def checked(form: FastRowChecker, value: float = 1.0) -> tuple[Any, ...]:
+    values = form.try_check({"a": value})
+    assert values is not None
+    return values
+
+
 def test_rows_are_due_after_the_lag() -> None:
     backlog = backlog_with(max_client_lag=NOW)
     state = opened(backlog)
     backlog.insert(state, row("1"))
-    (entry,) = backlog.wait_for_due_flush()
+    (entry,) = due(backlog)
     assert (entry.row_sequencer, entry.flush_slice.row_count) == (1, 1)
 
 
 def test_a_full_channel_is_due_at_once() -> None:
     backlog = backlog_with(max_client_lag=LONG)
     backlog.insert(opened(backlog), row(size=MAX_CHANNEL_BUFFER_BYTES))
-    assert len(backlog.wait_for_due_flush()) == 1
+    assert len(due(backlog)) == 1
 
 
 def test_what_a_channel_fills_up_is_a_flush_by_itself_and_comes_first() -> None:
@@ -68,7 +81,7 @@ def test_what_a_channel_fills_up_is_a_flush_by_itself_and_comes_first() -> None:
     backlog.insert(first, row("3"))
     backlog.fail_channels([failed], ChannelFailure("the table is gone"))
     backlog.flush_now()
-    taken = [backlog.wait_for_due_flush() for _ in range(3)]
+    taken = [due(backlog) for _ in range(3)]
     assert [
         [(e.state.name, e.row_sequencer, e.flush_slice.end_token) for e in t] for t in taken
     ] == [
@@ -89,12 +102,12 @@ def test_rows_of_a_table_that_is_held_gather_until_it_is_released() -> None:
         backlog.insert(state, row())
     backlog.insert(held[0], row(size=MAX_CHANNEL_BUFFER_BYTES))
     backlog.flush_now()
-    assert [entry.state.name for entry in backlog.wait_for_due_flush()] == ["c"]
+    assert [entry.state.name for entry in due(backlog)] == ["c"]
     backlog.insert(held[0], row())
     backlog.stop_when_drained()
     backlog.release_table(TARGET.retry_queue_key)
     taken = [
-        [(entry.state.name, entry.flush_slice.row_count) for entry in backlog.wait_for_due_flush()]
+        [(entry.state.name, entry.flush_slice.row_count) for entry in due(backlog)]
         for _ in range(2)
     ]
     assert taken == [[("a", 2)], [("b", 1), ("a", 1)]]
@@ -117,9 +130,7 @@ def test_what_a_channel_fills_up_takes_refused_rows_of_its_table_along() -> None
     other = opened(backlog, "o")
     backlog.insert(other, row("1"), (aside, row()))
     backlog.insert(state, row("1", MAX_CHANNEL_BUFFER_BYTES), (aside, row()))
-    taken = {
-        entry.state.name: entry.flush_slice.row_count for entry in backlog.wait_for_due_flush()
-    }
+    taken = {entry.state.name: entry.flush_slice.row_count for entry in due(backlog)}
     assert taken == {"c": 1, "o": 1, "refused": 2}
 
 
@@ -136,9 +147,7 @@ def test_a_token_without_a_row_goes_with_refused_rows_if_the_service_takes_it(
     state.is_closed = False
     backlog.insert(state, nothing, (aside, row()))
     backlog.flush_now()
-    taken = {
-        entry.state.name: entry.flush_slice.end_token for entry in backlog.wait_for_due_flush()
-    }
+    taken = {entry.state.name: entry.flush_slice.end_token for entry in due(backlog)}
     assert taken == ({"refused": None, "c": "1"} if takes_rowless else {"refused": None})
     assert backlog.find_row_sequencer(state, "1") == 1
 
@@ -150,15 +159,15 @@ def test_a_chunk_that_is_full_is_taken_before_more_comes(monkeypatch: pytest.Mon
     backlog.insert(state, row("1", size=80))
     waiting = threading.Thread(target=backlog.insert, args=(state, row("2", size=30)))
     waiting.start()
-    entries = [*backlog.wait_for_due_flush()]
+    entries = [*due(backlog)]
     waiting.join()
     # A single call above the limit is a chunk of its own: it is never torn.
     larger = threading.Thread(target=backlog.insert, args=(state, row("3", size=500)))
     larger.start()
-    entries += backlog.wait_for_due_flush()
+    entries += due(backlog)
     larger.join()
     backlog.flush_now()
-    entries += backlog.wait_for_due_flush()
+    entries += due(backlog)
     assert [(e.row_sequencer, e.flush_slice.end_token) for e in entries] == [
         (1, "1"),
         (2, "2"),
@@ -173,7 +182,7 @@ def test_one_take_brings_all_channels() -> None:
     backlog.insert(second, row())
     backlog.insert(first, row())
     backlog.flush_now()
-    assert [entry.state.name for entry in backlog.wait_for_due_flush()] == ["b", "a"]
+    assert [entry.state.name for entry in due(backlog)] == ["b", "a"]
 
 
 def test_an_insert_waits_until_rows_are_committed() -> None:
@@ -182,7 +191,7 @@ def test_an_insert_waits_until_rows_are_committed() -> None:
     backlog.insert(state, row(size=10))
     thread = threading.Thread(target=backlog.insert, args=(state, row("2", size=10)))
     thread.start()
-    backlog.record_commits(backlog.wait_for_due_flush())
+    backlog.record_commits(due(backlog))
     thread.join(60)
     assert state.buffer.contains_token("2")
 
@@ -232,7 +241,7 @@ def test_tokens_are_known_while_they_wait_and_afterwards() -> None:
     state = opened(backlog, token="0")
     backlog.insert(state, row("1"))
     backlog.flush_now()
-    entries = backlog.wait_for_due_flush()
+    entries = due(backlog)
     backlog.insert(state, row("2"))
     assert [state.find_row_sequencer(token) for token in ("0", "1", "2", "x")] == [0, 1, 2, None]
     with pytest.raises(CommitTimeout, match="Last committed token: '0'"):
@@ -246,7 +255,7 @@ def test_an_orphan_ends_when_nothing_is_buffered() -> None:
     backlog = backlog_with(max_client_lag=NOW)
     backlog.insert(opened(backlog), row())
     backlog.stop_when_drained()
-    assert len(backlog.wait_for_due_flush()) == 1
+    assert len(due(backlog)) == 1
     assert backlog.wait_for_due_flush() is None
 
 
@@ -267,12 +276,13 @@ def test_checked_rows_of_many_threads_come_once_while_others_are_taken() -> None
 
     def insert(first: int) -> None:
         for number in range(first, first + 2_000):
-            backlog.insert_fast_row(state, form, form.try_check({"a": float(number)}), None)
+            backlog.insert_fast_row(state, form, checked(form, float(number)), None)
 
     def take() -> None:
         while (entries := backlog.wait_for_due_flush()) is not None:
             for entry in entries:
                 for part in entry.flush_slice.segments:
+                    assert isinstance(part, FastRows)
                     found.extend(part.to_table().column("A").to_pylist())
             backlog.record_commits(entries)
 
@@ -300,13 +310,13 @@ def test_a_closed_channel_takes_no_checked_row() -> None:
     backlog = backlog_with(max_client_lag=LONG)
     state = opened(backlog)
     form = state.converter.fast_checker
-    values = form.try_check({"a": 1.0})
+    values = checked(form)
     assert backlog.insert_fast_row(state, form, values, "1")
     assert not backlog.insert_fast_row(state, form, values, "2")
     backlog.stop_inserts_and_flush(state)
     with pytest.raises(ChannelClosed):
         backlog.insert_fast_row(state, form, values, "3")
-    (entry,) = backlog.wait_for_due_flush()
+    (entry,) = due(backlog)
     assert (entry.flush_slice.row_count, entry.flush_slice.end_token) == (2, "2")
 
 
@@ -314,12 +324,12 @@ def test_checked_rows_are_held_up_as_others_are_and_none_is_half_kept() -> None:
     backlog = backlog_with(max_memory=4_000, insert_timeout=dt.timedelta(0), max_client_lag=LONG)
     state = opened(backlog)
     form = state.converter.fast_checker
-    values = form.try_check({"a": 1.0})
+    values = checked(form)
     kept = 2_000 // values[-1]
     for number in range(kept):
         backlog.insert_fast_row(state, form, values, str(number))
     with pytest.raises(BufferFull):
         backlog.insert_fast_row(state, form, values, "x")
     assert backlog.uncommitted_bytes == kept * values[-1]
-    (entry,) = backlog.wait_for_due_flush()
+    (entry,) = due(backlog)
     assert (entry.flush_slice.row_count, entry.flush_slice.end_token) == (kept, str(kept - 1))

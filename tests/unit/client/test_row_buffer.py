@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
 from snowmelt.client.counters_and_metrics import ChannelCounts
 from snowmelt.client.row_buffer import InsertBatch, RowBuffer
-from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker
+from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker, FastRows
 from snowmelt.schema.conversion.row_converter import RowConverter
 from snowmelt.schema.types import Column, Compatibility, LogicalType, TableSchema
 
@@ -25,9 +25,10 @@ def test_rows_and_tables_keep_the_order_of_insertion() -> None:
     buffer.append_batch(InsertBatch(table(3, 4), 2, 16), 12)
     buffer.append_batch(InsertBatch((5,), 1, 8), 13)
     portion = buffer.pop_slice()
-    assert portion.segments[0] == [(1,), (2,)]
-    assert portion.segments[1].column("A").to_pylist() == [3, 4]
-    assert portion.segments[2] == [(5,)]
+    segments: list[Any] = list(portion.segments)
+    assert segments[0] == [(1,), (2,)]
+    assert segments[1].column("A").to_pylist() == [3, 4]
+    assert segments[2] == [(5,)]
     assert (portion.row_count, portion.size_bytes) == (5, 40)
     assert (portion.first_insert_ms, portion.last_insert_ms) == (10, 13)
 
@@ -68,10 +69,17 @@ def test_a_taken_buffer_is_empty() -> None:
     assert (buffer.row_count, buffer.size_bytes, buffer.contains_token("1")) == (0, 0, False)
 
 
+PLACES: dict[tuple[str, ...], tuple[int, ...]] = {("a",): (0,)}
+
+
 def form() -> FastRowChecker:
     schema = TableSchema(1, (Column("A", LogicalType.REAL, 1),))
     return FastRowChecker(
-        schema, ZoneInfo("UTC"), Compatibility.SNOWFLAKE, {("a",): (0,)}.get, 10_000
+        schema,
+        ZoneInfo("UTC"),
+        Compatibility.SNOWFLAKE,
+        PLACES.get,
+        10_000,
     )
 
 
@@ -81,6 +89,7 @@ def test_checked_rows_are_counted_late_and_never_twice() -> None:
     sizes = []
     for number in range(5):
         values = quick.try_check({"a": float(number)})
+        assert values is not None
         sizes.append(values[-1])
         if buffer.fast_run is None:
             buffer.append_fast_row(quick, values, "0", 7)
@@ -96,14 +105,17 @@ def test_checked_rows_are_counted_late_and_never_twice() -> None:
     assert (counts.inserted_rows, counts.inserted_bytes) == (6, sum(sizes) + 8)
     assert (portion.start_token, portion.end_token) == ("0", "5")
     assert portion.offset_tokens == ["0", "1", "2", "3", "4", "5"]
-    assert portion.segments[0].to_table().column("A").to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    (run, _) = portion.segments
+    assert isinstance(run, FastRows)
+    assert run.to_table().column("A").to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
 def test_rows_of_other_columns_begin_a_run_of_their_own() -> None:
     buffer, older, newer = RowBuffer(None), form(), form()
-    buffer.append_fast_row(older, older.try_check({"a": 1.0}), None, 0)
-    buffer.append_fast_row(newer, newer.try_check({"a": 2.0}), None, 0)
-    assert [part.form for part in buffer.pop_slice().segments] == [older, newer]
+    buffer.append_fast_row(older, cast("tuple[Any, ...]", older.try_check({"a": 1.0})), None, 0)
+    buffer.append_fast_row(newer, cast("tuple[Any, ...]", newer.try_check({"a": 2.0})), None, 0)
+    segments: list[Any] = list(buffer.pop_slice().segments)
+    assert [part.form for part in segments] == [older, newer]
 
 
 def test_calls_that_were_only_checked_are_joined_where_nothing_is_between_them() -> None:
@@ -118,7 +130,8 @@ def test_calls_that_were_only_checked_are_joined_where_nothing_is_between_them()
     ]
     for part in parts:
         buffer.append_batch(InsertBatch(part, 1, 8), 0)
-    first, single, *others = buffer.pop_slice().segments
+    segments: list[Any] = list(buffer.pop_slice().segments)
+    first, single, *others = segments
     assert first.to_table().column("A").to_pylist() == [1.0, None]
     assert single == [(9.0,)]
     assert [part.to_table().column("A").to_pylist() for part in others] == [[3.0], [4.0, 5.0]]
@@ -130,9 +143,11 @@ def test_small_calls_that_were_checked_row_by_row_are_one_run() -> None:
     buffer = RowBuffer(None)
     for number in range(3):
         checked = checker.try_check_all([{"a": float(number)}, {"a": None}])
+        assert checked is not None
         buffer.append_batch(InsertBatch(checked, 2, checked.size_bytes, end_token=str(number)), 0)
     assert checker.try_check_all([{"a": 1.0}, {"a": object()}]) is None
     portion = buffer.pop_slice()
     assert (portion.row_count, portion.end_token) == (6, "2")
     (run,) = portion.segments
+    assert isinstance(run, FastRows)
     assert run.to_table().column("A").to_pylist() == [0.0, None, 1.0, None, 2.0, None]

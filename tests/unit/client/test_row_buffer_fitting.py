@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -24,12 +25,15 @@ SCHEMA = TableSchema(
 )
 
 
+PLACES: dict[tuple[str, ...], tuple[int, ...]] = {("n", "at", "doc"): (0, 1, 2)}
+
+
 def form(zone: str = "UTC") -> FastRowChecker:
     return FastRowChecker(
         SCHEMA,
         ZoneInfo(zone),
         Compatibility.SNOWFLAKE,
-        {("n", "at", "doc"): (0, 1, 2)}.get,
+        PLACES.get,
         10_000,
     )
 
@@ -47,7 +51,7 @@ def test_parts_of_many_channels_become_what_each_becomes_alone() -> None:
     converter = RowConverter(SCHEMA, zone=UTC)
     ready = segment_to_table(quick(form(), 70), converter)
 
-    def portions() -> list[list[object]]:
+    def portions() -> list[list[Any]]:
         return [
             [quick(form(), 1, 2)],
             [quick(form(), 2.5), ready, quick(form(), None)],
@@ -73,7 +77,7 @@ def test_parts_of_many_channels_become_what_each_becomes_alone() -> None:
 def test_a_row_that_cannot_be_converted_leaves_all_parts_as_they_were() -> None:
     bad = quick(form(), 1)
     bad.items[0] = dt.date(2026, 1, 1)
-    portions = [[quick(form(), 1)], [bad]]
+    portions: list[list[Any]] = [[quick(form(), 1)], [bad]]
     with pytest.raises(Exception, match="N"):
         convert_segments_jointly(portions, SCHEMA)
     assert all(isinstance(parts[0], FastRows) for parts in portions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,9 @@ def test_another_lag_is_refused(seconds: float) -> None:
 
 @pytest.mark.parametrize("setting", ["request_timeout", "give_up_after", "insert_timeout"])
 def test_a_negative_time_is_refused_by_its_name(setting: str) -> None:
+    given: dict[str, Any] = {setting: dt.timedelta(seconds=-1)}
     with pytest.raises(ConfigurationError, match=f"{setting}: expected 0 or more"):
-        ClientSettings(**{setting: dt.timedelta(seconds=-1)})
+        ClientSettings(**given)
 
 
 def test_a_client_that_may_hold_nothing_is_refused() -> None:

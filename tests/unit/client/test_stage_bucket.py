@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import ssl
 import threading
 from collections.abc import Iterator
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -117,7 +118,7 @@ def stage_of(
         desk.grant,
         clock or ManualClock(NOW),
         timeout_s=timeout_s,
-        ssl_context_factory=lambda: None,
+        ssl_context_factory=lambda: cast("ssl.SSLContext", None),
     )
     yield stage
     stage.close()

@@ -8,6 +8,7 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ DOUBLE = FunctionSignature(
     "double", (FunctionArgument("n", parse_sql_type_text("INT")),), parse_sql_type_text("INT")
 )
 LATER = FunctionSignature("later", DOUBLE.arguments, DOUBLE.returns)
-CALLS = []
+CALLS: list[Any] = []
 
 
 @pytest.fixture(scope="module")

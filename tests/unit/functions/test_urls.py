@@ -138,7 +138,7 @@ def test_what_is_blocked_is_not_reached_by_another_port_or_scheme():
 @pytest.mark.parametrize("origin", ["https://h", "http://h", "HTTPS://H:443", "https://h:8443"])
 def test_what_is_blocked_is_blocked_however_it_is_written(written, origin):
     there = gateway("https://h", "http://h", "https://h:8443", blocked=("https://h/v1/admin/",))
-    assert resolve_allowed_url(f"{origin}/v1/administrator", there)
+    assert resolve_allowed_url(f"{origin}/v1/administrator", there) is not None
     with pytest.raises(UrlRefused, match="API_BLOCKED_PREFIXES"):
         resolve_allowed_url(origin + written, there)
 

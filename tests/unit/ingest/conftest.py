@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -22,12 +22,14 @@ from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control, encryption_keys
 from snowmelt.catalog.statements.executor import execute_statement
+from snowmelt.catalog.streaming.commit_rules import ChunkOffer
 from snowmelt.clock import ManualClock
 from snowmelt.ingest.blob_decoder import decode_blobs
 from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from snowmelt.ingest.channels import ChannelService
 from snowmelt.ingest.registration_verifier import (
     CatalogCache,
+    ChunkCandidate,
     Registrant,
     RegistrationVerifier,
     VerificationDepth,
@@ -69,7 +71,7 @@ class World:
     clock: ManualClock
     deployment_id: int
     prefix: str = ""
-    counter: itertools.count = field(default_factory=itertools.count)
+    counter: itertools.count[int] = field(default_factory=itertools.count)
 
     def verifier(self, depth: VerificationDepth = VerificationDepth.FULL) -> RegistrationVerifier:
         return RegistrationVerifier(
@@ -80,12 +82,31 @@ class World:
             decode_blobs=partial(decode_blobs, self.stage),
         )
 
+    def verify(
+        self,
+        blob: BlobMetadata,
+        sender: Registrant = SENDER,
+        depth: VerificationDepth = VerificationDepth.FULL,
+    ) -> ChunkCandidate:
+        """Return what the verifier makes of a blob of one chunk."""
+        [found] = self.verifier(depth).verify_all([(self.request(blob), sender)])
+        assert not isinstance(found, Exception)
+        (candidate,) = found
+        return candidate
+
+    def offer(
+        self, blob: BlobMetadata, depth: VerificationDepth = VerificationDepth.FULL
+    ) -> ChunkOffer:
+        offer = self.verify(blob, depth=depth).offer
+        assert offer is not None
+        return offer
+
     def open(self, channel: str = "CH") -> OpenChannelResponse:
         request = OpenChannelRequest(channel=channel, table="t", database="demo", schema="public")
         return self.desk.open_channel(request, USER).result()
 
     def blob(
-        self, opened: OpenChannelResponse, row_sequencer: int, rows: list[dict], *, put: bool = True
+        self, opened: OpenChannelResponse, row_sequencer: int, rows: list[Any], *, put: bool = True
     ) -> BlobMetadata:
         schema = TableSchema(
             1, tuple(map(streaming.column_from_message, opened.table_columns or []))

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
@@ -41,7 +41,9 @@ KEY = bytes(32)
 INTEGERS = TableSchema(1, (Column("ID", LogicalType.FIXED, 1, precision=18, scale=0),))
 
 
-def job(stage: LocalStore, parquet: bytes, claimed: dict, path: str = PATH) -> BlobDecodeJob:
+def job(
+    stage: LocalStore, parquet: bytes, claimed: dict[Any, Any], path: str = PATH
+) -> BlobDecodeJob:
     """Stage a chunk with right checksums and return the job that inspects it."""
     data = encryption.apply_aes_ctr(parquet, key=encryption.derive_blob_key(KEY, path), offset=0)
     stage.put(f"abc/{path}", data)
@@ -114,7 +116,10 @@ def told(draw: st.DrawFn) -> tuple[TableSchema, bytes, dict[Any, Any]]:
             [{}, {"compression": "zstd"}, {"use_dictionary": True}, {"compression": "snappy"}]
         )
     )
-    parquet, claimed = bytearray(encoded(table, **options)), claims(table, schema)
+    parquet, claimed = (
+        bytearray(encoded(table, **cast("dict[str, Any]", options))),
+        claims(table, schema),
+    )
     for _ in range(draw(st.integers(0, 3))):
         if draw(st.booleans()):
             # The footer is at the end; its length and the magic bytes seldom say anything new.
@@ -128,7 +133,9 @@ def told(draw: st.DrawFn) -> tuple[TableSchema, bytes, dict[Any, Any]]:
 
 @relaxed
 @given(told())
-def test_a_chunk_whose_bytes_or_claims_were_changed_is_refused_or_read_right(stage, case) -> None:
+def test_a_chunk_whose_bytes_or_claims_were_changed_is_refused_or_read_right(
+    stage: LocalStore, case: tuple[TableSchema, bytes, dict[Any, Any]]
+) -> None:
     schema, parquet, claimed = case
     try:
         # What is no message of the protocol is refused before it is inspected.
@@ -155,7 +162,10 @@ def test_a_chunk_whose_bytes_or_claims_were_changed_is_refused_or_read_right(sta
 @relaxed
 @given(st.lists(told(), min_size=1, max_size=3), st.floats(0, 1), st.integers(0, 255))
 def test_chunks_that_are_decoded_together_get_the_findings_they_get_alone(
-    stage, cases, place, spoiled
+    stage: LocalStore,
+    cases: list[tuple[TableSchema, bytes, dict[Any, Any]]],
+    place: float,
+    spoiled: int,
 ) -> None:
     # The same columns three times, once with a byte changed, and others beside them.
     schema, first, said = cases[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -18,13 +18,14 @@ from snowmelt.wire.streaming import (
     ConfigureClientRequest,
     DropChannelRequest,
     OpenChannelRequest,
+    StageLocation,
 )
 
 if TYPE_CHECKING:
     from unit.ingest.conftest import World
 
 
-NAMES = {"channel": "ch", "table": "t", "database": "demo", "schema": "public"}
+NAMES: dict[str, Any] = {"channel": "ch", "table": "t", "database": "demo", "schema": "public"}
 OTHER = "OTHER"
 
 
@@ -61,6 +62,7 @@ def test_a_request_id_with_a_foreign_prefix_gets_no_foreign_answer(
     request = OpenChannelRequest(**NAMES, request_id=request_id(world))
     mine = world.desk.open_channel(request, "LOADER").result()
     theirs = world.desk.open_channel(request, other).result()
+    assert mine.client_sequencer is not None
     assert theirs.client_sequencer == mine.client_sequencer + 1
     assert theirs.encryption_key_id != mine.encryption_key_id
     assert (
@@ -75,18 +77,20 @@ def test_no_prefix_is_given_twice(world: World) -> None:
         for _ in range(20)
     ]
     assert len({each.prefix for each in given} | {world.prefix}) == 21
-    folders = {each.stage_location.location for each in given}
-    assert folders == {str(world.stage.root / each.prefix) for each in given}
+    folders = {cast("StageLocation", each.stage_location).location for each in given}
+    assert folders == {str(world.stage.root / cast("str", each.prefix)) for each in given}
 
 
 def test_a_clock_that_goes_back_changes_nothing_about_who_owns_a_channel(world: World) -> None:
     first = world.open()
     world.clock.set_wall(world.clock.now() - dt.timedelta(days=400))
     second = world.open()
+    assert first.client_sequencer is not None
     assert second.client_sequencer == first.client_sequencer + 1
     with pytest.raises(ChannelFenced):
         drop(world, first.client_sequencer)
     drop(world, second.client_sequencer)
+    assert second.client_sequencer is not None
     assert world.open().client_sequencer == second.client_sequencer + 1
 
 
@@ -109,6 +113,7 @@ def test_a_name_that_is_missing_has_its_own_code(world: World, missing: str, cod
 
 def test_a_status_tells_each_channel_its_own_problem(world: World) -> None:
     opened = world.open()
+    assert opened.client_sequencer is not None
     asked = [
         ChannelStatusQuery("demo", "public", "t", "ch", opened.client_sequencer),
         ChannelStatusQuery("demo", "public", "t", "ch", opened.client_sequencer + 1),

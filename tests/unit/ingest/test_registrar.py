@@ -3,7 +3,7 @@ from __future__ import annotations
 import contextlib
 import queue
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -53,11 +53,15 @@ def registrar(world: World) -> Iterator[Registrar]:
     registrar.close()
 
 
-def register(registrar: Registrar, *requests: RegisterBlobsRequest) -> list:
+def register(registrar: Registrar, *requests: RegisterBlobsRequest) -> list[Any]:
     """Submit all at once and return what each was answered: a list of codes, or an exception."""
-    answers: queue.SimpleQueue = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
     for number, request in enumerate(requests):
-        registrar.submit(request, SENDER, lambda answer, n=number: answers.put((n, answer)))
+
+        def note(answer: RegisterBlobsResponse | Exception, number: int = number) -> None:
+            answers.put((number, answer))
+
+        registrar.submit(request, SENDER, note)
     arrived = sorted((answers.get(timeout=200) for _ in requests), key=lambda item: item[0])
     return [codes(answer) for _, answer in arrived]
 
@@ -81,7 +85,7 @@ def stored(world: World) -> int:
     return len(found)
 
 
-def rows(count: int = 2) -> list[dict]:
+def rows(count: int = 2) -> list[dict[str, Any]]:
     return [{"id": number, "x": 0.5, "name": "n"} for number in range(count)]
 
 
@@ -163,7 +167,8 @@ def test_a_full_disk_under_the_catalog_registers_nothing_and_costs_no_row(
     with world.database.writing() as connection:
         full = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {full}")
-    answers = []
+    answers: list[Any] = []
+    request = requests[0]
     while not answers or answers[-1] == [0]:
         request = world.request(world.blob(opened, len(answers) + 1, rows()))
         answers += register(registrar, request)
@@ -210,7 +215,7 @@ def test_closing_answers_what_waits_and_refuses_what_comes_later(
     world: World, registrar: Registrar
 ) -> None:
     requests = several(world)
-    answers: queue.SimpleQueue = queue.SimpleQueue()
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
     for request in requests:
         registrar.submit(request, SENDER, answers.put)
     registrar.close()

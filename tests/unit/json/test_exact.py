@@ -17,20 +17,22 @@ DIGITS = "12345678901234567890123456789012345678"
 
 def test_38_digits_survive_as_int_and_as_decimal() -> None:
     text = f"[{DIGITS},-{DIGITS},0.{DIGITS},{DIGITS[:20]}.{DIGITS[20:]}]".encode()
-    values = parse_json(text)
+    values: Any = parse_json(text)
     assert values[2] == Decimal(f"0.{DIGITS}")
     assert serialize_json(values) == text
 
 
 def test_a_number_is_a_float_only_where_that_says_the_same() -> None:
-    assert [type(each) for each in parse_json(b"[1,0.1,1e308,-0.0,0.1000000000000000055]")] == [
+    values: Any = parse_json(b"[1,0.1,1e308,-0.0,0.1000000000000000055]")
+    assert [type(each) for each in values] == [
         int, float, float, float, Decimal,
     ]  # fmt: skip
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=12))
 def test_every_decimal_comes_back_as_it_went(value: Decimal) -> None:
-    assert Decimal(str(parse_json(serialize_json([value]))[0])) == value
+    back: Any = parse_json(serialize_json([value]))
+    assert Decimal(str(back[0])) == value
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists))

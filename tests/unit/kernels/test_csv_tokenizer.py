@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -168,7 +168,7 @@ def said(
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 6, deadline=None)
+@settings(max_examples=settings().max_examples * 6, deadline=None)
 @given(
     inputs(),
     st.one_of(st.none(), st.sets(st.integers(0, 5))),
@@ -191,7 +191,7 @@ def test_tokens_are_those_of_the_state_machine(
     assert not np.any(plain.row_flags & ~found.row_flags & ROW_IRREGULAR)
 
 
-@settings(max_examples=settings.default.max_examples * 3, deadline=None)
+@settings(max_examples=settings().max_examples * 3, deadline=None)
 @given(inputs())
 def test_the_last_whole_record_ends_where_the_state_machine_says(
     case: tuple[CsvRules, bytes] | None,
@@ -213,7 +213,7 @@ def test_the_last_whole_record_ends_where_the_state_machine_says(
     assert [record.next_start for record in whole] == closed
 
 
-@settings(max_examples=settings.default.max_examples * 3, deadline=None)
+@settings(max_examples=settings().max_examples * 3, deadline=None)
 @given(inputs(), st.binary(max_size=3))
 def test_what_is_counted_without_fields_is_counted_right(
     case: tuple[CsvRules, bytes] | None, before: bytes
@@ -249,11 +249,11 @@ def test_many_records_overflow_no_table(dialect: Any, places: tuple[int, ...] | 
         text = text.replace(b'"', b"")
     data = padded(text)
     found = CsvRecordFinder(rules, places)(data, 0, len(text))
-    plain = tokenize_with_state_machine(data, 0, len(text), rules, places)
+    plain = tokenize_with_state_machine(data, 0, len(text), rules, cast("list[int] | None", places))
     assert said(data, found, rules) == said(data, plain, rules)
 
 
-@settings(max_examples=settings.default.max_examples * 4, deadline=None)
+@settings(max_examples=settings().max_examples * 4, deadline=None)
 @given(
     st.lists(
         st.one_of(

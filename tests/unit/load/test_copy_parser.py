@@ -273,7 +273,7 @@ WORDS = ("COPY", "t", "(", ")", ",", "'x'", "E'", "'", '"', "AS", "FROM", "FILLE
          "COLUMN OPTION", "--", "/*", "STDIN", "GZIP", "ON", "INTERVAL", "COLSIZES", "\0", "é", "$")  # fmt: skip
 
 
-@settings(max_examples=settings.default.max_examples * 5 // 3)
+@settings(max_examples=settings().max_examples * 5 // 3)
 @given(st.lists(st.sampled_from(WORDS), max_size=14), st.booleans())
 def test_any_text_is_a_copy_or_refused(words: list[str], begins: bool) -> None:
     text = ("COPY t FROM 'x' " if begins else "COPY t (a " if words else "") + " ".join(words)

@@ -10,7 +10,7 @@ import pytest
 from snowmelt.errors import LoadRefused
 from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 
-DEFINITION = PhaseDefinition(
+DEFINITION: PhaseDefinition[dict[str, Any]] = PhaseDefinition(
     "Filter f",
     dict,
     (

@@ -42,7 +42,7 @@ def planned(text: str, **options: Any) -> LoadPlan:
 def loaded(plan: LoadPlan) -> tuple[list[dict[str, Any]], list[tuple[int, ParseReject]]]:
     """Run all tasks as other processes would; rejects come with their number in the file."""
     rows: list[dict[str, Any]] = []
-    rejects = []
+    rejects: list[tuple[int, ParseReject]] = []
     counts = {}
     for task in sorted(plan.tasks, key=lambda each: each.portion.offset):
         run = run_portion(pickle.loads(pickle.dumps(task)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,9 +28,10 @@ def test_every_byte_is_in_one_portion(sizes: list[Any], tasks: int, smallest: in
             assert own[0].is_whole
             continue
         assert own[0].offset == 0
-        ends = [p.offset + p.size for p in own]
+        sizes_of_own = [cast("int", p.size) for p in own]
+        ends = [p.offset + size for p, size in zip(own, sizes_of_own, strict=True)]
         assert ends == [p.offset for p in own[1:]] + [file.size]
-        assert min(p.size for p in own) >= smallest
+        assert min(sizes_of_own) >= smallest
     lengths = [p.file.size if p.size is None else p.size for p in portions]
     known = [length for length in lengths if length is not None]
     assert lengths == [None] * (len(lengths) - len(known)) + sorted(known, reverse=True)

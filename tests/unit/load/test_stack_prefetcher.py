@@ -24,7 +24,7 @@ def test_an_error_comes_behind_the_pieces_before_it() -> None:
         yield b"b"
         raise ValueError("here")
 
-    found = []
+    found: list[bytes] = []
     with pytest.raises(ValueError, match="here"):
         found.extend(Prefetcher(broken()))
     found = []

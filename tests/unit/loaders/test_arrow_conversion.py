@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,9 +19,10 @@ INSTANT = Column("AT", LogicalType.TIMESTAMP_TZ, 3, scale=9)
 SCHEMA = TableSchema(1, (NUMBER, TEXT, INSTANT))
 
 
-def cast(column, values, kind=None):
+def cast(column: Column, values: list[Any], kind: pa.DataType | None = None) -> list[Any]:
     [own, *_] = cast_column(column, pa.array(values, kind), dt.UTC)
-    return own.to_pylist()
+    found: list[Any] = own.to_pylist()
+    return found
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,9 @@ def cast(column, values, kind=None):
         ([Decimal("1.4950"), Decimal("-1.9951")], pa.decimal128(10, 4)),
     ],
 )
-def test_numbers_are_rounded_half_up_whatever_they_come_as(values, kind):
+def test_numbers_are_rounded_half_up_whatever_they_come_as(
+    values: list[Any], kind: pa.DataType
+) -> None:
     assert cast(NUMBER, values, kind) == [Decimal("1.50"), Decimal("-2.00")]
 
 
@@ -46,12 +50,12 @@ def test_numbers_are_rounded_half_up_whatever_they_come_as(values, kind):
         (Column("D", LogicalType.DATE, 1), [True], r"Column D \(DATE\)"),
     ],
 )
-def test_what_does_not_fit_is_named(column, values, why):
+def test_what_does_not_fit_is_named(column: Column, values: list[Any], why: str) -> None:
     with pytest.raises(LoadFailed, match=why):
         cast_column(column, pa.array(values), dt.UTC)
 
 
-def test_times_are_floored_and_bring_their_companions():
+def test_times_are_floored_and_bring_their_companions() -> None:
     before = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC)
     at, nanos, offset = cast_column(
         INSTANT, pa.array([before, None], pa.timestamp("us", "UTC")), dt.UTC
@@ -66,14 +70,14 @@ def test_times_are_floored_and_bring_their_companions():
         cast_companion(INSTANT, "AT$ns", pa.array([1000]))
 
 
-def test_structs_lists_and_maps_become_documents():
+def test_structs_lists_and_maps_become_documents() -> None:
     column = Column("V", LogicalType.VARIANT, 1)
     assert cast(column, [{"a": 1, "b": [1, None]}]) == ['{"a":1,"b":[1,null]}']
     assert cast(column, ['{"a": 1}', None]) == ['{"a":1}', None]
     assert cast(column, [[("k", 1)]], pa.map_(pa.string(), pa.int64())) == ['{"k":1}']
 
 
-def test_texts_are_dates_and_times_as_sql_and_spark_write_them():
+def test_texts_are_dates_and_times_as_sql_and_spark_write_them() -> None:
     noon = dt.datetime(2026, 1, 31, 12)
     plain = Column("AT", LogicalType.TIMESTAMP_NTZ, 1, scale=6)
     for text in ("2026-01-31 12:00:00", "2026-01-31T12:00:00", "01/31/2026 12:00:00"):
@@ -101,17 +105,17 @@ def test_texts_are_dates_and_times_as_sql_and_spark_write_them():
         (Column("V", LogicalType.VARIANT, 1), [b"a"]),
     ],
 )
-def test_what_a_column_would_have_to_guess_is_rejected(column, value):
+def test_what_a_column_would_have_to_guess_is_rejected(column: Column, value: Any) -> None:
     with pytest.raises(LoadFailed):
         cast_column(column, pa.array([value]), dt.UTC)
 
 
 @pytest.mark.parametrize("text", ["01/02/2024", "2-Jan-2024", "2024-01-02 23:59", "1704153600"])
-def test_dates_are_read_as_snowflake_reads_them(text):
+def test_dates_are_read_as_snowflake_reads_them(text: str) -> None:
     assert cast(Column("D", LogicalType.DATE, 1), [text]) == [dt.date(2024, 1, 2)]
 
 
-def test_a_companion_without_a_value_is_derived_and_one_without_its_column_is_null():
+def test_a_companion_without_a_value_is_derived_and_one_without_its_column_is_null() -> None:
     noon = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
     batch = pa.record_batch(
         {

@@ -35,7 +35,7 @@ TASKS = (
 )
 
 
-def done(number: int, rows: int, rejects: int = 0, **fields: str) -> PortionResult:
+def done(number: int, rows: int, rejects: int = 0, **fields: Any) -> PortionResult:
     counts = PortionCounts(50 if number < 2 else 10, 50, rows + rejects, rows, rejects)
     first = ParseReject(rows + 1, 9, b"x", "bad") if rejects else None
     return PortionResult(
@@ -108,10 +108,10 @@ def test_portions_that_were_left_let_no_load_pass() -> None:
 def test_limits_count_the_rejects_of_all_portions() -> None:
     outcomes = (done(0, 5, 2), done(1, 4, 2), done(2, 1))
     assert settled(*outcomes, limit=5).failure_reason is None
-    assert (
-        "4 records were rejected, and REJECTMAX is 4" in settled(*outcomes, limit=4).failure_reason
+    assert "4 records were rejected, and REJECTMAX is 4" in (
+        settled(*outcomes, limit=4).failure_reason or ""
     )
-    assert "ABORT ON ERROR" in settled(*outcomes, limit=1).failure_reason
+    assert "ABORT ON ERROR" in (settled(*outcomes, limit=1).failure_reason or "")
 
 
 def test_what_was_never_found_is_told_with_the_rest() -> None:
@@ -136,4 +136,4 @@ def test_files_of_a_load_that_is_given_up_say_why() -> None:
     found = settled(done(0, 5, 1), done(1, 4), done(2, 1))
     a, b = to_failed_file_records(found.file_records, "overtaken")
     assert (a.state, a.rows, b.first_error) == (LoadFileState.FAILED, 0, "overtaken")
-    assert "bad" in a.first_error
+    assert "bad" in (a.first_error or "")

@@ -96,6 +96,7 @@ def test_rows_do_not_fit_where_a_value_has_no_place(
     current: tuple[Column, ...], reason: str, is_missing: bool
 ) -> None:
     found = find_schema_conflict(schema(NUMBER, TEXT), schema(*current))
+    assert found is not None
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(found.reason)
     assert found.is_missing is is_missing

@@ -19,9 +19,7 @@ from snowmelt.schema.types import Column, LogicalType, TableSchema
 ZONE = ZoneInfo("UTC")
 
 
-def statistics_of(
-    values: list[None] | list[bool | None] | list[bool], kind: LogicalType, **options: Any
-) -> ColumnStatistics:
+def statistics_of(values: list[Any], kind: LogicalType, **options: Any) -> ColumnStatistics:
     schema = TableSchema(1, (Column("C", kind, 1, **options),))
     table = RowConverter(schema, zone=ZONE).build_table([(value,) for value in values])
     return collect_statistics(table, schema).columns[0]

@@ -56,6 +56,7 @@ EXAMPLES = [
 )
 def test_an_example_is_true_in_each_dialect(feature: DialectFeature, dialect: Dialect) -> None:
     expected = feature.expected_output(dialect)
+    assert expected is not None
     if expected.startswith("!"):
         # What costs the row ends the query with the hundredth.
         with pytest.raises(SelectError) as refused:

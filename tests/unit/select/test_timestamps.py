@@ -30,6 +30,18 @@ ZONES = st.integers(-14 * 60, 14 * 60).map(
 MOMENTS = st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 12, 31), timezones=ZONES)
 
 
+def read(text: str) -> Timestamp:
+    found = parse_iso_timestamp(text)
+    assert found is not None
+    return found
+
+
+def added(part: Any, count: int, start: Timestamp, **options: bool) -> Timestamp:
+    found = date_add(part, count, start, **options)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -44,7 +56,7 @@ MOMENTS = st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 12, 31), timezone
     ],
 )
 def test_timestamp_prints_as_it_was_written(text: str) -> None:
-    assert timestamp_to_string(parse_iso_timestamp(text), AWS) == text
+    assert timestamp_to_string(read(text), AWS) == text
 
 
 @pytest.mark.parametrize(
@@ -108,7 +120,7 @@ def test_first_engines_bad_texts(text: str) -> None:
 def test_moment_survives_printing_and_reading(moment: dt.datetime) -> None:
     value = timestamp_from_datetime(moment, fraction_digits=6)
     assert parse_iso_timestamp(timestamp_to_string(value, AWS)) == value
-    assert parse_iso_timestamp(timestamp_to_string(value, CEPH)).instant == value.instant
+    assert read(timestamp_to_string(value, CEPH)).instant == value.instant
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     assert value.instant == (moment - epoch) // dt.timedelta(microseconds=1) * 1000
 
@@ -142,42 +154,37 @@ def test_elapsed_time_added_to_the_start_is_the_last_step_before_the_end(
     passed = date_diff(part, start, end)
     assert date_diff(part, end, start) == -passed
     if start.instant <= end.instant and start.local_datetime.day <= 28:
-        assert date_add(part, passed, start).instant <= end.instant
+        assert added(part, passed, start).instant <= end.instant
         after = date_add(part, passed + 1, start)
         assert after is None or after.instant > end.instant
 
 
 def test_end_of_month_is_kept_only_where_asked() -> None:
-    january = parse_iso_timestamp("2011-01-31T")
-    assert timestamp_to_string(date_add("month", 1, january), AWS) == "2011-02-28"
-    february = parse_iso_timestamp("2000-02-29T")
-    assert timestamp_to_string(date_add("month", 1, february), AWS) == "2000-03-29"
+    january = read("2011-01-31T")
+    assert timestamp_to_string(added("month", 1, january), AWS) == "2011-02-28"
+    february = read("2000-02-29T")
+    assert timestamp_to_string(added("month", 1, february), AWS) == "2000-03-29"
     assert (
-        timestamp_to_string(date_add("month", 1, february, keep_month_end=True), AWS)
-        == "2000-03-31"
+        timestamp_to_string(added("month", 1, february, keep_month_end=True), AWS) == "2000-03-31"
     )
-    assert timestamp_to_string(date_add("year", 1, february), AWS) == "2001-02-28"
+    assert timestamp_to_string(added("year", 1, february), AWS) == "2001-02-28"
 
 
 @pytest.mark.parametrize("part", ["year", "month", "day", "second"])
 @pytest.mark.parametrize("count", [10**30, -(10**30), 10_000 * 366 * 86_400])
 def test_result_outside_the_calendar_is_none(part: str, count: int) -> None:
-    assert date_add(part, count, parse_iso_timestamp("2000-01-01T00:00:00Z")) is None
+    assert date_add(part, count, read("2000-01-01T00:00:00Z")) is None
 
 
 def test_calendar_difference_looks_at_dates_alone() -> None:
-    start, end = parse_iso_timestamp("2000-12-31T23:59Z"), parse_iso_timestamp("2001-01-01T00:00Z")
+    start, end = read("2000-12-31T23:59Z"), read("2001-01-01T00:00Z")
     assert [calendar_diff(part, start, end) for part in ("year", "month", "day")] == [1, 1, 1]
     assert calendar_diff("hour", start, end) == 0
 
 
 def test_precision_grows_with_what_is_added() -> None:
-    assert (
-        date_add("second", 1, parse_iso_timestamp("2007T")).precision is TimestampPrecision.SECOND
-    )
-    assert (
-        date_add("year", 1, parse_iso_timestamp("2007-01T")).precision is TimestampPrecision.MONTH
-    )
+    assert added("second", 1, read("2007T")).precision is TimestampPrecision.SECOND
+    assert added("year", 1, read("2007-01T")).precision is TimestampPrecision.MONTH
 
 
 @given(st.text(max_size=30), st.sampled_from(ALL))

@@ -35,7 +35,8 @@ def _body(**changes: object) -> bytes:
         **changes,
     }
     serializer = create_serializer(_MODEL.metadata["protocol"], include_validation=False)
-    return serializer.serialize_to_request(parameters, _OPERATION)["body"]
+    body: bytes = serializer.serialize_to_request(parameters, _OPERATION)["body"]
+    return body
 
 
 def _error(body: bytes) -> SelectError:

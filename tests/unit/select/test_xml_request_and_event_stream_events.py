@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from botocore.eventstream import EventStreamBuffer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from snowmelt.select import xml_request_and_event_stream
 
 
-def _decoded(data: bytes) -> list[object]:
+def _decoded(data: bytes) -> list[Any]:
     buffer = EventStreamBuffer()
     buffer.add_data(data)
     return list(buffer)

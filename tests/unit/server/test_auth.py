@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jwt
 import pytest
@@ -65,7 +65,7 @@ def token(
     )
 
 
-def bearer(text: str, **headers: bytes) -> dict[bytes, bytes]:
+def bearer(text: str, **headers: bytes) -> dict[Any, bytes]:
     return {b"authorization": b"Bearer " + text.encode(), **headers}
 
 
@@ -97,7 +97,7 @@ def test_claims_that_do_not_hold_are_refused_with_the_reason(
     authenticator: Authenticator,
     key_pair: KeyPair,
     fingerprint: str,
-    changed: dict[str, object],
+    changed: dict[str, Any],
     reason: str,
 ) -> None:
     with pytest.raises(AuthenticationFailed, match=reason):
@@ -124,7 +124,9 @@ def test_an_unsigned_token_is_refused(
 ) -> None:
     claims = jwt.decode(token(key_pair, fingerprint), options={"verify_signature": False})
     with pytest.raises(AuthenticationFailed):
-        authenticator.authenticate_any(bearer(jwt.encode(claims, None, algorithm="none")))
+        authenticator.authenticate_any(
+            bearer(jwt.encode(claims, cast("str", None), algorithm="none"))
+        )
 
 
 @pytest.mark.parametrize(

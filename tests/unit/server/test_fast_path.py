@@ -45,7 +45,7 @@ def request(body: bytes, *headers: str, path: str = PATH) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def answers(port: int, *pieces: bytes) -> list[tuple[int, dict]]:
+def answers(port: int, *pieces: bytes) -> list[tuple[int, dict[str, Any]]]:
     """Send the pieces on one connection; return every answer until the service closes it."""
     with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         for piece in pieces:
@@ -54,7 +54,7 @@ def answers(port: int, *pieces: bytes) -> list[tuple[int, dict]]:
             return list(_read(stream))
 
 
-def _read(stream: io.BufferedIOBase) -> Iterator[tuple[int, dict]]:
+def _read(stream: io.BufferedIOBase) -> Iterator[tuple[int, dict[str, Any]]]:
     while status := stream.readline():
         length = 0
         while (line := stream.readline().strip()) != b"":
@@ -63,7 +63,7 @@ def _read(stream: io.BufferedIOBase) -> Iterator[tuple[int, dict]]:
         yield int(status.split()[1]), json.loads(stream.read(length))
 
 
-def codes(found: list[tuple[int, dict]]) -> list[tuple[int, int]]:
+def codes(found: list[tuple[int, dict[str, Any]]]) -> list[tuple[int, int]]:
     return [(status, body["status_code"]) for status, body in found]
 
 

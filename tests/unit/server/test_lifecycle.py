@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def settings(folder: Path, **changes: object) -> Settings:
-    given = {"data_dir": folder, "port": 0, "s3_port": 0, "migrate": False} | changes
+def settings(folder: Path, **changes: Any) -> Settings:
+    given: dict[str, Any] = {
+        "data_dir": folder,
+        "port": 0,
+        "s3_port": 0,
+        "migrate": False,
+    } | changes
     return Settings.from_environment({}, **given)
 
 

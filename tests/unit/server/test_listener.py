@@ -32,7 +32,9 @@ def serial_shown(certificate: TlsCertificate, folder: Path, host: str) -> Any:
             end.do_handshake()
         except ssl.SSLWantReadError:
             continue
-    return client.getpeercert()["serialNumber"]
+    shown = client.getpeercert()
+    assert shown is not None
+    return shown["serialNumber"]
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -23,7 +24,7 @@ def service(tmp_path: Path) -> Iterator[EmbeddedService]:
         yield running
 
 
-def read(url: str, **request: object) -> dict[str, dict[tuple[str, ...], float]]:
+def read(url: str, **request: Any) -> dict[str, dict[tuple[str, ...], float]]:
     """The page's samples: by name, then by the values of their labels."""
     answer = httpx.get(f"{url}/metrics", **request)
     assert answer.status_code == 200

@@ -4,13 +4,13 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from snowmelt.config import Settings
 from snowmelt.errors import AuthenticationFailed, ConfigurationError
-from snowmelt.server.auth import Principal
+from snowmelt.server.auth import Authenticator, Principal
 from snowmelt.server.error_responses import (
     HostNotAllowed,
     ServerResponse,
@@ -72,10 +72,10 @@ def ask(
     parts: tuple[bytes, ...] = (b"{}",),
     headers: Any = None,
     **changed: Any,
-) -> tuple[Any, Any] | None:
+) -> Any:
     """Send one request through a front and return (status, JSON)."""
     with ThreadPoolExecutor(1) as threads:
-        checks = RequestChecks(Doorman(), threads, 10, loopback_only=True)
+        checks = RequestChecks(cast("Authenticator", Doorman()), threads, 10, loopback_only=True)
         lanes = {"/echo": PostRoute(_echo), "/fail": PostRoute(_fail)}
         front = ServiceMiddleware(_elsewhere, post_routes=lanes, checks=checks)
         changes = {k.replace("_", "-").encode(): v for k, v in changed.items()}

@@ -115,7 +115,9 @@ def test_a_header_names_the_columns_and_texts_become_what_the_schema_says(
         "paid": Decimal("1.25"),
         "ok": True,
     }
-    assert frame.selectExpr("unix_timestamp(seen)").first()[0] == 1769860860
+    seconds = frame.selectExpr("unix_timestamp(seen)").first()
+    assert seconds is not None
+    assert seconds[0] == 1769860860
     assert second.ok is False
 
 

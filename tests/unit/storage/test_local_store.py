@@ -14,12 +14,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from snowmelt.errors import ObjectChanged, ObjectMissing, PathRefused, StageUnavailable, SyncFailed
-from snowmelt.storage import local_store, verified_disk_sync
+from snowmelt.storage import verified_disk_sync
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import PARTIAL_PREFIX
 from snowmelt.storage.verified_disk_sync import find_sync_limitation
@@ -99,7 +99,7 @@ def test_a_full_disk_leaves_no_object(store: LocalStore, monkeypatch: pytest.Mon
     def full(file: Any, data: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(local_store.os, "write", full)
+    monkeypatch.setattr("snowmelt.storage.local_store.os.write", full)
     with pytest.raises(StageUnavailable, match="No space left"):
         store.put("a/b", b"x")
     monkeypatch.undo()
@@ -227,7 +227,7 @@ def test_no_descriptors_are_left_open_but_the_one_that_hears_of_failed_writes(
 def test_every_sync_asks_the_descriptor_that_was_held_from_the_start(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    asked: list[int] = []
     monkeypatch.setattr("snowmelt.storage.verified_disk_sync.sync_filesystem", asked.append)
     store.watch_writes()
     for name in "abc":
@@ -259,7 +259,7 @@ def mounted(tmp_path: Path) -> Iterator[Callable[..., None]]:
 def test_a_file_system_that_is_mounted_beneath_is_synced_too(
     store: LocalStore, mounted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    asked: list[int] = []
     store.watch_writes()
     mounted(store.root / "a", "tmpfs")
     store.put("a/b", b"x")
@@ -300,8 +300,8 @@ def test_a_forked_process_hears_of_failed_writes_by_itself(
     child = os.fork()
     if not child:
         try:
-            asked = []
-            verified_disk_sync.sync_filesystem = asked.append
+            asked: list[int] = []
+            verified_disk_sync.sync_filesystem = asked.append  # type: ignore[assignment]
             store.sync()
             # Not the parent's descriptor, nor a copy of it: each has its own memory of errors.
             told.write_text(" ".join(map(str, asked)))
@@ -372,11 +372,14 @@ def test_a_file_that_is_written_into_while_it_is_read_is_noticed(store: LocalSto
     store.put("a", b"12345")
     path = store.root / "a"
     opened = store.open("a")
-    with path.open("ab") as file:
-        file.write(b"67")
+    with path.open("ab") as longer:
+        longer.write(b"67")
     assert b"".join(opened.read_blocks()) == b"12345"
     opened.close()
-    changes = (lambda file: file.write(b"x"), lambda file: file.truncate(3))
+    changes: tuple[Callable[[BinaryIO], int], ...] = (
+        lambda file: file.write(b"x"),
+        lambda file: file.truncate(3),
+    )
     for second, change in enumerate(changes, 1):
         opened = store.open("a")
         with path.open("r+b") as file:

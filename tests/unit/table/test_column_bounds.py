@@ -22,6 +22,14 @@ def column(values: Any, kind: Any) -> Any:
     return pa.chunked_array([pa.array(values, kind)])
 
 
+def decoded(kind: pa.DataType, *bounds: bytes | None) -> list[Any]:
+    found: list[Any] = []
+    for bound in bounds:
+        assert bound is not None
+        found.append(decode_bound(bound, kind))
+    return found
+
+
 def raw(values: list[bytes]) -> pa.ChunkedArray:
     """Text of any bytes, as a foreign client may have sent it."""
     array = pa.array(values, pa.binary())
@@ -30,9 +38,10 @@ def raw(values: list[bytes]) -> pa.ChunkedArray:
 
 @given(st.lists(st.text(max_size=40), min_size=1))
 @relaxed
-def test_text_bounds_hold_every_value_and_are_short(values):
+def test_text_bounds_hold_every_value_and_are_short(values: list[str]) -> None:
     bounds = find_bounds(column(values, pa.string()))
     found = sorted(value.encode() for value in values)
+    assert bounds.lower is not None
     assert bounds.lower <= found[0]
     assert len(bounds.lower.decode()) <= 16
     if bounds.upper is not None:
@@ -42,8 +51,9 @@ def test_text_bounds_hold_every_value_and_are_short(values):
 
 @given(st.lists(st.binary(max_size=40), min_size=1))
 @relaxed
-def test_binary_bounds_hold_every_value_and_are_short(values):
+def test_binary_bounds_hold_every_value_and_are_short(values: list[bytes]) -> None:
     bounds = find_bounds(column(values, pa.binary()))
+    assert bounds.lower is not None
     assert bounds.lower <= min(values)
     assert len(bounds.lower) <= 16
     assert bounds.upper is None or (bounds.upper >= max(values) and len(bounds.upper) <= 16)
@@ -91,14 +101,14 @@ def test_any_instant_and_date_has_bounds(
 ) -> None:
     array = pa.chunked_array([pa.array([*values, None], storage).view(kind)])
     bounds = find_bounds(array)
-    limits = (decode_bound(bounds.lower, kind), decode_bound(bounds.upper, kind))
-    assert limits == (min(values), max(values))
+    limits = decoded(kind, bounds.lower, bounds.upper)
+    assert limits == [min(values), max(values)]
     assert bounds.nulls == 1
 
 
 @given(st.lists(st.integers(-(10**38) + 1, 10**38 - 1), min_size=1))
 @relaxed
-def test_decimal_bounds_are_the_unscaled_values(values):
+def test_decimal_bounds_are_the_unscaled_values(values: list[int]) -> None:
     kind = pa.decimal128(38, 5)
     array = column(
         [Decimal(value).scaleb(-5) if abs(value) < 10**27 else None for value in values], kind
@@ -106,19 +116,20 @@ def test_decimal_bounds_are_the_unscaled_values(values):
     bounds = find_bounds(array)
     kept = [value for value in values if abs(value) < 10**27]
     if kept:
-        limits = (decode_bound(bounds.lower, kind), decode_bound(bounds.upper, kind))
-        assert limits == (min(kept), max(kept))
+        limits = decoded(kind, bounds.lower, bounds.upper)
+        assert limits == [min(kept), max(kept)]
 
 
 @pytest.mark.parametrize(("number", "length"), [(0, 1), (127, 1), (128, 2), (-128, 1), (-129, 2)])
 def test_decimal_bounds_take_the_fewest_bytes(number: int, length: int) -> None:
     bounds = find_bounds(column([Decimal(number)], pa.decimal128(10, 0)))
+    assert bounds.lower is not None
     assert len(bounds.lower) == length
 
 
 def test_real_bounds_leave_nan_out_and_hold_both_zeros() -> None:
     bounds = find_bounds(column([math.nan, 0.0, None, -0.0], pa.float64()))
-    lower, upper = (decode_bound(b, pa.float64()) for b in (bounds.lower, bounds.upper))
+    lower, upper = decoded(pa.float64(), bounds.lower, bounds.upper)
     assert (math.copysign(1, lower), math.copysign(1, upper)) == (-1, 1)
     assert (bounds.nulls, bounds.nans) == (1, 1)
     assert find_bounds(column([math.nan], pa.float64())).upper is None
@@ -145,9 +156,9 @@ def test_row_groups_together_hold_every_value() -> None:
         for at, column in enumerate(table.columns)
     )
     assert (text.lower, text.upper, text.nulls) == (b"a", b"c", 3)
-    limits = [decode_bound(bound, pa.float64()) for bound in (real.lower, real.upper)]
+    limits = decoded(pa.float64(), real.lower, real.upper)
     assert (limits, real.nulls, real.nans) == ([-1.0, 2.0], 1, 3)
-    limits = [decode_bound(bound, pa.decimal128(38, 0)) for bound in (number.lower, number.upper)]
+    limits = decoded(pa.decimal128(38, 0), number.lower, number.upper)
     assert limits == [-200, 7]
 
 

@@ -6,11 +6,12 @@ import contextlib
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table.snapshots import Summary
 
 from fixtures.chunks import NUMBERS, Lakehouse
 from snowmelt import failpoints
@@ -25,7 +26,7 @@ from snowmelt.table.file_replacement_run import (
     expire_snapshots,
     maintenance_lease_name,
 )
-from snowmelt.table.iceberg import NativeFile, list_native_files
+from snowmelt.table.iceberg import NativeFile, NativeTable, list_native_files
 from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import read_native_file
 
@@ -51,8 +52,14 @@ def settings_of(house: Lakehouse, **changes: Any) -> MaintenanceSettings:
     return MaintenanceSettings(house.warehouse.url, **{"min_files": 2, **changes})
 
 
-def compacted(house: Lakehouse, **changes: int) -> run_history.MaintenanceTotals | None:
+def try_compact(house: Lakehouse, **changes: int) -> run_history.MaintenanceTotals | None:
     return compact(house.database, NUMBERS, settings_of(house, **changes), clock=house.clock)
+
+
+def compacted(house: Lakehouse, **changes: int) -> run_history.MaintenanceTotals:
+    done = try_compact(house, **changes)
+    assert done is not None
+    return done
 
 
 def migrated(house: Lakehouse, starts: range | tuple[int, ...], count: int = 100) -> None:
@@ -66,6 +73,12 @@ def snapshot_of(house: Lakehouse) -> TableSnapshot:
     return snapshot
 
 
+def native_of(house: Lakehouse) -> NativeTable:
+    native = snapshot_of(house).native
+    assert native is not None
+    return native
+
+
 def runs(house: Lakehouse) -> list[run_history.MaintenanceRecord]:
     with house.database.reading() as connection:
         return run_history.list_maintenance_runs(connection)
@@ -74,11 +87,11 @@ def runs(house: Lakehouse) -> list[run_history.MaintenanceRecord]:
 @pytest.mark.slow
 def test_small_files_become_one_with_the_same_rows(house: Lakehouse) -> None:
     migrated(house, range(0, 500, 100))
-    before, facts = house.read().sort_by("N"), snapshot_of(house).native.facts
+    before, facts = house.read().sort_by("N"), native_of(house).facts
     done = compacted(house)
     assert (done.rows, done.files_before, done.files_after) == (500, 5, 1)
     assert house.read().sort_by("N").equals(before)
-    after = snapshot_of(house).native.facts
+    after = native_of(house).facts
     assert (after.watermark, after.epoch, after.checksum, after.total_rows) == (
         facts.watermark,
         facts.epoch,
@@ -88,7 +101,7 @@ def test_small_files_become_one_with_the_same_rows(house: Lakehouse) -> None:
     [run] = runs(house)
     assert (run.state, run.kind) == (RunState.COMMITTED, MaintenanceKind.COMPACTION)
     assert (run.files_before, run.bytes_before) == (5, done.bytes_before)
-    assert compacted(house) is None
+    assert try_compact(house) is None
 
 
 @pytest.mark.slow
@@ -150,7 +163,10 @@ def test_a_running_query_keeps_its_files_for_the_retention_and_they_go_after_it(
     assert pa.concat_tables(parts).num_rows == 200
     house.clock.advance(2)
     assert (
-        expire_snapshots(house.database, NUMBERS, settings_of(house), house.clock).snapshots_expired
+        cast(
+            "run_history.MaintenanceTotals",
+            expire_snapshots(house.database, NUMBERS, settings_of(house), house.clock),
+        ).snapshots_expired
         == 1
     )
     house.collect(HOUR)
@@ -186,7 +202,7 @@ def test_two_maintainers_do_not_do_the_same_table(house: Lakehouse) -> None:
             ttl_s=60,
             now=house.clock.now(),
         )
-    assert compacted(house) is None
+    assert try_compact(house) is None
     house.clock.advance(61)
     assert compacted(house).files_before == 2
 
@@ -258,13 +274,15 @@ def test_a_file_with_fewer_rows_than_its_entry_says_is_not_compacted(house: Lake
 def test_other_readers_see_files_replaced_and_no_rows_changed(house: Lakehouse) -> None:
     migrated(house, (0, 100))
     compacted(house)
-    metadata = snapshot_of(house).native.metadata
-    assert [each.summary.operation.value for each in metadata.snapshots] == [
+    metadata = native_of(house).metadata
+    assert [cast("Summary", each.summary).operation.value for each in metadata.snapshots] == [
         "append",
         "append",
         "replace",
     ]
-    assert metadata.current_snapshot().summary["total-records"] == "200"
+    current = metadata.current_snapshot()
+    assert current is not None
+    assert cast("Summary", current.summary)["total-records"] == "200"
 
 
 @pytest.mark.slow
@@ -320,8 +338,8 @@ def test_each_row_is_rewritten_a_few_times_at_most() -> None:
 
 @pytest.mark.slow
 def test_a_compaction_that_nothing_asks_for_does_not_begin(house: Lakehouse) -> None:
-    assert compacted(house) is None
+    assert try_compact(house) is None
     migrated(house, (0,))
-    assert compacted(house) is None
+    assert try_compact(house) is None
     assert runs(house) == []
-    assert list_native_files(snapshot_of(house).native)[0].rows == 100
+    assert list_native_files(native_of(house))[0].rows == 100

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -19,8 +21,9 @@ from snowmelt.schema.types import TableName
 from snowmelt.table import iceberg
 from snowmelt.table.chunk_reader import concatenate_native_tables
 from snowmelt.table.iceberg import MAX_SNAPSHOTS
-from snowmelt.table.migration import MigrationSettings, plan_migration, run_migration_task
-from snowmelt.table.snapshot import take_snapshots
+from snowmelt.table.migration import MigrationSettings, plan_migration
+from snowmelt.table.migration_task import run_migration_task
+from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 from snowmelt.table.table_reader import read_native_file
 
 OTHER = TableName("DEMO", "PUBLIC", "OTHER")
@@ -29,7 +32,7 @@ DAY = 24 * HOUR
 
 
 @pytest.fixture
-def house(tmp_path):
+def house(tmp_path: Path) -> Iterator[Lakehouse]:
     """A lakehouse whose clock stands at the machine's time, with the table NUMBERS."""
     clock = ManualClock(dt.datetime.now(dt.UTC))
     with contextlib.closing(Lakehouse(tmp_path, clock)) as found:
@@ -37,7 +40,7 @@ def house(tmp_path):
         yield found
 
 
-def test_blobs_go_a_retention_after_their_migration(house):
+def test_blobs_go_a_retention_after_their_migration(house: Lakehouse) -> None:
     house.put_numbers(0, 10)
     kept = house.put_numbers(10, 10)
     house.migrate()
@@ -50,7 +53,7 @@ def test_blobs_go_a_retention_after_their_migration(house):
     assert house.read_numbers() == list(range(30))
 
 
-def test_a_round_that_is_ended_anywhere_is_gone_on_with_by_the_next(house):
+def test_a_round_that_is_ended_anywhere_is_gone_on_with_by_the_next(house: Lakehouse) -> None:
     for start in range(0, 30, 10):
         house.put_numbers(start, 10)
     house.migrate()
@@ -58,7 +61,7 @@ def test_a_round_that_is_ended_anywhere_is_gone_on_with_by_the_next(house):
     kept = house.put_numbers(30, 10)
     asked = 0
 
-    def stop_later():
+    def stop_later() -> None:
         nonlocal asked
         asked += 1
         if asked > rounds:
@@ -76,7 +79,9 @@ def test_a_round_that_is_ended_anywhere_is_gone_on_with_by_the_next(house):
     assert house.read_numbers() == list(range(40))
 
 
-def test_a_plan_made_before_the_migration_still_reads_within_the_retention(house):
+def test_a_plan_made_before_the_migration_still_reads_within_the_retention(
+    house: Lakehouse,
+) -> None:
     house.put_numbers(0, 10)
     [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
     house.migrate()
@@ -86,7 +91,7 @@ def test_a_plan_made_before_the_migration_still_reads_within_the_retention(house
 
 
 @pytest.mark.slow
-def test_a_blob_of_several_tables_goes_when_none_needs_it(house):
+def test_a_blob_of_several_tables_goes_when_none_needs_it(house: Lakehouse) -> None:
     with house.database.writing() as connection:
         create_table(connection, OTHER, COLUMNS, owner="ACCOUNTADMIN", now=house.clock.now())
     path = house.put_all([(NUMBERS, numbers(0, 10)), (OTHER, numbers(50, 5))])
@@ -102,7 +107,7 @@ def test_a_blob_of_several_tables_goes_when_none_needs_it(house):
     assert house.read_numbers(OTHER) == list(range(50, 55))
 
 
-def test_a_blob_in_quarantine_is_kept(house):
+def test_a_blob_in_quarantine_is_kept(house: Lakehouse) -> None:
     path = house.put_numbers(0, 10)
     data = house.stage.get(path)
     house.stage.put(path, bytes(len(data)))
@@ -113,7 +118,7 @@ def test_a_blob_in_quarantine_is_kept(house):
     assert house.read_numbers() == list(range(10))
 
 
-def test_a_blob_that_nobody_registered_goes_a_day_after_it_was_seen(house):
+def test_a_blob_that_nobody_registered_goes_a_day_after_it_was_seen(house: Lakehouse) -> None:
     at = house.clock.now()
     folder = f"{at.year}/{at.month}/{at.day}/{at.hour}/{at.minute}"
     stray = f"somebody/{folder}/t5_somebody_1_0.bdec"
@@ -132,10 +137,11 @@ def test_a_blob_that_nobody_registered_goes_a_day_after_it_was_seen(house):
     assert house.collect().unregistered == 1
 
 
-def test_files_of_a_run_without_commit_go_and_a_run_at_work_is_left_alone(house):
+def test_files_of_a_run_without_commit_go_and_a_run_at_work_is_left_alone(house: Lakehouse) -> None:
     house.put_numbers(0, 10)
     settings = MigrationSettings(house.stage.url, house.warehouse.url)
     plan = plan_migration(house.database, house.keyring, NUMBERS, settings, clock=house.clock)
+    assert plan is not None
     for task in plan.tasks:
         run_migration_task(task)
     assert house.collect().files == 0
@@ -147,14 +153,17 @@ def test_files_of_a_run_without_commit_go_and_a_run_at_work_is_left_alone(house)
 
 
 @pytest.mark.slow
-def test_metadata_that_was_current_within_the_retention_is_kept(house):
+def test_metadata_that_was_current_within_the_retention_is_kept(house: Lakehouse) -> None:
+    taken: list[TableSnapshot] = []
     for start in range(MAX_SNAPSHOTS + 2):
         house.put(numbers(start, 1))
         house.migrate()
         house.clock.advance(1)
         if start == 0:
-            [snapshot] = take_snapshots(house.database, [NUMBERS], clock=house.clock)
+            taken = list(take_snapshots(house.database, [NUMBERS], clock=house.clock))
     house.collect(HOUR)
+    [snapshot] = taken
+    assert snapshot.pointer is not None
     path = house.warehouse.to_path(snapshot.pointer)
     assert path in house.files()
     iceberg.load_native_table.cache_clear()
@@ -168,7 +177,7 @@ def test_metadata_that_was_current_within_the_retention_is_kept(house):
     assert house.read_numbers() == list(range(MAX_SNAPSHOTS + 2))
 
 
-def test_files_of_a_commit_that_an_engine_is_about_to_send_are_kept(house):
+def test_files_of_a_commit_that_an_engine_is_about_to_send_are_kept(house: Lakehouse) -> None:
     house.put_numbers(0, 5)
     house.migrate()
     table = house.table()
@@ -181,13 +190,13 @@ def test_files_of_a_commit_that_an_engine_is_about_to_send_are_kept(house):
         house.warehouse.store.put(path, b"x")
     house.clock.advance(2 * HOUR)
     house.collect(HOUR)
-    assert {manifest, rows} <= house.files(house.warehouse.store)
+    assert {manifest, rows} <= house.files()
     house.clock.advance(DAY)
     house.collect(HOUR)
-    assert not {manifest, rows} & house.files(house.warehouse.store)
+    assert not {manifest, rows} & house.files()
 
 
-def test_a_dropped_table_leaves_nothing(house):
+def test_a_dropped_table_leaves_nothing(house: Lakehouse) -> None:
     house.put_numbers(0, 10)
     house.migrate()
     house.put_numbers(10, 10)
@@ -208,7 +217,7 @@ def test_a_dropped_table_leaves_nothing(house):
 
 
 @pytest.mark.slow
-def test_a_table_created_again_keeps_its_files(house):
+def test_a_table_created_again_keeps_its_files(house: Lakehouse) -> None:
     house.put_numbers(0, 10)
     house.migrate()
     house.create(replace=True)
@@ -220,7 +229,9 @@ def test_a_table_created_again_keeps_its_files(house):
     assert len(house.data_files()) == 1
 
 
-def test_a_table_that_cannot_be_read_does_not_keep_others_from_being_cleaned(house):
+def test_a_table_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
+    house: Lakehouse,
+) -> None:
     with house.database.writing() as connection:
         create_table(connection, OTHER, COLUMNS, owner="ACCOUNTADMIN", now=house.clock.now())
     paths = [house.put_all([(name, numbers(0, 5))]) for name in (NUMBERS, OTHER)]
@@ -239,7 +250,9 @@ def test_a_table_that_cannot_be_read_does_not_keep_others_from_being_cleaned(hou
     assert problem.startswith(f"table {NUMBERS} ({incarnation}): ")
 
 
-def test_marks_of_streams_that_stay_away_are_forgotten_though_no_chunk_is_left(house):
+def test_marks_of_streams_that_stay_away_are_forgotten_though_no_chunk_is_left(
+    house: Lakehouse,
+) -> None:
     with house.database.writing() as connection:
         incarnation = find_table(connection, NUMBERS).incarnation
         load_history.save_position(connection, incarnation, "gone", 0, house.clock.now())

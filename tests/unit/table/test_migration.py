@@ -30,8 +30,8 @@ from snowmelt.table.migration import (
     commit_migration,
     migration_lease_name,
     plan_migration,
-    run_migration_task,
 )
+from snowmelt.table.migration_task import run_migration_task
 from snowmelt.table.snapshot import TableSnapshot, take_snapshots
 
 
@@ -74,6 +74,7 @@ def test_a_migration_changes_where_rows_are_and_nothing_else(numbers_table: Lake
     assert house.read().equals(before)
     found = snapshot(house)
     assert (found.watermark, found.up_to, list(found.chunks)) == (2, 2, [])
+    assert found.native is not None
     assert found.native.facts.total_rows == 150
     house.put_numbers(150, 10)
     assert house.read_numbers() == list(range(160))
@@ -98,7 +99,9 @@ def test_history_says_what_a_run_did(numbers_table: Lakehouse) -> None:
     with house.database.reading() as connection:
         [run] = run_history.list_migrations(connection, house.table().table_id)
     assert (run.run_id, run.state, run.rows, run.files) == (run_id, "committed", 10, 1)
-    assert run.snapshot_id == snapshot(house).native.metadata.current_snapshot_id
+    native = snapshot(house).native
+    assert native is not None
+    assert run.snapshot_id == native.metadata.current_snapshot_id
 
 
 def test_a_run_takes_a_bounded_prefix_and_groups_chunks_by_size(numbers_table: Lakehouse) -> None:
@@ -114,7 +117,7 @@ def test_a_run_takes_a_bounded_prefix_and_groups_chunks_by_size(numbers_table: L
 
 
 def test_files_of_a_clustered_table_are_sorted(lakehouse: Lakehouse) -> None:
-    lakehouse.create(cluster_by=["WORD", "N"])
+    lakehouse.create(cluster_by=("WORD", "N"))
     lakehouse.put_numbers(0, 30)
     rows = lakehouse.read().to_pylist()
     lakehouse.migrate()
@@ -298,5 +301,6 @@ def test_a_long_history_keeps_few_snapshots(numbers_table: Lakehouse) -> None:
         house.put(numbers(start, 1))
         house.migrate()
     native = snapshot(house).native
+    assert native is not None
     assert len(native.metadata.snapshots) == MAX_SNAPSHOTS
     assert house.read_numbers() == list(range(MAX_SNAPSHOTS + 5))

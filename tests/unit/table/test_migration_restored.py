@@ -110,6 +110,7 @@ class Machine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 5))
     def stream(self, count: int) -> None:
         self.house.put_numbers(self.next, count)
+        assert self.live is not None
         self.live += range(self.next, self.next + count)
         self.next += count
 
@@ -128,6 +129,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def drop(self) -> None:
         self.house.drop()
+        assert self.live is not None
         self.dropped.append((self.now_s + DAY, self.live))
         self.live = None
 
@@ -135,6 +137,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def truncate(self) -> None:
         run(self.house, f"TRUNCATE TABLE {NUMBERS}")
+        assert self.live is not None
         self.dropped.append((self.now_s + DAY, self.live))
         self.live = []
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -34,14 +35,15 @@ from support.native_bounds import find_bounds
 
 EPOCH = dt.datetime(1970, 1, 1)
 UTC_EPOCH = EPOCH.replace(tzinfo=dt.UTC)
-OPS = ("=", "<>", "<", "<=", ">", ">=", "<=>")
+Op = Literal["=", "<>", "<", "<=", ">", ">=", "<=>"]
+OPS: tuple[Op, ...] = ("=", "<>", "<", "<=", ">", ">=", "<=>")
 
 
 def schema_of(column: Column) -> TableSchema:
     return TableSchema(1, (column,))
 
 
-def chunk_of(stored: list, column: Column) -> ChunkRecord:
+def chunk_of(stored: list[Any], column: Column) -> ChunkRecord:
     schema = schema_of(column)
     rows = pa.Table.from_arrays([chunk_column(column, stored)], schema=chunk_arrow_schema(schema))
     statistics = encode_stored_statistics(schema, collect_statistics(rows, schema))
@@ -49,7 +51,7 @@ def chunk_of(stored: list, column: Column) -> ChunkRecord:
     return ChunkRecord(1, 1, "p", "x", 0, 1, "", 1, len(stored), 1, statistics, now)
 
 
-def file_of(stored: list, column: Column) -> NativeFile:
+def file_of(stored: list[Any], column: Column) -> NativeFile:
     schema = schema_of(column)
     rows = pa.Table.from_arrays([chunk_column(column, stored)], schema=chunk_arrow_schema(schema))
     native = to_native_table(rows, schema)
@@ -67,7 +69,7 @@ def file_of(stored: list, column: Column) -> NativeFile:
     )
 
 
-def kept(stored: list, column: Column, *predicates: Any) -> tuple[bool, bool]:
+def kept(stored: list[Any], column: Column, *predicates: Any) -> tuple[bool, bool]:
     """Whether a chunk and a file of these stored values are kept."""
     schema = schema_of(column)
     chunks = prune_chunks([chunk_of(stored, column)], schema, {1: schema}, predicates)
@@ -86,7 +88,7 @@ def selects(op: str, value: Any, literal: Any) -> bool:
     if value is None:
         return False
     left, right = order(value), order(literal)
-    return {
+    found: dict[str, bool] = {
         "=": left == right,
         "<=>": left == right,
         "<>": left != right,
@@ -94,7 +96,8 @@ def selects(op: str, value: Any, literal: Any) -> bool:
         "<=": left <= right,
         ">": left > right,
         ">=": left >= right,
-    }[op]
+    }
+    return found[op]
 
 
 def fixed(scale: int) -> Column:
@@ -105,7 +108,7 @@ def of(kind: LogicalType, scale: int | None = None) -> Column:
     return Column("C", kind, 1, scale=scale)
 
 
-KINDS = {
+KINDS: dict[str, tuple[Column, st.SearchStrategy[Any], Callable[[Any], Any]]] = {
     "fixed": (
         fixed(2),
         st.integers(-1000, 1000),
@@ -165,7 +168,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 @relaxed
-def test_what_could_match_is_never_left_out(kind, data):
+def test_what_could_match_is_never_left_out(kind: str, data: st.DataObject) -> None:
     column, values, engine_value = KINDS[kind]
     stored = data.draw(st.lists(st.none() | values, min_size=1, max_size=5))
     literal = engine_value(data.draw(values))
@@ -188,7 +191,7 @@ def test_what_could_match_is_never_left_out(kind, data):
     st.text(alphabet="ab\U0010ffff", max_size=40),
 )
 @relaxed
-def test_a_prefix_that_could_match_is_never_left_out(values, prefix):
+def test_a_prefix_that_could_match_is_never_left_out(values: list[str], prefix: str) -> None:
     column = KINDS["text"][0]
     if any(value.startswith(prefix) for value in values):
         assert kept(values, column, StartsWith("C", prefix)) == (True, True)

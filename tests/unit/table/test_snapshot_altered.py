@@ -156,7 +156,9 @@ def test_open_table_metadata_follows_with_our_field_ids(numbers_table: Lakehouse
     alter(numbers_table, "RENAME COLUMN word TO text", "ADD COLUMN word DATE")
     put(numbers_table, N=[Decimal(2)], TEXT=["two"])
     numbers_table.migrate()
-    native = StaticTable.from_metadata(numbers_table.table().pointer)
+    pointer = numbers_table.table().pointer
+    assert pointer is not None
+    native = StaticTable.from_metadata(pointer)
     fields = {field.field_id: field.name for field in native.schema().fields}
     assert fields == {1: "N", 2: "TEXT", 3: "WORD"}
     assert sorted(native.schemas()) == [1, 3]

@@ -35,7 +35,8 @@ def queue_up(
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_turns_are_in_order_of_arrival_and_neither_queue_starves(arrivals: list[Any]) -> None:
-    turns, order = FairWriterLock(), []
+    turns = FairWriterLock()
+    order: list[Any] = []
     assert turns.acquire(LONG_S, urgent=False)
     threads = [
         queue_up(turns, order, number, urgent=urgent) for number, urgent in enumerate(arrivals)

@@ -35,6 +35,7 @@ def test_who_loads_and_maintains_agrees_with_the_services(postgres_url: str) -> 
     with contextlib.closing(open_and_upgrade_database(postgres_url)) as database:
         with database.reading() as connection:
             theirs = read_server_time(connection)
+        assert theirs is not None
         now = open_catalog_clock(database, ManualClock(NOW)).now()
     assert abs(now - theirs) < dt.timedelta(minutes=1)
 

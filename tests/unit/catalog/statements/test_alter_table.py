@@ -69,6 +69,7 @@ def test_a_change_means(text: str, meaning: TableChange) -> None:
 
 def test_if_exists_comes_before_the_name() -> None:
     statement = parse_statement("ALTER TABLE IF EXISTS d.s.t DROP COLUMN a")
+    assert isinstance(statement, AlterTable)
     assert (statement.name.parts, statement.if_exists) == (("D", "S", "T"), True)
 
 

@@ -101,7 +101,7 @@ def table(columns: str, rest: str = "") -> CreateTable:
     return statement
 
 
-def refusal(text: str) -> tuple[str, int, int]:
+def refusal(text: str) -> tuple[str, object, object]:
     with pytest.raises(StatementError) as caught:
         parse_statement(text)
     fields = caught.value.fields
@@ -247,6 +247,7 @@ def test_statements_mean_what_snowflake_means(text: str) -> None:
     statement = parse_statement(text + " ;")
     if isinstance(statement, ShowObjects) and statement.level is NameLevel.ACCOUNT:
         assert statement.scope is None
+        assert isinstance(expected, ShowObjects)
         assert (statement.listing, statement.like_pattern) == (
             expected.listing,
             expected.like_pattern,

@@ -70,7 +70,7 @@ def test_the_published_example_is_read() -> None:
 
 
 def test_every_clause_is_read_in_any_order() -> None:
-    clauses = {
+    clauses: dict[str, dict[str, Any]] = {
         "RETURNS NULL ON NULL INPUT": {"null_input": NullInputAction.STRICT},
         "IMMUTABLE": {"volatility": Volatility.IMMUTABLE},
         "NOT NULL": {"returns_null": False},

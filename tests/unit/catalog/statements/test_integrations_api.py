@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.catalog.sql.cursor import CreateMode
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel
 from snowmelt.catalog.statements.executor import LISTINGS, parse_statement
 from snowmelt.catalog.statements.grants import GrantOnAccount, GrantOnIntegration, PrivilegeGrant
 from snowmelt.catalog.statements.integrations import (
@@ -121,7 +121,7 @@ def test_grants_and_lists_do_without_the_word_api(api: str) -> None:
         PrivilegeGrant(("USAGE",), "R", revoke=False), "I"
     )
     assert parse_statement(f"SHOW {api}INTEGRATIONS LIKE 'a%'") == ShowObjects(
-        LISTINGS[f"{api}INTEGRATIONS"], "a%", "ACCOUNT"
+        LISTINGS[f"{api}INTEGRATIONS"], "a%", NameLevel.ACCOUNT
     )
 
 

@@ -126,6 +126,7 @@ def test_an_interrupted_load_answers_at_once_and_loads_nothing(
         env=environment,
         stderr=subprocess.PIPE,
     )
+    assert child.stderr is not None
     until = time.monotonic() + 200
     while not (tmp_path / "begun").exists():
         assert child.poll() is None, child.stderr.read().decode()
@@ -188,6 +189,7 @@ def test_a_java_that_is_killed_is_one_sentence(
         env=environment,
         stderr=subprocess.PIPE,
     )
+    assert child.stderr is not None
     until = time.monotonic() + 300
     while not (tmp_path / "begun").exists():
         assert child.poll() is None, child.stderr.read().decode()

@@ -47,6 +47,8 @@ def running(tmp_path: Path, *arguments: Any) -> Iterator[Any]:
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={name: value for name, value in os.environ.items() if "SNOWMELT" not in name},
     )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
     try:
         line = process.stdout.readline()
         assert " on http://127.0.0.1:" in line, line + process.stderr.read()

@@ -100,8 +100,9 @@ def test_the_loop_migrates_what_is_due(streamed: Path) -> None:
     with subprocess.Popen(
         command, cwd=streamed.parent, env=environment, stdout=subprocess.PIPE, text=True
     ) as process:
+        assert process.stdout is not None
         assert process.stdout.readline() == "Looking for chunks to migrate every 0.2 s\n"
-        lines = sorted(process.stdout.readline() for _ in range(2))
+        lines = sorted([process.stdout.readline() for _ in range(2)])
         process.send_signal(signal.SIGINT)
         # The signal itself where it came while text was executed: see test_main.
         assert process.wait(200) in (130, -signal.SIGINT)
@@ -118,6 +119,7 @@ def test_the_loop_leaves_small_and_young_backlogs(streamed: Path) -> None:
     with subprocess.Popen(
         command, cwd=streamed.parent, env=environment, stdout=subprocess.PIPE, text=True
     ) as process:
+        assert process.stdout is not None
         process.stdout.readline()
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(2)

@@ -142,7 +142,9 @@ def test_no_other_account_of_the_machine_can_read_the_catalog(
     assert catalog.stat().st_mode & 0o007 == 0
 
 
-def test_a_query_for_spark_names_its_reason_where_spark_is_missing(snowmelt, monkeypatch):
+def test_a_query_for_spark_names_its_reason_where_spark_is_missing(
+    snowmelt: Callable[..., Finished], monkeypatch: pytest.MonkeyPatch
+) -> None:
     snowmelt("sql", "CREATE DATABASE demo; CREATE TABLE demo.public.t (a INT)")
     found = importlib.util.find_spec
     monkeypatch.setattr(

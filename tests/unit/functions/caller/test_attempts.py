@@ -11,6 +11,7 @@ import re
 import uuid
 import zlib
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +21,7 @@ from snowmelt.functions.caller.attempts import RetryingSender
 from snowmelt.functions.caller.http_client import HttpClient
 from snowmelt.functions.caller.http_request import TranslatedRequest
 from snowmelt.functions.caller.plan import CallerOptions, CallPlan, CallRecord
+from snowmelt.functions.caller.rate_and_concurrency_limits import RateLimiter
 from snowmelt.functions.definition import (
     ApiIntegration,
     AuthenticationMethod,
@@ -41,7 +43,7 @@ INT = parse_sql_type_text("INT")
 CLOSE = RawService.CLOSE
 BODY = b'{"data":[[0,1],[1,2]]}'
 ANSWER = b'{"data":[[0,2],[1,4]]}'
-WORKED = []
+WORKED: list[int] = []
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ def plan(url, *, name="double", options=None, integration=None, **more):
         integration="here",
         **{key: value for key, value in more.items() if key not in {"context", "traceparent"}},
     )
-    allowed = re.match(r"https?://[^/]+/", url)[0]
+    allowed = re.match(r"https?://[^/]+/", url)[0]  # type: ignore[index]
     return CallPlan(
         function,
         integration or ApiIntegration("here", "custom", (allowed,)),
@@ -445,7 +447,7 @@ class Limits:
     """Notes what it is told; a turn takes a minute to come."""
 
     clock: ManualClock
-    told: list = field(default_factory=list)
+    told: list[Any] = field(default_factory=list)
 
     @contextlib.asynccontextmanager
     async def acquire(self, url):
@@ -491,23 +493,23 @@ def test_each_request_has_its_turn_and_waiting_for_it_is_no_failure():
 def test_a_batch_that_is_given_up_leaves_its_turn_and_its_connection(said):
     limits = Limits(ManualClock(NOW))
 
-    async def work(url):
+    async def work(url, raw):
         client = HttpClient()
-        attempts = RetryingSender(plan(url), client, SystemClock(), limits)
+        attempts = RetryingSender(plan(url), client, SystemClock(), cast("RateLimiter", limits))
         asked = asyncio.create_task(
             attempts.send_batch(TranslatedRequest("b", BODY), CallRecord("double", "q", "b"))
         )
-        assert await asyncio.to_thread(service.asked.acquire, timeout=60)
+        assert await asyncio.to_thread(raw.asked.acquire, timeout=60)
         await asyncio.sleep(0.05)
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
         assert limits.told[-1] == "left"
         await client.close()
-        assert await asyncio.to_thread(service.ended.acquire, timeout=60)
+        assert await asyncio.to_thread(raw.ended.acquire, timeout=60)
 
     with RawService(said) as service:
-        asyncio.run(work(f"{service.url}/f"))
+        asyncio.run(work(f"{service.url}/f", service))
 
 
 def test_many_callers_through_a_bad_network_get_every_row_and_no_work_is_done_twice(service):

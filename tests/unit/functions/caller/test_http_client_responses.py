@@ -124,7 +124,7 @@ def damaged(draw):
 
 @pytest.mark.slow
 @settings(
-    max_examples=settings.default.max_examples * 5 // 2,
+    max_examples=settings().max_examples * 5 // 2,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     deadline=None,
 )

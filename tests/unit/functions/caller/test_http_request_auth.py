@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import sys
+from typing import Any
 
 import pytest
 from botocore.auth import SigV4Auth
@@ -21,7 +22,7 @@ from snowmelt.functions.definition import ApiIntegration, AuthenticationMethod
 from snowmelt.functions.errors import SecretMissing
 
 URL = "https://abc.execute-api.eu-west-1.amazonaws.com/prod/f?a=1&b=%20c"
-PLAIN = {"provider": "custom", "allowed_prefixes": ()}
+PLAIN: dict[str, Any] = {"provider": "custom", "allowed_prefixes": ()}
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import random
 import tempfile
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -159,7 +160,7 @@ def test_what_nobody_reads_is_called_for_one_batch_at_a_time(service, log):
         function_calls.clock(),
         function_calls.Connection(open=False),
     )
-    got = []
+    got: list[Any] = []
     while len(got) < 4:
         got += next(values).to_pylist()
     # Those that were read, and as many in flight: on a busy machine none of these may have ended.

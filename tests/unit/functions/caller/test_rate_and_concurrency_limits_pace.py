@@ -85,6 +85,7 @@ def test_so_many_a_second_hold_over_processes_and_all_get_on(tmp_path):
 @pytest.mark.slow
 def test_a_killed_process_wastes_one_request(tmp_path):
     doomed = start(tmp_path, "rate_limit", 5, calls=100, seconds=0)
+    assert doomed.stdout is not None
     with doomed.stdout:
         first = float(doomed.stdout.readline().split()[0])
         doomed.kill()

@@ -102,6 +102,7 @@ def test_a_fork_has_no_part_in_its_parent_s_slots(tmp_path):
 def test_a_slot_of_a_killed_process_is_free_at_once(tmp_path):
     path = tmp_path / "slots"
     holder = subprocess.Popen([sys.executable, "-c", _HOLDER, path], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
     with holder.stdout:
         assert holder.stdout.readline() == b"True\n"
         file = SharedFile(path)

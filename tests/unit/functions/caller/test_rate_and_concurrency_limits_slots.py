@@ -99,6 +99,7 @@ def test_processes_together_never_hold_more_and_all_get_on(tmp_path):
 @pytest.mark.slow
 def test_a_killed_process_holds_no_slot_for_ever(tmp_path):
     doomed = start(tmp_path, "max_in_flight", 2, calls=2, seconds=60)
+    assert doomed.stdout is not None
     with doomed.stdout:
         file = SharedFile(tmp_path / make_shared_file_name("slots", URL, "f"))
         while file.try_lock_slot(0) or file.try_lock_slot(1):

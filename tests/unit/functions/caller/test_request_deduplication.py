@@ -145,5 +145,6 @@ def test_a_function_without_arguments_is_asked_once_where_it_is_immutable():
         one = RequestBuilder(plan(signature=nothing, volatility=volatility), place())
         (batch,) = CallBatcher(1000, 10**6).split_batches([[pa.nulls(5)]])
         work = one.build_work(batch)
+        assert work.request is not None
         assert work.request.rows == rows
         assert len(work.spread_to_rows(answers_to(work.request))) == 5

@@ -105,7 +105,7 @@ def test_columns_are_written_as_values_are(type_text, data):
 
 
 @pytest.mark.parametrize("type_text", VALUES)
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings().max_examples // 4)
 @given(data=st.data())
 def test_many_rows_are_written_as_few_are(type_text, data):
     some = data.draw(st.lists(VALUES[type_text], min_size=1, max_size=4))

@@ -12,6 +12,7 @@ import json
 import math
 import re
 from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -32,7 +33,7 @@ class Said:
 
     def __init__(self):
         self.fragments: list[str] | None = None
-        self.rows: list = []
+        self.rows: list[Any] = []
         self.url = ""
         self._calls = itertools.count()
 

@@ -75,7 +75,7 @@ def slowly(body, type_text, count):
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 5)
+@settings(max_examples=settings().max_examples * 5)
 @given(
     st.sampled_from(["NUMBER(10,2)", "NUMBER(38,0)", "NUMBER(38,2)", "NUMBER(38,37)"]),
     st.from_regex(r"-?(0|[1-9][0-9]{0,90})(\.[0-9]{1,90})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)

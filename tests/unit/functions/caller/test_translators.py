@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -132,7 +133,8 @@ def test_a_reply_that_is_no_json_is_a_text(translator):
 )
 def test_numbers_that_are_passed_on_keep_every_digit(translator, number):
     body = b'{"data":[[0,%b,{"a":[%b]}]]}' % ((number.encode(),) * 2)
-    (row,) = exact.parse_json(translators(translator).translate_request(body).body)["data"]
+    sent: Any = exact.parse_json(translators(translator).translate_request(body).body)
+    (row,) = sent["data"]
     assert row == [
         0,
         exact.parse_json(number.encode()),
@@ -166,7 +168,12 @@ def test_large_integers_are_bigints_in_a_body_that_is_a_text_too():
 def test_python_sees_decimals_and_javascript_refuses_what_it_cannot_hold():
     body = b'{"data":[[0,12345678901234567890.123]]}'
     seen = []
-    translators(lambda event: seen.append(event) or {}).translate_request(body)
+
+    def noted(event):
+        seen.append(event)
+        return {}
+
+    translators(noted).translate_request(body)
     assert seen[0]["body"]["data"] == [[0, Decimal("12345678901234567890.123")]]
     with pytest.raises(TranslatorFailed, match="more digits than JavaScript's numbers hold"):
         translators(javascript("return event")).translate_request(body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import h11
 import pytest
@@ -38,7 +39,9 @@ def read(data, *, requests=True, step=None, said=None):
         found = []
 
         async def collect():
-            async for message in read_messages(reader, (said or Said()) if requests else None):
+            async for message in read_messages(
+                reader, cast("Any", said or Said()) if requests else None
+            ):
                 found.append(message)
 
         async def feed():
@@ -79,10 +82,12 @@ def read_with_h11(data, *, requests=True):
                 return None
     except h11.RemoteProtocolError:
         return None
+    assert head is not None
     headers: dict[str, str] = {}
     for raw_name, raw_value in head.headers:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    first: tuple[Any, str]
     if isinstance(head, h11.Request):
         first = (head.method.decode(), head.target.decode("latin-1"))
     else:

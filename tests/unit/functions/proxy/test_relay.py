@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import httpx
 import pytest
@@ -18,7 +19,7 @@ from snowmelt.functions.wire.compression import is_content_md5_valid
 from snowmelt.functions.wire.messages import ResponseReader
 from support import functions_service as kit
 
-CALLS = []
+CALLS: list[Any] = []
 
 
 @pytest.fixture(scope="module")

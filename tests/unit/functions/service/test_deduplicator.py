@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ class Counted:
     """A service whose functions count their calls and wait until they are let go."""
 
     def __init__(self, store, **options):
-        self.calls = []
+        self.calls: list[Any] = []
         self.gate = threading.Event()
         self.svc = RemoteService("counted", store=store, **options)
 

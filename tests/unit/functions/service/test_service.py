@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+from decimal import Decimal
 from typing import Annotated, Any
 
 import numpy as np
@@ -120,7 +121,7 @@ def test_columns_may_be_arrow_or_numpy_and_text_may_hold_anything():
         {"n": 1, "d": {"a": [None]}}
     ]
     assert kit.values(kit.ask(svc, [1.5], [2], path="/doubled")) == [3.0, 4.0]
-    rows = [["💧\x00\ud800"], [10**30], [{"a": [1.5, None, True]}], [None], [[]]]
+    rows: list[list[Any]] = [["💧\x00\ud800"], [10**30], [{"a": [1.5, None, True]}], [None], [[]]]
     assert kit.values(kit.ask(svc, *rows, path="/echo")) == [row[0] for row in rows]
 
 
@@ -185,7 +186,7 @@ def test_the_context_prefers_the_exact_headers():
     def who(ctx: Context, n: int) -> Any:
         return [ctx.query_id, ctx.batch_id, ctx.signature, ctx.session, ctx.custom, ctx.rows]
 
-    headers = {
+    headers: dict[str, Any] = {
         "sf-external-function-current-query-id": "q",
         "sf-external-function-signature": "(N NUMBER)",
         "sf-context-current-user": "Zo ",
@@ -268,7 +269,7 @@ def test_a_wrong_number_or_type_of_results_is_said():
 
     @svc.function
     def text(n: int) -> int:
-        return str(n)
+        return str(n)  # type: ignore[return-value]
 
     assert "1 results for 2 rows" in kit.message(kit.ask(svc, [1], [2], path="/short"))
     assert "str is not a number" in kit.message(kit.ask(svc, [1], path="/text"))
@@ -332,7 +333,10 @@ def test_statements_say_what_the_annotations_say():
     def distance(lat: float, price: Annotated[int, "NUMBER(12,2)"]) -> float | None: ...
 
     @svc.function
-    def describe(document: dict, at: Annotated[str | None, "TIMESTAMP_TZ"]) -> list[int]: ...
+    def describe(  # type: ignore[empty-body]
+        document: dict,  # type: ignore[type-arg]
+        at: Annotated[str | None, "TIMESTAMP_TZ"],
+    ) -> list[int]: ...
 
     assert svc.create_sql("https://x.example/prod/", "gateway") == (
         """CREATE OR REPLACE EXTERNAL FUNCTION distance(LAT FLOAT, PRICE NUMBER(12,2))
@@ -352,10 +356,10 @@ AS 'https://x.example/prod/describe';"""
 
 
 def _no_annotation(x): ...
-def _no_digits(x: __import__("decimal").Decimal) -> int: ...
-def _keyword(*, x: int) -> int: ...
-def _no_column(x: int) -> int: ...
-def _fine(x: int) -> int: ...
+def _no_digits(x: Decimal) -> int: ...  # type: ignore[empty-body]
+def _keyword(*, x: int) -> int: ...  # type: ignore[empty-body]
+def _no_column(x: int) -> int: ...  # type: ignore[empty-body]
+def _fine(x: int) -> int: ...  # type: ignore[empty-body]
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def body_of(rows: list[dict[str, Any]]) -> bytes:
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.lists(st.fixed_dictionaries(values), max_size=3), st.sampled_from(list(values)))
 @pytest.mark.parametrize("plain", [None, read_uniform_lines])
 def test_columns_are_those_of_the_rows(
@@ -117,6 +117,7 @@ def test_plain_rows_are_read_at_once(plain: Callable[[Any, Any], Any] | None) ->
     other = {**ROW, "name": 'ä\u0000"\\/€\t', "flag": None}
     body = body_of([ROW, other]).replace(b":30:00", b":30:00Z")
     at_once, one_by_one = converted(body.replace(b"\n", b"\n\n\n"), plain)
+    assert at_once is not None
     assert at_once.table.num_rows == 14
     assert at_once.errors == []
     assert at_once.table.equals(one_by_one.table)
@@ -170,7 +171,7 @@ TEXTS = [
 @pytest.mark.parametrize("field", list(ROW))
 @pytest.mark.parametrize("plain", [None, read_uniform_lines])
 def test_what_is_read_at_once_is_json_and_no_more(
-    field: object, plain: Callable[[bytes, Sequence[BodyField]], Any] | None
+    field: str, plain: Callable[[bytes, Sequence[BodyField]], Any] | None
 ) -> None:
     line = msgspec.json.encode(ROW)
     value = msgspec.json.encode(ROW[field])
@@ -190,6 +191,7 @@ def test_large_bodies_are_read_in_parts(
 ) -> None:
     rows = [{**ROW, "id": number, "name": "x" * (number % size)} for number in range(8_000)]
     at_once, one_by_one = converted(body_of(rows), plain)
+    assert at_once is not None
     assert at_once.table.num_rows == 8_012
     assert at_once.table.equals(one_by_one.table)
     for place in (0, 7_999):
@@ -200,4 +202,6 @@ def test_large_bodies_are_read_in_parts(
 def test_no_more_room_is_taken_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("snowmelt.ingest.rows.uniform_line_reader._MAX_BUFFER_BYTES", 1_000)
     body = body_of([])
-    assert read_uniform_lines(body, parse_scalar_fields(body[: body.find(b"\n")], SCHEMA)) is None
+    fields = parse_scalar_fields(body[: body.find(b"\n")], SCHEMA)
+    assert fields is not None
+    assert read_uniform_lines(body, fields) is None

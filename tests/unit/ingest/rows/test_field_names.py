@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -45,7 +46,9 @@ def test_letters_do_not_matter_where_one_column_has_them(row, expected):
 
 
 def test_rows_that_are_none_stay_what_they_are():
-    assert resolve_field_case([None, [1]], SCHEMA) == quote_field_names([None, [1]]) == [None, [1]]
+    rows: list[Any] = [None, [1]]
+    unchanged: list[Any] = [None, [1]]
+    assert resolve_field_case(rows, SCHEMA) == quote_field_names(rows) == unchanged
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ SCHEMA = TableSchema(
         Column("V", LogicalType.VARIANT, 6),
     ),
 )
-TABLE = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=None)
+TABLE: Any = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=None)
 ROW = {
     "i": 7,
     "j": 3,
@@ -175,6 +175,7 @@ def test_rows_in_doubt_are_computed_one_by_one_in_their_place() -> None:
     made = pipe_vector_evaluator.VectorPipeEvaluator(copy, SCHEMA, ZONE, SystemClock()).evaluate(
         read_field_columns(body)
     )
+    assert made is not None
     assert np.flatnonzero(made.fallback_rows).tolist() == [20]
     assert by_columns(body, copy, None)["T"].to_pylist()[19:] == [" ADA ", "STRASSE", "B"]
 

@@ -24,7 +24,7 @@ SCHEMA = TableSchema(
         Column("raw", LogicalType.BINARY, 2, byte_length=1 << 20),
     ),
 )
-TABLE = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=7)
+TABLE: Any = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=7)
 CONVERSIONS = ConverterPool(ZoneInfo("UTC"), SystemClock())
 PIPE = parse_pipe_copy(
     'COPY INTO t FROM (SELECT $1:id::number AS id, SUBSTR($1:raw, 1, 6) AS "raw"'
@@ -33,7 +33,7 @@ PIPE = parse_pipe_copy(
 
 
 def convert(
-    *lines: dict[Any, Any], copy: PipeCopy | None = None
+    *lines: dict[Any, Any] | bytes, copy: PipeCopy | None = None
 ) -> tuple[ConvertedRows, list[tuple[int, str | None, str | None]]]:
     body = b"\n".join(
         line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines
@@ -58,7 +58,13 @@ def test_what_is_no_base64_is_left_to_the_column(value: int | list[str] | str | 
 
 
 def test_refused_rows_keep_their_places() -> None:
-    rows = [{"id": 1, "raw": "AAAA"}, b"no json", {"id": "x"}, {"id": 4}, {"raw": "abcd12"}]
+    rows: list[Any] = [
+        {"id": 1, "raw": "AAAA"},
+        b"no json",
+        {"id": "x"},
+        {"id": 4},
+        {"raw": "abcd12"},
+    ]
     found, refused = convert(*rows, {"id": 6, "RAW": "deadbeef"})
     assert found.table.column("raw").to_pylist() == [None, bytes.fromhex("abcd12")]
     assert refused == [
@@ -80,13 +86,13 @@ def test_many_rows_without_a_value_go_on_by_columns_and_one_value_is_found(
 ) -> None:
     rows = [{"id": number, "raw": None} for number in range(2_000)]
     one_by_one = []
-    monkeypatch.setattr(
-        ConverterPool,
-        "_convert_by_rows",
-        lambda *given, whole=ConverterPool._convert_by_rows, **more: (
-            one_by_one.append(1) or whole(*given, **more)
-        ),
-    )
+    whole = ConverterPool._convert_by_rows
+
+    def noted(*given: Any, **more: Any) -> Any:
+        one_by_one.append(1)
+        return whole(*given, **more)
+
+    monkeypatch.setattr(ConverterPool, "_convert_by_rows", noted)
     found, refused = convert(*rows)
     assert (len(found.table), refused, one_by_one) == (2_000, [], [])
     found, refused = convert(*rows, {"id": 1, "raw": "AAAA"})

@@ -24,7 +24,7 @@ SCHEMA = TableSchema(
         Column("NAME", LogicalType.TEXT, 2, length=1000, byte_length=4000),
     ),
 )
-TABLE = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=None)
+TABLE: Any = SimpleNamespace(table_id=1, schema=SCHEMA, schema_evolution=False, error_table_id=None)
 CONVERSIONS = ConverterPool(ZoneInfo("UTC"), SystemClock())
 COPY = parse_pipe_copy(
     "COPY INTO t FROM (SELECT $1:id::number, UPPER($1:name)"
@@ -75,7 +75,7 @@ def told(converted: row_converter.ConvertedRows) -> tuple[Any, int, list[tuple[i
 def test_together_is_as_each_alone(
     copy: PipeCopy | None, error_table_id: Any, given_bodies: list[Any]
 ) -> None:
-    table = SimpleNamespace(**{**vars(TABLE), "error_table_id": error_table_id})
+    table: Any = SimpleNamespace(**{**vars(TABLE), "error_table_id": error_table_id})
     with pytest.MonkeyPatch.context() as patch:
         # However few: by columns where that is possible at all.
         patch.setattr(row_converter, "_MIN_COLUMNAR_BYTES", 0)

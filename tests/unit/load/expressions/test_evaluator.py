@@ -22,7 +22,7 @@ from snowmelt.schema.types import Column, LogicalType, TableSchema
 NUMBER = {"kind": LogicalType.FIXED, "precision": 38, "scale": 0}
 TEXT = {"kind": LogicalType.TEXT, "length": 100, "byte_length": 400}
 PARSED = (("S", TEXT), ("N", NUMBER), ("M", {**NUMBER, "precision": 9}))
-ROWS = {"S": ["ab", "2024-02-03", None], "N": [1, 2, None], "M": [4, 5, 6]}
+ROWS: dict[str, list[Any]] = {"S": ["ab", "2024-02-03", None], "N": [1, 2, None], "M": [4, 5, 6]}
 STARTED = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
 
@@ -60,7 +60,8 @@ def block(rejects: tuple[ParseReject, ...] = ()) -> ParsedBatch:
 
 def computed(sql: str, column: dict[str, Any], **options: bool) -> list[Any]:
     shaped = shaper(sql, column, **options).project(block(), 0, "a.csv")
-    return shaped.rows.column("X").to_pylist()
+    found: list[Any] = shaped.rows.column("X").to_pylist()
+    return found
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ PIECES = ("s", "n", "(", ")", ",", "'", "''", "+", "::", "int", "SELECT", "FROM"
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings().max_examples // 4)
 @given(st.lists(st.sampled_from(PIECES), max_size=8))
 def test_any_text_is_an_expression_or_refused(pieces: list[str]) -> None:
     with contextlib.suppress(LoadRefused):

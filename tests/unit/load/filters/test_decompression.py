@@ -9,7 +9,8 @@ import lzma
 import random
 import tracemalloc
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 import lz4.frame
 import pytest
@@ -19,12 +20,14 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.filters import definition
+from snowmelt.load.phase_definition import PhaseDefinition
 from snowmelt.load.phase_protocols import ByteReader
+from support.phases import built
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-COMPRESS = {
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "GZip": gzip.compress,
     "BZip": bz2.compress,
     "Zstd": zstandard.ZstdCompressor(write_checksum=True).compress,
@@ -41,7 +44,7 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def undone(name: str, data: bytes, size: int = MIB, **parameters: object) -> bytes:
-    made = definition(name).build_phase(parameters)
+    made = built(definition(name), parameters)
     return b"".join(made.run(ByteReader(pieces(data, size))))
 
 
@@ -74,7 +77,7 @@ def test_nothing_compressed_is_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPRESS)
 def test_one_object_runs_again_after_a_failure(name: str) -> None:
-    made = definition(name).build_phase({})
+    made = built(definition(name), {})
     with pytest.raises(PhaseFailed):
         list(made.run(ByteReader([COMPRESS[name](TEXT)[:-9]])))
     assert b"".join(made.run(ByteReader([COMPRESS[name](TEXT)]))) == TEXT
@@ -133,9 +136,9 @@ def test_a_flipped_byte_never_goes_unnoticed(name: str) -> None:
 def test_a_bomb_takes_little_memory_and_stops_at_the_limit(name: str) -> None:
     bomb = COMPRESS[name](bytes(60 * MIB if name in {"Zstd", "Lz4"} else 24 * MIB))
     assert len(bomb) < MIB / 2
-    made = definition(name).build_phase({"max_output": 16 * MIB})
+    made = built(definition(name), {"max_output": 16 * MIB})
     tracemalloc.start()
-    sizes = []
+    sizes: list[int] = []
     with pytest.raises(PhaseFailed, match="max_output of 16,777,216 bytes"):
         sizes.extend(map(len, made.run(ByteReader([bomb]))))
     assert tracemalloc.get_traced_memory()[1] < 14 * MIB
@@ -170,7 +173,12 @@ def test_zstd_of_all_kinds_of_blocks_and_frames() -> None:
     noise = random.Random(1).randbytes(400_000)
     data = noise + bytes(900_000) + b"word and word " * 50_000
     for level in (1, 19):
-        for options in ({"write_content_size": False}, {"write_checksum": True}, {}):
+        kinds: tuple[dict[str, Any], ...] = (
+            {"write_content_size": False},
+            {"write_checksum": True},
+            {},
+        )
+        for options in kinds:
             whole = zstandard.ZstdCompressor(level=level, **options).compress(data)
             skippable = b"\x53\x2a\x4d\x18" + (70_000).to_bytes(4, "little") + bytes(70_000)
             assert undone("Zstd", whole + skippable + whole, 10_001) == data * 2
@@ -186,7 +194,7 @@ def test_zstd_of_all_kinds_of_blocks_and_frames() -> None:
     size=st.integers(1, 500),
     cut=st.integers(0, 400),
 )
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings().max_examples // 4)
 def test_every_cut_either_ends_a_member_or_is_told(
     name: str, parts: list[Any], size: int, cut: int
 ) -> None:
@@ -201,10 +209,10 @@ def test_every_cut_either_ends_a_member_or_is_told(
 
 
 def test_names_are_known_in_any_case_and_lzo_is_refused() -> None:
-    assert definition("gZIP").name == "GZip"
+    assert cast("PhaseDefinition[Any]", definition("gZIP")).name == "GZip"
     assert definition("bzip2") is definition("BZIP")
     assert definition("nothing") is None
     with pytest.raises(LoadRefused, match="ZSTD or LZ4"):
         definition("LZO")
     with pytest.raises(LoadRefused, match="1 byte or more"):
-        definition("GZip").build_phase({"max_output": 0})
+        built(definition("GZip"), {"max_output": 0})

@@ -14,10 +14,11 @@ import pytest
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.filters import definition
 from snowmelt.load.phase_protocols import ByteReader
+from support.phases import built
 
 
 def command(cmd: str, **more: Any) -> Any:
-    return definition("ExternalCommand").build_phase({"cmd": cmd, **more})
+    return built(definition("ExternalCommand"), {"cmd": cmd, **more})
 
 
 def piped(cmd: str, *pieces: bytes, **more: str) -> bytes:

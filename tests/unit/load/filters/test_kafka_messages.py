@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from snowmelt.errors import LoadRefused
 from snowmelt.load.filters import definition
 from snowmelt.load.phase_protocols import RecordFilter
+from support.phases import built
 
 batches = st.lists(st.lists(st.binary(max_size=9), max_size=5), max_size=4)
 
 
 def joined(name: str, lists: list[list[bytes]], **parameters: Any) -> bytes:
-    made = definition(name).build_phase(parameters)
+    made = built(definition(name), parameters)
     assert isinstance(made, RecordFilter)
     assert made.ends_records
     # A slice, as a batch of a larger one is.
@@ -48,4 +49,4 @@ def test_the_manuals_example() -> None:
 @pytest.mark.parametrize("given", [{"delimiter": ""}, {"delimiter": ",", "mode": "before"}, {}])
 def test_no_delimiter_or_another_mode_is_refused(given: dict[str, str]) -> None:
     with pytest.raises(LoadRefused):
-        definition("KafkaInsertDelimiters").build_phase(given)
+        built(definition("KafkaInsertDelimiters"), given)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.filters import definition
 from snowmelt.load.phase_protocols import ByteReader
+from support.phases import built
 
 
 def cut(data: bytes, size: int) -> list[bytes]:
@@ -18,7 +19,7 @@ def cut(data: bytes, size: int) -> list[bytes]:
 
 
 def converted(data: bytes, size: int = 1 << 20, **parameters: Any) -> bytes:
-    made = definition("Iconverter").build_phase(parameters)
+    made = built(definition("Iconverter"), parameters)
     return b"".join(made.run(ByteReader(cut(data, size))))
 
 
@@ -105,12 +106,12 @@ def test_what_the_new_encoding_does_not_have_is_named() -> None:
 @pytest.mark.parametrize("name", ["", "KLINGON", "rot13", "base64", "idna-nothing"])
 def test_unknown_encodings_are_refused(name: str) -> None:
     with pytest.raises(LoadRefused, match="unknown encoding"):
-        definition("Iconverter").build_phase({"from_encoding": name})
+        built(definition("Iconverter"), {"from_encoding": name})
 
 
 @pytest.mark.parametrize("size", [1, 2, 100])
 def test_the_mark_of_utf_8_goes_and_nothing_else(size: int) -> None:
-    strip = definition("StripBom").build_phase({})
+    strip = built(definition("StripBom"), {})
     for data, wanted in [
         (b"\xef\xbb\xbftext", b"text"),
         (b"\xef\xbb\xbf\xef\xbb\xbf", b"\xef\xbb\xbf"),

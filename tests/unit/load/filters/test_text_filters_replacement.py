@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from snowmelt.errors import LoadRefused
 from snowmelt.load.filters import definition
 from snowmelt.load.phase_protocols import ByteReader
+from support.phases import built
 
 texts = st.text("ab\r\n", max_size=40)
 
 
 def filtered(name: str, data: bytes, size: int, **parameters: Any) -> bytes:
     pieces = [data[start : start + size] for start in range(0, len(data), size)]
-    return b"".join(definition(name).build_phase(parameters).run(ByteReader(pieces)))
+    return b"".join(built(definition(name), parameters).run(ByteReader(pieces)))
 
 
 @given(
@@ -52,9 +53,9 @@ def test_texts_of_more_than_a_byte_and_patterns_as_long_as_allowed() -> None:
 @pytest.mark.parametrize("pattern", ["", "x" * 1_001])
 def test_a_pattern_has_1_to_1000_bytes(pattern: str) -> None:
     with pytest.raises(LoadRefused, match="1 to 1000 bytes"):
-        definition("SearchAndReplace").build_phase({"pattern": pattern, "replace_with": "a"})
+        built(definition("SearchAndReplace"), {"pattern": pattern, "replace_with": "a"})
 
 
 def test_an_unknown_line_end_is_refused() -> None:
     with pytest.raises(LoadRefused, match="LF, CRLF or CR"):
-        definition("LineEndings").build_phase({"to": "NL"})
+        built(definition("LineEndings"), {"to": "NL"})

@@ -24,13 +24,14 @@ from snowmelt.load.kafka.source import KafkaSource, KafkaSourceOptions
 from snowmelt.load.phase_protocols import RecordSource
 from snowmelt.load.portion import Portion
 from snowmelt.load.sources import definition
+from support.phases import built
 
 SECOND = dt.timedelta(seconds=1)
 
 
 def made(brokers: str, stream: str, **parameters: Any) -> Any:
     given = {"stream": stream, "brokers": brokers, "stop_on_eof": True, **parameters}
-    return definition("KafkaSource").build_phase(given)
+    return built(definition("KafkaSource"), given)
 
 
 def read(source: Any, path: Any = None) -> tuple[list[Any], list[Any]]:
@@ -131,7 +132,7 @@ class Standing(SystemClock):
     """A clock that stands still until it is started."""
 
     def __init__(self) -> None:
-        self._started = None
+        self._started: float | None = None
 
     def start(self) -> None:
         self._started = super().monotonic()
@@ -144,7 +145,7 @@ class Standing(SystemClock):
 def test_time_ends_what_has_no_end(kafka: Broker) -> None:
     topic = kafka.topic("timed", numbered(1, 2))
 
-    def timed(stream: str, wanted: int, **bounds: dt.timedelta) -> tuple[list[Any], EndReason]:
+    def timed(stream: str, wanted: int, **bounds: Any) -> tuple[list[Any], EndReason]:
         """Read so many messages, a third once two have come; time passes from then on."""
         clock = Standing()
         source = KafkaSource(

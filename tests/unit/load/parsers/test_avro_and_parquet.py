@@ -19,6 +19,7 @@ from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.parsers import definition
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import load, load_records
+from support.phases import built
 
 SCHEMA = TableSchema(
     1,
@@ -98,7 +99,7 @@ def test_avro_messages_have_their_schema_from_outside() -> None:
         {"external_schema": '"long"', "with_metadata": True},
     ):
         with pytest.raises(LoadRefused):
-            definition("kafkaavroparser").build_phase(parameters)
+            built(definition("kafkaavroparser"), parameters)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from snowmelt.load.phase_protocols import ColumnOptions
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support import parser_runs
+from support.phases import built
 
 SCHEMA = TableSchema(
     1,
@@ -154,7 +155,7 @@ def test_columns_may_have_marks_of_their_own() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 5 // 3)
+@settings(max_examples=settings().max_examples * 5 // 3)
 @given(
     rows=st.lists(
         st.tuples(
@@ -242,7 +243,7 @@ def test_marks_that_cannot_be_told_apart_are_refused() -> None:
         {"enclosed_by": "ä"},
     ):
         with pytest.raises(LoadRefused):
-            definition("delimited").build_phase(parameters)
+            built(definition("delimited"), parameters)
 
 
 def test_arrays_are_read_with_their_marks() -> None:
@@ -277,9 +278,9 @@ def test_portions_agree_on_long_terminators_and_windows_line_ends() -> None:
     _portions_agree(data, range(1, len(data) + 1), TEXTS)
     data = b"a|b#;c|d#;#;;e|f"
     _portions_agree(data, range(1, len(data) + 1), TEXTS, record_terminator="#;")
-    assert not definition("delimited").build_phase({"record_terminator": ";;"}).splittable
-    assert not definition("delimited").build_phase({"enclosed_by": '"'}).splittable
-    assert definition("delimited").build_phase({}).splittable
+    assert not built(definition("delimited"), {"record_terminator": ";;"}).splittable
+    assert not built(definition("delimited"), {"enclosed_by": '"'}).splittable
+    assert built(definition("delimited"), {}).splittable
 
 
 TEXTS_OF_NUMBERS = TableSchema(

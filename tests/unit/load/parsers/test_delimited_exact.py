@@ -281,7 +281,12 @@ def test_every_record_is_what_a_loop_over_bytes_makes_of_it(
 ) -> None:
     data = "".join(pieces).encode()
     name = "delimited" if blank_lines else "csv"
-    parameters = {"delimiter": "|", "escape": escape, "enclosed_by": quote, "null": null}
+    parameters: dict[str, Any] = {
+        "delimiter": "|",
+        "escape": escape,
+        "enclosed_by": quote,
+        "null": null,
+    }
     if not blank_lines:
         parameters["header"] = False
     found = load(name, data, TEXTS, size=size, **parameters)

@@ -17,6 +17,7 @@ from snowmelt.load.parsers.warmup import COMPILED_READERS
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import FILE, load, load_records
+from support.phases import built
 
 SCHEMA = TableSchema(
     1,
@@ -84,7 +85,7 @@ def test_keys_are_columns_in_any_case_and_nested_ones_by_their_path() -> None:
 
 def test_elements_of_arrays_are_columns_where_asked() -> None:
     schema = TableSchema(1, (Column("L_1", LogicalType.FIXED, 1, precision=3, scale=0),))
-    options = {"flatten_arrays": True, "key_separator": "_"}
+    options: dict[str, Any] = {"flatten_arrays": True, "key_separator": "_"}
     assert load("json", b'{"l":[1,2]}', schema, **options)[0] == [(2,)]
     assert load("json", b'{"l":[1,2]}', schema, key_separator="_")[0] == [(None,)]
 
@@ -116,7 +117,7 @@ def test_keys_that_are_double_empty_or_odd_are_treated_as_asked() -> None:
     assert numbers(b'{"a":1,"x":{"y":1,"y":2}}', reject_on_duplicate=True)[0] == []
     assert numbers(b'{"a":1,"":2}', reject_on_empty_key=True)[0] == []
     schema = TableSchema(1, (Column("A_B", LogicalType.TEXT, 1),))
-    options = {"suppress_nonalphanumeric_key_chars": True}
+    options: dict[str, Any] = {"suppress_nonalphanumeric_key_chars": True}
     assert load("json", b'{"a-b":"x"}', schema, **options)[0] == [("x",)]
 
 
@@ -141,8 +142,8 @@ def test_with_a_terminator_each_record_ends_at_one_and_portions_agree() -> None:
             rejected += part[1]
         assert (found, rejected) == expected
     assert numbers(b'{"a":1}{"a":2}\n{"a":3}\n', record_terminator="\n")[0] == [3]
-    assert definition("json").build_phase({"record_terminator": "\n"}).splittable
-    assert not definition("json").build_phase({}).splittable
+    assert built(definition("json"), {"record_terminator": "\n"}).splittable
+    assert not built(definition("json"), {}).splittable
 
 
 @pytest.mark.slow
@@ -178,7 +179,7 @@ def test_messages_that_make_objects_only_together_are_rejected() -> None:
 
 def test_a_start_point_before_the_first_is_refused() -> None:
     with pytest.raises(LoadRefused):
-        definition("fjsonparser").build_phase({"start_point_occurrence": 0})
+        built(definition("fjsonparser"), {"start_point_occurrence": 0})
 
 
 _SCALARS = st.sampled_from(
@@ -285,7 +286,7 @@ _FLAT_OBJECTS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 5 // 3)
+@settings(max_examples=settings().max_examples * 5 // 3)
 @given(
     odd=st.lists(
         _FLAT_OBJECTS

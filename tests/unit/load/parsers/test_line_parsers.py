@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from snowmelt.errors import LoadRefused, PhaseFailed
@@ -9,6 +11,7 @@ from snowmelt.load.parsers import definition
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import Column, LogicalType, TableSchema
 from support.parser_runs import FILE, load, load_records
+from support.phases import built
 
 SCHEMA = TableSchema(
     1,
@@ -39,7 +42,7 @@ def test_sizes_must_fit_the_columns_and_be_positive() -> None:
         load("fixedwidth", b"x\n", SCHEMA, colsizes="4")
     for sizes in ("", "0,1", "a"):
         with pytest.raises(LoadRefused):
-            definition("fixedwidth").build_phase({"colsizes": sizes})
+            built(definition("fixedwidth"), {"colsizes": sizes})
 
 
 def test_groups_of_a_pattern_are_columns() -> None:
@@ -53,7 +56,7 @@ def test_groups_of_a_pattern_are_columns() -> None:
 def test_a_pattern_that_names_nothing_is_refused() -> None:
     for pattern in ("(", "a+"):
         with pytest.raises(LoadRefused):
-            definition("fregexparser").build_phase({"pattern": pattern})
+            built(definition("fregexparser"), {"pattern": pattern})
     with pytest.raises(PhaseFailed, match="no group of the pattern is a column; it has X"):
         load("fregexparser", b"a\n", SCHEMA, pattern="(?<x>a)")
 
@@ -68,7 +71,8 @@ def test_pairs_are_found_by_key_and_quotes_hold_delimiters() -> None:
 
 
 def test_illegal_utf8_costs_its_record() -> None:
-    for name, options in (("regex", {"pattern": PATTERN}), ("pairs", {})):
+    parsers: list[tuple[str, dict[str, Any]]] = [("regex", {"pattern": PATTERN}), ("pairs", {})]
+    for name, options in parsers:
         _, rejects = load(name, b"a=\xff\n", SCHEMA, **options)
         assert rejects[0].reason == "illegal UTF-8 at byte 2 of the record"
 
@@ -104,7 +108,7 @@ def test_messages_may_be_delimited_each_by_itself() -> None:
 @pytest.mark.parametrize(
     ("name", "options"), [("regex", {"pattern": r"(?<a>\d+) (?<year>\d+)"}), ("pairs", {})]
 )
-def test_columns_made_in_quotes_are_found_in_any_case(name: str, options: dict[str, str]) -> None:
+def test_columns_made_in_quotes_are_found_in_any_case(name: str, options: dict[str, Any]) -> None:
     columns = [
         Column(n, LogicalType.TEXT, i + 1, length=10) for i, n in enumerate(["A", "year", "a"])
     ]

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.portion import Portion
+from snowmelt.load.portion import InputFile, Portion
 from snowmelt.load.sources import definition
 from snowmelt.load.sources.files import FileGlobSource, list_files
+from support.phases import built
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def names(folder: Path, files: Iterable) -> list[str]:
+def names(folder: Path, files: Iterable[InputFile]) -> list[str]:
     return [os.path.relpath(file.path, folder) for file in files]
 
 
@@ -119,9 +120,9 @@ def test_a_file_that_cannot_be_read_is_listed_and_named(folder: Path) -> None:
 
 
 def test_sources_by_name(folder: Path) -> None:
-    assert names(folder, definition("FILE").build_phase({"File": f"{folder}/*.txt"}).files()) == [
+    assert names(folder, built(definition("FILE"), {"File": f"{folder}/*.txt"}).files()) == [
         "c.txt"
     ]
     assert definition("none") is None
     with pytest.raises(LoadRefused, match="missing parameter url"):
-        definition("curl").build_phase({})
+        built(definition("curl"), {})

@@ -62,13 +62,20 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+class Server(ThreadingHTTPServer):
+    kind: type[Handler]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
 @pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
+def server() -> Iterator[Server]:
     kind = type("Own", (Handler,), {})
-    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as made:
+    with Server(("127.0.0.1", 0), kind) as made:
         thread = threading.Thread(target=made.serve_forever, args=(0.05,))
         thread.start()
-        made.url = f"http://127.0.0.1:{made.server_port}"
         made.kind = kind
         yield made
         made.shutdown()
@@ -80,7 +87,7 @@ def joined(portion: Portion) -> bytes:
 
 
 def test_a_file_is_listed_with_size_and_mark_and_read_from_anywhere(
-    server: ThreadingHTTPServer,
+    server: Server,
 ) -> None:
     (file,) = list_files(f"{server.url}/data.csv")
     assert file == InputFile(f"{server.url}/data.csv", len(DATA), '"one"')
@@ -90,35 +97,35 @@ def test_a_file_is_listed_with_size_and_mark_and_read_from_anywhere(
 
 
 @pytest.mark.parametrize("path", ["plain", "nohead"])
-def test_servers_that_know_little_give_whole_files(server: ThreadingHTTPServer, path: str) -> None:
+def test_servers_that_know_little_give_whole_files(server: Server, path: str) -> None:
     (file,) = list_files(f"{server.url}/{path}")
     assert file.size is None
     assert joined(Portion(file)) == DATA
 
 
 @pytest.mark.slow
-def test_a_broken_answer_is_taken_up_where_it_ended(server: ThreadingHTTPServer) -> None:
+def test_a_broken_answer_is_taken_up_where_it_ended(server: Server) -> None:
     (file,) = list_files(f"{server.url}/breaks")
     assert joined(Portion(file)) == DATA
     assert server.kind.breaks == 3
 
 
 @pytest.mark.slow
-def test_a_server_that_gives_nothing_is_given_up(server: ThreadingHTTPServer) -> None:
+def test_a_server_that_gives_nothing_is_given_up(server: Server) -> None:
     (file,) = list_files(f"{server.url}/dead")
     with pytest.raises(PhaseFailed, match="/dead: ") as failure:
         joined(Portion(file))
     assert failure.value.fields["offset"] == 0
 
 
-def test_another_mark_is_a_changed_file(server: ThreadingHTTPServer) -> None:
+def test_another_mark_is_a_changed_file(server: Server) -> None:
     (file,) = list_files(f"{server.url}/data.csv")
     server.kind.etag = '"two"'
     with pytest.raises(PhaseFailed, match=r"data.csv has changed"):
         joined(Portion(file))
 
 
-def test_what_is_not_there_is_an_error(server: ThreadingHTTPServer) -> None:
+def test_what_is_not_there_is_an_error(server: Server) -> None:
     with pytest.raises(PhaseFailed, match="no file matches"):
         list_files(f"{server.url}/missing")
     with pytest.raises(PhaseFailed, match="returned 403"):

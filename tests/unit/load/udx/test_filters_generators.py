@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phase_protocols import ByteReader, Filter, RecordFilter
+from snowmelt.load.phase_protocols import ByteReader
+from support.phases import built
 from support.user_code import filtered, library
 
 CODE = """
@@ -46,8 +47,8 @@ constant = 5
 """
 
 
-def build(name: str, **given: Any) -> Filter | RecordFilter:
-    return library(CODE).filter(name).build_phase(given)
+def build(name: str, **given: Any) -> Any:
+    return built(library(CODE).filter(name), given)
 
 
 def test_generators_and_functions_are_filters_with_parameters() -> None:
@@ -109,7 +110,7 @@ def test_after_a_failure_a_new_object_is_made() -> None:
             out.write(b"%d" % self.fed)
             return StreamState.DONE
     """
-    phase = library(code).filter("F").build_phase({})
+    phase = built(library(code).filter("F"), {})
     assert (filtered(phase, b"ab"), filtered(phase, b"c")) == (b"2", b"3")
     with pytest.raises(PhaseFailed):
         filtered(phase, b"!")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.phase_protocols import Filter, RecordFilter
+from support.phases import built
 from support.user_code import filtered, library
 
 # Drops empty records and doubles the others; works record by record, as other languages do it.
@@ -45,10 +46,10 @@ def listed(items: Any) -> list[Any]:
     return [record for batch in items for record in batch.to_pylist()]
 
 
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings().max_examples // 2)
 @given(st.lists(st.lists(st.binary(max_size=20), max_size=10), max_size=5))
 def test_records_stay_records(records: list[Any]) -> None:
-    phase = library(DOUBLE).filter("F").build_phase({})
+    phase = built(library(DOUBLE).filter("F"), {})
     assert isinstance(phase, RecordFilter)
     assert not isinstance(phase, Filter)
     want = [each * 2 for batch in records for each in batch if each]
@@ -56,7 +57,7 @@ def test_records_stay_records(records: list[Any]) -> None:
 
 
 def test_a_slice_of_a_batch_is_only_that() -> None:
-    phase = library(DOUBLE).filter("F").build_phase({})
+    phase = built(library(DOUBLE).filter("F"), {})
     whole = pa.array([b"no", b"yes", b"also", b"neither"], pa.binary())
     assert listed(phase.run_records(iter([whole.slice(1, 2)]))) == [b"yesyes", b"alsoalso"]
 
@@ -78,8 +79,9 @@ def test_a_filter_may_end_the_side_channel() -> None:
                 output.write(length.to_bytes(4, "big") + input.read(length))
             return StreamState.DONE if input_state == InputState.END_OF_FILE else StreamState.INPUT_NEEDED
     """
-    phase = library(code).filter("F").build_phase({})
+    phase = built(library(code).filter("F"), {})
     assert isinstance(phase, Filter)
+    phase = cast("Any", phase)
     assert phase.ends_records
     assert b"".join(phase.run_records(batches([b"a" * 100, b""]))) == (
         bytes([0, 0, 0, 100]) + b"a" * 100 + bytes(4)
@@ -98,7 +100,7 @@ def test_by_default_the_limits_of_records_are_lost_and_the_bytes_filtered() -> N
             outputbuffer.write(inputbuffer.read().upper())
             return StreamState.DONE if inputstate == InputState.END_OF_FILE else StreamState.INPUT_NEEDED
     """
-    phase = library(code).filter("F").build_phase({})
+    phase = built(library(code).filter("F"), {})
     assert b"".join(phase.run_records(batches([b"a", b"b"], [b"c"]))) == b"ABC"
 
 
@@ -119,7 +121,7 @@ def test_lengths_may_come_before_and_after_their_bytes() -> None:
                 output_lengths.write(1)
             return StreamState.OUTPUT_NEEDED if self.step < 3 else StreamState.DONE
     """
-    phase = library(code).filter("F").build_phase({})
+    phase = built(library(code).filter("F"), {})
     assert listed(phase.run_records(batches())) == [b"aa", b"", b"bbb", b"c"]
 
 
@@ -141,7 +143,7 @@ def test_sums_that_are_wrong_fail(writes: str, reason: str) -> None:
             {writes}
             return StreamState.DONE
     """
-    phase = library(code).filter("F").build_phase({})
+    phase = built(library(code).filter("F"), {})
     with pytest.raises(PhaseFailed, match=reason):
         listed(phase.run_records(batches([b"x"])))
 
@@ -156,6 +158,6 @@ def test_there_is_room_for_any_number_of_lengths() -> None:
             output_lengths.write(input_lengths.read())
             return StreamState.DONE if input_state == InputState.END_OF_FILE else StreamState.INPUT_NEEDED
     """
-    phase = library(code).filter("F").build_phase({"chunk_bytes": 100})
+    phase = built(library(code).filter("F"), {"chunk_bytes": 100})
     records = [b"%d" % number for number in range(20_000)]
     assert listed(phase.run_records(batches(records, [], records[:3]))) == records + records[:3]

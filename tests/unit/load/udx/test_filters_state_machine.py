@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,11 @@ def hosted(code: str, name: str = "F", **limits: Any) -> UdxFilter:
     return UdxFilter(UdxHost(f"filter {name}()", limits=replace(UdxLimits(), **limits)), made)
 
 
+def user_object(one: UdxFilter) -> Any:
+    """The filter that the user wrote."""
+    return one.instance.user_object
+
+
 COPY = """
 class F(vertica_sdk.UDFilter):
     def setup(self, srvInterface):
@@ -41,25 +46,25 @@ class F(vertica_sdk.UDFilter):
 def test_a_small_input_comes_whole_with_the_first_call() -> None:
     one = hosted(COPY)
     assert filtered(one, b"ab", b"cd", b"e") == b"abcde"
-    assert one.instance.user_object.calls == [(5, "END_OF_FILE")]
+    assert user_object(one).calls == [(5, "END_OF_FILE")]
 
 
 def test_an_empty_input_is_one_call_at_the_end() -> None:
     one = hosted(COPY)
     assert filtered(one) == b""
-    assert one.instance.user_object.calls == [(0, "END_OF_FILE")]
+    assert user_object(one).calls == [(0, "END_OF_FILE")]
 
 
 def test_a_large_input_comes_in_chunks_and_ends_with_an_empty_call() -> None:
     one = hosted(COPY)
     assert filtered(one, *[bytes(MIB)] * 3) == bytes(3 * MIB)
-    assert one.instance.user_object.calls == [(MIB, "OK")] * 3 + [(0, "END_OF_FILE")]
+    assert user_object(one).calls == [(MIB, "OK")] * 3 + [(0, "END_OF_FILE")]
 
 
 def test_the_whole_input_comes_at_once_if_asked_for() -> None:
     one = hosted(COPY, whole_input=True)
     filtered(one, *[bytes(MIB)] * 3)
-    assert one.instance.user_object.calls == [(3 * MIB, "END_OF_FILE")]
+    assert user_object(one).calls == [(3 * MIB, "END_OF_FILE")]
     with pytest.raises(PhaseFailed, match="exceeds 10 bytes"):
         filtered(hosted(COPY, whole_input=True, window_bytes=10), bytes(11))
 
@@ -77,7 +82,7 @@ def test_the_window_grows_for_a_filter_that_takes_nothing_until_it_is_too_large(
     """
     one = hosted(code, chunk_bytes=4)
     assert filtered(one, *[b"1234"] * 8) == b"1234" * 8
-    assert one.instance.user_object.sizes == [4, 8, 16, 32, 32]
+    assert user_object(one).sizes == [4, 8, 16, 32, 32]
     with pytest.raises(PhaseFailed, match="without reading any of 16 bytes"):
         filtered(hosted(code, chunk_bytes=4, window_bytes=16), *[b"1234"] * 8)
 
@@ -97,7 +102,7 @@ def test_unread_input_stays_in_front_and_does_not_pile_up() -> None:
     data = bytes(range(256)) * 40
     one = hosted(code, chunk_bytes=64)
     assert filtered(one, *[data[at : at + 64] for at in range(0, len(data), 64)]) == data
-    assert one.instance.user_object.largest <= 128
+    assert user_object(one).largest <= 128
 
 
 def test_done_before_the_end_drops_the_rest_and_closes_what_came_before() -> None:
@@ -165,7 +170,7 @@ def test_a_larger_output_buffer_is_given_to_who_writes_nothing() -> None:
     """
     one = hosted(code)
     assert filtered(one, b"") == b"z" * 5_000_000
-    assert one.instance.user_object.rooms == [MIB, 2 * MIB, 4 * MIB, 8 * MIB]
+    assert user_object(one).rooms == [MIB, 2 * MIB, 4 * MIB, 8 * MIB]
 
 
 def test_output_is_given_without_input_and_input_taken_without_output() -> None:
@@ -201,8 +206,8 @@ def test_objects_are_used_again_and_set_up_each_time() -> None:
     """
     one = hosted(code)
     assert [filtered(one, b"a"), filtered(one, b"b")] == [b"a", b"b"]
-    assert one.instance.user_object.made == 1
-    assert one.instance.user_object.steps == ["setup", "destroy"] * 2
+    assert user_object(one).made == 1
+    assert user_object(one).steps == ["setup", "destroy"] * 2
 
 
 def test_destroy_is_called_when_nobody_wants_more_and_after_a_failure() -> None:
@@ -221,14 +226,15 @@ def test_destroy_is_called_when_nobody_wants_more_and_after_a_failure() -> None:
     one = hosted(code)
     stream = one.run(ByteReader([b"a"]))
     assert next(stream) == b"a"
+    assert isinstance(stream, Generator)
     stream.close()
-    assert one.instance.user_object.steps == ["destroy"]
+    assert user_object(one).steps == ["destroy"]
     with pytest.raises(
         PhaseFailed, match=r"process\(\) raised ValueError: no exclamations"
     ) as info:
         filtered(one, b"!")
     assert "lib/code.py, line" in str(info.value)
-    assert one.instance.user_object.steps == ["destroy", "destroy"]
+    assert user_object(one).steps == ["destroy", "destroy"]
 
 
 ANSWERS = {
@@ -300,7 +306,7 @@ def test_a_blocked_filter_is_cancelled_and_the_next_stream_gets_a_new_object() -
             self.end.set()
     """
     one = hosted(code, call_timeout_s=0.2)
-    first = one.instance.user_object
+    first = user_object(one)
     with pytest.raises(PhaseFailed, match="has not returned"):
         filtered(one, b"block")
     assert first.cancels == [first]
@@ -318,7 +324,7 @@ def test_cancel_ends_a_call_that_waits_and_is_told_once() -> None:
             self.told.append(1)
     """
     one = hosted(code)
-    made = one.instance.user_object
+    made = user_object(one)
     timer = threading.Timer(0.1, one.cancel)
     timer.start()
     with pytest.raises(PhaseFailed, match="cancelled"):
@@ -361,7 +367,7 @@ def test_text_without_an_encoding_is_utf_8_and_said_once() -> None:
     assert len(said) == 1
 
 
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     data=st.binary(max_size=200), sizes=st.lists(st.integers(1, 50), max_size=20), seed=st.randoms()
 )

@@ -54,7 +54,7 @@ def test_arguments_are_bound_by_name(
 ) -> None:
     names = [each.strip().partition("=")[0] for each in parameters.split(",") if each.strip()]
     values = ", ".join(names) if "*" not in parameters else "*everything"
-    space: dict = {}
+    space: dict[str, Any] = {}
     exec(f"class C:\n def {name}(self, {parameters}):\n  return [{values}]", space)
     got = bind_method(space["C"](), name, roles)(*roles)
     assert [each for each in got if each is not None] == given.split()

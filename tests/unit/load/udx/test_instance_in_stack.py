@@ -165,7 +165,12 @@ def test_a_blocked_filter_does_not_hold_up_a_cancel(tmp_path: Path) -> None:
     from snowmelt.load.library import load_library
 
     blocks = load_library("lib", FUNCTIONS.libraries["lib"]).find_object("Blocks")
-    threading.Thread(target=lambda: (blocks.begun.wait(200), run.cancel()), daemon=True).start()
+
+    def cancel_it() -> None:
+        blocks.begun.wait(200)
+        run.cancel()
+
+    threading.Thread(target=cancel_it, daemon=True).start()
     started = time.monotonic()
     with pytest.raises(LoadCancelled):
         list(run)
@@ -193,6 +198,7 @@ def test_ctrl_c_ends_a_blocked_filter(tmp_path: Path) -> None:
     """
     command = [sys.executable, "-c", dedent(code), str(tmp_path / "task")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         assert process.stdout.readline() == "blocked\n"
         started = time.monotonic()
         process.send_signal(signal.SIGINT)
@@ -212,6 +218,7 @@ def test_user_code_leaves_no_thread_behind(tmp_path: Path) -> None:
     for _ in range(3):
         list(run_portion(task(path, LoadStep("filter", "up", {"bad": "!"})), FUNCTIONS))
     deadline = time.monotonic() + 60
+    names: list[str] = []
     while time.monotonic() < deadline:
         names = [each.name for each in threading.enumerate() if each not in before]
         if "snowmelt-user-code" not in names:

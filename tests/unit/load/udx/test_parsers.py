@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snowmelt.errors import LoadRefused, PhaseFailed
-from snowmelt.load.phase_protocols import ByteReader, ColumnOptions, Parser, RecordParser
+from snowmelt.load.phase_protocols import ByteReader, ColumnOptions, Parser
 from snowmelt.load.portion import InputFile, Portion
 from snowmelt.schema.iceberg_table_form import native_schema
 from snowmelt.schema.types import Column, LogicalType
+from support.phases import built
 from support.user_code import NUMBER, TEXT, library, parsed, target
 
 # Lines of a number and a text; a line of another form is rejected when all before it are read.
@@ -69,8 +70,8 @@ class Apportioned(vertica_sdk.ParserFactory):
 """
 
 
-def lines() -> Parser | RecordParser:
-    return library(LINES).parser("Apportioned").build_phase({})
+def lines() -> Any:
+    return built(library(LINES).parser("Apportioned"), {})
 
 
 def test_rows_and_rejects_come_in_order_with_their_places() -> None:
@@ -117,7 +118,7 @@ def test_rows_are_in_native_form_with_companions_and_quoted_names() -> None:
     """
     stamp = Column("when", LogicalType.TIMESTAMP_TZ, 1, scale=9)
     into = target(stamp, Column("V", LogicalType.VARIANT, 2))
-    (block,) = library(code).parser("P").build_phase({}).parse(
+    (block,) = built(library(code).parser("P"), {}).parse(
         ByteReader([b"x"]), into, Portion(InputFile("f"))
     )  # fmt: skip
     assert block.rows.schema == native_schema(into.schema)
@@ -158,7 +159,7 @@ def test_many_rows_come_in_blocks() -> None:
                 writer.next()
             return StreamState.DONE if state == InputState.END_OF_FILE else StreamState.INPUT_NEEDED
     """
-    parser = library(code).parser("P").build_phase({})
+    parser = built(library(code).parser("P"), {})
     pieces = [b"123456789 " * 100_000] * 4
     blocks = list(parser.parse(ByteReader(pieces), target(), Portion(InputFile("f"))))
     assert sum(block.records for block in blocks) == 400_000
@@ -183,7 +184,7 @@ def test_a_parser_that_breaks_a_rule_fails_with_the_reason(reason: str) -> None:
             {REFUSED[reason]}
     """
     with pytest.raises(PhaseFailed, match=reason):
-        parsed(library(code).parser("P").build_phase({}), [b"abc"])
+        parsed(built(library(code).parser("P"), {}), [b"abc"])
 
 
 def test_rejected_without_a_record_the_object_is_asked() -> None:
@@ -197,7 +198,7 @@ def test_rejected_without_a_record_the_object_is_asked() -> None:
         def getRejectedRecord(self):
             return vertica_sdk.RejectedRecord(reason="no", data=self.record, length=2)
     """
-    rows, rejects = parsed(library(code).parser("P").build_phase({}), [b"abc"])
+    rows, rejects = parsed(built(library(code).parser("P"), {}), [b"abc"])
     assert (rows, rejects[0].data) == ([], b"ab")
 
 
@@ -217,7 +218,7 @@ def test_each_record_of_the_side_channel_is_a_row_or_a_reject() -> None:
             last = input_state == InputState.END_OF_FILE
             return StreamState.DONE if last else StreamState.INPUT_NEEDED
     """
-    parser = library(code).parser("P").build_phase({})
+    parser = built(library(code).parser("P"), {})
     assert not isinstance(parser, Parser)
     records = [pa.array([b"1", b"x\n", b""], pa.binary()), pa.array([b"22"], pa.binary())]
     blocks = list(parser.parse_records(iter(records), target()))
@@ -238,9 +239,9 @@ def test_declared_columns_must_be_those_of_the_load() -> None:
             return vertica_sdk.UDParser()
     """
     with pytest.raises(PhaseFailed, match="declares 1 columns, expected 2"):
-        parsed(library(code).parser("Factory").build_phase({}), [b""])
+        parsed(built(library(code).parser("Factory"), {}), [b""])
     with pytest.raises(LoadRefused, match="a method prepare, process or parse"):
-        library("class Nothing: pass").parser("Nothing").build_phase({})
+        built(library("class Nothing: pass").parser("Nothing"), {})
 
 
 def test_a_buffer_that_is_used_again_does_not_change_earlier_rows() -> None:
@@ -254,7 +255,7 @@ def test_a_buffer_that_is_used_again_does_not_change_earlier_rows() -> None:
                 writer.next()
             return StreamState.DONE
     """
-    parser = library(code).parser("P").build_phase({})
+    parser = built(library(code).parser("P"), {})
     rows, _ = parsed(parser, [b"ab"], target(Column("X", LogicalType.BINARY, 1, byte_length=10)))
     assert [row["X"] for row in rows] == [b"aa", b"bb"]
 
@@ -278,7 +279,7 @@ def test_columns_set_twice_or_not_at_all_stay_in_their_rows() -> None:
             writer.next()
             return StreamState.DONE
     """
-    rows, rejects = parsed(library(code).parser("P").build_phase({}), [b"x"])
+    rows, rejects = parsed(built(library(code).parser("P"), {}), [b"x"])
     once = [(None, None), (1, None), (None, None), (3, "s3"), (None, "s4")]
     assert [(row["A"], row["B"]) for row in rows] == [*once, *once, (None, None)]
     assert [(each.record, each.data) for each in rejects] == [(6, b"x")]
@@ -301,6 +302,6 @@ def test_numbers_separated_by_anything_with_a_last_one_that_nothing_ends() -> No
                 writer.next()
             return StreamState.DONE if last else StreamState.INPUT_NEEDED
     """
-    parser = library(code).parser("P").build_phase({})
+    parser = built(library(code).parser("P"), {})
     rows, _ = parsed(parser, [b"1,2-3", b"4\n5 ", b"67"], target(NUMBER, TEXT))
     assert [row["A"] for row in rows] == [1, 2, 34, 5, 67]

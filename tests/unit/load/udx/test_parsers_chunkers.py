@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from snowmelt.errors import PhaseFailed
 from snowmelt.load.portion import InputFile, Portion
+from support.phases import built
 from support.user_code import library, parsed
 
 CODE = """
@@ -68,7 +69,7 @@ def test_portions_cut_anywhere_give_every_row_once(
 ) -> None:
     data = b"\n".join(b"%d" % number for number in numbers) + b"\n" * (ended and bool(numbers))
     edges = sorted({0, *(cut for cut in cuts if cut < len(data)), len(data)})
-    parser = library(CODE).parser("Factory").build_phase({"chunk_bytes": chunk})
+    parser = built(library(CODE).parser("Factory"), {"chunk_bytes": chunk})
     assert parser.splittable
     got = []
     for start, end in pairwise(edges):
@@ -82,6 +83,6 @@ def test_portions_cut_anywhere_give_every_row_once(
 
 
 def test_a_chunker_that_says_aligned_without_reading_fails() -> None:
-    parser = library(CODE).parser("BrokenFactory").build_phase({})
+    parser = built(library(CODE).parser("BrokenFactory"), {})
     with pytest.raises(PhaseFailed, match="returned CHUNK_ALIGNED after reading 0 bytes"):
         parsed(parser, [b"1\n"])

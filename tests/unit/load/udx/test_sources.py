@@ -7,6 +7,7 @@ import pytest
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.phase_protocols import RecordSource
 from snowmelt.load.portion import InputFile, Portion
+from support.phases import built
 from support.user_code import library
 
 FACTORY = """
@@ -41,7 +42,7 @@ class Factory(vertica_sdk.SourceFactory):
 def test_each_prepared_source_is_an_input() -> None:
     definition = library(FACTORY).source("Factory", "counter")
     planned = definition.compute_planned_values({"UPTO": 2})
-    source = definition.build_phase({"upto": 2, **planned})
+    source = built(definition, {"upto": 2, **planned})
     files = source.files()
     # What getSize says is an estimate, by the SDK's rules; nothing is compared with it.
     assert files == [InputFile(path) for path in ("a", "counter#2", "a#3")]
@@ -72,7 +73,7 @@ class Iterative(vertica_sdk.SourceFactory):
         return Iterator()
 """
     )
-    source = library(code).source("Iterative").build_phase({})
+    source = built(library(code).source("Iterative"), {})
     assert [each.path for each in source.files()] == ["x", "y"]
 
 
@@ -87,7 +88,7 @@ def test_a_source_of_records_begins_the_side_channel() -> None:
                 output_lengths.write(len(message))
             return StreamState.DONE
     """
-    source = library(code).source("Messages", "messages").build_phase({})
+    source = built(library(code).source("Messages", "messages"), {})
     assert isinstance(source, RecordSource)
     (file,) = source.files()
     records = [r for batch in source.read_records(Portion(file)) for r in batch.to_pylist()]
@@ -111,16 +112,17 @@ def test_a_generator_is_a_source_of_one_input() -> None:
         yield "b"
     """
     lib = library(code)
+    file = InputFile("none")
     for source, data in (
-        (lib.source("numbers").build_phase({"upto": 2}), b"0\n1\n"),
-        (lib.source("Words").build_phase({"text": "a b"}), b"ab"),
+        (built(lib.source("numbers"), {"upto": 2}), b"0\n1\n"),
+        (built(lib.source("Words"), {"text": "a b"}), b"ab"),
     ):
         (file,) = source.files()
         assert b"".join(source.read(Portion(file))) == data
     with pytest.raises(PhaseFailed, match="yielded str, not bytes"):
-        list(lib.source("broken").build_phase({}).read(Portion(file)))
+        list(built(lib.source("broken"), {}).read(Portion(file)))
     with pytest.raises(LoadRefused, match="missing parameter text"):
-        lib.source("Words").build_phase({})
+        built(lib.source("Words"), {})
 
 
 def test_a_source_that_never_comes_to_anything_fails() -> None:
@@ -129,6 +131,6 @@ def test_a_source_that_never_comes_to_anything_fails() -> None:
         def process(self, srv, output):
             return StreamState.INPUT_NEEDED
     """
-    source = library(code).source("S").build_phase({})
+    source = built(library(code).source("S"), {})
     with pytest.raises(PhaseFailed, match="INPUT_NEEDED, which is not allowed here"):
         list(source.read(Portion(source.files()[0])))

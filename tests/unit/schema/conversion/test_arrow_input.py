@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from decimal import Decimal
-from typing import Any
+from functools import partial
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import duckdb
@@ -55,17 +56,24 @@ def counted(unit: str, widest: st.SearchStrategy[int] = DURING) -> st.SearchStra
     return exact.filter(lambda count: abs(count) < 2**62) | st.integers(-(2**62), 2**62)
 
 
-def arrow_types() -> list[tuple[Any, st.SearchStrategy[int]]]:
+def _scaled(places: int, number: int) -> Decimal:
+    return Decimal(number).scaleb(places)
+
+
+def arrow_types() -> list[tuple[Any, st.SearchStrategy[Any]]]:
     """Pairs of an Arrow type and what its values are built from."""
     bits = [(pa.int8(), 8), (pa.int16(), 16), (pa.int32(), 32), (pa.int64(), 64)]
-    pairs = [(kind, st.integers(-(2 ** (width - 1)), 2 ** (width - 1) - 1)) for kind, width in bits]
+    pairs: list[tuple[Any, st.SearchStrategy[Any]]] = []
+    pairs += [
+        (kind, st.integers(-(2 ** (width - 1)), 2 ** (width - 1) - 1)) for kind, width in bits
+    ]
     pairs += [(pa.uint8(), st.integers(0, 255)), (pa.uint64(), st.integers(0, 2**64 - 1))]
     pairs += [(pa.float64(), st.floats() | st.floats(-1e6, 1e6).map(lambda n: round(n, 3)))]
     pairs += [(pa.float32(), st.floats(width=32)), (pa.float16(), st.floats(width=16))]
     pairs += [(pa.bool_(), st.booleans()), (pa.null(), st.none())]
     for kind in (pa.decimal64(12, 4), pa.decimal128(20, 5), pa.decimal256(50, 3)):
         size = st.integers(-(10**12) + 1, 10**12 - 1) | st.integers(-99999999, 99999999)
-        pairs.append((kind, size.map(lambda n, s=kind.scale: Decimal(n).scaleb(-s))))
+        pairs.append((kind, size.map(partial(_scaled, -kind.scale))))
     texts = st.text(max_size=6) | st.sampled_from(["1", "2.5", "true", "[1]", "{}", "2021-03-28"])
     pairs += [(kind, texts) for kind in (pa.string(), pa.large_string(), pa.string_view())]
     raw = st.binary(max_size=5)
@@ -118,7 +126,7 @@ def tables(draw: st.DrawFn) -> tuple[Any, TableSchema]:
         # A slice, since nothing may depend on where an array begins.
         arrays.append(array.slice(1, count))
         column, options = draw(st.sampled_from(COLUMNS))
-        columns.append(Column(f"C{ordinal}", column, ordinal, **options))
+        columns.append(Column(f"C{ordinal}", column, ordinal, **cast("dict[str, Any]", options)))
     names = [f"c{ordinal}" for ordinal in range(1, len(columns) + 1)]
     return pa.table(arrays, names), TableSchema(1, tuple(columns))
 
@@ -211,6 +219,8 @@ def clock(nanos: Any) -> dt.time:
 class Fine(dt.time):
     """A time with nanoseconds, of which Python has none."""
 
+    nanosecond: Any
+
     def __new__(cls, whole: Any, nanosecond: Any) -> Fine:
         made = super().__new__(cls, whole.hour, whole.minute, whole.second, whole.microsecond)
         made.nanosecond = nanosecond
@@ -219,7 +229,7 @@ class Fine(dt.time):
 
 @pytest.mark.slow
 @settings(
-    max_examples=3 * settings.default.max_examples // 2,
+    max_examples=3 * settings().max_examples // 2,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

@@ -43,7 +43,7 @@ class Subclass(datetime):
 
 
 def column(
-    kind: LogicalType, compatibility: Compatibility = Compatibility.SNOWFLAKE, **options: int
+    kind: LogicalType, compatibility: Compatibility = Compatibility.SNOWFLAKE, **options: Any
 ) -> ColumnConverter:
     return ColumnConverter(Column("C", kind, 1, **options), LOS_ANGELES, compatibility)
 
@@ -120,7 +120,7 @@ def calls(draw: st.DrawFn) -> tuple[str, list[list[Any]]]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=2 * settings.default.max_examples)
+@settings(deadline=None, max_examples=2 * settings().max_examples)
 @given(calls())
 @example(("small", [[1, Number.SEVEN]]))
 @example(("small", [[1, True]]))

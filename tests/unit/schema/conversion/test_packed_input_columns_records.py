@@ -51,7 +51,7 @@ class Nowhere(tzinfo):
         return None
 
 
-def column(kind: LogicalType, **options: int) -> ColumnConverter:
+def column(kind: LogicalType, **options: Any) -> ColumnConverter:
     return ColumnConverter(Column("C", kind, 1, **options), LOS_ANGELES)
 
 
@@ -96,7 +96,7 @@ ODD = [
     Letter.A,
     date(2026, 1, 1),
     datetime(2026, 1, 1),
-    datetime(2026, 1, 1, tzinfo=Nowhere()),
+    datetime(2026, 1, 1, tzinfo=Nowhere()),  # type: ignore[abstract]
     datetime(2026, 1, 1, tzinfo=LOS_ANGELES),
     datetime(2026, 1, 1, tzinfo=timezone(timedelta(microseconds=1))),
     datetime(1, 1, 1, tzinfo=KOLKATA),
@@ -121,7 +121,7 @@ def lists(draw: st.DrawFn) -> list[Any]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=3 * settings.default.max_examples)
+@settings(deadline=None, max_examples=3 * settings().max_examples)
 @given(st.sampled_from(sorted(COLUMNS)), lists())
 @example("float", [1.5, Number.SEVEN])
 @example("float", [Switch.HALF, 0.5])

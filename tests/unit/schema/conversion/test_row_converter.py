@@ -72,7 +72,7 @@ OFFSETS = st.sampled_from(
         *ZONES,
     ]
 )
-NEAR = {"min_value": datetime(2021, 3, 13), "max_value": datetime(2021, 3, 15)}
+NEAR: dict[str, Any] = {"min_value": datetime(2021, 3, 13), "max_value": datetime(2021, 3, 15)}
 NAIVE = st.datetimes() | st.datetimes(**NEAR)
 AWARE = st.datetimes(timezones=OFFSETS) | st.datetimes(timezones=st.just(UTC), **NEAR)
 ISO = (NAIVE | AWARE).map(datetime.isoformat)
@@ -83,7 +83,7 @@ JSON = st.recursive(
     ),
     max_leaves=5,
 )
-GOOD = {
+GOOD: dict[LogicalType, list[st.SearchStrategy[Any]]] = {
     LogicalType.FIXED: [
         st.integers(-(10**9), 10**9),
         st.integers(-(10**40), 10**40),
@@ -129,7 +129,7 @@ MISSING = object()
 def batches(draw: st.DrawFn) -> list[dict[Any, Any]]:
     """Columns mostly of one type, as the fast path likes them, with surprises."""
     count = draw(st.integers(1, 5))
-    rows = [{} for _ in range(count)]
+    rows: list[dict[Any, Any]] = [{} for _ in range(count)]
     chosen = draw(st.lists(st.sampled_from(ANYTHING.columns), unique=True, max_size=6))
     required = [column for column in ANYTHING.columns if not column.nullable]
     for column in dict.fromkeys([*chosen, *required]):
@@ -152,7 +152,7 @@ def batches(draw: st.DrawFn) -> list[dict[Any, Any]]:
 
 @pytest.mark.slow
 @settings(
-    max_examples=3 * settings.default.max_examples // 2,
+    max_examples=3 * settings().max_examples // 2,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
@@ -205,7 +205,7 @@ def same(left: Any, right: Any) -> Any:
 
 def test_a_large_batch_of_rows_with_other_keys_each_is_packed() -> None:
     columns = [Column(name, LogicalType.REAL, place) for place, name in enumerate("AB", 1)]
-    rows = [{"a": 1.0}, {"b": 2.0}, {"a": 3.0, "b": None}] * 1_000
+    rows: list[dict[str, Any]] = [{"a": 1.0}, {"b": 2.0}, {"a": 3.0, "b": None}] * 1_000
     converter = RowConverter(TableSchema(1, tuple(columns)), zone=LOS_ANGELES)
     later = converter.try_defer(rows)
     assert later is not None
@@ -223,7 +223,7 @@ ORDERS = table(
 )
 
 
-def orders(**options: int) -> RowConverter:
+def orders(**options: Any) -> RowConverter:
     return RowConverter(ORDERS, zone=LOS_ANGELES, **options)
 
 
@@ -236,7 +236,7 @@ def test_an_empty_batch_is_an_empty_table() -> None:
 
 
 def test_columns_may_be_spelled_as_in_sql() -> None:
-    rows = [{"id": 1, '"lower case"': b"a"}, {"ID": 2}, {'"ID"': 3, "iD": 4}]
+    rows: list[dict[str, Any]] = [{"id": 1, '"lower case"': b"a"}, {"ID": 2}, {'"ID"': 3, "iD": 4}]
     done = orders().convert(rows)
     assert done.errors == []
     assert done.table["ID"].to_pylist() == [1, 2, 4]
@@ -297,7 +297,7 @@ def test_stopping_at_the_first_error_keeps_no_rows() -> None:
 
 
 @pytest.mark.parametrize("row", [None, 5, [("id", 1)], "id"])
-def test_a_row_must_be_a_mapping(row: int | list[tuple[str, int]] | str | None) -> None:
+def test_a_row_must_be_a_mapping(row: Any) -> None:
     done = orders().convert([{"id": 1}, row])
     assert [error.row_index for error in done.errors] == [1]
     assert done.row_count == 1
@@ -387,6 +387,7 @@ def test_a_plain_row_is_only_checked_and_its_values_cannot_change() -> None:
     content = {"a": [1]}
     converter = orders()
     values = converter.fast_checker.try_check({"id": 1, "note": "é", "doc": content})
+    assert values is not None
     content["a"].append(2)
     assert values[-1] > 100
     assert converter.fast_checker.build_table([*values, *values]).to_pylist()[1] == {

@@ -110,10 +110,10 @@ ODD = [
     dt.datetime(2024, 1, 2, tzinfo=dt.UTC),
     dt.datetime(2024, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=23, minutes=59))),
     dt.datetime(2024, 1, 2, tzinfo=dt.timezone(dt.timedelta(seconds=1))),
-    dt.datetime(2024, 1, 2, tzinfo=Nowhere()),
-    dt.datetime(2024, 1, 2, tzinfo=Broken()),
+    dt.datetime(2024, 1, 2, tzinfo=Nowhere()),  # type: ignore[abstract]
+    dt.datetime(2024, 1, 2, tzinfo=Broken()),  # type: ignore[abstract]
     dt.time(3, 4, tzinfo=dt.UTC),
-    dt.time(3, 4, tzinfo=Broken()),
+    dt.time(3, 4, tzinfo=Broken()),  # type: ignore[abstract]
     dt.timedelta(hours=1),
     {1, 2},
     [b"a"],
@@ -230,7 +230,7 @@ def test_any_value_means_the_same_by_every_way_and_by_arrow(
         ("VARIANT", b"a"),
         ("ARRAY", [b"a"]),
         ("TIME", dt.timedelta(hours=1)),
-        ("TIMESTAMP_*", dt.datetime(2024, 1, 2, tzinfo=Broken())),
+        ("TIMESTAMP_*", dt.datetime(2024, 1, 2, tzinfo=Broken())),  # type: ignore[abstract]
         ("DATE", "20240102"),
     ],
 )

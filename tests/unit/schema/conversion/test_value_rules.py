@@ -170,8 +170,8 @@ def moment(kind: Any, text: Any, logical: Any) -> date | np.datetime64[Any] | ti
 
 
 @cache
-def column_of(fields: tuple[tuple[Any, Any], ...]) -> Column:
-    fields = dict(fields)
+def column_of(items: tuple[tuple[Any, Any], ...]) -> Column:
+    fields = dict(items)
     try:
         return column_from_fields(fields)
     except Unsupported:
@@ -250,14 +250,17 @@ def is_unreadable(vector: Any, of: Column) -> bool:
     if of.kind is LogicalType.DATE:
         return not date.min.toordinal() <= value + 719_163 <= date.max.toordinal()
     value = value >> 14 if of.kind is LogicalType.TIMESTAMP_TZ else value
-    day = value // 10**of.scale // 86_400 + 719_163
+    day = value // 10 ** (of.scale or 0) // 86_400 + 719_163
     first = 1 if of.kind is LogicalType.TIMESTAMP_NTZ else 2
     return not first <= day <= date.max.toordinal()
 
 
 @pytest.mark.slow
 def test_values_refusals_and_statistics_are_those_of_the_java_client() -> None:
-    skipped, failures, kinds, unreadable = Counter(), [], Counter(), 0
+    skipped: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    failures: list[tuple[Any, ...]] = []
+    unreadable = 0
     for number, vector in vectors():
         of, zone = column(vector), ZoneInfo(vector["tz"])
         try:
@@ -270,8 +273,8 @@ def test_values_refusals_and_statistics_are_those_of_the_java_client() -> None:
         array, refused = ColumnConverter(of, zone).convert([value])
         if is_unreadable(vector, of):
             unreadable += 1
-            reason = r"out of r.*9999|beyond the range of a double"
-            with pytest.raises(InvalidRow, match=reason) as caught:
+            beyond = r"out of r.*9999|beyond the range of a double"
+            with pytest.raises(InvalidRow, match=beyond) as caught:
                 convert_value(value, of, zone=zone, row_index=0)
             assert refused == [0]
             assert caught.value.fields["column"] == of.display_name
@@ -386,7 +389,7 @@ class Rate(Decimal, Enum):
 @dataclass
 class Point:
     x: int
-    tags: set[str]
+    tags: set[str] | frozenset[str]
 
 
 SOME_UUID = UUID("12345678-1234-5678-1234-567812345678")
@@ -441,6 +444,7 @@ def test_values_of_other_libraries(
         return
     got = convert_value(value, of, zone=LOS_ANGELES, row_index=0)
     if kind is LogicalType.TIMESTAMP_TZ:
+        assert isinstance(stored, int)
         stored += 1440 - 480
     assert got == stored
     array, refused = ColumnConverter(of, LOS_ANGELES).convert([value, None])

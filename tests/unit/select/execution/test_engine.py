@@ -8,7 +8,7 @@ import io
 import os
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import numpy as np
@@ -66,7 +66,7 @@ def test_payloads_end_with_records_that_fit(
 ) -> None:
     records = [b"x" * size + b"\n" for size in sizes]
     cutter = PayloadCutter(limit)
-    found = []
+    found: list[Any] = []
     at = 0
     for split in [*splits, len(records)]:
         part = records[at : at + split]
@@ -273,7 +273,7 @@ def test_what_an_aggregate_cannot_take_tells_its_record(keys: str, size: int) ->
 
 
 @pytest.mark.parametrize("dialect", list(Dialect))
-def test_an_empty_object_has_no_records_whatever_is_asked(dialect: object) -> None:
+def test_an_empty_object_has_no_records_whatever_is_asked(dialect: Dialect) -> None:
     options = CsvInput(header=HeaderMode.USE)
     for sql, wanted in [
         ("select name, s.age from s3object s where name = 'x'", b""),
@@ -371,7 +371,7 @@ def test_a_json_value_beyond_a_limit_below_a_block_is_refused_behind_those_befor
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dialect", list(Dialect))
-def test_counting_does_not_depend_on_workers(dialect: object, threads: int) -> None:
+def test_counting_does_not_depend_on_workers(dialect: Dialect, threads: int) -> None:
     request = SelectRequest("select count(*) from s3object;", CsvInput(), dialect=dialect)
     data = b'1,2\n\n3,"4"\n"5",6\n' * 30 + b"7"
     wanted = 91 if dialect is Dialect.AWS else 121
@@ -443,15 +443,14 @@ def test_distinct_values_are_folded_once_as_duckdb_does() -> None:
     )
     request = SelectRequest(sql, CsvInput(header=HeaderMode.USE))
     lines = pa.table({"line": [row.split(",") for row in rows]})
-    found = (
-        duckdb.from_arrow(lines)
-        .query(
+    found = cast(
+        "duckdb.DuckDBPyRelation",
+        duckdb.from_arrow(lines).query(
             "lines",
             f"select {shown.format('n::int')} from (select line[1] n, line[2] g, line[3] w from lines) "
             "group by g order by g",
-        )
-        .fetchall()
-    )
+        ),
+    ).fetchall()
     wanted = "".join(",".join(map(str, row)) + "\n" for row in found)
     for size in (64, 1 << 20):
         assert answer(request, data.encode(), block_bytes=size).decode() == wanted
@@ -485,7 +484,9 @@ def test_filters_agree_with_duckdb(tmp_path: Path, ours: str, theirs: str | None
         open_local_select(request, path, settings=EngineSettings(block_bytes=997)).stream_payloads()
     )
     condition = theirs or ours.replace("cast(c as float)", "c::double")
-    found = duckdb.sql(
+    relation = duckdb.sql(
         f"select a, c from read_csv('{path}', all_varchar=true, header=true) where {condition}"
-    ).fetchall()
+    )
+    assert relation is not None
+    found = relation.fetchall()
     assert out.decode() == "".join(f"{a},{c}\n" for a, c in found)

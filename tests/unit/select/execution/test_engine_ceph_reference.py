@@ -20,7 +20,7 @@ from support import ceph_reference as ref
 CSV = CsvInput(escape=b"\\", comment=b"")
 SMALL = EngineSettings(threads=2, block_bytes=64, blocks_in_flight=2)
 DIALECTS = st.sampled_from([ref.NEW, ref.OLD])
-MANY = settings.default.max_examples * 3
+MANY = settings().max_examples * 3
 
 FIELDS = [
     *("", "0", "1", "-7", "12", "007", "+5", "2.5", "0.1", "-0.0", ".5", "1e3", "0x10", "inf"),
@@ -191,8 +191,8 @@ def test_aggregates_are_what_the_rules_of_ceph_make_of_them(
 def test_objects_are_cut_as_the_rules_of_ceph_say(text: str, dialect: str) -> None:
     rows, is_open = ref.csv_rows(text, dialect)
     after = ",\n" if dialect == ref.OLD else "\n"
-    expected = "".join(",".join(row) + after for row in rows), is_open
-    assert answered("select * from stdin;", text, dialect) == expected
+    every = "".join(",".join(row) + after for row in rows), is_open
+    assert answered("select * from stdin;", text, dialect) == every
     fields = [ref.column(place) for place in (0, 2)]
     expected, ends = ref.selected(fields, None, rows, dialect)
     found = answered("select _1, _3 from stdin;", text, dialect, limits=SMALL)
@@ -235,5 +235,5 @@ def test_rows_of_json_are_the_elements_that_from_leads_to(
         assert not plain or found == (expected.replace(" ", ""), False)
 
 
-def _field(record: object, name: str) -> Any:
+def _field(record: Any, name: str) -> Any:
     return next((value for key, value in record.items() if key.lower() == name), None)

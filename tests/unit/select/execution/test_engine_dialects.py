@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -349,9 +348,7 @@ AGGREGATES = [
         for dialect, expected in zip(ALL, answers, strict=True)
     ],
 )
-def test_aggregates(
-    selected: Sequence[str], fields: Sequence[str], dialect: Dialect, expected: Sequence[str]
-) -> None:
+def test_aggregates(selected: str, fields: list[str], dialect: Dialect, expected: str) -> None:
     rows = [[field] for field in fields]
     statement = f"select {selected} from stdin"
     if expected.startswith("!"):

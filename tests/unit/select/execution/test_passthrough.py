@@ -34,7 +34,7 @@ _OUTPUTS = st.sampled_from(
 
 def answer(request: SelectRequest, data: bytes, **limits: int) -> tuple[bytes, str | None]:
     execution = open_local_select(request, io.BytesIO(data), settings=EngineSettings(**limits))
-    parts = []
+    parts: list[bytes] = []
     try:
         parts += execution.stream_payloads()
     except SelectError as error:
@@ -52,7 +52,12 @@ def answer(request: SelectRequest, data: bytes, **limits: int) -> tuple[bytes, s
     st.sampled_from(["", " where _1 <> '1'"]),
 )
 def test_many_records_are_written_as_few_are(
-    kinds: list[Any], places: list[Any], dialect: Any, header: Any, output: object, where: Any
+    kinds: list[Any],
+    places: list[Any],
+    dialect: Any,
+    header: Any,
+    output: CsvOutput | JsonOutput,
+    where: Any,
 ) -> None:
     data = "".join(kinds[place % len(kinds)] + "\n" for place in places).encode()
     escape = b"\\" if dialect.is_ceph else b'"'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -54,7 +54,9 @@ def read(
         delimiter,
         span=span,
         stream_offset=begin,
-        cutter=None if begin or delimiter not in {b"\n\n", b"aba"} else in_order(delimiter),
+        cutter=None
+        if begin or delimiter not in {b"\n\n", b"aba"}
+        else cast("Any", in_order(delimiter)),
         limits=BlockLimits(block_bytes, record_bytes),
     )
     found = []
@@ -79,7 +81,7 @@ def in_order(delimiter: bytes) -> Callable[[Any, Any, Any], Any]:
     return cut
 
 
-@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
 @given(TEXTS, DELIMITERS, st.integers(1, 20), st.integers(1, 7))
 def test_blocks_hold_every_record_once(
     text: bytes, delimiter: bytes, block_bytes: int, piece: int
@@ -88,7 +90,7 @@ def test_blocks_hold_every_record_once(
     assert found == records_of(text, delimiter)
 
 
-@settings(max_examples=settings.default.max_examples * 5 // 2, deadline=None)
+@settings(max_examples=settings().max_examples * 5 // 2, deadline=None)
 @given(TEXTS, DELIMITERS, st.integers(1, 20), st.lists(st.integers(0, 40), max_size=4))
 def test_ranges_that_cover_an_object_see_every_record_once(
     text: bytes, delimiter: bytes, block_bytes: int, cuts: list[Any]
@@ -110,7 +112,7 @@ def test_a_record_that_is_too_long_ends_reading_behind_those_before() -> None:
         b"\n",
         limits=BlockLimits(block_bytes=8, record_bytes=50),
     )
-    taken = []
+    taken: list[bytes] = []
     with pytest.raises(SelectError, match="begins at byte 4 is longer than 50 bytes") as refused:
         taken.extend(block.copy_bytes() for block in blocks)
     assert refused.value.s3_code == "OverMaxRecordSize"

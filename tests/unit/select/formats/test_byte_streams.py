@@ -16,7 +16,7 @@ from snowmelt.select.formats.byte_streams import open_decompressed_stream
 from support.memory_objects import MemoryObject
 
 TEXT = b"".join(b"%d,some text,%d\n" % (i, i * i) for i in range(60_000))
-PACK = {
+PACK: dict[str, Callable[[bytes], bytes]] = {
     "GZIP": gzip.compress,
     "BZIP2": bz2.compress,
     "ZSTD": lambda data: pa.compress(data, codec="zstd", asbytes=True),

@@ -14,7 +14,7 @@ from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.formats.blocks import BlockLimits
 from snowmelt.select.formats.csv_reader import CsvReader
-from snowmelt.select.request import CsvInput, ScanRange
+from snowmelt.select.request import CsvInput, HeaderMode, ScanRange
 from snowmelt.select.sql.ast import ColumnRef
 from snowmelt.select.values import MISSING, Missing
 from support.memory_objects import MemoryObject, SharedObject
@@ -76,9 +76,7 @@ def read(
     return reader.header_names, records, failure
 
 
-def rows(
-    text: bytes, dialect: Dialect = AWS, **options: BlockLimits
-) -> list[list[Missing | bytes | None]]:
+def rows(text: bytes, dialect: Dialect = AWS, **options: Any) -> list[list[Missing | bytes | None]]:
     _, records, failure = read(text, dialect, **options)
     assert failure is None
     return records
@@ -123,9 +121,10 @@ SEED_TABLE = [
 
 @pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize(("line", "expected"), SEED_TABLE)
-def test_the_seeds_examples(line: bytes, expected: object, dialect: Any) -> None:
+def test_the_seeds_examples(line: bytes, expected: Any, dialect: Any) -> None:
     _, records, failure = read(line + b"\nnext,row\n", dialect)
     if isinstance(expected[dialect], str):
+        assert failure is not None
         assert (records, failure.s3_code) == ([], expected[dialect])
     else:
         assert records == [expected[dialect], [b"next", b"row"]]
@@ -212,7 +211,7 @@ def test_options_of_the_request(
         {"record_delimiter": b"\r\n", "field_delimiter": b"a\r"},
     ],
 )
-def test_delimiters_that_cannot_be_told_apart_are_refused(options: dict[str, bytes]) -> None:
+def test_delimiters_that_cannot_be_told_apart_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(SelectError) as refused:
         read(b"", **options)
     assert refused.value.s3_code == "InvalidRequestParameter"
@@ -234,6 +233,7 @@ def test_an_error_names_its_place_and_comes_behind_the_records_before(
 ) -> None:
     _, records, failure = read(text, limits=BlockLimits(block_bytes, 100))
     assert records == [[b"a"]]
+    assert failure is not None
     assert failure.s3_code == code
     assert message in str(failure)
 
@@ -271,7 +271,7 @@ def test_a_header_stands_behind_mark_comments_and_blank_lines(block_bytes: int) 
 
 def test_a_pipe_with_a_header_is_read_in_order() -> None:
     source = MemoryObject(b"id\n1\n2\n", size=-1, piece=2)
-    reader = CsvReader(source, CsvInput(header="USE"), AWS)
+    reader = CsvReader(source, CsvInput(header=HeaderMode.USE), AWS)
     assert reader.header_names == ("id",)
     tokenizer = reader.make_tokenizer((0,))
     assert sum(tokenizer(block).row_count for block in reader.read_blocks()) == 2
@@ -300,7 +300,7 @@ TEXTS = st.lists(PIECES, max_size=40).map(b"".join)
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 2, deadline=None)
+@settings(max_examples=settings().max_examples * 2, deadline=None)
 @given(
     TEXTS,
     st.sampled_from(Dialect),
@@ -325,7 +325,7 @@ def test_answers_do_not_depend_on_blocks(
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 2, deadline=None)
+@settings(max_examples=settings().max_examples * 2, deadline=None)
 @given(
     st.lists(st.sampled_from([b",", b"\n", b"\r\n", b"a", b"#", b"1\n"]), max_size=40).map(
         b"".join
@@ -366,6 +366,7 @@ def test_a_range_and_quoted_record_delimiters_exclude_each_other() -> None:
 def test_a_hundred_thousand_columns() -> None:
     wide = b",".join(b"%d" % i for i in range(100_000)) + b"\n"
     names, records, _ = read(wide * 3, header="USE")
+    assert names is not None
     assert (len(names), names[-1]) == (100_000, "99999")
     assert [len(record) for record in records] == [100_000] * 2
     reader = CsvReader(MemoryObject(wide), CsvInput(), AWS)
@@ -386,5 +387,6 @@ def test_the_evaluators_row() -> None:
     assert first.fields() == ["a", 'b"c']
     assert batch.read_raw_record(0) == b'a,"b""c"'
     vector = batch.read_column(ColumnRef(1, ""))
+    assert vector is not None
     assert vector.deferred.tolist() == [True, False]
     assert vector.null.tolist() == [False, True]

@@ -174,10 +174,10 @@ def agree(found: tuple[bytes, str | None], wanted: tuple[bytes, str | None]) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 3, deadline=None)
+@settings(max_examples=settings().max_examples * 3, deadline=None)
 @given(OUTPUTS, CONDITIONS, documents(), DIALECTS, FORMS)
 def test_the_plan_answers_as_the_evaluator_does(
-    shown: str, where: str | None, data: bytes, dialect: Dialect, output: object
+    shown: str, where: str | None, data: bytes, dialect: Dialect, output: JsonOutput | CsvOutput
 ) -> None:
     sql = f"select {shown} from s3object s" + (f" where {where}" if where else "")
     request = SelectRequest(sql, JsonInput(lines=True), output, dialect=dialect)
@@ -205,12 +205,12 @@ MIXED = b'{"a":0,"b":true}\n{"a":0,"b":true}\n{ "a" :0, "b" :9007199254740993} \
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
 @given(st.sampled_from(FOLDS), documents(), st.sampled_from([Dialect.AWS, Dialect.CEPH]), FORMS)
 @example(FOLDS[2], MIXED, Dialect.AWS, JsonOutput())
 @example("s.a, min(s.b) from s3object s group by s.a", MIXED, Dialect.AWS, JsonOutput())
 def test_folds_do_not_depend_on_where_blocks_end(
-    body: Any, data: bytes, dialect: Any, output: object
+    body: Any, data: bytes, dialect: Any, output: JsonOutput | CsvOutput
 ) -> None:
     request = SelectRequest(f"select {body}", JsonInput(lines=True), output, dialect=dialect)
     try:
@@ -245,7 +245,7 @@ PIECES = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 15, deadline=None)
+@settings(max_examples=settings().max_examples * 15, deadline=None)
 @given(st.lists(PIECES, max_size=8).map("".join), st.binary(max_size=2))
 @example("9e99999999999999999999", b"")
 @example("9e-99999999999999999999", b"")

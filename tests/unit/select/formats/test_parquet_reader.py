@@ -62,7 +62,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples // 5)
+@settings(max_examples=settings().max_examples // 5)
 @given(rows=ROWS, group=st.integers(1, 5))
 def test_a_column_is_what_the_same_values_in_a_struct_are(
     file: Path, rows: list[dict[str, Any]], group: int
@@ -100,9 +100,9 @@ def test_a_column_is_what_the_same_values_in_a_struct_are(
         assert answer(file, f"select {one}, count(*) from s3object s group by {one}") == expected
     everything = ", ".join(f's.w."{name}"' for name in TYPES)
     outputs = [(JSON, Dialect.AWS)] + [(CsvOutput(), each) for each in Dialect]
-    expected = [answer(file, f"select {everything} from s3object s", *each) for each in outputs]
+    wanted = [answer(file, f"select {everything} from s3object s", *each) for each in outputs]
     pq.write_table(flat, file, row_group_size=group)
-    assert [answer(file, "select * from s3object", *each) for each in outputs] == expected
+    assert [answer(file, "select * from s3object", *each) for each in outputs] == wanted
 
 
 def test_timestamps_read_from_text_are_shown_as_they_were_written(tmp_path: Path) -> None:

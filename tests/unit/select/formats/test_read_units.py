@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -69,7 +70,7 @@ def test_a_limit_opens_no_more_objects_than_it_needs() -> None:
         opened.append(number)
         return PipeSource(io.BytesIO(b"1\n2\n"), f"object {number}")
 
-    sources = SourceSequence([lambda number=number: opener(number) for number in range(100)])
+    sources = SourceSequence([partial(opener, number) for number in range(100)])
     request = SelectRequest("select * from s3object limit 3")
     with closing(open_select(request, sources)) as execution:
         assert b"".join(execution.stream_payloads()) == b"1\n2\n1\n"

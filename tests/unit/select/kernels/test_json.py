@@ -52,7 +52,7 @@ def answer(lines: list[Any], output: Any) -> bytes:
 
 def encoded(lines: list[Any], output: Any) -> bytes:
     writer = JsonSerializer(output, (), Dialect.AWS)
-    records = [decode_record(memoryview(line.encode())) for line in lines]
+    records: list[Any] = [decode_record(memoryview(line.encode())) for line in lines]
     return b"".join(writer.serialize_record(list(each.values()), list(each)) for each in records)
 
 

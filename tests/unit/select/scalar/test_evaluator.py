@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import pytest
@@ -168,21 +168,25 @@ CONDITIONS = st.recursive(
 
 @pytest.mark.slow
 @given(CONDITIONS)
-@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
 def test_conditions_agree_with_duckdb(condition: str) -> None:
     # Precision is DuckDB's limit here, not ours.
     try:
-        expected = duckdb.sql(f"select {condition}").fetchall()[0][0]
+        expected = cast("duckdb.DuckDBPyRelation", duckdb.sql(f"select {condition}")).fetchall()[0][
+            0
+        ]
     except duckdb.Error:
         return
     assert value(condition) is expected
 
 
 @given(NUMERIC)
-@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
 def test_exact_arithmetic_agrees_with_duckdb(expression: str) -> None:
     try:
-        expected = duckdb.sql(f"select {expression}").fetchall()[0][0]
+        expected = cast("duckdb.DuckDBPyRelation", duckdb.sql(f"select {expression}")).fetchall()[
+            0
+        ][0]
     except duckdb.Error:
         return
     assert value(expression) == expected
@@ -266,7 +270,7 @@ EXPRESSIONS = st.recursive(
 
 
 @given(EXPRESSIONS, st.sampled_from(ALL), st.text(max_size=5))
-@settings(max_examples=settings.default.max_examples * 3, deadline=None)
+@settings(max_examples=settings().max_examples * 3, deadline=None)
 def test_any_expression_has_a_value_that_prints_or_a_refusal(
     expression: str, dialect: Any, field: str
 ) -> None:

@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 
 from snowmelt.select.errors import SelectError
 from snowmelt.select.scalar.timestamp_formats import format_timestamp
-from snowmelt.select.timestamps import parse_iso_timestamp
+from snowmelt.select.timestamps import Timestamp, parse_iso_timestamp
+
+
+def read(text: str) -> Timestamp:
+    found = parse_iso_timestamp(text)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(
@@ -33,7 +39,7 @@ from snowmelt.select.timestamps import parse_iso_timestamp
 def test_picture_shows_the_timestamp(text: str, picture: str, expected: str) -> None:
     if "o'clock" in picture:
         picture, expected = "x xxx XXX ''d 'o''clock'", "+00 +00:00 Z '20 o'clock"
-    assert format_timestamp(parse_iso_timestamp(text), picture) == expected
+    assert format_timestamp(read(text), picture) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,14 +54,14 @@ def test_picture_shows_the_timestamp(text: str, picture: str, expected: str) -> 
 )
 def test_picture_that_stands_for_nothing_is_refused(picture: str, code: str) -> None:
     with pytest.raises(SelectError) as refused:
-        format_timestamp(parse_iso_timestamp("2000T"), picture)
+        format_timestamp(read("2000T"), picture)
     assert refused.value.s3_code == code
 
 
 @given(st.text("yMdahHmsSnXx' :é", max_size=10))
 def test_any_picture_is_shown_or_refused(picture: str) -> None:
     try:
-        shown = format_timestamp(parse_iso_timestamp("2000T"), picture)
+        shown = format_timestamp(read("2000T"), picture)
     except SelectError as error:
         shown = error.s3_code
     assert isinstance(shown, str)

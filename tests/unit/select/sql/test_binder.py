@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -9,6 +9,7 @@ from snowmelt.select.errors import SelectError
 from snowmelt.select.sql.ast import (
     AggregateExpr,
     AliasRef,
+    BinaryOp,
     ColumnRef,
     KeyStep,
     LiteralExpr,
@@ -107,9 +108,11 @@ def test_alias_is_known_in_where_in_other_values_and_in_order_by(dialect: Dialec
     query = query_of(
         "select int(_1) as a, b+1, a*2 as b from stdin where a > 1 order by b", dialect
     )
+    assert isinstance(query.where, BinaryOp)
     assert query.where.left == AliasRef(0)
-    assert query.outputs[1].expression.left == AliasRef(2)
-    assert query.outputs[2].expression.left == AliasRef(0)
+    second, third = (cast("BinaryOp", query.outputs[place].expression) for place in (1, 2))
+    assert second.left == AliasRef(2)
+    assert third.left == AliasRef(0)
     assert query.order_by[0].expression == query.outputs[2].expression
 
 

@@ -270,7 +270,7 @@ WORDS = """
 
 
 @given(st.lists(st.sampled_from(WORDS.split()), max_size=30).map(" ".join), st.sampled_from(ALL))
-@settings(max_examples=settings.default.max_examples * 3, deadline=None)
+@settings(max_examples=settings().max_examples * 3, deadline=None)
 def test_any_words_are_answered_or_refused(text: Any, dialect: Any) -> None:
     for statement in (text, "select " + text, f"select {text} from s3object s"):
         code = refusal(statement, dialect, [("x", "1")], header=("name", "b"))
@@ -278,7 +278,7 @@ def test_any_words_are_answered_or_refused(text: Any, dialect: Any) -> None:
 
 
 @given(st.text(max_size=60), st.binary(max_size=60), st.sampled_from(ALL))
-@settings(max_examples=settings.default.max_examples * 3, deadline=None)
+@settings(max_examples=settings().max_examples * 3, deadline=None)
 def test_any_text_is_answered_or_refused(text: str, data: bytes, dialect: Any) -> None:
     for written in (text, data.decode("utf-8", "surrogateescape")):
         for frame in ("{}", "select {} from s3object", "select '{}' from stdin"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -111,7 +111,7 @@ NOW = Timestamp(0)
 def by_rows(request: SelectRequest, data: bytes) -> tuple[bytes, str | None]:
     """Answer with the evaluator alone, record by record."""
     dialect = request.dialect
-    reader = CsvReader(PipeSource(io.BytesIO(data)), request.input, dialect)
+    reader = CsvReader(PipeSource(io.BytesIO(data)), cast("CsvInput", request.input), dialect)
     query = bind_statement(
         parse_statement(request.expression, dialect), dialect=dialect, fields=CsvFields(None)
     )
@@ -170,7 +170,7 @@ def bound(sql: str, dialect: Dialect, output: CsvOutput | JsonOutput) -> SelectR
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 4, deadline=None)
+@settings(max_examples=settings().max_examples * 4, deadline=None)
 @given(
     outputs,
     st.one_of(st.none(), conditions),
@@ -213,7 +213,7 @@ FOLDS = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples * 3 // 2, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
 @given(FOLDS, tables, dialects, st.integers(64, 200))
 def test_folds_and_sorts_do_not_depend_on_where_blocks_end(
     body: str, data: bytes, dialect: Dialect, size: int
@@ -228,7 +228,7 @@ def test_folds_and_sorts_do_not_depend_on_where_blocks_end(
 
 
 @pytest.mark.parametrize("dialect", list(Dialect))
-def test_an_error_comes_behind_the_records_before_it(dialect: object) -> None:
+def test_an_error_comes_behind_the_records_before_it(dialect: Dialect) -> None:
     data = b"".join(b"%d\n" % (5 - n) for n in range(7))
     out, error = engine(SelectRequest("select 10 / int(_1) from s3object", dialect=dialect), data)
     if dialect is Dialect.CEPH_2020:

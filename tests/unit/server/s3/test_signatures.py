@@ -54,6 +54,7 @@ def signed(
 
 def check(given: S3Request, secret: str = SECRET, now: dt.datetime = AT) -> None:
     credentials = signatures.parse_credentials(given)
+    assert credentials is not None
     signatures.check_signing_time(credentials, now)
     key = derive_signing_key(secret, credentials.credential_scope)
     signatures.verify_signature(given, credentials, key)
@@ -177,6 +178,7 @@ def test_a_request_without_a_signature_has_no_credentials() -> None:
 def test_a_path_may_be_encoded_either_way(path: str) -> None:
     given = signed("host;x-amz-content-sha256;x-amz-date", "0" * 64, path=path)
     credentials = signatures.parse_credentials(given)
+    assert credentials is not None
     key = derive_signing_key(SECRET, credentials.credential_scope)
     signable = SignableRequest("GET", path, (), given.headers, EMPTY)
     text = build_string_to_sign(

@@ -61,6 +61,7 @@ def sign(
 
 def check(request: S3Request, secret: str = SECRET) -> None:
     credentials = signatures.parse_credentials(request)
+    assert credentials is not None
     assert (credentials.access_key_id, credentials.region) == ("AKIATEST", "eu-west-1")
     signatures.check_signing_time(credentials, credentials.signed_at + dt.timedelta(seconds=59))
     key = derive_signing_key(secret, credentials.credential_scope)
@@ -98,6 +99,7 @@ def test_an_address_holds_for_its_own_time_and_signature_alone(
 ) -> None:
     request = sign(S3SigV4QueryAuth, "GET", path, query, {}, expires=60)
     credentials = signatures.parse_credentials(request)
+    assert credentials is not None
     with pytest.raises(S3Error, match="expired"):
         signatures.check_signing_time(credentials, credentials.signed_at + dt.timedelta(seconds=61))
     longer = request.query_text.replace("X-Amz-Expires=60", "X-Amz-Expires=61")

@@ -95,7 +95,8 @@ def test_each_row_comes_once_whatever_happens_between_batches(
     lakehouse.create()
     options = [{}, {"maxChunksPerTrigger": "2"}, {"maxRowsPerTrigger": "25"}][seed % 3]
     query = Query(lakehouse, **options)
-    written, read = 0, []
+    written = 0
+    read: list[Any] = []
     for _ in range(30):
         step = pick.choice(["put", "put", "load", "migrate", "join", "read", "read"])
         if step == "put":
@@ -185,8 +186,8 @@ def test_a_stream_begins_where_it_is_told_and_ends_with_what_is_there(lakehouse:
     now = Query(lakehouse, where="n >= 15")
     now.reader.prepareForTriggerAvailableNow()
     lakehouse.put(numbers(30, 10))
-    start, limit = now.reader.initialOffset(), now.reader.getDefaultReadLimit()
-    assert now.rows(start, now.reader.latestOffset(start, limit)) == list(range(15, 30))
+    begin, limit = now.reader.initialOffset(), now.reader.getDefaultReadLimit()
+    assert now.rows(begin, now.reader.latestOffset(begin, limit)) == list(range(15, 30))
     assert latest.all() == [list(range(30, 40))]
     assert second.all() == [list(range(20, 40))]
     for options, why in (
@@ -211,7 +212,9 @@ def test_a_batch_is_committed_once(lakehouse: Lakehouse) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("migrated", [True, False])
-def test_rows_that_another_engine_replaces_end_a_stream(lakehouse, migrated):
+def test_rows_that_another_engine_replaces_end_a_stream(
+    lakehouse: Lakehouse, migrated: bool
+) -> None:
     lakehouse.create()
     query = Query(lakehouse)
     lakehouse.put(numbers(0, 10))
@@ -219,9 +222,9 @@ def test_rows_that_another_engine_replaces_end_a_stream(lakehouse, migrated):
     if migrated:
         lakehouse.migrate()
         assert query.all() == []
-        replaced = [
-            file.path for file in list_native_files(load_current_native_table(lakehouse.table()))
-        ]
+        native = load_current_native_table(lakehouse.table())
+        assert native is not None
+        replaced = [file.path for file in list_native_files(native)]
     else:
         publisher = SnapshotPublisher(
             lakehouse.database,

@@ -19,7 +19,7 @@ INSTANT = Column("AT", LogicalType.TIMESTAMP_TZ, 3, scale=9)
 SCHEMA = TableSchema(1, (NUMBER, TEXT, INSTANT))
 
 
-def test_columns_are_found_by_name_and_misfits_are_named():
+def test_columns_are_found_by_name_and_misfits_are_named() -> None:
     assert match_columns(SCHEMA, ["t", "N"], "X") == (1, 0, None, None, None)
     assert match_columns(SCHEMA, ["n", "at", "at$tz"], "X") == (0, None, 1, None, 2)
     pair = TableSchema(
@@ -41,7 +41,7 @@ def test_columns_are_found_by_name_and_misfits_are_named():
         name_values_by_position(SCHEMA, None, 2, "X")
 
 
-def test_a_variant_keeps_all_38_digits_of_its_numbers():
+def test_a_variant_keeps_all_38_digits_of_its_numbers() -> None:
     from pyspark.sql.types import VariantVal
 
     number = "9" * 37 + "8"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def calls(
         definition=SimpleNamespace(function=function),
         use=SimpleNamespace(plan=SimpleNamespace(function=function)),
     )
-    asked = SimpleNamespace(text=text, functions=(registered,))
+    asked: Any = SimpleNamespace(text=text, functions=(registered,))
     whole = (
         "== Optimized Logical Plan ==\n" + "\n".join(plan) + "\n\n== Physical Plan ==\n" + node()
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,7 @@ from snowmelt.spark.functions.worker import TIME_HEADERS, FunctionUse, find_quer
 SESSION = "5a3e9c1e-2f0b-4d1c-8a57-3f1f6d2a9b10"
 
 
-def task(
-    stage: int = 3, partition: int = 2, attempt: int = 0, **properties: str
-) -> SimpleNamespace:
+def task(stage: int = 3, partition: int = 2, attempt: int = 0, **properties: str) -> Any:
     """Return a task's context as PySpark shows it."""
     named = {name.replace("__", "."): value for name, value in properties.items()}
     return SimpleNamespace(
@@ -29,7 +28,7 @@ def task(
     )
 
 
-def tagged(execution: int, **options: int) -> SimpleNamespace:
+def tagged(execution: int, **options: Any) -> Any:
     tags = f"spark-session-{SESSION}-execution-root-id-{execution},spark-session-{SESSION}"
     return task(spark__job__tags=tags, **options)
 
@@ -53,7 +52,7 @@ def test_executions_and_sessions_have_ids_of_their_own() -> None:
 
 
 def test_a_streaming_batch_keeps_its_id_in_another_run() -> None:
-    stream = {"sql__streaming__queryId": SESSION, "streaming__sql__batchId": "5"}
+    stream: dict[str, Any] = {"sql__streaming__queryId": SESSION, "streaming__sql__batchId": "5"}
     before, after = task(stage=3, **stream), tagged(99, stage=41, **stream)
     assert find_query_position(before, "s") == find_query_position(after, "t")
     other = task(**{**stream, "streaming__sql__batchId": "6"})

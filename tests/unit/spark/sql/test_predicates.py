@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -150,7 +150,7 @@ def test_instants_prune_only_where_the_session_is_in_utc() -> None:
     ],
 )
 def test_joins_and_scopes_are_respected(text: str, expected: list[str]) -> None:
-    assert [each.column for each in found(text)] == expected
+    assert [cast("Comparison", each).column for each in found(text)] == expected
 
 
 def test_a_left_joined_table_is_pruned_by_its_own_condition() -> None:

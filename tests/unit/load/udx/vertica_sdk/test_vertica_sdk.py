@@ -13,6 +13,7 @@ from snowmelt.load.phase_protocols import ByteReader, ColumnOptions
 from snowmelt.load.udx import vertica_sdk as vertica
 from snowmelt.load.udx.phase_definitions import make_filter_definition, make_parser_definition
 from snowmelt.schema.types import Column, LogicalType
+from support.phases import built
 from support.user_code import HEAD, parsed, target
 
 CLASSES = [
@@ -255,7 +256,7 @@ def test_a_filter_walks_through_every_member(caplog: pytest.LogCaptureFixture) -
     definition = make_filter_definition("walk", library.find_object("WalkFactory"))
     planned = definition.compute_planned_values(given)
     with caplog.at_level(logging.INFO, "snowmelt.load"):
-        made = definition.build_phase({**given, **planned})
+        made = built(definition, {**given, **planned})
         assert (
             b"".join(made.run(ByteReader(["äbcdefg".encode()]))) == "ä".encode("latin-1") + b"raw-."
         )
@@ -264,7 +265,7 @@ def test_a_filter_walks_through_every_member(caplog: pytest.LogCaptureFixture) -
 
 def test_a_parser_walks_through_every_member() -> None:
     library = load_library("walk", {"walk.py": (HEAD + PARSER).encode()})
-    made = make_parser_definition("walk", library.find_object("WalkFactory")).build_phase({})
+    made = built(make_parser_definition("walk", library.find_object("WalkFactory")), {})
     into = target(*COLUMNS, options={"D": ColumnOptions(format="YYYY")})
     rows, rejects = parsed(made, [b"badgood"], into)
     assert made.splittable
