@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from snowmelt.spark.snowmelt_session import Snowmelt
 
 _STDERR_FD = 2
+# A killed Java gives gigabytes of memory back before it ends.
+_EXIT_SECONDS = 60
 # A Snowmelt error in a Python traceback, of any package.
 _SNOWMELT_ERROR = re.compile(r"\bsnowmelt(?:\.\w+)+: (.+)")
 
@@ -48,9 +51,11 @@ def opening_spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
         try:
             yield spark
         except Exception as error:
-            if java is None or isinstance(error, UserError) or java.poll() is None:
+            if java is None or isinstance(error, UserError):
                 raise
-            status = java.poll()
+            status = _get_exit_status(java, error)
+            if status is None:
+                raise
             how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
             raise RemoteError(
                 f"The Java process of Spark {how} while the command ran. Run the command again; if "
@@ -60,6 +65,23 @@ def opening_spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
             # It fails if Java has ended, which is already reported.
             with contextlib.suppress(Exception):
                 spark.stop()
+
+
+def _get_exit_status(java: subprocess.Popen[bytes], error: BaseException) -> int | None:
+    """Return the exit status of Java, or None while it runs.
+
+    The kernel closes the sockets of a killed process before its parent can read the status. So after an
+    error of the connection this waits for the status.
+    """
+    from py4j.protocol import Py4JNetworkError
+
+    chain: BaseException | None = error
+    while chain is not None and not isinstance(chain, (ConnectionError, Py4JNetworkError)):
+        chain = chain.__cause__ or chain.__context__
+    if chain is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return java.wait(timeout=_EXIT_SECONDS)
+    return java.poll()
 
 
 @contextlib.contextmanager
