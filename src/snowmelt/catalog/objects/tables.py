@@ -219,6 +219,7 @@ def create_table(
             last_seq=0,
             migrated_seq=0,
             created_at=now,
+            lineage_from_seq=0,
         )
         .returning(_TABLES.c.table_id)
     ).scalar_one()
@@ -294,7 +295,8 @@ def delete_table_record(connection: sa.Connection, table_id: int) -> None:
     connection.execute(sa.delete(rows).where(rows.c.channel_id.in_(ids)))
     keys = (model.data_keys, model.table_keys)
     published = (model.fresh_files, model.published_snapshots, model.snapshot_demand)
-    for table in (model.chunks, model.channels, *keys, *published, _SCHEMA_VERSIONS):
+    proof = (model.chunk_ledger, model.rowless_commits, model.native_files)
+    for table in (model.chunks, model.channels, *keys, *published, *proof, _SCHEMA_VERSIONS):
         connection.execute(sa.delete(table).where(table.c.table_id == table_id))
     grants = model.grants
     connection.execute(

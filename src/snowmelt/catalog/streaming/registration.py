@@ -24,6 +24,7 @@ from sqlalchemy import Connection
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
 from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert
+from snowmelt.catalog.jobs.lineage import add_rowless_commits
 from snowmelt.catalog.model.records import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.objects.channel_tombstones import find_tombstones
 from snowmelt.catalog.objects.tables import (
@@ -576,6 +577,7 @@ def register_chunks(
     answers = []
     instant = model.to_microseconds(now)
     added: list[tuple[Any, ...]] = []
+    rowless: list[tuple[int, str, int, int, str | None, int]] = []
     unregistered: list[StagedBlob] = []
     judged = (
         (offer, *verdict)
@@ -592,6 +594,11 @@ def register_chunks(
                 ]
                 encoded = _json_encoder.encode(channels).decode()
                 added.append((table.table_id, seq, instant, encoded, *_get_offer_values(offer)))
+            else:
+                rowless += [
+                    (table.table_id, *each.sequence_key, each.end_offset_token, instant)
+                    for each in offer.channels
+                ]
         elif (
             # Only verified blobs of the user's own prefix are recorded. Otherwise a client could fill
             # the table with invented paths.
@@ -602,6 +609,7 @@ def register_chunks(
             unregistered.append(StagedBlob(offer.prefix, offer.path))
         answers.append(verdicts)
     _write_commit(connection, ledger, added, instant)
+    add_rowless_commits(connection, rowless)
     record_blob_sightings(connection, unregistered, now)
     return answers
 
