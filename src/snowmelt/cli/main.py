@@ -42,6 +42,7 @@ _COMMANDS = (
     "settings",
     "status",
     "doctor",
+    "check",
     "upgrade",
     "warm",
     "demo",
