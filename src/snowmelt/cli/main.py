@@ -43,6 +43,7 @@ _COMMANDS = (
     "status",
     "doctor",
     "check",
+    "trace",
     "upgrade",
     "warm",
     "demo",

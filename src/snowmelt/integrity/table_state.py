@@ -155,7 +155,7 @@ def read_table_state(connection: sa.Connection, table: TableRecord) -> TableStat
         ],
         rows_of_load_files=_sum_load_files(connection, table_id),
         files=lineage.list_native_file_records(connection, table_id),
-        chunks=_read_chunks(connection, table_id),
+        chunks=read_chunk_rows(connection, table_id),
     )
 
 
@@ -202,7 +202,8 @@ def _sum_load_files(connection: sa.Connection, table_id: int) -> dict[str, tuple
     return {row[0]: (int(row[1]), int(row[2])) for row in connection.execute(query)}
 
 
-def _read_chunks(connection: sa.Connection, table_id: int) -> list[StoredChunkRow]:
+def read_chunk_rows(connection: sa.Connection, table_id: int) -> list[StoredChunkRow]:
+    """Return the rows of a table's chunks that clean-up has not deleted, by sequence."""
     further = (_CHUNKS.c.channels, _CHUNKS.c.retired_at, _CHUNKS.c.quarantine_reason)
     query = sa.select(*_RECORD_COLUMNS, *further).where(_CHUNKS.c.table_id == table_id)
     rows = connection.execute(query.order_by(_CHUNKS.c.seq))

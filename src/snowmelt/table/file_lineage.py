@@ -47,8 +47,13 @@ def make_file_record(
     table: TableRecord,
     sources: Iterable[FileSource],
     now: dt.datetime,
+    *,
+    reordered: bool = False,
 ) -> NativeFileRecord:
-    """Return the record of a file that a run has written, with the origin of its rows."""
+    """Return the record of a file that a run has written, with the origin of its rows.
+
+    Rows of a clustered table, or with `reordered`, are not in the order of their sources.
+    """
     return NativeFileRecord(
         file.path,
         run_id,
@@ -59,6 +64,7 @@ def make_file_record(
         table.schema.version,
         tuple(sources),
         now,
+        reordered=reordered or bool(table.cluster_by),
     )
 
 
@@ -94,6 +100,7 @@ def record_joined_files(
             table,
             merge_sources(source for path in sources for source in known[path].sources),
             now,
+            reordered=any(known[path].reordered for path in sources),
         )
         for each, sources in zip(joined, paths, strict=True)
     ]

@@ -73,7 +73,7 @@ class NativeFileRecord:
 
     `sha256` and `fingerprint` are None if they were not computed. `schema_version` is that of the
     fingerprint's columns. `removed_by` is the run that replaced it, None for a current file; with
-    `changed_rows` the new files have other rows.
+    `changed_rows` the new files have other rows. The rows are in the order of `sources` unless `reordered`.
     """
 
     path: str
@@ -88,6 +88,7 @@ class NativeFileRecord:
     removed_at: dt.datetime | None = None
     removed_by: str | None = None
     changed_rows: bool = False
+    reordered: bool = False
 
     @property
     def chunk_ranges(self) -> list[ChunkSource]:
@@ -232,6 +233,7 @@ def add_native_files(
             file.schema_version,
             _encoder.encode(file.sources).decode(),
             model.to_microseconds(file.added_at),
+            file.reordered,
         )
         for file in files
     ]
@@ -241,7 +243,7 @@ def add_native_files(
 
 _FILE_COLUMNS = (
     *("table_id", "path", "run_id", "rows", "size", "sha256", "fingerprint", "schema_version"),
-    *("sources", "added_at"),
+    *("sources", "added_at", "reordered"),
 )
 
 

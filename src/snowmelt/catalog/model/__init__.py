@@ -264,13 +264,13 @@ rowless_commits = _define_table(
     "offset_token text?, at time",
 )
 # Native files by path in the warehouse, current and removed. `sources` is JSON: [first, last] of chunks
-# and [load, rows], in the order of their rows. `removed_by` is the run that replaced the file;
-# with `changed_rows` it had other rows.
+# and [load, rows], in the order of their rows unless `reordered`. `removed_by` is the run that replaced the
+# file; with `changed_rows` the new files have other rows.
 native_files = _define_table(
     "native_files",
     "table_id tables.table_id!, path text!, run_id text, rows bigint, size bigint, sha256 text?,"
     "fingerprint bytes?, schema_version int, sources text, added_at time, removed_at time?,"
-    "removed_by text?, changed_rows flag",
+    "removed_by text?, changed_rows flag, reordered flag",
     sa.Index("ix_native_files_run_id", "table_id", "run_id"),
 )
 
