@@ -344,7 +344,7 @@ def _check_migrations(state: TableState) -> Iterator[Finding]:
     added: dict[str, int] = {}
     for file in state.files:
         # A row change makes fresh files native and removes them in one commit.
-        if file.added_at != file.removed_at:
+        if not (file.changed_rows and file.added_at == file.removed_at):
             added[file.run_id] = added.get(file.run_id, 0) + file.rows
     for run in runs:
         is_known = state.lineage_from is not None and run.from_seq >= state.lineage_from
