@@ -142,7 +142,7 @@ def test_dead_letters_have_their_place_and_go_to_the_error_table_too(streaming: 
     assert sorted(map(int, column(rejects, "ROW_NUMBER"))) == [1, 2]
     consumer = ck.Consumer({"bootstrap.servers": streaming.kafka.brokers, "group.id": "letters"})
     consumer.assign([ck.TopicPartition(letters, 0, 0)])
-    found = []
+    found: list[ck.Message] = []
     while len(found) < 2:
         message = consumer.poll(120)
         assert message is not None

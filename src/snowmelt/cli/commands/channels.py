@@ -140,7 +140,7 @@ def _set_token(options: argparse.Namespace) -> None:
     name = parse_table_name(options.table)
     with opening_catalog(load_settings(options)) as database, database.writing() as connection:
         table = find_table(connection, name)
-        before = find_channel(connection, table.table_id, options.channel)
+        before = find_channel(connection, table, options.channel)
         open_channel(
             connection,
             table,

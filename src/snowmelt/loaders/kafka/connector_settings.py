@@ -1,4 +1,4 @@
-"""Settings of a connector by name: our own, those of Snowflake's Kafka connector, and of Kafka Connect.
+"""Settings of a connector by name: ours, and those of Snowflake's connector and Kafka Connect.
 
 A setting that means nothing here is rejected by name, except for those in `WITHOUT_EFFECT`.
 """

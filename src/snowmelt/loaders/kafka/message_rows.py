@@ -1,4 +1,4 @@
-"""Messages as rows: the fields of the value, the key, and RECORD_METADATA as Snowflake's connector writes it."""
+"""Messages as rows: the fields of the value, the key, and RECORD_METADATA as Snowflake has it."""
 
 from __future__ import annotations
 
