@@ -66,6 +66,8 @@ pytest_plugins = [
     "fixtures.services",
     "fixtures.s3",
     "fixtures.kafka",
+    "fixtures.apache_kafka",
+    "fixtures.kafka_streaming",
     "fixtures.sdk",
     "fixtures.rows",
     "fixtures.java",

@@ -52,6 +52,10 @@ KNOWN = {
     "reply_timeout_s": "an option of callers of functions",
     "reply_bytes": "a limit of services of functions",
     "tell": "a method of Python's files",
+    **dict.fromkeys(
+        ("DeadLetterTopic", "dead_letters", "_dead_letters", "dead_letter_topic"),
+        "the word of Kafka Connect",
+    ),
 }
 # Words with another meaning in one place.
 ELSEWHERE = {
