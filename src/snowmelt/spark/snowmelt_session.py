@@ -29,6 +29,7 @@ from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.load.copy_ast import is_copy_statement
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.loaders.copy_job import CopyContext, CopyResult, run_copy
+from snowmelt.loaders.file_pipe_check import check_file_copy
 from snowmelt.schema.types import TableName, to_internal_name
 from snowmelt.spark import copy_dataframe_source, select
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
@@ -296,6 +297,7 @@ class Snowmelt:
             default_schema=schema,
             clock=self._clock,
             open_keyring=lambda: self._connection.keyring,
+            check_file_copy=check_file_copy,
         )
 
     def _make_row_change_runner(self, database: str | None, schema: str | None) -> RowChangeRunner:
