@@ -31,7 +31,7 @@ def copying(tmp_path: Path) -> Iterator[Copying]:
         yield Copying(house)
 
 
-EAGER = BatchLimits(age_s=0.0, settle_s=0.0)
+EAGER = BatchLimits(age_s=0.0, stable_s=0.0)
 
 
 def make_watch(
@@ -66,7 +66,7 @@ def test_each_file_is_loaded_once(copying: Copying) -> None:
 
 
 def test_a_batch_is_due_by_age_files_or_bytes(copying: Copying) -> None:
-    limits = BatchLimits(age_s=10, files=3, bytes=60, settle_s=0)
+    limits = BatchLimits(age_s=10, files=3, bytes=60, stable_s=0)
     watch = make_watch(copying, limits=limits)
     for number in range(2):
         copying.file(f"{number}.csv", f"{number}|a\n")
@@ -84,7 +84,7 @@ def test_a_batch_is_due_by_age_files_or_bytes(copying: Copying) -> None:
 
 
 def test_a_file_that_grows_waits_until_it_is_complete(copying: Copying) -> None:
-    watch = make_watch(copying, limits=BatchLimits(age_s=0, settle_s=5))
+    watch = make_watch(copying, limits=BatchLimits(age_s=0, stable_s=5))
     copying.file("1.csv", "1|a\n")
     assert watch.run_round() == []
     copying.house.clock.advance(4)
@@ -166,7 +166,7 @@ def test_a_file_that_changes_after_its_load_is_reported_and_not_loaded(copying: 
 
 
 def test_a_load_of_the_same_files_by_another_process_doubles_nothing(copying: Copying) -> None:
-    first = make_watch(copying, limits=BatchLimits(age_s=10, settle_s=0))
+    first = make_watch(copying, limits=BatchLimits(age_s=10, stable_s=0))
     copying.file("1.csv", "1|a\n")
     assert first.run_round() == []
     assert count_rows(make_watch(copying).run_round()) == 1

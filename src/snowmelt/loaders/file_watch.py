@@ -50,13 +50,13 @@ _LISTING_SHARE = 0.1
 class BatchLimits:
     """When a batch is due: the age of its oldest file, a number of files, or their bytes.
 
-    A local file is waiting once it has not changed for `settle_s`.
+    A local file is waiting once it has not changed for `stable_s`.
     """
 
     age_s: float = 2.0
     files: int = 1000
     bytes: int = 256 * 1024 * 1024
-    settle_s: float = 1.0
+    stable_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class FileWatch:
             until_empty: Load all files that have not changed for a while, due or not.
 
         Raises:
-            LoadRefused: If the statement does not fit its table any more, or the place cannot be listed.
+            LoadRefused: If the statement does not fit its table, or the place cannot be listed.
             TableNotFound: If the table does not exist or the role lacks INSERT on it.
             RemoteError: If the catalog or a store does not respond.
             UnknownOutcome: If a load may have been committed; the next round finds out.
@@ -341,24 +341,24 @@ class FileWatch:
 
     def _take_batch(self, *, until_empty: bool) -> list[InputFile]:
         limits, now = self._limits, self._context.clock.monotonic()
-        settled = [
+        stable = [
             each
             for each in self._state.waiting.values()
-            if is_object_url(each.file.path) or now - each.stable_since >= limits.settle_s
+            if is_object_url(each.file.path) or now - each.stable_since >= limits.stable_s
         ]
-        settled.sort(key=lambda each: (each.seen_at, each.file.path))
+        stable.sort(key=lambda each: (each.seen_at, each.file.path))
         most = max(limits.files >> (_SHRINK_BITS * self._attempts), 1)
         batch: list[InputFile] = []
         size = 0
-        for each in settled[:most]:
+        for each in stable[:most]:
             size += each.file.size or 0
             if batch and size > limits.bytes:
                 break
             batch.append(each.file)
-        is_full = len(batch) < len(settled) or len(batch) == limits.files or size >= limits.bytes
+        is_full = len(batch) < len(stable) or len(batch) == limits.files or size >= limits.bytes
         if not batch or is_full or until_empty:
             return batch
-        age = self._context.clock.now() - settled[0].seen_at
+        age = self._context.clock.now() - stable[0].seen_at
         return batch if age.total_seconds() >= limits.age_s else []
 
     def _load(self, batch: Sequence[InputFile]) -> list[CopyResult]:
@@ -380,21 +380,21 @@ class FileWatch:
                 self._end_attempt(())
                 half = len(batch) // 2
                 return [*self._load(batch[:half]), *self._load(batch[half:])]
-            self._settle(batch, {batch[0].path: str(error)})
+            self._record_outcomes(batch, {batch[0].path: str(error)})
             return []
         except BaseException:
             # The process is alive: no file has killed it.
             self._end_attempt(())
             raise
         failpoints.hit_failpoint(Failpoint.WATCH_LOADED)
-        self._settle(batch, dict(result.failed_files))
+        self._record_outcomes(batch, dict(result.failed_files))
         return [result]
 
     def _run_copy(self, batch: Sequence[InputFile]) -> CopyResult:
         arrived = ArrivedFiles(batch, self._journal.load_name)
         return run_copy(self._context, self._text, self._runner, arrived=arrived)
 
-    def _settle(self, batch: Sequence[InputFile], errors: dict[str, str]) -> None:
+    def _record_outcomes(self, batch: Sequence[InputFile], errors: dict[str, str]) -> None:
         """Record what became of the files of a batch."""
         state, now = self._state, self._context.clock.monotonic()
         failed: list[PipeFileRecord] = []
