@@ -38,7 +38,7 @@ from snowmelt.load.copy_ast import CopyStatement, StandardInput
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.load.phase_registry import LoadFunctions, UserLoadFunction
 from snowmelt.load.planner import LoadPlan, list_named_steps, plan_load
-from snowmelt.load.portion import MIN_PORTION_BYTES
+from snowmelt.load.portion import MIN_PORTION_BYTES, InputFile
 from snowmelt.load.task import LoadStep, LoadTask
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.loaders.load_result_check import (
@@ -100,6 +100,14 @@ class CopyContext:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrivedFiles:
+    """Files that have appeared in a place, and the name of their loads in the history."""
+
+    files: Sequence[InputFile]
+    load_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CopyResult:
     """The result of a COPY. Without a `load_id` there was nothing to load.
 
@@ -153,6 +161,7 @@ def run_copy(
     runner: TaskRunner,
     *,
     on_progress: Callable[[PortionResult, int], None] | None = None,
+    arrived: ArrivedFiles | None = None,
 ) -> CopyResult:
     """Run one COPY statement.
 
@@ -161,6 +170,8 @@ def run_copy(
         statement_text: The statement.
         runner: Runs the portions.
         on_progress: Called with each finished portion and the number of portions.
+        arrived: A batch of files to load instead of all that the paths match. A file that fails does not
+            fail the load, even if it is the only one, and limits of rejects apply to each file.
 
     Raises:
         StatementError: If the statement cannot be parsed.
@@ -173,13 +184,17 @@ def run_copy(
         UnknownOutcome: If it may have been committed; LOAD_HISTORY has the outcome.
     """
     statement = parse_copy(statement_text)
+    if arrived is not None:
+        statement = statement.for_arriving_files()
     if statement.no_commit:
         raise LoadRefused(
             what="NO COMMIT",
             reason="each COPY is one transaction, which commits when it succeeds. "
             "Leave out NO COMMIT",
         )
-    prepared = _prepare_copy(context, statement, runner.parallelism)
+    prepared = _prepare_copy(
+        context, statement, runner.parallelism, None if arrived is None else arrived.files
+    )
     if not prepared.plan.tasks:
         if prepared.plan.failed_inputs:
             where, reason = prepared.plan.failed_inputs[0]
@@ -199,14 +214,15 @@ def run_copy(
             statement.to_redacted_text(),
             context.role,
             prepared.reject_table,
-            statement.stream_name,
+            statement.stream_name if arrived is None else arrived.load_name,
             keep_rejected=not _has_reject_sink(statement),
         ),
         warehouse_url=context.warehouse_url,
         clock=context.clock,
         lease_s=context.lease_s,
     )
-    return _CopyRun(context, statement, prepared, load).run(runner, on_progress)
+    run = _CopyRun(context, statement, prepared, load, may_be_empty=arrived is not None)
+    return run.run(runner, on_progress)
 
 
 def _has_reject_sink(statement: CopyStatement) -> bool:
@@ -239,7 +255,10 @@ class _PreparedCopy:
 
 
 def _prepare_copy(
-    context: CopyContext, statement: CopyStatement, parallelism: int
+    context: CopyContext,
+    statement: CopyStatement,
+    parallelism: int,
+    listed_files: Sequence[InputFile] | None,
 ) -> _PreparedCopy:
     with context.database.reading() as connection:
         session = StatementSession(
@@ -266,6 +285,7 @@ def _prepare_copy(
         min_portion_bytes=context.min_portion_bytes,
         saved_offsets=saved,
         limits=context.user_code_limits,
+        listed_files=listed_files,
     )
     if not statement.force:
         with context.database.reading() as connection:
@@ -297,8 +317,11 @@ class _CopyRun:
         statement: CopyStatement,
         prepared: _PreparedCopy,
         load: OpenLoad,
+        *,
+        may_be_empty: bool,
     ) -> None:
         self._context = context
+        self._may_be_empty = may_be_empty
         self._statement = statement
         self._prepared = prepared
         self._load = load
@@ -334,6 +357,8 @@ class _CopyRun:
                     display_path=self._plan.display_path,
                     reject_limit=self._statement.compute_reject_limit(),
                     error_tolerance=self._statement.error_tolerance,
+                    file_reject_limit=self._statement.file_reject_max,
+                    may_be_empty=self._may_be_empty,
                 )
                 kept = self._publish_rejects(outcomes, settled)
                 self._commit_load(outcomes, settled, kept)

@@ -553,15 +553,15 @@ def create_pipe(
     definition: str,
     comment: str | None,
     now: dt.datetime,
-) -> None:
-    """Create a pipe.
+) -> int:
+    """Create a pipe and return its ID.
 
     Raises:
         AlreadyExists: If there is a pipe of this name.
     """
     if find_pipe(connection, name) is not None:
         raise AlreadyExists(kind="Pipe", name=name)
-    connection.execute(
+    created = connection.execute(
         sa.insert(_PIPES).values(
             schema_id=schema_id,
             name=name.table,
@@ -571,6 +571,12 @@ def create_pipe(
             created_at=now,
         )
     )
+    return int(created.inserted_primary_key[0])  # type: ignore[index]
+
+
+def set_pipe_comment(connection: sa.Connection, pipe_id: int, comment: str | None) -> None:
+    """Set or remove the comment of a pipe."""
+    connection.execute(sa.update(_PIPES).where(_PIPES.c.pipe_id == pipe_id).values(comment=comment))
 
 
 def drop_pipe(connection: sa.Connection, name: TableName, now: dt.datetime) -> None:
