@@ -248,6 +248,22 @@ class _SqliteCatalogFile:
             )
 
 
+def open_database(url: str, *, busy_timeout_s: float = 60.0) -> Database:
+    """Open a catalog's database without creating or upgrading its tables.
+
+    Raises:
+        ConfigurationError: If the URL is of another kind.
+        CatalogUnavailable: If the database cannot be reached.
+    """
+    database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
+    try:
+        database.create_file()
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
 def open_and_upgrade_database(
     url: str, *, clock: Clock | None = None, busy_timeout_s: float = 60.0, create: bool = True
 ) -> Database:
@@ -540,7 +556,7 @@ def _execute_when_free(cursor: Any, statement: str, timeout_s: float) -> bool:
 _log = logging.getLogger(__name__)
 
 # The version that this program needs; versions have four digits.
-SCHEMA_VERSION = "0016"
+SCHEMA_VERSION = "0017"
 # An arbitrary number: the advisory lock of the process that changes the schema.
 _UPGRADE_LOCK_ID = 0x534E4F574D454C54 >> 1
 # The name that Alembic gives the table.
