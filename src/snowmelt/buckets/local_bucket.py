@@ -20,6 +20,7 @@ from snowmelt.buckets.bucket import ListingEntry, ListingPage, ObjectMetadata, U
 from snowmelt.buckets.checksums import Checksum
 from snowmelt.buckets.errors import S3Error
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.objects import s3_objects
 from snowmelt.catalog.objects.s3_buckets import BucketRecord
 from snowmelt.catalog.objects.s3_objects import (
@@ -300,11 +301,16 @@ def _decode_part_sizes(text: str) -> tuple[int, ...]:
 _FILES_PER_BATCH = 1000
 
 
-def delete_dropped_files(database: Database, files: LocalStore) -> int:
-    """Delete files whose objects were replaced or deleted; return how many were marked."""
+def delete_dropped_files(database: Database, files: LocalStore, now: dt.datetime) -> int:
+    """Delete files whose objects were replaced or deleted; return how many were marked.
+
+    Deletes nothing while a backup runs, which may still copy them.
+    """
     done = 0
     while True:
         with database.reading() as connection:
+            if leases.is_backup_running(connection, now):
+                return done
             dropped = s3_objects.list_dropped_files(connection, _FILES_PER_BATCH)
         for file in dropped:
             files.delete(file)

@@ -32,6 +32,8 @@ _COMMANDS = (
     "replay",
     "migrate",
     "maintain",
+    "backup",
+    "restore",
     "select",
     "functions",
     "channels",

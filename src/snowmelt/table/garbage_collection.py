@@ -14,6 +14,7 @@ retained that long after it was replaced. If a round is interrupted, the next on
   listed before the catalog is read, so a file of a concurrent commit is never deleted.
 * Files of publications (`snowmelt.table.snapshot_publication`) are deleted when the retention has passed
   since a newer publication replaced them, and files of unknown publications after a day.
+* Nothing is deleted while a backup runs: it copies what the catalog named when it started.
 * A dropped table is deleted completely after its retention time for UNDROP and the retention. It is
   marked first, in a transaction that excludes UNDROP.
 """
@@ -69,6 +70,7 @@ UNREGISTERED_RETENTION = dt.timedelta(hours=24)
 _MIN_AGE = dt.timedelta(minutes=10)
 _LEASE_S = 60.0
 _BLOBS_PER_BATCH = 1000
+_BACKUP_CHECK_S = 1.0
 _LISTED_BLOBS_PER_BATCH = 5_000
 
 
@@ -76,13 +78,15 @@ _LISTED_BLOBS_PER_BATCH = 5_000
 class GarbageCollectionResult:
     """Number of deleted objects: blobs, blobs that were never registered, and warehouse files.
 
-    `problems` contains the tables that could not be processed, with the reasons.
+    `problems` contains the tables that could not be processed, with the reasons. With `waits_for_backup`
+    the round ended because of a running backup.
     """
 
     blobs: int
     unregistered: int
     files: int
     problems: tuple[str, ...] = ()
+    waits_for_backup: bool = False
 
 
 def _do_nothing() -> None:
@@ -115,6 +119,49 @@ def collect_garbage(
     Raises:
         StageUnavailable: If a store does not respond. The next round completes this one.
     """
+    backups = _BackupWatch(database, clock, on_step)
+    try:
+        backups.check()
+        return _collect(database, stage, warehouse, clock, retention_s, backups.check_sometimes)
+    except _BackupRunning:
+        return GarbageCollectionResult(0, 0, 0, waits_for_backup=True)
+
+
+class _BackupRunning(Exception):
+    """A backup runs."""
+
+
+class _BackupWatch:
+    """Ends a round when a backup starts, at most a second later."""
+
+    def __init__(self, database: Database, clock: Clock, on_step: Callable[[], None]) -> None:
+        self._database = database
+        self._clock = clock
+        self._on_step = on_step
+        self._checked_s = 0.0
+
+    def check(self) -> None:
+        """Raise _BackupRunning if a backup runs."""
+        with self._database.reading() as connection:
+            if leases.is_backup_running(connection, self._clock.now()):
+                raise _BackupRunning
+        self._checked_s = self._clock.monotonic()
+
+    def check_sometimes(self) -> None:
+        """Check again if the last check is old; also call the caller's `on_step`."""
+        self._on_step()
+        if self._clock.monotonic() - self._checked_s > _BACKUP_CHECK_S:
+            self.check()
+
+
+def _collect(
+    database: Database,
+    stage: Store,
+    warehouse: Store,
+    clock: Clock,
+    retention_s: float,
+    on_step: Callable[[], None],
+) -> GarbageCollectionResult:
     before = clock.now() - dt.timedelta(seconds=retention_s)
     with database.reading() as connection:
         live = list_tables(connection)

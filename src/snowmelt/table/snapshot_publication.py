@@ -19,14 +19,14 @@ import datetime as dt
 import json
 import secrets
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import sqlalchemy as sa
 from pyiceberg.avro.file import AvroFile
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import (
     ManifestContent,
     ManifestEntry,
@@ -559,28 +559,34 @@ class ManifestCopier:
                 )
             output = PublishedOutputFile(self._warehouse, self._copied_path(address))
             if not output.exists():
-                self._write_copy(manifest, io, output)
+                copy_manifest(manifest, io, output, self._to_public_address)
             copied = deepcopy(manifest)
             copied[0], copied[1] = output.location, len(output)
             self._manifests[address] = copied
         return self._manifests[address]
 
-    def _write_copy(self, manifest: ManifestFile, io: FileIO, output: PublishedOutputFile) -> None:
-        with AvroFile[ManifestEntry](io.new_input(manifest.manifest_path)) as original:
-            schema = Schema.model_validate_json(original.header.meta["schema"])
-        snapshot_id = manifest.added_snapshot_id or 0
-        with write_manifest(
-            2, UNPARTITIONED_PARTITION_SPEC, schema, output, snapshot_id, _COMPRESSION
-        ) as writer:
-            for entry in manifest.fetch_manifest_entry(io, discard_deleted=False):
-                path = self._warehouse.to_path(entry.data_file.file_path)
-                entry.data_file[1] = self._warehouse.to_public_address(path)
-                writer.add_entry(entry)
+    def _to_public_address(self, address: str) -> str:
+        return self._warehouse.to_public_address(self._warehouse.to_path(address))
 
     def _copied_path(self, address: str) -> str:
         """Return the path of a copy: the name of the original in the folder of publications."""
         folder, _, name = self._warehouse.to_path(address).rpartition("/metadata/")
         return f"{folder}/{PUBLISHED_FOLDER}/{COPY_PREFIX}{name}"
+
+
+def copy_manifest(
+    manifest: ManifestFile, io: FileIO, output: OutputFile, convert: Callable[[str], str]
+) -> None:
+    """Write a copy of a manifest whose data files have the addresses that `convert` returns."""
+    with AvroFile[ManifestEntry](io.new_input(manifest.manifest_path)) as original:
+        schema = Schema.model_validate_json(original.header.meta["schema"])
+    snapshot_id = manifest.added_snapshot_id or 0
+    with write_manifest(
+        2, UNPARTITIONED_PARTITION_SPEC, schema, output, snapshot_id, _COMPRESSION
+    ) as writer:
+        for entry in manifest.fetch_manifest_entry(io, discard_deleted=False):
+            entry.data_file[1] = convert(entry.data_file.file_path)
+            writer.add_entry(entry)
 
 
 def _cut_at_registration(

@@ -248,6 +248,22 @@ class _SqliteCatalogFile:
             )
 
 
+def open_database(url: str, *, busy_timeout_s: float = 60.0) -> Database:
+    """Open a catalog's database without creating or upgrading its tables.
+
+    Raises:
+        ConfigurationError: If the URL is of another kind.
+        CatalogUnavailable: If the database cannot be reached.
+    """
+    database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
+    try:
+        database.create_file()
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
 def open_and_upgrade_database(
     url: str, *, clock: Clock | None = None, busy_timeout_s: float = 60.0, create: bool = True
 ) -> Database:

@@ -114,6 +114,37 @@ def _lease_conditions(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:
     )
 
 
+# A backup holds a lease while it copies objects. Clean-up deletes nothing meanwhile.
+
+_BACKUP_LEASE_PREFIX = "backup "
+
+
+def acquire_backup_lease(
+    connection: Connection, destination: str, *, ttl_s: float, now: dt.datetime
+) -> Lease:
+    """Acquire the lease of backups to a destination, also from a backup that was killed.
+
+    Its only purpose is to suspend clean-up: a lock at the destination excludes another backup.
+    """
+    name = f"{_BACKUP_LEASE_PREFIX}{destination}"
+    lease = acquire_lease(connection, name, "backup", ttl_s=ttl_s, now=now)
+    if lease is None:
+        raise AssertionError(f"lease {name!r} has another owner than a backup")
+    return lease
+
+
+def is_backup_running(connection: Connection, now: dt.datetime) -> bool:
+    """Return True if a backup copies objects. A killed one counts until its lease expires."""
+    query = sa.select(_LEASES.c.expires_at, _LEASES.c.ttl_ms).where(
+        _LEASES.c.name.startswith(_BACKUP_LEASE_PREFIX, autoescape=True),
+        _LEASES.c.expires_at > now,
+    )
+    return any(
+        expires_at <= now + 2 * dt.timedelta(milliseconds=ttl_ms)
+        for expires_at, ttl_ms in connection.execute(query)
+    )
+
+
 # Keeping a lease while work goes on.
 
 

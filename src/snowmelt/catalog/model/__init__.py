@@ -104,8 +104,10 @@ def _unique_live_index(name: str, *columns: str) -> sa.Index:
 
 
 # The deployment. `master_key_check` identifies the master key and reveals nothing about it.
+# Client sequencers of channels that are opened are above `sequencer_floor`, which a restore sets.
 deployment = _define_table(
-    "deployment", "deployment_id bigint!, created_at time, master_key_check text?"
+    "deployment",
+    "deployment_id bigint!, created_at time, master_key_check text?, sequencer_floor bigint?",
 )
 # Running and crashed services. Both instants are times of the catalog's clock.
 services = _define_table(

@@ -189,6 +189,18 @@ class KeyRing:
         row = connection.execute(query).first()
         return None if row is None else (row.table_id, row.user)
 
+    def open_table_key(self, wrapped: bytes, incarnation: str) -> bytes:
+        """Return the key of a table from its stored form.
+
+        Raises:
+            ConfigurationError: If the master key is not that of the catalog.
+        """
+        return self._unwrap(wrapped, incarnation)
+
+    def wrap_table_key(self, key: bytes, incarnation: str) -> bytes:
+        """Return the stored form of a table's key."""
+        return self._wrap(key, incarnation)
+
     def seal(self, secret: bytes, purpose: str) -> bytes:
         """Encrypt a secret with the master key; only the same `purpose` can decrypt it."""
         return self._wrap(secret, _SEALED_PREFIX + purpose)
@@ -342,7 +354,7 @@ def create_access_key(
         sa.insert(_ACCESS_KEYS).values(
             access_key_id=key.access_key_id,
             user_id=user_id,
-            sealed_secret=keyring.seal(key.secret.encode(), _secret_purpose(key.access_key_id)),
+            sealed_secret=keyring.seal(key.secret.encode(), secret_purpose(key.access_key_id)),
             created_at=now,
         )
     )
@@ -365,7 +377,7 @@ def find_access_key(
     row = connection.execute(query).first()
     if row is None:
         return None
-    secret = keyring.unseal(row.sealed_secret, _secret_purpose(access_key_id))
+    secret = keyring.unseal(row.sealed_secret, secret_purpose(access_key_id))
     return AccessKey(access_key_id, row.name, secret.decode())
 
 
@@ -393,7 +405,8 @@ def drop_access_key(connection: sa.Connection, user: str, access_key_id: str) ->
         raise NotFound(kind="Access key", name=access_key_id)
 
 
-def _secret_purpose(access_key_id: str) -> str:
+def secret_purpose(access_key_id: str) -> str:
+    """Return the purpose for which the secret of an access key is sealed."""
     return f"access key {access_key_id}"
 
 

@@ -40,6 +40,7 @@ _SELECT_NAMED_CHANNELS = sa.select(_CHANNELS).where(
     _CHANNELS.c.table_id == sa.bindparam("table_id"),
     sets.in_array(_CHANNELS.c.name, sa.bindparam("names", type_=sa.Text)),
 )
+_SELECT_SEQUENCER_FLOOR = sa.select(model.deployment.c.sequencer_floor)
 _COUNT_CHANNELS = sa.select(sa.func.count()).where(_CHANNELS.c.table_id == sa.bindparam("table_id"))
 
 
@@ -205,6 +206,9 @@ def open_channels(
         ids[row.name], records[row.name] = row.channel_id, _to_channel_record(row)
     # Earlier channels under the current name of the table may have higher sequencers.
     tombstones = find_tombstones(connection, table.name, names)
+    # Writers of an installation that this one was restored from may have higher sequencers, too.
+    floor = connection.execute(_SELECT_SEQUENCER_FLOOR).scalar()
+    lowest = -1 if floor is None else floor
     free = MAX_CHANNELS_PER_TABLE
     if names - ids.keys():
         free -= connection.execute(_COUNT_CHANNELS, {"table_id": table.table_id}).scalar_one()
@@ -223,7 +227,7 @@ def open_channels(
             continue
         free -= previous is None
         tombstone = tombstones.get(request.channel)
-        counted = -1 if tombstone is None else tombstone.client_sequencer
+        counted = lowest if tombstone is None else max(tombstone.client_sequencer, lowest)
         record = _to_opened_record(table.table_id, request, previous, counted, now)
         records[request.channel] = record
         owner = previous.client_prefix if previous else None

@@ -13,6 +13,8 @@
 `replay`: insert rejected rows again.
 `migrate`: convert chunks into native files.
 `maintain`: compact native files, expire snapshots and channels, collect garbage.
+`backup`: back up an installation; list, verify and expire points.
+`restore`: restore a point into an empty installation.
 `select`: run a SELECT on a file or S3 object.
 `functions`: serve, call, record, replay and fault-inject external functions.
 `channels`: list and drop channels.

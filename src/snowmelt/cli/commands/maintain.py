@@ -226,6 +226,8 @@ def _collect_garbage(database: Database, settings: Settings, clock: Clock) -> bo
         clock=clock,
         retention_s=settings.retention_s,
     )
+    if collected.waits_for_backup:
+        print("clean-up waits until the running backup has ended", file=sys.stderr, flush=True)
     for problem in collected.problems:
         print(f"clean-up of {problem}", file=sys.stderr, flush=True)
     expired = garbage_collection.expire_idle_channels(

@@ -74,6 +74,7 @@ class S3Service:
         Raises:
             ConfigurationError: If a backend cannot be opened.
         """
+        self._clock = clock
         self._started_at = clock.now()
         self._settings = settings
         mounts = mount_backends(database, clock, settings.s3_backend)
@@ -167,7 +168,7 @@ class S3Service:
                     swept = True
                     if removed:
                         _log.info("removed %d files that a crash left behind", removed)
-                delete_dropped_files(database, files)
+                delete_dropped_files(database, files, self._clock.now())
             except Exception:  # noqa: BLE001 - the next round may work
                 _log.exception("tidying up objects failed; trying again")
             self._stopping.wait(self._settings.cleanup_interval_s)

@@ -1,0 +1,482 @@
+"""Create a point: export the catalog in one transaction, copy what it names, write the manifest last.
+
+Everything that the catalog names is immutable, so copying may take hours while the installation runs.
+Clean-up deletes nothing meanwhile (`leases.acquire_backup_lease`). That is for speed only: each object
+is verified, and a point that lacks one is never written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import secrets
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import sqlalchemy as sa
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+import snowmelt
+from snowmelt import failpoints
+from snowmelt.backup.backup_keys import compute_fingerprint, seal_key
+from snowmelt.backup.catalog_tables import (
+    RowConverter,
+    export_table,
+    list_exported_tables,
+    read_rows,
+)
+from snowmelt.backup.destination import (
+    BackupDestination,
+    Progress,
+    Spool,
+    read_object,
+    report_nothing,
+)
+from snowmelt.backup.manifests import (
+    ChannelState,
+    ExportedTable,
+    FileKind,
+    InventoryEntry,
+    PointManifest,
+    SourceDamaged,
+    StoredObject,
+    StoreName,
+    TableState,
+)
+from snowmelt.backup.native_metadata import list_table_files
+from snowmelt.catalog import model
+from snowmelt.catalog.db.database import Database, read_schema_version
+from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.security.encryption_keys import KeyRing, secret_purpose
+from snowmelt.clock import Clock
+from snowmelt.errors import ObjectMissing
+from snowmelt.failpoints import Failpoint
+from snowmelt.schema.types import TableName
+from snowmelt.storage.store import Store
+from snowmelt.table.warehouse_paths import Warehouse
+
+# The hold of a killed backup ends after this time.
+HOLD_S = 60.0
+
+_ATTEMPTS = 3
+_THREADS = 4
+_FILES_PER_JOURNAL = 256
+_INVENTORY_ROWS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSource:
+    """The installation to back up; `bucket` has the objects of local buckets."""
+
+    database: Database
+    stage: Store
+    warehouse: Warehouse
+    bucket: Store
+    keyring: KeyRing
+    clock: Clock
+
+    def get_store(self, name: StoreName) -> Store:
+        """Return the store of a file."""
+        return {"stage": self.stage, "warehouse": self.warehouse.store, "bucket": self.bucket}[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _SourceFile:
+    """A file that a point names. `ranges` are (offset, length, MD5) of the chunks in a blob."""
+
+    store: StoreName
+    kind: FileKind
+    path: str
+    size: int | None = None
+    ranges: tuple[tuple[int, int, str], ...] = ()
+
+
+@dataclass(slots=True)
+class _Export:
+    """The catalog at one time, as files in a folder, and what it names."""
+
+    at: dt.datetime
+    catalog_version: str
+    deployment_id: int
+    sequencer_floor: int
+    paths: dict[str, Path] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    last_ids: dict[str, int | None] = field(default_factory=dict)
+
+
+class _ObjectGone(Exception):
+    """An object was deleted after the catalog was read."""
+
+
+def create_point(
+    source: BackupSource,
+    destination: BackupDestination,
+    public_key: X25519PublicKey,
+    *,
+    progress: Progress = report_nothing,
+) -> PointManifest:
+    """Back up an installation as a new point, while it runs.
+
+    Contents that the backup has already are not copied again. An interrupted run leaves no point, and the
+    next run continues it. `progress` is called with the numbers of copied objects and bytes.
+
+    Raises:
+        BackupRefused: If another backup or expiry of the destination runs.
+        SourceDamaged: If an object of the installation is missing or has wrong bytes.
+        BackupDamaged: If the destination returns other bytes than were written.
+    """
+    with destination.locked(), _holding(source, destination.url):
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return _create(source, destination, public_key, progress)
+            except _ObjectGone as error:
+                # A clean-up that began before the backup deleted it.
+                if attempt == _ATTEMPTS:
+                    raise SourceDamaged(
+                        path=str(error),
+                        reason="the catalog names it and it does not exist. `snowmelt doctor` tells "
+                        "more",
+                    ) from error
+    raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def _holding(source: BackupSource, url: str) -> Iterator[None]:
+    with source.database.writing() as connection:
+        lease = leases.acquire_backup_lease(connection, url, ttl_s=HOLD_S, now=source.clock.now())
+    try:
+        with leases.renewing_lease(source.database, lease, ttl_s=HOLD_S, clock=source.clock):
+            yield
+    finally:
+        with contextlib.suppress(Exception), source.database.writing() as connection:
+            leases.release_lease(connection, lease)
+
+
+def _create(
+    source: BackupSource,
+    destination: BackupDestination,
+    public_key: X25519PublicKey,
+    progress: Progress,
+) -> PointManifest:
+    with tempfile.TemporaryDirectory(prefix="snowmelt-backup-") as name:
+        folder = Path(name)
+        export = _export_catalog(source, public_key, folder)
+        failpoints.hit_failpoint(Failpoint.BACKUP_EXPORTED)
+        tables, native_files = _describe_tables(source, export)
+        files = [*_list_blobs(export), *native_files, *_list_bucket_files(export)]
+        copier = _Copier(source, destination, progress)
+        entries = copier.copy_files(files)
+        catalog = {
+            table_name: ExportedTable(
+                copier.copy_local(path), export.rows[table_name], export.last_ids[table_name]
+            )
+            for table_name, path in export.paths.items()
+        }
+        inventory = copier.copy_local(_write_inventory(entries, folder / "inventory.parquet"))
+        manifest = PointManifest(
+            point_id=f"{export.at:%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(2)}",
+            at=export.at,
+            snowmelt_version=snowmelt.__version__,
+            catalog_version=export.catalog_version,
+            deployment_id=export.deployment_id,
+            sequencer_floor=export.sequencer_floor,
+            warehouse_root=source.warehouse.to_address(""),
+            key_fingerprint=compute_fingerprint(public_key),
+            catalog=catalog,
+            inventory=inventory,
+            objects=len(entries),
+            bytes=sum(entry.stored.size for entry in entries),
+            copied_objects=copier.copied_objects,
+            copied_bytes=copier.copied_bytes,
+            tables=tables,
+            channels=_list_channels(export, tables),
+        )
+        failpoints.hit_failpoint(Failpoint.BACKUP_COPIED)
+        destination.add_point(manifest)
+        failpoints.hit_failpoint(Failpoint.BACKUP_COMPLETED)
+        destination.delete_journals()
+        return manifest
+
+
+def _export_catalog(source: BackupSource, public_key: X25519PublicKey, folder: Path) -> _Export:
+    with source.database.reading() as connection:
+        deployment = connection.execute(sa.select(model.deployment)).one()
+        # The transaction sees only what was committed before this.
+        export = _Export(
+            source.clock.now(),
+            read_schema_version(connection) or "",
+            deployment.deployment_id,
+            deployment.sequencer_floor or 0,
+        )
+        converters = _make_converters(connection, source, public_key)
+        for table in list_exported_tables():
+            done = export_table(connection, table, folder, converters.get(table.name))
+            export.paths[table.name] = done.path
+            export.rows[table.name] = done.rows
+            export.last_ids[table.name] = done.last_id
+    return export
+
+
+def _make_converters(
+    connection: sa.Connection, source: BackupSource, public_key: X25519PublicKey
+) -> Mapping[str, RowConverter]:
+    query = sa.select(model.tables.c.table_id, model.tables.c.incarnation)
+    incarnations = {row.table_id: row.incarnation for row in connection.execute(query)}
+
+    def convert_table(row: dict[str, Any]) -> dict[str, Any]:
+        if row["pointer"] is not None:
+            row["pointer"] = source.warehouse.to_path(row["pointer"])
+        return row
+
+    def convert_table_key(row: dict[str, Any]) -> dict[str, Any]:
+        incarnation = incarnations[row["table_id"]]
+        key = source.keyring.open_table_key(row["wrapped_key"], incarnation)
+        row["wrapped_key"] = seal_key(public_key, key, incarnation)
+        return row
+
+    def convert_access_key(row: dict[str, Any]) -> dict[str, Any]:
+        purpose = secret_purpose(row["access_key_id"])
+        secret = source.keyring.unseal(row["sealed_secret"], purpose)
+        row["sealed_secret"] = seal_key(public_key, secret, purpose)
+        return row
+
+    def convert_lease(row: dict[str, Any]) -> dict[str, Any]:
+        row["expires_at"] = None
+        return row
+
+    return {
+        "leases": convert_lease,
+        "tables": convert_table,
+        "table_keys": convert_table_key,
+        "access_keys": convert_access_key,
+    }
+
+
+def _describe_tables(
+    source: BackupSource, export: _Export
+) -> tuple[tuple[TableState, ...], list[_SourceFile]]:
+    """Return the counts of the tables, and the files of native tables."""
+    schemas = {row["schema_id"]: row for row in read_rows(export.paths["schemas"])}
+    databases = {row["database_id"]: row["name"] for row in read_rows(export.paths["databases"])}
+    rows = {row["table_id"]: row for row in read_rows(export.paths["tables"])}
+    fresh_rows = dict.fromkeys(rows, 0)
+    for chunk in read_rows(export.paths["chunks"]):
+        is_quarantined = chunk["quarantine_reason"] is not None
+        if chunk["seq"] > rows[chunk["table_id"]]["migrated_seq"] or is_quarantined:
+            fresh_rows[chunk["table_id"]] += chunk["rows"]
+    states = []
+    files: list[_SourceFile] = []
+    for table_id, row in rows.items():
+        # Clean-up may have deleted files of a table that cannot be restored any more.
+        if row["purged_at"] is not None:
+            continue
+        native_rows = 0
+        if row["pointer"] is not None:
+            address = source.warehouse.to_address(row["pointer"])
+            try:
+                found, native_rows = list_table_files(address, row["incarnation"])
+            except FileNotFoundError as error:
+                raise _ObjectGone(row["pointer"]) from error
+            files += (
+                _SourceFile("warehouse", f.kind, source.warehouse.to_path(f.address), f.size)
+                for f in found
+            )
+        schema = schemas[row["schema_id"]]
+        table_name = TableName(databases[schema["database_id"]], schema["name"], row["name"])
+        states.append(
+            TableState(
+                table_id,
+                str(table_name),
+                row["incarnation"],
+                row["last_seq"],
+                row["migrated_seq"],
+                native_rows,
+                fresh_rows[table_id],
+                row["dropped_at"] is not None,
+            )
+        )
+    return tuple(states), files
+
+
+def _list_blobs(export: _Export) -> Iterator[_SourceFile]:
+    ranges: dict[str, list[tuple[int, int, str]]] = {}
+    for chunk in read_rows(export.paths["chunks"]):
+        # The blob of a quarantined chunk is known to be damaged, and is missing in a backup.
+        if chunk["quarantine_reason"] is None:
+            path = f"{chunk['prefix']}/{chunk['path']}"
+            ranges.setdefault(path, []).append((chunk["offset"], chunk["length"], chunk["md5"]))
+    for path, found in ranges.items():
+        yield _SourceFile("stage", "blob", path, ranges=tuple(found))
+
+
+def _list_bucket_files(export: _Export) -> Iterator[_SourceFile]:
+    for row in read_rows(export.paths["objects"]):
+        yield _SourceFile("bucket", "object", row["file"], row["size"])
+
+
+def _list_channels(export: _Export, tables: Iterable[TableState]) -> tuple[ChannelState, ...]:
+    names = {table.table_id: table.name for table in tables if not table.is_dropped}
+    return tuple(
+        ChannelState(
+            names[row["table_id"]],
+            row["name"],
+            row["offset_token"],
+            row["client_sequencer"],
+            row["row_sequencer"],
+        )
+        for row in read_rows(export.paths["channels"])
+        if row["table_id"] in names
+    )
+
+
+class _Copier:
+    """Copies files into a backup, several at once, and records them in journals."""
+
+    def __init__(
+        self, source: BackupSource, destination: BackupDestination, progress: Progress
+    ) -> None:
+        self._source = source
+        self._destination = destination
+        self._progress = progress
+        self._existing = destination.list_objects()
+        # Files of one deployment keep their content; those of a restored one may differ.
+        with source.database.reading() as connection:
+            self._deployment_id = leases.read_deployment_id(connection)
+        self._known = self._read_known_files()
+        self._run = f"{self._deployment_id}/{secrets.token_hex(8)}"
+        self._mutex = threading.Lock()
+        self.copied_objects = 0
+        self.copied_bytes = 0
+
+    def copy_files(self, files: Iterable[_SourceFile]) -> list[InventoryEntry]:
+        """Copy files that the backup lacks, and return the entries of all."""
+        entries: list[InventoryEntry] = []
+        missing: list[_SourceFile] = []
+        for file in files:
+            known = self._find_known(file)
+            if known is None:
+                missing.append(file)
+            else:
+                entries.append(known)
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="backup") as threads:
+            for number, start in enumerate(range(0, len(missing), _FILES_PER_JOURNAL)):
+                batch = missing[start : start + _FILES_PER_JOURNAL]
+                copied = list(threads.map(self._copy_file, batch))
+                self._destination.add_journal(self._run, number, copied)
+                entries += copied
+        return entries
+
+    def copy_local(self, path: Path) -> StoredObject:
+        """Copy a temporary file into the backup."""
+        with path.open("rb") as file:
+            spool = Spool(iter(lambda: file.read(1 << 20), b""))
+        with contextlib.closing(spool):
+            self._add(spool)
+            return spool.stored
+
+    def _find_known(self, file: _SourceFile) -> InventoryEntry | None:
+        """Return the entry of a file that an earlier run has copied: files never change."""
+        stored = self._known.get((file.store, file.path))
+        if stored is None or self._existing.get(stored.sha256) != stored.size:
+            return None
+        if file.size is not None and file.size != stored.size:
+            return None
+        return InventoryEntry(file.store, file.kind, file.path, stored)
+
+    def _copy_file(self, file: _SourceFile) -> InventoryEntry:
+        store = self._source.get_store(file.store)
+        try:
+            spool = Spool(read_object(store, file.path))
+        except ObjectMissing as error:
+            raise _ObjectGone(f"{file.store}:{file.path}") from error
+        with contextlib.closing(spool):
+            _verify_content(file, spool)
+            self._add(spool)
+        failpoints.hit_failpoint(Failpoint.BACKUP_OBJECT)
+        return InventoryEntry(file.store, file.kind, file.path, spool.stored)
+
+    def _add(self, spool: Spool) -> None:
+        if not self._destination.add_object(spool, self._existing):
+            return
+        with self._mutex:
+            self.copied_objects += 1
+            self.copied_bytes += spool.stored.size
+            self._progress(self.copied_objects, self.copied_bytes)
+
+    def _read_known_files(self) -> dict[tuple[str, str], StoredObject]:
+        known: dict[tuple[str, str], StoredObject] = {}
+        points = self._destination.list_points()
+        ours = [point for point in points if point.deployment_id == self._deployment_id]
+        for point in ours[-1:]:
+            for entry in read_inventory(self._destination, point):
+                known[entry.store, entry.path] = entry.stored
+        for entry in self._destination.read_journals(str(self._deployment_id)):
+            known[entry.store, entry.path] = entry.stored
+        return known
+
+
+def _verify_content(file: _SourceFile, spool: Spool) -> None:
+    size = spool.stored.size
+    if file.size is not None and size != file.size:
+        raise SourceDamaged(
+            path=f"{file.store}:{file.path}",
+            reason=f"it has {size:,} bytes instead of {file.size:,}",
+        )
+    for offset, length, md5 in file.ranges:
+        if offset + length > size or spool.compute_md5(offset, length) != md5:
+            raise SourceDamaged(
+                path=f"{file.store}:{file.path}",
+                reason=f"the chunk at byte {offset:,} has another checksum than the registered one. "
+                "Restore the blob, or migrate the table and discard the chunk with `snowmelt chunks "
+                "give-up`",
+            )
+
+
+def _write_inventory(entries: Iterable[InventoryEntry], path: Path) -> Path:
+    schema = pa.schema(
+        [
+            ("store", pa.string()),
+            ("kind", pa.string()),
+            ("path", pa.string()),
+            ("sha256", pa.string()),
+            ("size", pa.int64()),
+        ]
+    )
+    ordered = iter(sorted(entries, key=lambda entry: (entry.store, entry.path)))
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        while batch := list(islice(ordered, _INVENTORY_ROWS)):
+            columns = [
+                [entry.store for entry in batch],
+                [entry.kind for entry in batch],
+                [entry.path for entry in batch],
+                [entry.stored.sha256 for entry in batch],
+                [entry.stored.size for entry in batch],
+            ]
+            writer.write_table(pa.Table.from_arrays(list(map(pa.array, columns)), schema=schema))
+    return path
+
+
+def read_inventory(
+    destination: BackupDestination, point: PointManifest
+) -> Iterator[InventoryEntry]:
+    """Yield the files of a point.
+
+    Raises:
+        BackupDamaged: If the inventory is missing or has wrong bytes.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="snowmelt-backup-") as folder,
+        destination.downloaded(point.inventory, Path(folder)) as path,
+    ):
+        for batch in pq.ParquetFile(path).iter_batches(_INVENTORY_ROWS):
+            for row in batch.to_pylist():
+                stored = StoredObject(row["sha256"], row["size"])
+                yield InventoryEntry(row["store"], row["kind"], row["path"], stored)

@@ -1,0 +1,358 @@
+"""Layout of a backup, its lock, its journals, and objects that are verified before and after a copy.
+
+`points/<id>.json`: manifests. `objects/<sha256>`: contents, each once. `journals/<run>`: objects that a
+run has copied, until its manifest names them. `expiring.json`: points that are being deleted.
+`lock.json`: the running backup or expiry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from snowmelt.backup.manifests import (
+    BackupDamaged,
+    BackupRefused,
+    InventoryEntry,
+    PointManifest,
+    StoredObject,
+    decode_manifest,
+    encode_manifest,
+)
+from snowmelt.clock import Clock, SystemClock
+from snowmelt.errors import AlreadyExists, ObjectMissing
+from snowmelt.storage.store import Store
+
+_POINTS = "points"
+_JOURNALS = "journals"
+_OBJECTS = "objects"
+_LOCK = "lock.json"
+_EXPIRING = "expiring.json"
+# A content up to this size is verified in memory, a larger one in a temporary file.
+_SPOOL_BYTES = 16 * 1024 * 1024
+_READ_BYTES = 1024 * 1024
+_LOCK_RENEWAL_S = 10.0
+# A holder that has not renewed the lock for this long has died.
+_LOCK_TTL_S = 60.0
+
+
+class Spool:
+    """A content that was read completely, with its SHA-256. Close it to free its space."""
+
+    def __init__(self, blocks: Iterable[bytes]) -> None:
+        self.file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 - `close`
+        digest = hashlib.sha256()
+        try:
+            for block in blocks:
+                digest.update(block)
+                self.file.write(block)
+            self.stored = StoredObject(digest.hexdigest(), self.file.tell())
+        except BaseException:
+            self.file.close()
+            raise
+
+    def read_blocks(self) -> Iterator[bytes]:
+        """Yield the content from its start."""
+        self.file.seek(0)
+        while block := self.file.read(_READ_BYTES):
+            yield block
+
+    def compute_md5(self, offset: int, length: int) -> str:
+        """Return the MD5 of a range."""
+        self.file.seek(offset)
+        return hashlib.md5(self.file.read(length), usedforsecurity=False).hexdigest()
+
+    def close(self) -> None:
+        """Free the space."""
+        self.file.close()
+
+
+def read_object(store: Store, path: str) -> Iterator[bytes]:
+    """Yield the blocks of an object."""
+    with contextlib.closing(store.open(path)) as found:
+        yield from found.read_blocks()
+
+
+def hash_object(store: Store, path: str) -> StoredObject:
+    """Read an object, and return its SHA-256 and size."""
+    digest = hashlib.sha256()
+    size = 0
+    for block in read_object(store, path):
+        digest.update(block)
+        size += len(block)
+    return StoredObject(digest.hexdigest(), size)
+
+
+def write_verified(store: Store, path: str, spool: Spool) -> None:
+    """Write a content, and read it back. Durable after the store's `sync`.
+
+    Raises:
+        BackupDamaged: If the store returns other bytes.
+    """
+    if spool.stored.size <= _SPOOL_BYTES:
+        store.put(path, b"".join(spool.read_blocks()))
+    else:
+        writer = store.open_writer(path)
+        try:
+            for block in spool.read_blocks():
+                writer.write(block)
+            writer.finish()
+        finally:
+            writer.abort()
+    if hash_object(store, path) != spool.stored:
+        store.delete(path)
+        raise BackupDamaged(
+            reason=f"{path} in {store.url} has other bytes than were written. Check the disk, then "
+            "run the command again"
+        )
+
+
+class BackupDestination:
+    """A backup in a store. Thread-safe, except `locked`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._lock: _DestinationLock | None = None
+
+    @property
+    def url(self) -> str:
+        """The URL or path of the backup."""
+        return self.store.url
+
+    def list_points(self) -> list[PointManifest]:
+        """Return the points, oldest first, without those that are being deleted."""
+        gone = set(self.read_expiring())
+        names = sorted(each.path for each in self.store.list(_POINTS))
+        points = [decode_manifest(self.store.get(name), name) for name in names]
+        kept = [point for point in points if point.point_id not in gone]
+        return sorted(kept, key=lambda point: (point.at, point.point_id))
+
+    def add_point(self, manifest: PointManifest) -> None:
+        """Make everything durable, then write the manifest: the point exists from then on.
+
+        Raises:
+            BackupRefused: If another process has taken over the lock.
+        """
+        self.store.sync()
+        if self._lock is not None:
+            self._lock.check()
+        path = _point_path(manifest.point_id)
+        self.store.put(path, encode_manifest(manifest), create_only=True, durable=True)
+
+    def delete_point(self, point_id: str) -> None:
+        """Delete a manifest. Its objects stay."""
+        self.store.delete(_point_path(point_id))
+
+    def read_expiring(self) -> list[str]:
+        """Return the IDs of the points that are being deleted."""
+        try:
+            return msgspec.json.decode(self.store.get(_EXPIRING), type=list[str])
+        except ObjectMissing:
+            return []
+
+    def write_expiring(self, point_ids: list[str]) -> None:
+        """Mark points before they are deleted. An empty list removes the mark."""
+        if point_ids:
+            self.store.put(_EXPIRING, msgspec.json.encode(point_ids), durable=True)
+        else:
+            self.store.delete(_EXPIRING)
+
+    def list_objects(self) -> dict[str, int]:
+        """Return the sizes of the contents by SHA-256."""
+        return {each.path.rpartition("/")[2]: each.size for each in self.store.list(_OBJECTS)}
+
+    def delete_object(self, sha256: str) -> None:
+        """Delete a content that no point names."""
+        self.store.delete(StoredObject(sha256, 0).path)
+
+    def add_object(self, spool: Spool, existing: Mapping[str, int]) -> bool:
+        """Store a content, unless it is there and intact. Return True if it was written."""
+        path = spool.stored.path
+        if spool.stored.sha256 in existing and hash_object(self.store, path) == spool.stored:
+            return False
+        write_verified(self.store, path, spool)
+        return True
+
+    def open_spool(self, stored: StoredObject) -> Spool:
+        """Read a content completely, verified. The caller closes it.
+
+        Raises:
+            BackupDamaged: If the object is missing or has other bytes.
+        """
+        try:
+            spool = Spool(read_object(self.store, stored.path))
+        except ObjectMissing as error:
+            raise BackupDamaged(
+                reason=f"{stored.path} is missing in {self.url}. Use another point"
+            ) from error
+        if spool.stored != stored:
+            spool.close()
+            raise BackupDamaged(
+                reason=f"the checksum of {stored.path} in {self.url} is wrong: {spool.stored.sha256}, "
+                f"{spool.stored.size:,} bytes. Use another point"
+            )
+        return spool
+
+    @contextlib.contextmanager
+    def downloaded(self, stored: StoredObject, folder: Path) -> Iterator[Path]:
+        """Write a verified content to a temporary file in a folder."""
+        path = folder / f"{secrets.token_hex(8)}.tmp"
+        with contextlib.closing(self.open_spool(stored)) as spool, path.open("wb") as file:
+            for block in spool.read_blocks():
+                file.write(block)
+        try:
+            yield path
+        finally:
+            path.unlink()
+
+    def add_journal(self, run_id: str, number: int, entries: list[InventoryEntry]) -> None:
+        """Record objects that a run has copied, so that the next run need not read them again."""
+        self.store.sync()
+        path = f"{_JOURNALS}/{run_id}/{number:06d}"
+        self.store.put(path, msgspec.msgpack.encode(entries), durable=True)
+
+    def read_journals(self, folder: str) -> Iterator[InventoryEntry]:
+        """Yield the objects of runs that did not write a manifest; `folder` is the start of their IDs."""
+        for each in list(self.store.list(f"{_JOURNALS}/{folder}")):
+            with contextlib.suppress(ObjectMissing):
+                yield from msgspec.msgpack.decode(
+                    self.store.get(each.path), type=list[InventoryEntry]
+                )
+
+    def delete_journals(self) -> None:
+        """Delete all journals, after a manifest names what they record."""
+        for each in list(self.store.list(_JOURNALS)):
+            self.store.delete(each.path)
+
+    @contextlib.contextmanager
+    def locked(self, clock: Clock | None = None) -> Iterator[None]:
+        """Exclude other backups and expiries of this destination while the block runs.
+
+        Raises:
+            BackupRefused: If another process holds the lock.
+        """
+        self.store.watch_writes()
+        self._lock = _DestinationLock(self.store, clock or SystemClock())
+        try:
+            with self._lock.held():
+                yield
+        finally:
+            self._lock = None
+
+
+class _LockRecord(msgspec.Struct, frozen=True):
+    token: str
+    host: str
+    process: int
+    renewals: int
+
+
+class _DestinationLock:
+    """A lock as an object. Its holder changes it every 10 s; one that stands still is taken over."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._record = _LockRecord(secrets.token_hex(8), platform.node(), os.getpid(), 0)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        self._acquire()
+        done = threading.Event()
+
+        def keep_renewing() -> None:
+            while not done.wait(_LOCK_RENEWAL_S):
+                with contextlib.suppress(Exception):
+                    self._renew()
+
+        thread = threading.Thread(target=keep_renewing, name="backup-lock", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+            if self._is_ours():
+                self._store.delete(_LOCK)
+
+    def check(self) -> None:
+        """Raise BackupRefused if another process has taken over the lock."""
+        if not self._is_ours():
+            raise BackupRefused(
+                reason=f"another backup or expiry has taken over {self._store.url}. Run the command "
+                "again when that has ended"
+            )
+
+    def _acquire(self) -> None:
+        while True:
+            try:
+                self._store.put(
+                    _LOCK, msgspec.json.encode(self._record), create_only=True, durable=True
+                )
+            except AlreadyExists:
+                other = self._read()
+                if other is None:
+                    continue
+                if not self._has_died(other):
+                    raise BackupRefused(
+                        reason=f"another backup or expiry of {self._store.url} runs, as process "
+                        f"{other.process} on {other.host}. Run the command again when that has ended"
+                    ) from None
+                self._store.delete(_LOCK)
+            else:
+                return
+
+    def _has_died(self, other: _LockRecord) -> bool:
+        if other.host == self._record.host:
+            return not _is_process_alive(other.process)
+        # Clocks of two hosts are not compared: the record must stand still by this one's clock.
+        self._clock.sleep(_LOCK_TTL_S)
+        return self._read() == other
+
+    def _renew(self) -> None:
+        if self._is_ours():
+            self._record = msgspec.structs.replace(self._record, renewals=self._record.renewals + 1)
+            self._store.put(_LOCK, msgspec.json.encode(self._record))
+
+    def _is_ours(self) -> bool:
+        found = self._read()
+        return found is not None and found.token == self._record.token
+
+    def _read(self) -> _LockRecord | None:
+        try:
+            return msgspec.json.decode(self._store.get(_LOCK), type=_LockRecord)
+        except ObjectMissing:
+            return None
+
+
+def _is_process_alive(process: int) -> bool:
+    if process == os.getpid():
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _point_path(point_id: str) -> str:
+    return f"{_POINTS}/{point_id}.json"
+
+
+Progress = Callable[[int, int], None]
+
+
+def report_nothing(_objects: int, _bytes: int) -> None:
+    """Default progress report."""

@@ -1,0 +1,60 @@
+"""Delete old points, and objects that no point names.
+
+The points are marked before the first manifest is deleted, so an interrupted expiry is completed by the
+next one, and no marked point is restored or used by a backup.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from snowmelt import failpoints
+from snowmelt.backup.creation import read_inventory
+from snowmelt.backup.destination import BackupDestination
+from snowmelt.backup.manifests import PointManifest
+from snowmelt.failpoints import Failpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ExpirationResult:
+    """The deleted points, and the number and bytes of deleted objects."""
+
+    points: tuple[PointManifest, ...]
+    objects: int
+    bytes: int
+
+
+def expire_points(destination: BackupDestination, before: dt.datetime) -> ExpirationResult:
+    """Delete the points that are older than a time, except the newest point, and what only they name.
+
+    Objects that an interrupted backup has copied are deleted, too: a backup and an expiry never run at
+    the same time.
+
+    Raises:
+        BackupRefused: If a backup or another expiry runs.
+    """
+    with destination.locked():
+        points = destination.list_points()
+        old = [point for point in points[:-1] if point.at < before]
+        marked = [*destination.read_expiring(), *(point.point_id for point in old)]
+        if marked:
+            destination.write_expiring(marked)
+        failpoints.hit_failpoint(Failpoint.EXPIRY_MARKED)
+        for point_id in marked:
+            destination.delete_point(point_id)
+        kept = set[str]()
+        for point in destination.list_points():
+            kept.add(point.inventory.sha256)
+            kept.update(table.stored.sha256 for table in point.catalog.values())
+            kept.update(entry.stored.sha256 for entry in read_inventory(destination, point))
+        destination.delete_journals()
+        count = size = 0
+        for sha256, bytes_ in destination.list_objects().items():
+            if sha256 not in kept:
+                destination.delete_object(sha256)
+                failpoints.hit_failpoint(Failpoint.EXPIRY_DELETING)
+                count += 1
+                size += bytes_
+        destination.write_expiring([])
+    return ExpirationResult(tuple(old), count, size)

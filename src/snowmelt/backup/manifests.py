@@ -1,0 +1,152 @@
+"""Records of a point: its manifest, and the inventory of its objects."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from typing import Literal
+
+import msgspec
+
+from snowmelt.errors import InternalError, UserError
+
+# Version of the layout. A newer one is rejected by name.
+FORMAT_VERSION = 1
+
+# The stores of an installation; `bucket` is the folder of objects of local buckets.
+StoreName = Literal["stage", "warehouse", "bucket"]
+# Kinds of files. The addresses in `metadata`, `list` and `manifest` are rewritten by a restoration.
+FileKind = Literal["blob", "data", "metadata", "list", "manifest", "object"]
+
+
+class BackupRefused(UserError):
+    """Backup refused: {reason}."""
+
+
+class BackupDamaged(InternalError):
+    """Backup damaged: {reason}."""
+
+
+class SourceDamaged(InternalError):
+    """Cannot back up {path}: {reason}."""
+
+
+class StoredObject(msgspec.Struct, frozen=True):
+    """An object of a backup, named by the SHA-256 of its content."""
+
+    sha256: str
+    size: int
+
+    @property
+    def path(self) -> str:
+        """Path in the backup."""
+        return f"objects/{self.sha256[:2]}/{self.sha256}"
+
+
+class InventoryEntry(msgspec.Struct, frozen=True, array_like=True):
+    """A file of the installation, and the object that has its content."""
+
+    store: StoreName
+    kind: FileKind
+    path: str
+    stored: StoredObject
+
+
+class ExportedTable(msgspec.Struct, frozen=True):
+    """A table of the catalog as a Parquet object. `last_id` is the last number that it gave, if it numbers rows."""
+
+    stored: StoredObject
+    rows: int
+    last_id: int | None = None
+
+
+class TableState(msgspec.Struct, frozen=True):
+    """Counts of a table at a point. `fresh_rows` are those of chunks above the watermark."""
+
+    table_id: int
+    name: str
+    incarnation: str
+    last_seq: int
+    migrated_seq: int
+    native_rows: int
+    fresh_rows: int
+    is_dropped: bool
+
+
+class ChannelState(msgspec.Struct, frozen=True):
+    """A channel at a point; `table` is the name of its table."""
+
+    table: str
+    channel: str
+    offset_token: str | None
+    client_sequencer: int
+    row_sequencer: int
+
+
+class PointManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that belongs to a point. Without its manifest there is no point.
+
+    `at` is when the catalog was read, by its clock. `warehouse_root` is the address before the paths of
+    native files. `copied` counts the objects that earlier points did not have.
+    """
+
+    point_id: str
+    at: dt.datetime
+    snowmelt_version: str
+    catalog_version: str
+    deployment_id: int
+    sequencer_floor: int
+    warehouse_root: str
+    key_fingerprint: str
+    catalog: dict[str, ExportedTable]
+    inventory: StoredObject
+    objects: int
+    bytes: int
+    copied_objects: int
+    copied_bytes: int
+    tables: tuple[TableState, ...]
+    channels: tuple[ChannelState, ...]
+
+    @property
+    def live_tables(self) -> tuple[TableState, ...]:
+        """The tables that are not dropped."""
+        return tuple(table for table in self.tables if not table.is_dropped)
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    format: int
+    sha256: str
+    point: msgspec.Raw
+
+
+class _Header(msgspec.Struct, frozen=True):
+    format: int
+
+
+def encode_manifest(manifest: PointManifest) -> bytes:
+    """Return the content of a manifest's file."""
+    point = msgspec.json.encode(manifest)
+    digest = hashlib.sha256(point).hexdigest()
+    return msgspec.json.encode(_Envelope(FORMAT_VERSION, digest, msgspec.Raw(point)))
+
+
+def decode_manifest(data: bytes, path: str) -> PointManifest:
+    """Return the manifest in a file.
+
+    Raises:
+        BackupRefused: If a newer Snowmelt wrote it.
+        BackupDamaged: If its checksum is wrong or it cannot be parsed.
+    """
+    try:
+        found = msgspec.json.decode(data, type=_Header).format
+        if found != FORMAT_VERSION:
+            raise BackupRefused(
+                reason=f"{path} has format {found}, and this Snowmelt reads format {FORMAT_VERSION}. "
+                "Use the Snowmelt that wrote it, or a newer one"
+            )
+        envelope = msgspec.json.decode(data, type=_Envelope)
+        if hashlib.sha256(envelope.point).hexdigest() != envelope.sha256:
+            raise BackupDamaged(reason=f"the checksum of {path} is wrong. Use another point")
+        return msgspec.json.decode(envelope.point, type=PointManifest)
+    except msgspec.DecodeError as error:
+        raise BackupDamaged(reason=f"cannot parse {path}: {error}. Use another point") from error

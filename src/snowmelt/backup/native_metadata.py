@@ -1,0 +1,145 @@
+"""Files of a native table for a backup, and copies of its metadata with the addresses of another warehouse.
+
+Iceberg metadata names files by full addresses. Paths in the warehouse stay the same, so a restoration
+replaces the start of each address, in the metadata file, the manifest lists and the manifests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.manifest import (
+    ManifestContent,
+    ManifestFile,
+    read_manifest_list,
+    write_manifest_list,
+)
+
+from snowmelt.backup.manifests import BackupRefused, FileKind, SourceDamaged
+from snowmelt.table.file_io import make_file_io
+from snowmelt.table.iceberg import load_native_table
+from snowmelt.table.snapshot_publication import copy_manifest
+
+_COMPRESSION: Literal["deflate"] = "deflate"
+
+
+@dataclass(frozen=True, slots=True)
+class NativeFileReference:
+    """A file of a native table: its kind, address, and size if metadata states it."""
+
+    kind: FileKind
+    address: str
+    size: int | None
+
+
+def list_table_files(pointer: str, incarnation: str) -> tuple[list[NativeFileReference], int]:
+    """Return the files of all retained snapshots, and the number of rows in the current one.
+
+    Raises:
+        SourceDamaged: If the table has files that a backup does not know.
+    """
+    native = load_native_table(pointer, incarnation)
+    if native.metadata.statistics or native.metadata.partition_statistics:
+        raise SourceDamaged(
+            path=pointer, reason="another tool has added statistics files, which backups lack"
+        )
+    found = {pointer: NativeFileReference("metadata", pointer, None)}
+    io = make_file_io(pointer)
+    for snapshot in native.metadata.snapshots:
+        address = snapshot.manifest_list
+        found[address] = NativeFileReference("list", address, None)
+        for manifest in snapshot.manifests(io):
+            if manifest.manifest_path in found:
+                continue
+            path = manifest.manifest_path
+            if manifest.content is not ManifestContent.DATA:
+                raise SourceDamaged(path=path, reason="another tool has added delete files")
+            found[path] = NativeFileReference("manifest", path, manifest.manifest_length)
+            # Deleted entries name files of expired snapshots, which may be gone.
+            for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+                file = entry.data_file
+                found[file.file_path] = NativeFileReference(
+                    "data", file.file_path, file.file_size_in_bytes
+                )
+    return list(found.values()), native.facts.total_rows
+
+
+class AddressConverter:
+    """Replaces the start of addresses; `old_root` and `new_root` end in a slash."""
+
+    def __init__(self, old_root: str, new_root: str) -> None:
+        self.old_root = old_root
+        self._new_root = new_root
+
+    @property
+    def changes_nothing(self) -> bool:
+        """True if both warehouses have the same address."""
+        return self.old_root == self._new_root
+
+    def convert(self, address: str) -> str:
+        """Return the address in the new warehouse.
+
+        Raises:
+            BackupRefused: If the address is not in the old one.
+        """
+        if not address.startswith(self.old_root):
+            raise BackupRefused(reason=f"{address} is not in the warehouse {self.old_root}")
+        return self._new_root + address.removeprefix(self.old_root)
+
+    def convert_metadata(self, content: bytes) -> bytes:
+        """Return a metadata file with new addresses.
+
+        It names no earlier metadata files, which belong to no point.
+        """
+        found: dict[str, Any] = json.loads(content)
+        found["location"] = self.convert(found["location"] + "/").removesuffix("/")
+        found["metadata-log"] = []
+        for snapshot in found.get("snapshots", ()):
+            snapshot["manifest-list"] = self.convert(snapshot["manifest-list"])
+        return json.dumps(found).encode()
+
+
+def convert_manifest(
+    local: Path, manifest: ManifestFile, converter: AddressConverter, output: OutputFile
+) -> ManifestFile:
+    """Write a manifest, which lies at `local`, with new addresses, and return its entry in lists."""
+    source = deepcopy(manifest)
+    source[0] = str(local)
+    copy_manifest(source, _local_io(local), output, converter.convert)
+    converted = deepcopy(manifest)
+    converted[0], converted[1] = output.location, len(output)
+    return converted
+
+
+def convert_manifest_list(
+    local: Path, convert: Callable[[ManifestFile], ManifestFile], output: OutputFile
+) -> None:
+    """Write a manifest list, which lies at `local`, with the entries that `convert` returns."""
+    with AvroFile[ManifestFile](_local_io(local).new_input(str(local))) as original:
+        header = dict(original.header.meta)
+    parent = header.get("parent-snapshot-id", "null")
+    with write_manifest_list(
+        2,
+        output,
+        int(header["snapshot-id"]),
+        None if parent == "null" else int(parent),
+        int(header["sequence-number"]),
+        _COMPRESSION,
+    ) as writer:
+        writer.add_manifests([convert(manifest) for manifest in read_local_list(local)])
+
+
+def read_local_list(local: Path) -> Iterator[ManifestFile]:
+    """Yield the manifests of a list that lies at `local`."""
+    yield from read_manifest_list(_local_io(local).new_input(str(local)))
+
+
+def _local_io(local: Path) -> FileIO:
+    return make_file_io(str(local))
