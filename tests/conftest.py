@@ -73,6 +73,7 @@ pytest_plugins = [
     "fixtures.functions",
     "fixtures.http",
     "fixtures.engines",
+    "fixtures.browser",
 ]
 
 

@@ -41,6 +41,7 @@ _COMMANDS = (
     "cert",
     "settings",
     "status",
+    "viewing.console",
     "doctor",
     "upgrade",
     "warm",
