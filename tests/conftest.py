@@ -75,6 +75,7 @@ pytest_plugins = [
     "fixtures.functions",
     "fixtures.http",
     "fixtures.engines",
+    "fixtures.browser",
 ]
 
 

@@ -36,6 +36,7 @@ _ALLOWED_VALUES = {
     "select_dialect": ("aws", "ceph", "ceph-2020"),
     "log_level": ("debug", "info", "warning", "error"),
     "log_format": ("text", "json"),
+    "console": ("auto", "off", "read", "write"),
 }
 # Zero would stop the work that these settings pace or limit, or repeat it without pause.
 _POSITIVE_SETTINGS = (
@@ -213,6 +214,10 @@ class Settings:
         256 * 1024 * 1024, "Memory of one query of the statement API, bytes"
     )
     query_rows: int = _setting(100_000, "Largest result of the statement API, rows")
+    console: str = _setting(
+        "auto",
+        "Console under /console: auto (read, if on loopback or with TLS), off, read or write",
+    )
     metrics_token_file: str = _setting(
         "", "File with the bearer token of /metrics; empty: no token needed"
     )

@@ -22,6 +22,7 @@ from snowmelt.schema.types import to_internal_name
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.client.client import Client
+    from snowmelt.client.console import ConsoleClient
     from snowmelt.client.statements import StatementClient
     from snowmelt.loaders.copy_job import CopyContext
     from snowmelt.loaders.kafka.connector_settings import ServiceLogin
@@ -223,6 +224,18 @@ def create_client(options: argparse.Namespace, login: ServiceLogin | None = None
         options = argparse.Namespace(**{**given, **defaults})
     url, user, key, role, ca_file = _resolve_service(options)
     return Client(url, user=user, private_key=key, role=role, ca_file=ca_file)
+
+
+def create_console_client(options: argparse.Namespace) -> ConsoleClient:
+    """Create a client of the console from the options of `add_service_options` and `--role`.
+
+    Raises:
+        ConfigurationError: If address, key, certificates or profile are invalid.
+    """
+    from snowmelt.client.console import ConsoleClient
+
+    url, user, key, role, ca_file = _resolve_service(options)
+    return ConsoleClient(url, user=user, private_key=key, role=role, ca_file=ca_file)
 
 
 class StatementOutput(NamedTuple):

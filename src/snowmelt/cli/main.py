@@ -43,6 +43,7 @@ _COMMANDS = (
     "cert",
     "settings",
     "status",
+    "viewing.console",
     "doctor",
     "check",
     "trace",

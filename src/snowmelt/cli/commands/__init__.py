@@ -24,6 +24,7 @@
 `doctor`: check an installation.
 `upgrade`: upgrade the catalog.
 `demo`: run the demo.
+`viewing`: commands that look at a service.
 `warm`: compile the kernels in advance.
 `completion`: print the completion script of a shell.
 
