@@ -1,4 +1,4 @@
-"""The key pair of backups: services seal keys with the public half, a restoration needs the private one.
+"""Key pair of backups: the public half seals keys, a restoration needs the private half.
 
 A sealed key is the ephemeral public key, a nonce, and AES-256-GCM with a key derived from the X25519
 exchange. Its purpose is authenticated, so a sealed key cannot take the place of another one.
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from snowmelt.backup.manifests import BackupDamaged, BackupRefused
+from snowmelt.backup.manifests import BackupDamaged, BackupRejected
 from snowmelt.storage.local_store import create_durable_file
 
 # The public half, in the folder of the master key.
@@ -32,11 +32,11 @@ def create_key_pair(private_path: Path, public_path: Path) -> str:
     """Write a new key pair to two files, and return its fingerprint.
 
     Raises:
-        BackupRefused: If one of the files exists.
+        BackupRejected: If one of the files exists.
     """
     for path in (private_path, public_path):
         if path.exists():
-            raise BackupRefused(
+            raise BackupRejected(
                 reason=f"{path} already exists. Points that were sealed with its key need it; move "
                 "both files away to use another key"
             )
@@ -58,19 +58,19 @@ def load_public_key(path: Path) -> X25519PublicKey:
     """Read a public key from a PEM file.
 
     Raises:
-        BackupRefused: If the file is missing or is no such key.
+        BackupRejected: If the file is missing or is no such key.
     """
     if not path.exists():
-        raise BackupRefused(
+        raise BackupRejected(
             reason=f"there is no public key at {path}. Create a key pair with "
             "`snowmelt backup new-key FILE`, or give --public-key"
         )
     try:
         key = serialization.load_pem_public_key(path.read_bytes())
     except ValueError as error:
-        raise BackupRefused(reason=f"{path} is not a public key in PEM") from error
+        raise BackupRejected(reason=f"{path} is not a public key in PEM") from error
     if not isinstance(key, X25519PublicKey):
-        raise BackupRefused(
+        raise BackupRejected(
             reason=f"{path} is not an X25519 key, as `snowmelt backup new-key` makes"
         )
     return key
@@ -80,16 +80,16 @@ def load_private_key(path: Path) -> X25519PrivateKey:
     """Read a private key from a PEM file.
 
     Raises:
-        BackupRefused: If the file is missing or is no such key.
+        BackupRejected: If the file is missing or is no such key.
     """
     if not path.exists():
-        raise BackupRefused(reason=f"there is no private key at {path}")
+        raise BackupRejected(reason=f"there is no private key at {path}")
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except ValueError as error:
-        raise BackupRefused(reason=f"{path} is not a private key in PEM") from error
+        raise BackupRejected(reason=f"{path} is not a private key in PEM") from error
     if not isinstance(key, X25519PrivateKey):
-        raise BackupRefused(
+        raise BackupRejected(
             reason=f"{path} is not an X25519 key, as `snowmelt backup new-key` makes"
         )
     return key

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from snowmelt.backup.manifests import BackupRefused
+from snowmelt.backup.manifests import BackupRejected
 from snowmelt.catalog import model
 
 # State of processes and stores, which a restored installation has none of: services, unregistered blobs,
@@ -93,13 +93,13 @@ def import_table(
     Columns that the file lacks have their defaults.
 
     Raises:
-        BackupRefused: If the file has a column that the catalog lacks, or text that the database cannot
+        BackupRejected: If the file has a column that the catalog lacks, or text that the database cannot
             store.
     """
     stored = _stored_form(table)
     unknown = set(pq.read_schema(path).names) - set(stored.c.keys())
     if unknown:
-        raise BackupRefused(
+        raise BackupRejected(
             reason=f"column {min(unknown)!r} of {table.name!r} is unknown. Use the Snowmelt that wrote "
             "the backup, or a newer one"
         )
@@ -143,7 +143,7 @@ def _reject_nul(table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         for name, value in row.items():
             if isinstance(value, str) and "\0" in value:
-                raise BackupRefused(
+                raise BackupRejected(
                     reason=f"column {name!r} of {table.name!r} has a text with a NUL character "
                     f"({value[:80]!r}), which PostgreSQL does not store. Restore into SQLite"
                 )

@@ -41,7 +41,7 @@ from snowmelt.backup.destination import (
     report_nothing,
 )
 from snowmelt.backup.manifests import (
-    ChannelState,
+    ChannelAtPoint,
     ExportedTable,
     FileKind,
     InventoryEntry,
@@ -49,7 +49,7 @@ from snowmelt.backup.manifests import (
     SourceDamaged,
     StoredObject,
     StoreName,
-    TableState,
+    TableAtPoint,
 )
 from snowmelt.backup.native_metadata import list_table_files
 from snowmelt.catalog import model
@@ -112,7 +112,7 @@ class _Export:
     last_ids: dict[str, int | None] = field(default_factory=dict)
 
 
-class _ObjectGone(Exception):
+class _ObjectVanished(Exception):
     """An object was deleted after the catalog was read."""
 
 
@@ -129,7 +129,7 @@ def create_point(
     next run continues it. `progress` is called with the numbers of copied objects and bytes.
 
     Raises:
-        BackupRefused: If another backup or expiry of the destination runs.
+        BackupRejected: If another backup or expiry of the destination runs.
         SourceDamaged: If an object of the installation is missing or has wrong bytes.
         BackupDamaged: If the destination returns other bytes than were written.
     """
@@ -137,7 +137,7 @@ def create_point(
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return _create(source, destination, public_key, progress)
-            except _ObjectGone as error:
+            except _ObjectVanished as error:
                 # A clean-up that began before the backup deleted it.
                 if attempt == _ATTEMPTS:
                     raise SourceDamaged(
@@ -262,7 +262,7 @@ def _make_converters(
 
 def _describe_tables(
     source: BackupSource, export: _Export
-) -> tuple[tuple[TableState, ...], list[_SourceFile]]:
+) -> tuple[tuple[TableAtPoint, ...], list[_SourceFile]]:
     """Return the counts of the tables, and the files of native tables."""
     schemas = {row["schema_id"]: row for row in read_rows(export.paths["schemas"])}
     databases = {row["database_id"]: row["name"] for row in read_rows(export.paths["databases"])}
@@ -275,7 +275,7 @@ def _describe_tables(
     states = []
     files: list[_SourceFile] = []
     for table_id, row in rows.items():
-        # Clean-up may have deleted files of a table that cannot be restored any more.
+        # Clean-up may have deleted files of a table that UNDROP cannot restore.
         if row["purged_at"] is not None:
             continue
         native_rows = 0
@@ -284,7 +284,7 @@ def _describe_tables(
             try:
                 found, native_rows = list_table_files(address, row["incarnation"])
             except FileNotFoundError as error:
-                raise _ObjectGone(row["pointer"]) from error
+                raise _ObjectVanished(row["pointer"]) from error
             files += (
                 _SourceFile("warehouse", f.kind, source.warehouse.to_path(f.address), f.size)
                 for f in found
@@ -292,7 +292,7 @@ def _describe_tables(
         schema = schemas[row["schema_id"]]
         table_name = TableName(databases[schema["database_id"]], schema["name"], row["name"])
         states.append(
-            TableState(
+            TableAtPoint(
                 table_id,
                 str(table_name),
                 row["incarnation"],
@@ -322,10 +322,10 @@ def _list_bucket_files(export: _Export) -> Iterator[_SourceFile]:
         yield _SourceFile("bucket", "object", row["file"], row["size"])
 
 
-def _list_channels(export: _Export, tables: Iterable[TableState]) -> tuple[ChannelState, ...]:
+def _list_channels(export: _Export, tables: Iterable[TableAtPoint]) -> tuple[ChannelAtPoint, ...]:
     names = {table.table_id: table.name for table in tables if not table.is_dropped}
     return tuple(
-        ChannelState(
+        ChannelAtPoint(
             names[row["table_id"]],
             row["name"],
             row["offset_token"],
@@ -396,7 +396,7 @@ class _Copier:
         try:
             spool = Spool(read_object(store, file.path))
         except ObjectMissing as error:
-            raise _ObjectGone(f"{file.store}:{file.path}") from error
+            raise _ObjectVanished(f"{file.store}:{file.path}") from error
         with contextlib.closing(spool):
             _verify_content(file, spool)
             self._add(spool)

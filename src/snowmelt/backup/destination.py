@@ -22,7 +22,7 @@ import msgspec
 
 from snowmelt.backup.manifests import (
     BackupDamaged,
-    BackupRefused,
+    BackupRejected,
     InventoryEntry,
     PointManifest,
     StoredObject,
@@ -141,7 +141,7 @@ class BackupDestination:
         """Make everything durable, then write the manifest: the point exists from then on.
 
         Raises:
-            BackupRefused: If another process has taken over the lock.
+            BackupRejected: If another process has taken over the lock.
         """
         self.store.sync()
         if self._lock is not None:
@@ -239,7 +239,7 @@ class BackupDestination:
         """Exclude other backups and expiries of this destination while the block runs.
 
         Raises:
-            BackupRefused: If another process holds the lock.
+            BackupRejected: If another process holds the lock.
         """
         self.store.watch_writes()
         self._lock = _DestinationLock(self.store, clock or SystemClock())
@@ -250,7 +250,7 @@ class BackupDestination:
             self._lock = None
 
 
-class _LockRecord(msgspec.Struct, frozen=True):
+class _LockContent(msgspec.Struct, frozen=True):
     token: str
     host: str
     process: int
@@ -263,7 +263,7 @@ class _DestinationLock:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._record = _LockRecord(secrets.token_hex(8), platform.node(), os.getpid(), 0)
+        self._record = _LockContent(secrets.token_hex(8), platform.node(), os.getpid(), 0)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -286,9 +286,9 @@ class _DestinationLock:
                 self._store.delete(_LOCK)
 
     def check(self) -> None:
-        """Raise BackupRefused if another process has taken over the lock."""
+        """Raise BackupRejected if another process has taken over the lock."""
         if not self._is_ours():
-            raise BackupRefused(
+            raise BackupRejected(
                 reason=f"another backup or expiry has taken over {self._store.url}. Run the command "
                 "again when that has ended"
             )
@@ -304,7 +304,7 @@ class _DestinationLock:
                 if other is None:
                     continue
                 if not self._has_died(other):
-                    raise BackupRefused(
+                    raise BackupRejected(
                         reason=f"another backup or expiry of {self._store.url} runs, as process "
                         f"{other.process} on {other.host}. Run the command again when that has ended"
                     ) from None
@@ -312,7 +312,7 @@ class _DestinationLock:
             else:
                 return
 
-    def _has_died(self, other: _LockRecord) -> bool:
+    def _has_died(self, other: _LockContent) -> bool:
         if other.host == self._record.host:
             return not _is_process_alive(other.process)
         # Clocks of two hosts are not compared: the record must stand still by this one's clock.
@@ -328,9 +328,9 @@ class _DestinationLock:
         found = self._read()
         return found is not None and found.token == self._record.token
 
-    def _read(self) -> _LockRecord | None:
+    def _read(self) -> _LockContent | None:
         try:
-            return msgspec.json.decode(self._store.get(_LOCK), type=_LockRecord)
+            return msgspec.json.decode(self._store.get(_LOCK), type=_LockContent)
         except ObjectMissing:
             return None
 

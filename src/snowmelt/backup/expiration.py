@@ -32,7 +32,7 @@ def expire_points(destination: BackupDestination, before: dt.datetime) -> Expira
     the same time.
 
     Raises:
-        BackupRefused: If a backup or another expiry runs.
+        BackupRejected: If a backup or another expiry runs.
     """
     with destination.locked():
         points = destination.list_points()

@@ -19,8 +19,8 @@ StoreName = Literal["stage", "warehouse", "bucket"]
 FileKind = Literal["blob", "data", "metadata", "list", "manifest", "object"]
 
 
-class BackupRefused(UserError):
-    """Backup refused: {reason}."""
+class BackupRejected(UserError):
+    """Cannot back up or restore: {reason}."""
 
 
 class BackupDamaged(InternalError):
@@ -60,7 +60,7 @@ class ExportedTable(msgspec.Struct, frozen=True):
     last_id: int | None = None
 
 
-class TableState(msgspec.Struct, frozen=True):
+class TableAtPoint(msgspec.Struct, frozen=True):
     """Counts of a table at a point. `fresh_rows` are those of chunks above the watermark."""
 
     table_id: int
@@ -73,7 +73,7 @@ class TableState(msgspec.Struct, frozen=True):
     is_dropped: bool
 
 
-class ChannelState(msgspec.Struct, frozen=True):
+class ChannelAtPoint(msgspec.Struct, frozen=True):
     """A channel at a point; `table` is the name of its table."""
 
     table: str
@@ -104,11 +104,11 @@ class PointManifest(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     copied_objects: int
     copied_bytes: int
-    tables: tuple[TableState, ...]
-    channels: tuple[ChannelState, ...]
+    tables: tuple[TableAtPoint, ...]
+    channels: tuple[ChannelAtPoint, ...]
 
     @property
-    def live_tables(self) -> tuple[TableState, ...]:
+    def live_tables(self) -> tuple[TableAtPoint, ...]:
         """The tables that are not dropped."""
         return tuple(table for table in self.tables if not table.is_dropped)
 
@@ -134,13 +134,13 @@ def decode_manifest(data: bytes, path: str) -> PointManifest:
     """Return the manifest in a file.
 
     Raises:
-        BackupRefused: If a newer Snowmelt wrote it.
+        BackupRejected: If a newer Snowmelt wrote it.
         BackupDamaged: If its checksum is wrong or it cannot be parsed.
     """
     try:
         found = msgspec.json.decode(data, type=_Header).format
         if found != FORMAT_VERSION:
-            raise BackupRefused(
+            raise BackupRejected(
                 reason=f"{path} has format {found}, and this Snowmelt reads format {FORMAT_VERSION}. "
                 "Use the Snowmelt that wrote it, or a newer one"
             )

@@ -1,4 +1,4 @@
-"""Files of a native table for a backup, and copies of its metadata with the addresses of another warehouse.
+"""Files of a native table, and copies of its metadata for another warehouse.
 
 Iceberg metadata names files by full addresses. Paths in the warehouse stay the same, so a restoration
 replaces the start of each address, in the metadata file, the manifest lists and the manifests.
@@ -22,7 +22,7 @@ from pyiceberg.manifest import (
     write_manifest_list,
 )
 
-from snowmelt.backup.manifests import BackupRefused, FileKind, SourceDamaged
+from snowmelt.backup.manifests import BackupRejected, FileKind, SourceDamaged
 from snowmelt.table.file_io import make_file_io
 from snowmelt.table.iceberg import load_native_table
 from snowmelt.table.snapshot_publication import copy_manifest
@@ -87,10 +87,10 @@ class AddressConverter:
         """Return the address in the new warehouse.
 
         Raises:
-            BackupRefused: If the address is not in the old one.
+            BackupRejected: If the address is not in the old one.
         """
         if not address.startswith(self.old_root):
-            raise BackupRefused(reason=f"{address} is not in the warehouse {self.old_root}")
+            raise BackupRejected(reason=f"{address} is not in the warehouse {self.old_root}")
         return self._new_root + address.removeprefix(self.old_root)
 
     def convert_metadata(self, content: bytes) -> bytes:

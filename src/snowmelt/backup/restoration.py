@@ -42,7 +42,7 @@ from snowmelt.backup.destination import (
 )
 from snowmelt.backup.manifests import (
     BackupDamaged,
-    BackupRefused,
+    BackupRejected,
     InventoryEntry,
     PointManifest,
     StoreName,
@@ -114,10 +114,10 @@ def choose_point(points: list[PointManifest], text: str) -> PointManifest:
     """Return the point of an ID, the last one at or before a time, or the `latest`.
 
     Raises:
-        BackupRefused: If there is none.
+        BackupRejected: If there is none.
     """
     if not points:
-        raise BackupRefused(reason="it has no point. Create one with `snowmelt backup`")
+        raise BackupRejected(reason="it has no point. Create one with `snowmelt backup`")
     if text == "latest":
         return points[-1]
     for point in points:
@@ -126,15 +126,15 @@ def choose_point(points: list[PointManifest], text: str) -> PointManifest:
     try:
         until = dt.datetime.fromisoformat(text)
     except ValueError:
-        raise BackupRefused(
+        raise BackupRejected(
             reason=f"there is no point {text!r}. Give an ID of `snowmelt backup list`, a time such as "
             "2026-11-22T09:00:00Z, or latest"
         ) from None
     if until.tzinfo is None:
-        raise BackupRefused(reason=f"the time {text!r} needs a zone, for example {text}Z")
+        raise BackupRejected(reason=f"the time {text!r} needs a zone, for example {text}Z")
     earlier = [point for point in points if point.at <= until]
     if not earlier:
-        raise BackupRefused(
+        raise BackupRejected(
             reason=f"no point is at or before {text}; the first is of {points[0].at.isoformat()}"
         )
     return earlier[-1]
@@ -154,16 +154,16 @@ def restore_point(
     the numbers of restored objects and bytes.
 
     Raises:
-        BackupRefused: If the installation is not empty, or the private key is another one.
+        BackupRejected: If the installation is not empty, or the private key is another one.
         BackupDamaged: If an object of the backup is missing or has wrong bytes.
     """
     if compute_fingerprint(private_key.public_key()) != point.key_fingerprint:
-        raise BackupRefused(
+        raise BackupRejected(
             reason=f"point {point.point_id} was sealed for the key {point.key_fingerprint}, and the "
             f"private key is {compute_fingerprint(private_key.public_key())}"
         )
     if point.catalog_version > SCHEMA_VERSION:
-        raise BackupRefused(
+        raise BackupRejected(
             reason=f"point {point.point_id} was written by a newer Snowmelt "
             f"({point.snowmelt_version}). Use that one, or a newer one"
         )
@@ -193,7 +193,7 @@ def _begin(database: Database, point: PointManifest, target: RestoreTarget) -> _
         target.warehouse.store.put(MARKER, data, create_only=True, durable=True)
         return marker
     if marker.point_id != point.point_id:
-        raise BackupRefused(
+        raise BackupRejected(
             reason=f"a restoration of point {marker.point_id} was interrupted here. Continue it with "
             f"`--to {marker.point_id}`, or empty catalog, stage, warehouse and objects"
         )
@@ -201,7 +201,7 @@ def _begin(database: Database, point: PointManifest, target: RestoreTarget) -> _
         with database.reading() as connection:
             found = connection.execute(sa.select(model.deployment.c.deployment_id)).scalar()
         if found != marker.deployment_id:
-            raise BackupRefused(
+            raise BackupRejected(
                 reason="another catalog was created here after the restoration was interrupted. Empty "
                 "catalog, stage, warehouse and objects"
             )
@@ -210,14 +210,14 @@ def _begin(database: Database, point: PointManifest, target: RestoreTarget) -> _
 
 def _require_empty(database: Database, target: RestoreTarget) -> None:
     if _has_catalog(database):
-        raise BackupRefused(
+        raise BackupRejected(
             reason="the catalog exists. Restore into an empty installation: give another --data-dir or "
             "--catalog"
         )
     for store in target.list_stores():
         first = next(iter(store.list()), None)
         if first is not None:
-            raise BackupRefused(
+            raise BackupRejected(
                 reason=f"{store.url} is not empty: it has {first.path}. Restore into an empty "
                 "installation"
             )
@@ -332,7 +332,7 @@ def _restore_catalog(
             }
             unknown = paths.keys() - {table.name for table in list_exported_tables()}
             if unknown:
-                raise BackupRefused(
+                raise BackupRejected(
                     reason=f"table {min(unknown)!r} of the catalog is unknown. Use the Snowmelt that "
                     "wrote the backup, or a newer one"
                 )

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from snowmelt.backup.destination import BackupDestination, Progress, report_nothing
-from snowmelt.backup.manifests import PointManifest, TableState
+from snowmelt.backup.manifests import PointManifest, TableAtPoint
 from snowmelt.backup.restoration import RestoreTarget, restore_point
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import Database, open_and_upgrade_database
@@ -53,7 +53,7 @@ def verify_point(
 
     Raises:
         BackupDamaged: If an object of the backup is missing or has wrong bytes.
-        BackupRefused: If the private key is another one.
+        BackupRejected: If the private key is another one.
     """
     with tempfile.TemporaryDirectory(prefix="snowmelt-verify-", dir=scratch) as name:
         folder = Path(name)
@@ -90,7 +90,7 @@ def find_problems(
 
 
 def _find_table_problems(
-    database: Database, keyring: KeyRing, target: RestoreTarget, state: TableState
+    database: Database, keyring: KeyRing, target: RestoreTarget, state: TableAtPoint
 ) -> Iterator[str]:
     with database.reading() as connection:
         table = find_table_by_id(connection, state.table_id)

@@ -13,8 +13,7 @@
 `replay`: insert rejected rows again.
 `migrate`: convert chunks into native files.
 `maintain`: compact native files, expire snapshots and channels, collect garbage.
-`backup`: back up an installation; list, verify and expire points.
-`restore`: restore a point into an empty installation.
+`backups`: back up an installation, restore a backup.
 `select`: run a SELECT on a file or S3 object.
 `functions`: serve, call, record, replay and fault-inject external functions.
 `channels`: list and drop channels.

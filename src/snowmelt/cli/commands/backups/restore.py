@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from snowmelt.cli.command_context import load_settings
-from snowmelt.cli.commands.backup import make_progress, open_destination
+from snowmelt.cli.commands.backups.backup import make_progress, open_destination
 from snowmelt.cli.output import add_format_option, format_count, print_message, print_rows
 
 NAME = "restore"

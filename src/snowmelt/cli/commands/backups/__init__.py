@@ -1,0 +1,5 @@
+"""The subcommands for backups.
+
+`backup`: back up an installation; list, verify and expire points.
+`restore`: restore a point into an empty installation.
+"""
