@@ -20,7 +20,7 @@ REPLACED = {
     **dict.fromkeys(("answer", "answers", "answered", "reply", "replies"), "response"),
     **dict.fromkeys(("refuse", "refused", "refusal", "refusals"), "reject, rejection"),
     **dict.fromkeys(("moment", "moments"), "timestamp"),
-    **dict.fromkeys(("verdict", "verdicts", "judge", "ledger", "ledgers"), "decision, call log"),
+    **dict.fromkeys(("verdict", "verdicts", "judge"), "decision, call log"),
     **dict.fromkeys(("doubt", "doubts", "doubtful"), "fallback, ambiguous"),
     **dict.fromkeys(("bury", "burial", "sight", "sights"), "tombstone, visibility"),
     **dict.fromkeys(("guest", "guests"), "instance"),
