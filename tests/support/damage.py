@@ -416,7 +416,10 @@ def ledger_fingerprint_edited(site: Site) -> Expected:
 
 @kind
 def ledger_sequencer_edited(site: Site) -> Expected:
-    chunk = site.row("SELECT * FROM chunk_ledger WHERE table_id = ? AND seq > 3", site.table_id)
+    # The only commit of a channel that was dropped since has nothing to be compared with.
+    chunk = site.row(
+        "SELECT * FROM chunk_ledger WHERE table_id = ? AND channels NOT LIKE '%GONE%'", site.table_id
+    )
     channels = json.loads(chunk["channels"])
     channels[0][2] += 1
     site.run(

@@ -176,6 +176,15 @@ class _ChannelFollower:
 
     def _follow_commit(self, seq: int, commit: ChannelCommit) -> None:
         name, found = commit.channel, commit.row_sequencer
+        rowless = self._rowless.get((name, found))
+        if rowless is not None and rowless.client_sequencer == commit.client_sequencer:
+            self._add(
+                "channel-repeated",
+                name,
+                f"chunk {seq} has row sequencer {found}, which is that of a commit without rows.",
+                seq=seq,
+            )
+            return
         last = self.positions.get(name)
         if last is None:
             return

@@ -13,7 +13,7 @@ from snowmelt.errors import BlobCorrupt, ObjectMissing, SnowmeltError, TableInco
 from snowmelt.integrity.findings import Finding, make_finding
 from snowmelt.integrity.table_state import LedgerTotals, StoredChunkRow, TableState
 from snowmelt.schema.iceberg_table_form import keeps_values
-from snowmelt.schema.row_fingerprint import Fingerprint, fingerprint_table
+from snowmelt.schema.row_fingerprint import fingerprint_table
 from snowmelt.schema.statistics import collect_statistics
 from snowmelt.storage.store import Store
 from snowmelt.table.chunk_reader import ChunkReadTask, run_chunk_read_task
@@ -111,12 +111,12 @@ def _check_content(
     except BlobCorrupt as error:
         yield make_finding("chunk-corrupt", name, f"Chunk {seq}: {error}", **subject)
         return
-    stored = None
-    if 0 < seq < len(totals.fingerprints):
-        version = int(totals.versions[seq])
+    stored = totals.find_fingerprint(seq)
+    if stored is not None:
         # The ledger has the columns of the time of the migration, `table` those of now.
-        if version in state.schemas and keeps_values(state.schemas[version], state.table.schema):
-            stored = Fingerprint.from_bytes(totals.fingerprints[seq])
+        written = state.schemas.get(int(totals.versions[seq]))
+        if written is None or not keeps_values(written, state.table.schema):
+            stored = None
     if stored is not None and fingerprint_table(table) != stored:
         detail = (
             f"The rows of chunk {seq} are not those that were migrated: their fingerprint differs."

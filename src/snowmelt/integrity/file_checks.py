@@ -17,7 +17,6 @@ from snowmelt.integrity.table_state import LedgerTotals, TableState
 from snowmelt.schema.chunk_types import FIELD_ID, to_contiguous_array
 from snowmelt.schema.iceberg_table_form import keeps_values
 from snowmelt.schema.row_fingerprint import Fingerprint, fingerprint_table, sum_fingerprints
-from snowmelt.schema.types import TableSchema
 from snowmelt.table.column_bounds import StoredBound, decode_bound
 from snowmelt.table.iceberg import NativeFile, NativeTable, list_native_files
 from snowmelt.table.snapshot import load_current_native_table
@@ -101,7 +100,37 @@ def _check_lineage(state: TableState, totals: LedgerTotals) -> Iterator[Finding]
                 f"File {file.path} has {file.rows} rows; its chunks and loads have {expected}.",
                 path=file.path,
             )
+        written = Fingerprint.from_bytes(file.fingerprint)
+        proof = _sum_chunk_fingerprints(state, totals, file)
+        if None not in {written, proof} and written != proof:
+            yield make_finding(
+                "ledger-differs",
+                table.name,
+                f"The fingerprint of file {file.path} is not the sum of those of its chunks in the ledger.",
+                path=file.path,
+            )
     yield from _check_compactions(state)
+
+
+def _sum_chunk_fingerprints(
+    state: TableState, totals: LedgerTotals, file: NativeFileRecord
+) -> Fingerprint | None:
+    """Return the fingerprint of a file by the ledger; None if that is not known.
+
+    It is not if loads are in the file, or if a column was dropped between chunks and file.
+    """
+    ranges, schema = file.chunk_ranges, state.schemas.get(file.schema_version)
+    if len(ranges) != len(file.sources) or schema is None:
+        return None
+    versions = {
+        int(each) for first, last in ranges for each in np.unique(totals.versions[first : last + 1])
+    }
+    if not all(
+        version in state.schemas and keeps_values(state.schemas[version], schema)
+        for version in versions
+    ):
+        return None
+    return totals.sum_fingerprints(ranges)
 
 
 def _list_some(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]:
@@ -255,7 +284,7 @@ def check_file_content(
             path=path,
         )
         return
-    yield from _check_fingerprint(state, totals, path, record, table, schema)
+    yield from _check_fingerprint(state, totals, path, record, table)
     yield from _check_bounds(state, path, file, table)
 
 
@@ -265,7 +294,6 @@ def _check_fingerprint(
     path: str,
     record: NativeFileRecord | None,
     table: pa.Table,
-    schema: TableSchema,
 ) -> Iterator[Finding]:
     if record is None:
         return
@@ -279,25 +307,12 @@ def _check_fingerprint(
             path=path,
         )
         return
-    ranges = record.chunk_ranges
-    if len(ranges) != len(record.sources):
-        return
-    versions = {
-        int(each) for first, last in ranges for each in np.unique(totals.versions[first : last + 1])
-    }
-    if not all(
-        version in state.schemas and keeps_values(state.schemas[version], schema)
-        for version in versions
-    ):
-        # A column was dropped since: the fingerprints of the chunks have more columns.
-        return
-    expected = totals.sum_fingerprints(ranges)
+    expected = _sum_chunk_fingerprints(state, totals, record)
     if expected is not None and found != expected:
         yield make_finding(
             "file-values-differ",
             state.table.name,
-            f"The rows of file {path} are not those of its chunks {ranges[0][0]} to {ranges[-1][1]}:"
-            " their fingerprint differs.",
+            f"The rows of file {path} are not those of its chunks: their fingerprint differs.",
             path=path,
         )
 

@@ -47,27 +47,43 @@ class StoredChunkRow:
 class LedgerTotals:
     """Rows, schema version and fingerprint of each chunk in the ledger, by sequence.
 
-    Index 0 is unused. `rows` is -1 for sequences that are not in the ledger.
+    Index 0 is unused. `rows` is -1 for sequences that are not in the ledger. `sums` are the two sums of the
+    fingerprints that are known.
     """
 
     rows: NDArray[np.int64]
     versions: NDArray[np.int32]
-    fingerprints: list[bytes | None]
+    sums: NDArray[np.uint64]
+    is_known: NDArray[np.bool_]
     discarded: set[int] = field(default_factory=set)
 
     @classmethod
     def of_length(cls, last_seq: int) -> LedgerTotals:
         """Return totals for sequences up to `last_seq`, without any chunk."""
         size = last_seq + 1
-        return cls(np.full(size, -1, np.int64), np.zeros(size, np.int32), [None] * size)
+        return cls(
+            np.full(size, -1, np.int64),
+            np.zeros(size, np.int32),
+            np.zeros((size, 2), np.uint64),
+            np.zeros(size, np.bool_),
+        )
 
     def add(self, chunk: LedgerChunk) -> None:
         """Add a chunk of the ledger."""
         self.rows[chunk.seq] = chunk.rows
         self.versions[chunk.seq] = chunk.schema_version
-        self.fingerprints[chunk.seq] = chunk.fingerprint
+        fingerprint = Fingerprint.from_bytes(chunk.fingerprint)
+        if fingerprint is not None and fingerprint.rows == chunk.rows:
+            self.sums[chunk.seq] = fingerprint.first, fingerprint.second
+            self.is_known[chunk.seq] = True
         if chunk.discarded_at is not None:
             self.discarded.add(chunk.seq)
+
+    def find_fingerprint(self, seq: int) -> Fingerprint | None:
+        """Return the fingerprint of a chunk; None if it is unknown."""
+        if not 0 < seq < len(self.rows):
+            return None
+        return self.sum_fingerprints([(seq, seq)])
 
     def sum_rows(self, ranges: Sequence[tuple[int, int]]) -> int:
         """Return the rows of chunks from first to last; unknown chunks have none."""
@@ -78,11 +94,11 @@ class LedgerTotals:
         """Return the fingerprint of chunks from first to last; None if one is unknown."""
         total = Fingerprint()
         for first, last in ranges:
-            for stored in self.fingerprints[first : last + 1]:
-                part = Fingerprint.from_bytes(stored)
-                if part is None:
-                    return None
-                total += part
+            part = slice(first, last + 1)
+            if not self.is_known[part].all() or last >= len(self.rows):
+                return None
+            first_sum, second_sum = self.sums[part].sum(axis=0, dtype=np.uint64)
+            total += Fingerprint(int(self.rows[part].sum()), int(first_sum), int(second_sum))
         return total
 
 
