@@ -297,7 +297,9 @@ class FileWatch:
             chunk = files[start : start + _LOOKUP_CHUNK]
             with self._context.database.reading() as connection:
                 table = find_table(connection, self._find_table_name())
-                known = find_loaded_files(connection, table.table_id, [each.path for each in chunk])
+                known = find_loaded_files(
+                    connection, table.table_id, [each.path for each in chunk], with_rejected=True
+                )
             loads = {key.path: load for key, load in known.items()}
             versions = {(key.path, key.size, key.tag) for key in known}
             for file in chunk:

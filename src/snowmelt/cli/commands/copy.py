@@ -174,6 +174,12 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
         f"{totals.bytes:,} bytes{skipped} (load {result.load_id})",
         flush=True,
     )
+    for path in result.changed_paths:
+        print(
+            f"loaded again: {path}: it has changed since it was loaded, so rows that were in it before are"
+            " in the table twice",
+            file=sys.stderr,
+        )
     for path, reason in result.failed_files:
         print(f"left out: {path}: {reason}", file=sys.stderr)
     if totals.rejects:
