@@ -17,6 +17,12 @@ MOUNT_PATH = "/console"
 SECTIONS = (
     ("Overview", "/", "o"),
     ("Channels", "/channels", "c"),
+    ("Tables", "/tables", "t"),
+    ("Loads", "/loads", "l"),
+    ("Migrations", "/migrations", "m"),
+    ("Query", "/query", "q"),
+    ("Select", "/select", "s"),
+    ("Functions", "/functions", "f"),
 )
 _CHART_WIDTH, _CHART_HEIGHT = 600, 90
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

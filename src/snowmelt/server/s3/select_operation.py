@@ -405,7 +405,11 @@ def _open_matching_objects(call: AuthorizedS3Request, pattern: str) -> SourceSeq
 
 
 def _open_object(call: AuthorizedS3Request, key: str) -> _ObjectSource:
-    opened = call.open_object(key)[1]
+    return make_object_source(key, call.open_object(key)[1])
+
+
+def make_object_source(key: str, opened: OpenObject) -> _ObjectSource:
+    """Return an open object as a source of the engine, which closes it."""
     return (_LocalFileSource if isinstance(opened, LocalObject) else _ObjectSource)(key, opened)
 
 
