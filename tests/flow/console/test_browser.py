@@ -29,3 +29,5 @@ def test_a_row_arrives_while_someone_watches(
     page.get_by_role("heading", name="Channel GATE-7").wait_for()
     page.get_by_text("flight-1").first.wait_for()
     page.get_by_text("chunk on the stage").wait_for()
+    chart = page.get_by_role("img", name="Insert to query of each commit")
+    assert chart.locator(":scope > rect").count() == 1

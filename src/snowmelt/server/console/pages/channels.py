@@ -172,7 +172,7 @@ def _render_state(page: PageRequest, channel: ChannelView) -> Html:
             (
                 "Opened",
                 age(channel.opened_at, page.now),
-                f"{channel.client_sequencer} times opened",
+                f"opened {channel.client_sequencer + 1} times",
             ),
         )
     )

@@ -153,7 +153,10 @@ async def show_rejected(request: ActionRequest) -> ConsolePage:
         )
     if request.fields:
         done = await _replay(request, name, is_dry=request.fields.get("how") != "replay")
-    text = f"SELECT * FROM {error_table} LIMIT 100"
+    text = (
+        "SELECT refused_at, column_name, reason, row_data, source, offset_token, protocol"
+        f" FROM {error_table} LIMIT 100"
+    )
     controls = form(
         f"{table_path(name)}/rejected",
         request.session,
