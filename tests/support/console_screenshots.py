@@ -12,6 +12,7 @@ import struct
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -124,7 +125,7 @@ def shrink(png: bytes) -> bytes:
     return png[:8] + b"".join(written)
 
 
-def unfilter(kind: int, line: np.ndarray, above: np.ndarray) -> np.ndarray:
+def unfilter(kind: int, line: Any, above: Any) -> Any:
     """Undo the filter of one line of a PNG file."""
     given = line.astype(np.int64)
     if kind == 0:

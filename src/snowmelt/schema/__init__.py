@@ -7,4 +7,5 @@
 `iceberg_table_form`: the Arrow form of a table's native files, and the conversion from chunk form.
 `inference`: columns and types that rows have and their table lacks; allowed changes of columns.
 `error_table`: the schema and the rows of error tables.
+`notebook_tables`: results as HTML tables, for notebooks.
 """

@@ -87,7 +87,7 @@ def _run(settings: Settings, bucket: Bucket, task: SelectTask, sql: str) -> Sele
         guess_form,
     )
     from snowmelt.select.resource_limits import EngineSettings
-    from snowmelt.server.s3.select_operation import make_object_source
+    from snowmelt.server.object_source import make_object_source
 
     guessed = guess_form(task.key)
     form = task.form or guessed.input
