@@ -159,12 +159,19 @@ def test_a_monitor_sees_counts_and_neither_rows_nor_tokens(
         "CREATE USER watching DEFAULT_ROLE = watcher",
         "GRANT ROLE watcher TO USER watching",
         "GRANT MONITOR ON DATABASE monitored TO ROLE watcher",
+        # What it reads elsewhere opens nothing here.
+        "CREATE DATABASE elsewhere",
+        "CREATE TABLE elsewhere.public.t (id INT)",
+        "GRANT USAGE ON DATABASE elsewhere TO ROLE watcher",
+        "GRANT USAGE ON SCHEMA elsewhere.public TO ROLE watcher",
+        "GRANT SELECT ON TABLE elsewhere.public.t TO ROLE watcher",
     )
     user = open_browser(browser, console_service.url)
     page = user.log_in(access_key(console_service, "watching"))
     assert "Rows per second" not in text_of(page), "figures of the account need MONITOR on it"
     names = user.go("/tables").locator("tbody td:first-child").all_text_contents()
     assert names == [
+        "ELSEWHERE.PUBLIC.T",
         "MONITORED.PUBLIC.ERRORS",
         "MONITORED.PUBLIC.T",
     ]
@@ -173,6 +180,8 @@ def test_a_monitor_sees_counts_and_neither_rows_nor_tokens(
     paths += [f"/tables/MONITORED/PUBLIC/{each}/rows" for each in ("T", "ERRORS")]
     for path in [*paths, "/tables/MONITORED/PUBLIC/T/rejected", "/api/v1/channels"]:
         told += user.go(path).content()
+    told += user.go("/api/v1/channels?sort=token&limit=1").content()
+    assert '"privilege_missing"' in told, "the order would reveal tokens"
     assert secret not in told
     assert "onerror" not in told, "the offset token of the channel"
     assert re.search("hidden: needs SELECT or INSERT", told)
