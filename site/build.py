@@ -57,12 +57,15 @@ def stage(source: Path) -> None:
     ):
         _write(source / folder / "index.md", _index(title, source / folder))
     shutil.copytree(ROOT / "site" / "assets", source / "assets", dirs_exist_ok=True)
+    shutil.copytree(ROOT / "docs" / "images", source / "images")
 
 
 def _page_link(file: str, known: dict[str, str], match: re.Match[str]) -> str:
     target = posixpath.normpath(posixpath.join(posixpath.dirname(file), match[1]))
     anchor = match[2] or ""
     page = known.get(target) or known.get(f"{target}/README.md")
+    if page is None and target.startswith("docs/images/") and (ROOT / target).is_file():
+        page = target.removeprefix("docs/")
     if page is None and (ROOT / target).is_dir():
         inside = [each for each in known if posixpath.dirname(each) == target]
         page = posixpath.dirname(known[inside[0]]) + "/index.md" if inside else None

@@ -45,6 +45,7 @@ from snowmelt.schema.conversion.row_converter import (
     RowConverter,
     RowError,
 )
+from snowmelt.schema.notebook_tables import render_notebook_table
 from snowmelt.schema.types import TableName
 
 _log = logging.getLogger(__name__)
@@ -73,6 +74,14 @@ class InsertResult:
 
     def __repr__(self) -> str:
         return f"InsertResult(errors={self.errors})"
+
+    def _repr_html_(self) -> str:
+        """Return the rejected rows as a table, for notebooks."""
+        if not self._errors:
+            return "<p>No row was rejected.</p>"
+        rows = [(each.row_index, each.error, each.row) for each in self._errors]
+        caption = f"Rejected rows: {len(rows):,}"
+        return render_notebook_table(("row", "reason", "values"), rows, caption)
 
     @property
     def errors(self) -> list[RowError]:
@@ -124,6 +133,17 @@ class Channel:
     def __repr__(self) -> str:
         state = "valid" if self.is_valid else "invalid"
         return f"<Channel {self.name} of {self.table}, {state}>"
+
+    def _repr_html_(self) -> str:
+        """Return what the client knows of the channel as a table, for notebooks."""
+        status = self.status()
+        names = ("inserted_rows", "committed_rows", "waiting_rows", "refused_rows")
+        rows: list[tuple[str, object]] = [
+            (name.replace("_", " ").replace("refused", "rejected"), getattr(status, name))
+            for name in names
+        ]
+        rows += [("committed token", status.committed_token), ("last error", status.last_error)]
+        return render_notebook_table(("", ""), rows, f"Channel {self.name} of {self.table}")
 
     @property
     def state(self) -> ChannelState:

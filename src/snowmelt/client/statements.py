@@ -21,6 +21,7 @@ from snowmelt.errors import (
     StatementFailed,
     UnknownOutcome,
 )
+from snowmelt.schema.notebook_tables import render_notebook_table
 from snowmelt.wire.statements import (
     STATEMENTS_PATH,
     StatementFailure,
@@ -40,6 +41,10 @@ class StatementRows(NamedTuple):
 
     columns: tuple[str, ...]
     rows: list[tuple[object, ...]]
+
+    def _repr_html_(self) -> str:
+        """Return the rows as a table, for notebooks."""
+        return render_notebook_table(self.columns, self.rows, f"Rows: {len(self.rows):,}")
 
 
 class StatementClient:

@@ -8,4 +8,5 @@
 `row_fingerprint`: fingerprints of rows that do not depend on their order.
 `inference`: columns and types that rows have and their table lacks; allowed changes of columns.
 `error_table`: the schema and the rows of error tables.
+`notebook_tables`: results as HTML tables, for notebooks.
 """

@@ -14,6 +14,7 @@
 `rows`: the row API (streaming v2).
 `s3`: the S3 endpoint.
 `iceberg`: the Iceberg REST catalog.
+`object_source`: objects of buckets as sources of the select engine.
 `console`: pages for people.
 `publisher_process`: the process that publishes snapshots for engines, and its supervisor.
 `file_pipe_process`: the process that loads the files of pipes, and its supervisor.

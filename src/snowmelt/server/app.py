@@ -40,6 +40,7 @@ from snowmelt.server.auth import Authenticator
 from snowmelt.server.console.app import Console
 from snowmelt.server.console.layout import MOUNT_PATH as CONSOLE_PATH
 from snowmelt.server.console.request import ConsoleParts
+from snowmelt.server.console.workers import ConsoleWorkers
 from snowmelt.server.error_responses import RouteNotFound, error_response
 from snowmelt.server.iceberg.authentication import EngineAuthenticator
 from snowmelt.server.iceberg.commit_process import CommitProcesses
@@ -243,6 +244,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
                 authenticator=authenticator,
                 queries=queries,
                 activity=ActivityMonitor(database, clock),
+                workers=ConsoleWorkers(settings, authenticator),
             )
         ),
     )

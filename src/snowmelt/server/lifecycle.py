@@ -69,6 +69,8 @@ class RunningService:
                 )
                 undo.callback(self.s3.close)
                 self.s3.register_metrics(self.service.metric_sources)
+            if self.service.console is not None:
+                self.service.console.parts.workers.url = self.url
             workers = BackgroundWorkers(self.service, url=self.url)
             undo.callback(workers.stop)
             workers.start()

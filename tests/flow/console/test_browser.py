@@ -24,8 +24,11 @@ def test_a_row_arrives_while_someone_watches(
         channel = client.open_channel("gate-7", table="watched.public.t")
         channel.insert_rows([{"id": 1}], offset_token="flight-1")
         channel.wait_for_commit("flight-1", timeout=A_WHILE)
+        assert "<td>flight-1</td>" in channel._repr_html_()
     # Nothing is reloaded: the list comes by itself.
     page.get_by_role("link", name="GATE-7").click()
     page.get_by_role("heading", name="Channel GATE-7").wait_for()
     page.get_by_text("flight-1").first.wait_for()
     page.get_by_text("chunk on the stage").wait_for()
+    chart = page.get_by_role("img", name="Insert to query of each commit")
+    assert chart.locator(":scope > rect").count() == 1

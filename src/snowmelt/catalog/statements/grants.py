@@ -493,7 +493,7 @@ def _parse_grant_target(cursor: TokenCursor) -> tuple[NameLevel, ObjectName]:
     """Parse `TABLE a.b.c` and similar objects; without a keyword the object is a table."""
     if cursor.is_next("ACCOUNT"):
         raise cursor.make_error(
-            f"The privileges on the account are {' and '.join(_ACCOUNT_PRIVILEGES)}. Grant one of them; "
+            f"The privileges on the account are {', '.join(_ACCOUNT_PRIVILEGES)}. Grant one of them; "
             "only ACCOUNTADMIN creates databases, users and roles"
         )
     word = cursor.accept_one_of("DATABASE", "SCHEMA", "TABLE")

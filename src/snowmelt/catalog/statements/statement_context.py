@@ -61,6 +61,7 @@ from snowmelt.errors import (
     TableNotFound,
 )
 from snowmelt.functions.signature import SqlType
+from snowmelt.schema.notebook_tables import render_notebook_table
 from snowmelt.schema.types import LogicalType as ColumnKind
 from snowmelt.schema.types import TableName, to_display_name
 
@@ -276,6 +277,13 @@ class StatementResult:
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[object, ...], ...] = ()
     message: str = ""
+
+    def _repr_html_(self) -> str:
+        """Return the rows as a table, for notebooks."""
+        columns, rows = self.columns or ("status",), self.rows
+        if not self.columns:
+            rows = ((self.message,),)
+        return render_notebook_table(columns, rows, f"Rows: {len(rows):,}")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))

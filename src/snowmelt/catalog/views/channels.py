@@ -12,7 +12,7 @@ from snowmelt.catalog import model
 from snowmelt.catalog.objects.tables import join_namespaces
 from snowmelt.catalog.views.paging import Order, Page, contains_text, count_rows, fetch_page
 from snowmelt.catalog.views.visibility import Visibility
-from snowmelt.errors import RequestMalformed
+from snowmelt.errors import PrivilegeMissing, RequestMalformed
 from snowmelt.schema.types import TableName
 
 _CHANNELS, _ROW_CHANNELS, _TABLES = model.channels, model.row_channels, model.tables
@@ -77,11 +77,17 @@ def fetch_channels(
     """Return a page of channels.
 
     Raises:
+        PrivilegeMissing: If the role may not see the tokens that it sorts by.
         RequestMalformed: If there is no such order, or the cursor is not of this list.
     """
     if order not in _ORDERS:
         raise RequestMalformed(
             reason=f"{order[:80]!r} is no order of channels: use {', '.join(_ORDERS)}"
+        )
+    if order == "token" and visibility.with_tokens is not None:
+        # The order, and the cursor, would reveal tokens that the role must not see.
+        raise PrivilegeMissing(
+            role=visibility.role, privilege="SELECT", object="all tables, to sort by offset token"
         )
     query = _filter(_select_channels(), visibility, chosen)
     return fetch_page(

@@ -36,7 +36,8 @@ from snowmelt.server.console.json_api import JSON_PATH, find_view
 from snowmelt.server.console.layout import MOUNT_PATH, ConsolePage, href, render_document
 from snowmelt.server.console.live import LiveStreams
 from snowmelt.server.console.markup import tag
-from snowmelt.server.console.pages.actions import ActionRequest, find_action
+from snowmelt.server.console.pages.action import ActionRequest
+from snowmelt.server.console.pages.actions import find_action
 from snowmelt.server.console.pages.routes import find_route
 from snowmelt.server.console.request import ConsoleParts, PageRequest
 from snowmelt.server.console.request_guard import (
@@ -86,7 +87,8 @@ class Console:
         self._streams.stop()
 
     def close(self) -> None:
-        """Wait for the pages that are being made."""
+        """End processes, and wait for the pages that are being made."""
+        self.parts.workers.close()
         self._threads.shutdown()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

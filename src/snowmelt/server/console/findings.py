@@ -118,7 +118,7 @@ def find_quarantined(page: PageRequest) -> Iterator[Finding]:
             f"Chunk {chunk.seq} of {name} with {format_number(chunk.rows)} rows cannot be decoded:"
             f" {chunk.reason}",
             f"Queries of {name} fail. Restore {chunk.path} on the stage, or discard its rows:"
-            f" snowmelt chunks give-up --table {name} --seq {chunk.seq}",
+            f" snowmelt chunks give-up {chunk.seq} --table {name}",
             path=href(table_path(name)),
         )
 

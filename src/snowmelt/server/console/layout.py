@@ -17,6 +17,12 @@ MOUNT_PATH = "/console"
 SECTIONS = (
     ("Overview", "/", "o"),
     ("Channels", "/channels", "c"),
+    ("Tables", "/tables", "t"),
+    ("Loads", "/loads", "l"),
+    ("Migrations", "/migrations", "m"),
+    ("Query", "/query", "q"),
+    ("Select", "/select", "s"),
+    ("Functions", "/functions", "f"),
 )
 _CHART_WIDTH, _CHART_HEIGHT = 600, 90
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -73,7 +79,12 @@ def channel_path(table: TableName, channel: str) -> str:
 
 def table_link(name: TableName | None) -> Html:
     """Return a link to a table's page; a dash for a table that is gone."""
-    return Html("–") if name is None else link(str(name), table_path(name))
+    if name is None:
+        return Html("–")
+    database, schema, table = map(cut, name.display_name)
+    # A narrow column breaks the name at its points.
+    point = Html(".<wbr>")
+    return tag("a", database, point, schema, point, table, href=href(table_path(name)))
 
 
 def link(text: str, path: str, **query: object) -> Html:

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import TypeAlias
 
-_VOID_ELEMENTS = frozenset({"br", "hr", "img", "input", "link", "meta", "path", "rect", "line"})
+_VOID_ELEMENTS = frozenset({"br", "hr", "img", "input", "link", "meta"})
 _MAX_CELL_CHARACTERS = 200
 _VISIBLE_CONTROLS = frozenset("\n\t")
 

@@ -22,6 +22,7 @@ from snowmelt.storage.store import Store
 
 if TYPE_CHECKING:
     from snowmelt.server.auth import Authenticator
+    from snowmelt.server.console.workers import ConsoleWorkers
     from snowmelt.server.query_process import QueryProcesses
 
 
@@ -54,6 +55,7 @@ class ConsoleParts:
     authenticator: Authenticator
     queries: QueryProcesses
     activity: ActivityMonitor
+    workers: ConsoleWorkers
     finding_sources: list[FindingSource] = field(default_factory=list)
 
 

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING
 
 from snowmelt.buckets.errors import S3Error
 from snowmelt.config import Settings
-from snowmelt.errors import ObjectChanged, SnowmeltError
 from snowmelt.select import xml_request_and_event_stream
 from snowmelt.select.client import DIALECT_HEADER, OBJECTS_HEADER
 from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError
 from snowmelt.select.execution.engine import Payload, SelectExecution, open_select
-from snowmelt.select.formats.byte_streams import ConcurrentSource
 from snowmelt.select.formats.read_units import SourceSequence
 from snowmelt.select.request import (
     CsvOutput,
@@ -33,6 +31,7 @@ from snowmelt.select.request import (
 from snowmelt.select.resource_limits import EngineSettings
 from snowmelt.select.warmup import KernelWarmer
 from snowmelt.select.xml_request_and_event_stream import parse_select_request
+from snowmelt.server.object_source import BucketObjectSource, make_object_source
 from snowmelt.server.s3.object_operations import check_version_id
 from snowmelt.server.s3.request_context import AuthorizedS3Request
 from snowmelt.server.s3.responses import (
@@ -41,8 +40,6 @@ from snowmelt.server.s3.responses import (
     make_start_message,
     wait_for_disconnect,
 )
-from snowmelt.storage.local_store import LocalObject
-from snowmelt.storage.store import OpenObject
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -343,50 +340,6 @@ async def _send_body(send: Send, content: bytes, *, last: bool = False) -> None:
         await send({"type": "http.response.body", "body": content, "more_body": not last})
 
 
-class _ObjectSource:
-    """An object of a bucket as a source of the engine. Thread-safe."""
-
-    def __init__(self, key: str, opened: OpenObject) -> None:
-        self.name = key
-        self.size = opened.size
-        self._opened = opened
-        self._lock = threading.Lock()
-
-    def read_into(self, offset: int, view: memoryview) -> int:
-        with self._lock:
-            return self._read_range(offset, view)
-
-    def _read_range(self, offset: int, view: memoryview) -> int:
-        # Bytes appended after opening are not part of the object.
-        wanted = max(0, min(len(view), self.size - offset))
-        try:
-            count = self._opened.read_into(offset, view[:wanted])
-        except ObjectChanged as error:
-            raise self._source_changed_error() from error
-        except SnowmeltError as error:
-            raise SelectError("Busy", f"{self.name} cannot be read: {error}") from error
-        if count < wanted:
-            # Without this check, a file that was truncated would seem complete.
-            raise self._source_changed_error()
-        return count
-
-    def _source_changed_error(self) -> SelectError:
-        return SelectError(
-            "InvalidDataSource", f"{self.name} was changed while it was read; ask again."
-        )
-
-    def close(self) -> None:
-        with self._lock:
-            self._opened.close()
-
-
-class _LocalFileSource(_ObjectSource, ConcurrentSource):
-    """An object that is a local file. Reads have explicit offsets, so they need no lock."""
-
-    def read_into(self, offset: int, view: memoryview) -> int:
-        return self._read_range(offset, view)
-
-
 def _translate_for_dialect(error: BaseException, dialect: Dialect) -> BaseException:
     """Return the error with the code that clients of the dialect expect."""
     if not isinstance(error, SelectError):
@@ -404,9 +357,8 @@ def _open_matching_objects(call: AuthorizedS3Request, pattern: str) -> SourceSeq
     return SourceSequence(openers)
 
 
-def _open_object(call: AuthorizedS3Request, key: str) -> _ObjectSource:
-    opened = call.open_object(key)[1]
-    return (_LocalFileSource if isinstance(opened, LocalObject) else _ObjectSource)(key, opened)
+def _open_object(call: AuthorizedS3Request, key: str) -> BucketObjectSource:
+    return make_object_source(key, call.open_object(key)[1])
 
 
 def _list_matching_keys(call: AuthorizedS3Request, pattern: str) -> Iterator[str]:

@@ -229,7 +229,7 @@ MEANINGS = {
         ObjectName(("T",), SourcePosition(1, 38)),
     ),
     "GRANT ALL PRIVILEGES ON DATABASE d TO r": GrantPrivileges(
-        PrivilegeGrant(("USAGE", "CREATE SCHEMA"), "R", False),
+        PrivilegeGrant(("USAGE", "CREATE SCHEMA", "MONITOR"), "R", False),
         NameLevel.DATABASE,
         ObjectName(("D",), SourcePosition(1, 34)),
     ),

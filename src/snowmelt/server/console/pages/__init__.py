@@ -1,7 +1,13 @@
-"""Pages of the console; each module lists its routes.
+"""Pages of the console.
 
 `routes`: paths and their pages.
-`actions`: pages that wait for other processes, or change something.
+`actions`: paths of pages that wait for other processes, or change something.
+`action`: what such a page may use.
 `overview`: is anything wrong, and how fresh are the rows.
 `channels`: the list of channels, and one channel.
+`tables`: the list of tables, and one table.
+`loads`: loads with files and rejects, positions of streams, migrations.
+`query`: SQL over one snapshot, rows of tables, replay of rejected rows.
+`select`: S3 Select on an object.
+`functions`: external functions and their services.
 """

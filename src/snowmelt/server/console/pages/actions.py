@@ -1,48 +1,21 @@
-"""Pages that wait for other processes, or change something."""
+"""Paths of pages that wait for other processes, or change something."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
 from urllib.parse import unquote
 
-from snowmelt.server.console.layout import ConsolePage
-from snowmelt.server.console.request import ConsoleParts, PageRequest
-from snowmelt.server.console.sessions import Session
+from snowmelt.server.console.pages import query, select
+from snowmelt.server.console.pages.action import Action
 
-_Result = TypeVar("_Result")
+_TABLE = "/tables/([^/]+)/([^/]+)/([^/]+)"
 
-
-class ReadCatalog(Protocol):
-    """Runs a function inside a read transaction, in a thread of the console."""
-
-    def __call__(self, show: Callable[[PageRequest], _Result], /) -> Awaitable[_Result]:
-        """Return the result of the function."""
-
-
-@dataclass(frozen=True, slots=True)
-class ActionRequest:
-    """A request for an action; `fields` are those of its form, empty before it is sent."""
-
-    parts: ConsoleParts
-    session: Session
-    fields: Mapping[str, str]
-    query: Mapping[str, str]
-    read: ReadCatalog
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """A page with a form. `changes` needs SNOWMELT_CONSOLE=write, and is audited."""
-
-    pattern: re.Pattern[str]
-    run: Callable[[ActionRequest], Awaitable[ConsolePage]]
-    changes: bool = False
-
-
-ACTIONS: tuple[Action, ...] = ()
+ACTIONS: tuple[Action, ...] = (
+    Action(re.compile("/query"), query.show_query),
+    Action(re.compile("/select"), select.show_select),
+    Action(re.compile(f"{_TABLE}/rows"), query.show_rows),
+    Action(re.compile(f"{_TABLE}/rejected"), query.show_rejected, changes=True),
+)
 
 
 def find_action(path: str) -> tuple[Action, tuple[str, ...]] | None:

@@ -132,7 +132,7 @@ def show_channel(page: PageRequest) -> ConsolePage:
         "Is it behind, why, and who owns it?",
         [
             Region("state", _render_state(page, channel)),
-            Region("commits", _render_commits(page, chunks, name)),
+            Region("commits", _render_commits(page, table.table_id, chunks, name)),
             Region("history", _render_history(page, events)),
         ],
         section="Channels",
@@ -172,13 +172,13 @@ def _render_state(page: PageRequest, channel: ChannelView) -> Html:
             (
                 "Opened",
                 age(channel.opened_at, page.now),
-                f"{channel.client_sequencer} times opened",
+                f"opened {channel.client_sequencer + 1} times",
             ),
         )
     )
 
 
-def _render_commits(page: PageRequest, chunks: list[ChunkView], name: str) -> Html:
+def _render_commits(page: PageRequest, table_id: int, chunks: list[ChunkView], name: str) -> Html:
     if not chunks:
         return panel(
             "Recent commits",
@@ -187,9 +187,7 @@ def _render_commits(page: PageRequest, chunks: list[ChunkView], name: str) -> Ht
     recent = list(reversed(chunks[:_MAX_CHART_CHUNKS]))
     labels = [each.registered_at.strftime("%H:%M:%S UTC") for each in recent]
     latencies = [_latency_s(each) or 0.0 for each in recent]
-    shows_tokens = page.visibility.with_tokens is None or any(
-        page.visibility.can_see_tokens(table_id) for table_id in page.visibility.with_tokens
-    )
+    shows_tokens = page.visibility.can_see_tokens(table_id)
     rows = [
         (
             format_number(chunk.seq),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from snowmelt.server.console.layout import ConsolePage
-from snowmelt.server.console.pages import channels, overview
+from snowmelt.server.console.pages import channels, functions, loads, overview, tables
 from snowmelt.server.console.request import PageRequest
 
 _SEGMENT = "([^/]+)"
@@ -33,6 +33,12 @@ ROUTES = (
     _route("/", overview.show_overview),
     _route("/channels", channels.show_channels),
     _route("/channels/*/*/*/*", channels.show_channel),
+    _route("/tables", tables.show_tables),
+    _route("/tables/*/*/*", tables.show_table),
+    _route("/loads", loads.show_loads),
+    _route("/loads/*", loads.show_load),
+    _route("/migrations", loads.show_migrations),
+    _route("/functions", functions.show_functions, is_live=False),
 )
 
 

@@ -1,0 +1,248 @@
+"""Loads with files and rejects, positions of streams, and migrations."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.views.history import (
+    LoadView,
+    fetch_load_files,
+    fetch_loads,
+    fetch_maintenance_runs,
+    fetch_migrations,
+    find_load_view,
+)
+from snowmelt.server.console.layout import (
+    ConsolePage,
+    Region,
+    age,
+    bar_chart,
+    choice_field,
+    data_table,
+    empty,
+    figures,
+    filter_form,
+    format_bytes,
+    format_number,
+    format_seconds,
+    href,
+    link,
+    pager,
+    panel,
+    segment,
+    state_mark,
+    table_link,
+    table_path,
+)
+from snowmelt.server.console.markup import EMPTY, Html, cut, tag
+from snowmelt.server.console.pages.tables import render_run_table
+from snowmelt.server.console.request import PageRequest
+
+_STATES = (("", "all"), ("running", "running"), ("committed", "committed"), ("failed", "failed"))
+_MAX_POSITIONS = 200
+
+
+def show_loads(page: PageRequest) -> ConsolePage:
+    """Return the list of loads."""
+    state = page.get("state")
+    found = fetch_loads(page.connection, page.visibility, state=state, after=page.cursor)
+    return ConsolePage(
+        "Loads",
+        "Did the files come in, and what was rejected?",
+        [
+            filter_form("/loads", choice_field("state", "Show", state, _STATES)),
+            Region("list", _render_loads(page, found.rows)),
+            pager("/loads", found.next_cursor, page.query),
+            Region("positions", _render_positions(page)),
+        ],
+        section="Loads",
+        copies={
+            "terminal": "snowmelt loads list",
+            "JSON": href("/api/v1/loads", **page.query),
+        },
+    )
+
+
+def _render_loads(page: PageRequest, rows: list[LoadView]) -> Html:
+    if not rows:
+        return empty(
+            "No load is recorded here. Files come in with COPY:",
+            "snowmelt copy \"COPY demo.public.events FROM 'data/*.csv' PARSER CSV()\"",
+        )
+    return data_table(
+        ("load", "table", "state", "started", "took", "files", "rows", "rejects", "bytes"),
+        [
+            (
+                link(each.load_id[:12], f"/loads/{segment(each.load_id)}"),
+                table_link(each.table),
+                state_mark(each.state),
+                age(each.started_at, page.now),
+                format_seconds(_seconds(each)),
+                _count(each.files),
+                _count(each.rows),
+                _count(each.rejects),
+                format_bytes(each.bytes),
+            )
+            for each in rows
+        ],
+        caption="Loads, newest first",
+        numeric="took,files,rows,rejects,bytes",
+    )
+
+
+def _render_positions(page: PageRequest) -> Html:
+    if not page.visibility.is_account_visible:
+        return EMPTY
+    positions = model.stream_offsets
+    query = sa.select(positions).order_by(
+        positions.c.stream, positions.c.topic, positions.c.partition
+    )
+    rows = page.connection.execute(query.limit(_MAX_POSITIONS)).all()
+    if not rows:
+        return panel("Kafka", empty("No stream of Kafka is loaded with COPY."))
+    return panel(
+        "Kafka",
+        data_table(
+            ("stream", "topic", "partition", "next offset", "updated"),
+            [
+                (
+                    row.stream,
+                    row.topic,
+                    format_number(row.partition),
+                    format_number(row.next_offset),
+                    age(row.updated_at, page.now),
+                )
+                for row in rows
+            ],
+            caption="Positions of streams, by partition",
+            numeric="partition,next offset",
+        ),
+    )
+
+
+def show_load(page: PageRequest) -> ConsolePage:
+    """Return the page of one load."""
+    load = find_load_view(page.connection, page.visibility, page.names[0])
+    if load is None:
+        raise page.not_found("load", page.names[0])
+    files = fetch_load_files(page.connection, load, page.visibility, after=page.cursor)
+    path = f"/loads/{segment(load.load_id)}"
+    rejects = EMPTY
+    if load.reject_table is not None:
+        rejects = tag(
+            "p",
+            "Rejected records, with file, line, column and reason: ",
+            link(f"rows of {load.reject_table}", f"{table_path(load.reject_table)}/rows"),
+        )
+    statement = (
+        tag("pre", tag("code", load.statement))
+        if load.statement is not None
+        else tag("p", "The statement is shown to roles with SELECT on the table.", class_="quiet")
+    )
+    message = tag("p", load.message, class_="error") if load.message else EMPTY
+    return ConsolePage(
+        f"Load {load.load_id}",
+        "Did it come in, and what was rejected?",
+        [
+            message,
+            Region("state", _render_state(page, load)),
+            rejects,
+            Region(
+                "files",
+                panel(
+                    "Files",
+                    data_table(
+                        ("file", "state", "size", "rows", "rejects", "first error"),
+                        [
+                            (
+                                each.path,
+                                state_mark(each.state),
+                                format_bytes(each.size),
+                                format_number(each.rows),
+                                format_number(each.rejects),
+                                cut(each.first_error or ""),
+                            )
+                            for each in files.rows
+                        ],
+                        caption="Files, most rejects first",
+                        numeric="size,rows,rejects",
+                    )
+                    if files.rows
+                    else empty("No file is recorded for this load."),
+                ),
+            ),
+            pager(path, files.next_cursor, page.query),
+            panel("Statement", statement),
+        ],
+        section="Loads",
+    )
+
+
+def _render_state(page: PageRequest, load: LoadView) -> Html:
+    seconds = _seconds(load)
+    speed = load.bytes / seconds if load.bytes and seconds else None
+    return figures(
+        (
+            ("State", state_mark(load.state), f"role {load.role}"),
+            ("Table", table_link(load.table), ""),
+            ("Started", age(load.started_at, page.now), f"took {format_seconds(seconds)}"),
+            ("Rows", _count(load.rows), f"of {_count(load.files)} files"),
+            ("Rejects", _count(load.rejects), cut(load.first_error or "")),
+            (
+                "Bytes",
+                format_bytes(load.bytes),
+                "" if speed is None else f"{format_bytes(speed)}/s",
+            ),
+        )
+    )
+
+
+def show_migrations(page: PageRequest) -> ConsolePage:
+    """Return migrations, compactions and expiries."""
+    found = fetch_migrations(page.connection, page.visibility, after=page.cursor)
+    recent = list(reversed(found.rows))
+    chart = bar_chart(
+        [float(each.rows or 0) for each in recent],
+        title="Rows of each migration",
+        unit="rows",
+        labels=[each.started_at.strftime("%m-%d %H:%M UTC") for each in recent] or ["", ""],
+    )
+    table = (
+        render_run_table(page, found.rows, with_table=True)
+        if found.rows
+        else empty(
+            "No migration has run yet. The service migrates by itself, or:", "snowmelt migrate"
+        )
+    )
+    maintenance = fetch_maintenance_runs(page.connection, page.visibility, limit=20)
+    return ConsolePage(
+        "Migrations",
+        "Does the migration catch up, and did a run fail?",
+        [
+            Region("list", Html(chart + table)),
+            pager("/migrations", found.next_cursor, page.query),
+            Region(
+                "maintenance",
+                panel(
+                    "Compactions and expiries",
+                    render_run_table(page, maintenance.rows, with_table=True)
+                    if maintenance.rows
+                    else empty("No compaction has run yet.", "snowmelt maintain"),
+                ),
+            ),
+        ],
+        section="Migrations",
+        copies={
+            "terminal": "snowmelt migrations list",
+            "JSON": href("/api/v1/migrations", **page.query),
+        },
+    )
+
+
+def _seconds(load: LoadView) -> float | None:
+    return None if load.ended_at is None else (load.ended_at - load.started_at).total_seconds()
+
+
+def _count(number: int | None) -> str:
+    return "–" if number is None else format_number(number)

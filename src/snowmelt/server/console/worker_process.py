@@ -1,0 +1,155 @@
+"""A process of the console: runs SELECTs on objects, and replays rejected rows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import IO
+
+import msgspec
+
+from snowmelt.buckets.bucket import Bucket
+from snowmelt.buckets.bucket_registry import BucketRegistry, mount_backends
+from snowmelt.catalog.db.database import Database, open_and_upgrade_database
+from snowmelt.catalog.objects import s3_buckets
+from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
+from snowmelt.catalog.sql.cursor import parse_table_name
+from snowmelt.clock import SystemClock
+from snowmelt.config import Settings
+from snowmelt.errors import PrivilegeMissing
+from snowmelt.server.console.workers import ReplayTask, SelectResult, SelectTask
+from snowmelt.server.request_process import (
+    ProcessResponse,
+    make_failure,
+    serve_requests,
+    write_message,
+)
+from snowmelt.storage.local_store import LocalStore
+from snowmelt.storage.store_factory import open_store
+
+_NICE = 5
+_PREVIEW_ROWS = 5
+_MAX_RESULT_BYTES = 4 * 1024 * 1024
+_MAX_LINE_CHARACTERS = 10_000
+_clock = SystemClock()
+
+
+def run_tasks(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
+    """Run the tasks of `requests` until it ends, or none has come for five minutes."""
+    os.nice(_NICE)
+    database = open_and_upgrade_database(settings.catalog_url)
+    mounts = mount_backends(database, _clock, settings.s3_backend)
+    registry = BucketRegistry(database, LocalStore(settings.objects_dir), _clock, mounts=mounts)
+    for message in serve_requests(requests, responses):
+        task: SelectTask | ReplayTask = msgspec.json.decode(message, type=SelectTask | ReplayTask)
+        try:
+            if isinstance(task, SelectTask):
+                result: object = run_select(settings, registry, task)
+            else:
+                result = run_replay(settings, database, task)
+            response = ProcessResponse(body=msgspec.Raw(msgspec.json.encode(result)))
+        except Exception as error:  # noqa: BLE001 - the process goes on
+            response = make_failure(error, type(task).__name__)
+        write_message(responses, msgspec.json.encode(response))
+
+
+def run_select(settings: Settings, registry: BucketRegistry, task: SelectTask) -> SelectResult:
+    """Run a SELECT on an object, and read the first records of the object."""
+    bucket = _open_bucket(registry, task)
+    preview = _run(settings, bucket, task, f"SELECT * FROM S3Object LIMIT {_PREVIEW_ROWS}")
+    result = _run(settings, bucket, task, task.sql)
+    result.preview = preview.rows
+    return result
+
+
+def _open_bucket(registry: BucketRegistry, task: SelectTask) -> Bucket:
+    with registry.database.reading() as connection:
+        record = s3_buckets.find_bucket(connection, task.bucket)
+        privileges = s3_buckets.bucket_privileges(connection, task.roles, record)
+    if not privileges.allows("READ", task.key.encode()):
+        raise PrivilegeMissing(
+            role=task.roles[0], privilege="READ", object=f"{task.bucket}/{task.key}"
+        )
+    return registry.access_with_privileges("", task.bucket, privileges).bucket
+
+
+def _run(settings: Settings, bucket: Bucket, task: SelectTask, sql: str) -> SelectResult:
+    # Here, not above: a replay needs none of it.
+    from snowmelt.select.execution.engine import open_select
+    from snowmelt.select.request import (
+        CsvInput,
+        HeaderMode,
+        JsonInput,
+        JsonOutput,
+        ParquetInput,
+        SelectRequest,
+        guess_form,
+    )
+    from snowmelt.select.resource_limits import EngineSettings
+    from snowmelt.server.object_source import make_object_source
+
+    guessed = guess_form(task.key)
+    form = task.form or guessed.input
+    csv = CsvInput(header=HeaderMode(task.header.upper()))
+    if guessed.delimiter:
+        csv = CsvInput(header=HeaderMode(task.header.upper()), field_delimiter=b"\t")
+    read: dict[str, JsonInput | ParquetInput] = {
+        "parquet": ParquetInput(),
+        "json": JsonInput(lines=False),
+        "lines": JsonInput(lines=True),
+    }
+    request = SelectRequest(
+        expression=sql,
+        input=read.get(form, csv),
+        output=JsonOutput(),
+        compression=guessed.compression,
+    )
+    began = _clock.monotonic()
+    source = make_object_source(task.key, bucket.open(task.key)[1])
+    execution = open_select(request, source, settings=EngineSettings.from_settings(settings))
+    rows: list[str] = []
+    rest, size, complete = b"", 0, True
+    with contextlib.closing(execution), contextlib.closing(execution.stream_payloads()) as payloads:
+        for payload in payloads:
+            size += len(payload)
+            *lines, rest = (rest + bytes(payload)).split(b"\n")
+            rows += [line.decode("utf-8", "replace")[:_MAX_LINE_CHARACTERS] for line in lines]
+            if len(rows) > task.max_rows or size > _MAX_RESULT_BYTES:
+                complete = False
+                break
+        scanned, returned = execution.scanned_bytes, execution.returned_bytes
+    seconds = _clock.monotonic() - began
+    return SelectResult(rows[: task.max_rows], [], complete, scanned, returned, seconds)
+
+
+def run_replay(settings: Settings, database: Database, task: ReplayTask) -> str:
+    """Replay the rejected rows of a table; return what happened in sentences."""
+    from zoneinfo import ZoneInfo
+
+    from snowmelt.client.client import Client
+    from snowmelt.loaders.error_replay import ErrorReplay, ErrorTableReadContext, ReplayOptions
+
+    keyring = open_or_create_keyring(database, settings.keys_dir)
+    context = ErrorTableReadContext(database, keyring, open_store(settings.stage_url), _clock)
+    options = ReplayOptions(table=parse_table_name(task.table), zone=ZoneInfo("UTC"))
+    replay = ErrorReplay(options, context)
+    if task.token is None:
+        result = replay.dry_run()
+    else:
+        with Client(task.url, oauth=task.token) as client:
+            result = replay.run(client, None)
+    verb = "would go in" if task.token is None else "went in"
+    lines = [f"Rows that {verb}: {result.inserted:,}. Rejected again: {result.rejected:,}."]
+    if result.already_inserted:
+        lines.append(f"Rows that went in before: {result.already_inserted:,}.")
+    lines += [f"{count:,} × {reason}" for reason, count in result.reject_reasons.most_common(20)]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    from snowmelt.server.logs import configure_logging
+
+    _settings = Settings.load()
+    configure_logging(_settings)
+    run_tasks(_settings, sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,146 @@
+"""Processes for what the console runs beside queries: SELECTs on objects, and replays.
+
+A process that exceeds its time is killed; the service and its other requests do not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import msgspec
+
+from snowmelt.config import Settings
+from snowmelt.errors import ServiceBusy, StatementFailed
+from snowmelt.server.auth import Authenticator
+from snowmelt.server.console.sessions import OPEN_USER, Session
+from snowmelt.server.request_process import RequestProcess
+
+_MODULE = "snowmelt.server.console.worker_process"
+_MAX_PROCESSES = 2
+_REPLAY_TIMEOUT_S = 300.0
+
+
+class SelectTask(msgspec.Struct, tag="select"):
+    """A SELECT on an object of a bucket, with the privileges of these roles."""
+
+    roles: list[str]
+    bucket: str
+    key: str
+    sql: str
+    form: str
+    header: str
+    max_rows: int
+
+
+class SelectResult(msgspec.Struct):
+    """The first records of a SELECT as JSON, the first ones of the object, and what was read."""
+
+    rows: list[str]
+    preview: list[str]
+    is_complete: bool
+    scanned_bytes: int
+    returned_bytes: int
+    seconds: float
+
+
+class ReplayTask(msgspec.Struct, tag="replay"):
+    """A replay of rejected rows through the service at `url`; without token only shown."""
+
+    table: str
+    url: str
+    token: str | None
+
+
+class ConsoleWorkers:
+    """Runs tasks in at most two processes. Thread-safe."""
+
+    def __init__(self, settings: Settings, authenticator: Authenticator) -> None:
+        self.url = ""
+        self._settings = settings
+        self._authenticator = authenticator
+        self._lock = threading.Lock()
+        self._idle: list[RequestProcess] = []
+        self._busy: set[RequestProcess] = set()
+        self._closed = False
+        self._threads = ThreadPoolExecutor(_MAX_PROCESSES, thread_name_prefix="console-worker")
+
+    async def select(self, task: SelectTask) -> SelectResult:
+        """Run a SELECT.
+
+        Raises:
+            SnowmeltError: If it fails, or takes longer than a query may.
+        """
+        body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
+        return msgspec.json.decode(body, type=SelectResult)
+
+    async def replay(self, session: Session, table: str, *, is_dry: bool) -> str:
+        """Replay the rejected rows of a table as the user of a session; return what happened.
+
+        Raises:
+            SnowmeltError: If it fails.
+        """
+        token = None
+        if not is_dry:
+            if session.user == OPEN_USER or not self.url.startswith("http:"):
+                raise StatementFailed(
+                    reason="the console replays for a user who is logged in, at a service without"
+                    f" TLS. Run `snowmelt replay {table}` with a key"
+                )
+            token = self._authenticator.issue_process_token(
+                session.user, session.role, _REPLAY_TIMEOUT_S
+            )
+        task = ReplayTask(table, self.url, token)
+        body = await self._run(msgspec.json.encode(task), _REPLAY_TIMEOUT_S)
+        return msgspec.json.decode(body, type=str)
+
+    def close(self) -> None:
+        """End the processes; tasks that run fail."""
+        with self._lock:
+            self._closed = True
+            processes = [*self._idle, *self._busy]
+            self._idle.clear()
+        for process in processes:
+            process.kill()
+        self._threads.shutdown()
+        for process in processes:
+            process.stop()
+
+    async def _run(self, request: bytes, timeout_s: float) -> bytes:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, partial(self._request, request, timeout_s))
+
+    def _request(self, request: bytes, timeout_s: float) -> bytes:
+        process = self._take_process()
+        try:
+            response = process.request(request, timeout_s)
+        finally:
+            with self._lock:
+                self._busy.discard(process)
+                if process.is_running() and not self._closed:
+                    self._idle.append(process)
+        if response is None:
+            reason = (
+                f"it was canceled after {timeout_s:g} s"
+                if process.timed_out
+                else ("its process was ended. The log has the reason")
+            )
+            raise StatementFailed(reason=reason)
+        return response.get_body()
+
+    def _take_process(self) -> RequestProcess:
+        with self._lock:
+            found = self._idle.pop() if self._idle else None
+        if found is not None and not found.is_running():
+            found.stop()
+            found = None
+        process = found or RequestProcess(self._settings, _MODULE)
+        with self._lock:
+            closed = self._closed
+            self._busy.add(process)
+        if closed:
+            process.stop()
+            raise ServiceBusy(reason="it is stopping")
+        return process
