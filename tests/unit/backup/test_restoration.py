@@ -15,10 +15,14 @@ from fixtures.backups import BackedUpSite, read_token
 from fixtures.chunks import Lakehouse, numbers
 from fixtures.s3 import Seaweed
 from snowmelt.backup.backup_keys import create_key_pair, load_private_key
+from snowmelt.backup.destination import BackupDestination
+from snowmelt.backup.expiration import expire_points
 from snowmelt.backup.manifests import BackupDamaged, BackupRejected, PointManifest
 from snowmelt.backup.restoration import RestoreTarget, choose_point, restore_point
+from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.streaming.registration import register_chunks
 from snowmelt.storage.local_store import LocalStore
+from snowmelt.storage.store_factory import open_store
 from snowmelt.table.compaction import compact
 from snowmelt.table.file_replacement_run import MaintenanceSettings
 from snowmelt.table.warehouse_paths import open_cached_store
@@ -81,8 +85,12 @@ def test_a_warehouse_moves_from_a_folder_to_a_bucket(
     for _ in range(3):
         site.write(10)
         site.house.migrate()
-    point = site.back_up()
     bucket = f"s3://behind/restored-{uuid.uuid4().hex[:8]}"
+    site.destination = BackupDestination(open_store(f"{bucket}-backup"))
+    site.back_up()
+    site.clock.advance(1)
+    point = site.back_up()
+    assert expire_points(site.destination, point.at).points
     with contextlib.closing(site.restore(point, warehouse_url=bucket)) as house:
         pointer = house.table().pointer
         assert pointer is not None
@@ -95,7 +103,65 @@ def test_a_warehouse_moves_from_a_folder_to_a_bucket(
         first = table.snapshots()[0].snapshot_id
         assert len(table.scan(snapshot_id=first).to_arrow()) == 10
         assert_is_at(house, 30)
+        # And back into a folder, from the bucket.
+        site.house.close()
+        site.house = house
+        site.clock.advance(1)
+        back = site.back_up()
+    with contextlib.closing(site.restore(back)) as house:
+        assert_is_at(house, 35)
     open_cached_store.cache_clear()
+
+
+def test_an_installation_is_restored_where_it_was(site: BackedUpSite) -> None:
+    site.write(10)
+    site.house.migrate()
+    site.write(10)
+    point = site.back_up()
+    site.house.close()
+    folder, warehouse = site.house.folder, site.house.warehouse
+    for part in folder.iterdir():
+        part.rename(site.folder / part.name)
+    for store in ("stage", "warehouse"):
+        (folder / store).mkdir()
+    target = RestoreTarget(
+        f"sqlite:///{folder / 'catalog.db'}",
+        site.house.stage,
+        warehouse,
+        LocalStore(folder / "objects"),
+        folder / "keys",
+        site.clock,
+    )
+    restore_point(site.destination, point, site.private_key, target)
+    with contextlib.closing(Lakehouse(folder, site.clock)) as house:
+        # The addresses are the same, so metadata is copied unchanged.
+        pointer = Path(str(house.table().pointer).removeprefix("file://"))
+        lost = site.folder / pointer.relative_to(folder)
+        assert pointer.read_bytes() == lost.read_bytes()
+        assert_is_at(house, 20)
+
+
+def test_what_was_dropped_or_truncated_can_be_restored_later(site: BackedUpSite) -> None:
+    name = site.house.table().name
+    site.write(10)
+    site.house.migrate()
+    site.write(5)
+    execute_statement(site.house.database, f"TRUNCATE TABLE {name}", clock=site.clock)
+    truncated = site.back_up()
+    execute_statement(site.house.database, f"DROP TABLE {name}", clock=site.clock)
+    dropped = site.back_up()
+    assert (len(truncated.live_tables), len(dropped.live_tables)) == (1, 0)
+    with contextlib.closing(site.restore(truncated)) as house:
+        assert house.read_numbers() == []
+        execute_statement(house.database, f"ALTER TABLE {name} RENAME TO later", clock=site.clock)
+        house.undrop()
+        assert sorted(house.read_numbers()) == list(range(15))
+    with contextlib.closing(site.restore(dropped)) as house:
+        house.undrop()
+        assert house.read_numbers() == []
+        house.put(numbers(50, 5))
+        house.migrate()
+        assert sorted(house.read_numbers()) == list(range(50, 55))
 
 
 def test_another_engine_reads_restored_metadata(site: BackedUpSite) -> None:
