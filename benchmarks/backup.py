@@ -22,6 +22,8 @@ from snowmelt.backup.creation import BackupSource, create_point
 from snowmelt.backup.destination import BackupDestination
 from snowmelt.backup.restoration import RestoreTarget, restore_point
 from snowmelt.backup.verification import verify_point
+from snowmelt.catalog.objects.s3_buckets import create_bucket
+from snowmelt.catalog.objects.s3_objects import ObjectRecord, put_object
 from snowmelt.clock import SystemClock
 from snowmelt.embedded import EmbeddedService
 from snowmelt.schema.types import TableName
@@ -32,6 +34,7 @@ from snowmelt.table.warehouse_paths import open_warehouse
 CLOCK = SystemClock()
 TABLE = TableName("BENCH", "PUBLIC", "T")
 _TEXT_BYTES = 160
+_OBJECT_BYTES = 20_000
 
 
 def _make_rows(number: int, count: int) -> pa.Table:
@@ -39,6 +42,19 @@ def _make_rows(number: int, count: int) -> pa.Table:
     digits = np.random.default_rng(number).bytes(count * _TEXT_BYTES // 2).hex()
     texts = [digits[at : at + _TEXT_BYTES] for at in range(0, len(digits), _TEXT_BYTES)]
     return pa.table({"ID": pa.array(range(number * count, (number + 1) * count)), "X": texts})
+
+
+def _put_objects(source: BackupSource, count: int) -> None:
+    """Put small objects into a bucket, as the S3 endpoint does."""
+    bytes_ = np.random.default_rng(1).bytes(_OBJECT_BYTES)
+    now = CLOCK.now()
+    with source.database.writing() as connection:
+        bucket = create_bucket(connection, "bench", owner="ACCOUNTADMIN", now=now)
+        for number in range(count):
+            source.bucket.put(str(number), number.to_bytes(4) + bytes_)
+            key, size = str(number).encode(), 4 + len(bytes_)
+            record = ObjectRecord(key, size, "etag", now, {}, None, str(number))
+            put_object(connection, bucket.bucket_id, record)
 
 
 def _measure(work: Callable[[int], Any], turns: int) -> tuple[float, Any]:
@@ -54,6 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--chunks", type=int, default=40)
     parser.add_argument("--rows-per-chunk", type=int, default=20_000)
+    parser.add_argument("--objects", type=int, default=5_000)
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     report = Report(
@@ -97,6 +114,11 @@ def main() -> None:
             add(f"first point, {point.objects} objects", seconds, point.copied_bytes)
             seconds, point = _measure(lambda _: back_up(0), options.turns)
             add("point without news", seconds, point.copied_bytes)
+            _put_objects(source, options.objects)
+            seconds, more = _measure(lambda _: back_up(0), 1)
+            add(f"point with {options.objects:,} new small objects", seconds, more.copied_bytes)
+            seconds, more = _measure(lambda _: back_up(0), options.turns)
+            add("point without news after that", seconds, more.copied_bytes)
         destination = BackupDestination(LocalStore(folder / "backup0"))
 
         def restore(number: int) -> int:

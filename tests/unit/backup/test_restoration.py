@@ -174,8 +174,9 @@ def test_another_engine_reads_restored_metadata(site: BackedUpSite) -> None:
     assert str(site.house.folder) not in Path(pointer.removeprefix("file://")).read_text()
     files = [task.file.file_path for task in table.scan().plan_files()]
     assert all(str(house.folder) in path for path in files)
-    rows = duckdb.sql(f"SELECT count(*), sum(N) FROM read_parquet({files!r})").fetchall()
-    assert rows == [(10, 45)]
+    with duckdb.connect() as engine:
+        query = f"SELECT count(*), sum(N) FROM read_parquet({files!r})"
+        assert engine.execute(query).fetchall() == [(10, 45)]
 
 
 def test_a_writer_of_the_original_is_fenced(site: BackedUpSite) -> None:
