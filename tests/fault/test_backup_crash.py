@@ -27,7 +27,6 @@ pytestmark = pytest.mark.slow
 
 HOUR = 3600.0
 BACKUP = [
-    Failpoint.BACKUP_EXPORTED,
     Failpoint.BACKUP_OBJECT,
     Failpoint.BACKUP_COPIED,
     Failpoint.BACKUP_COMPLETED,
@@ -41,11 +40,19 @@ RESTORE = [
 EXPIRY = [Failpoint.EXPIRY_MARKED, Failpoint.EXPIRY_DELETING]
 
 
-def run_command(folder: Path, *words: str, fault: str = "") -> subprocess.CompletedProcess[bytes]:
+def run_command(
+    folder: Path, *words: str, fault: str = "", catalog_url: str | None = None
+) -> subprocess.CompletedProcess[bytes]:
     """Run a command in a process of its own, that may be killed at a point."""
+    catalog = {} if catalog_url is None else {"SNOWMELT_CATALOG_URL": catalog_url}
     return forked_processes.run(
         [sys.executable, "-m", "snowmelt", *words],
-        env={**os.environ, "SNOWMELT_DATA_DIR": str(folder), "SNOWMELT_FAULT": fault},
+        env={
+            **os.environ,
+            **catalog,
+            "SNOWMELT_DATA_DIR": str(folder),
+            "SNOWMELT_FAULT": fault,
+        },
         capture_output=True,
         timeout=120,
         check=False,
@@ -58,6 +65,7 @@ def back_up(site: BackedUpSite, fault: str = "") -> subprocess.CompletedProcess[
         site.house.folder,
         *("backup", str(site.folder / "backup"), "--public-key", str(site.folder / "backup.pub")),
         fault=fault,
+        catalog_url=site.house.database.url,
     )
 
 
@@ -128,7 +136,10 @@ def test_an_expiry_killed_at(point: Failpoint, site: BackedUpSite) -> None:
     assert expire_points(site.destination, site.clock.now()).objects == 0
 
 
-def test_points_beside_a_workload_and_kills_agree_in_rows_and_tokens(site: BackedUpSite) -> None:
+def test_points_beside_a_workload_and_kills_agree_in_rows_and_tokens(
+    catalog_url: str, tmp_path: Path
+) -> None:
+    site = BackedUpSite(tmp_path, catalog_url)
     choose = random.Random(20)
     stop = threading.Event()
     problems: list[BaseException] = []
@@ -137,7 +148,7 @@ def test_points_beside_a_workload_and_kills_agree_in_rows_and_tokens(site: Backe
         settings = MaintenanceSettings(site.house.warehouse.url, min_files=2)
         name = site.house.table().name
         try:
-            while not stop.is_set():
+            while not stop.wait(0.03):
                 site.write(choose.randint(1, 50))
                 action = choose.random()
                 if action < 0.3:
@@ -153,7 +164,7 @@ def test_points_beside_a_workload_and_kills_agree_in_rows_and_tokens(site: Backe
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        for _ in range(3):
+        for _ in range(2):
             done = back_up(site, f"backup.object=kill:{choose.randint(1, 12)}")
             assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
         done = back_up(site)
@@ -171,3 +182,4 @@ def test_points_beside_a_workload_and_kills_agree_in_rows_and_tokens(site: Backe
         with contextlib.closing(site.restore(point)) as house:
             assert sorted(house.read_numbers()) == list(range(count))
             assert read_token(house) == count - 1
+    site.house.close()
