@@ -25,6 +25,7 @@ from typing import Any, cast
 _IMPORTED = (
     "fixtures.copy",
     "httpx",
+    "snowmelt.backup.verification",
     "snowmelt.client",
     "snowmelt.cli.main",
     "snowmelt.cli.commands.migrate",

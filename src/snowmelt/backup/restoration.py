@@ -338,6 +338,11 @@ def _restore_catalog(
                 )
             converters = _make_converters(paths, private_key, KeyRing(master_key), target)
             with database.writing() as connection:
+                if read_schema_version(connection) is not None:
+                    raise BackupRejected(
+                        reason="another process has created a catalog here. Stop all services, delete "
+                        "the catalog, and run the command again"
+                    )
                 upgrade_schema(connection, now)
                 connection.execute(sa.delete(model.roles))
                 for table in list_exported_tables():

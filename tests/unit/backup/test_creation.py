@@ -1,0 +1,129 @@
+"""A point is complete or does not exist; what the backup has is not copied again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import pytest
+
+from fixtures.backups import BackedUpSite
+from snowmelt import failpoints
+from snowmelt.backup.catalog_tables import LOCAL_TABLES, list_exported_tables
+from snowmelt.backup.manifests import BackupRejected, SourceDamaged
+from snowmelt.catalog import model
+from snowmelt.catalog.objects.s3_buckets import create_bucket, find_bucket
+from snowmelt.catalog.objects.s3_objects import ObjectRecord, put_object
+from snowmelt.catalog.streaming.chunks import quarantine_chunk
+from snowmelt.failpoints import Failpoint
+from snowmelt.storage.local_store import LocalStore
+
+HOUR = 3600.0
+
+
+def test_only_new_objects_are_copied(site: BackedUpSite) -> None:
+    site.write(10)
+    site.house.migrate()
+    first = site.back_up()
+    site.write(10)
+    second = site.back_up()
+    # One blob, and the tables of the catalog that it changed.
+    assert second.objects == first.objects + 1
+    assert second.bytes > first.bytes
+    assert 1 < second.copied_objects < first.copied_objects
+    assert {each.path for each in site.destination.store.list("journals")} == set()
+
+
+def test_every_table_of_the_catalog_is_exported_or_local() -> None:
+    exported = {table.name for table in list_exported_tables()}
+    assert exported | LOCAL_TABLES == set(model.metadata.tables)
+    assert not exported & LOCAL_TABLES
+
+
+def test_clean_up_waits_for_a_backup_and_goes_on_after_it(site: BackedUpSite) -> None:
+    site.write(10)
+    site.house.migrate()
+    site.clock.advance(2 * HOUR)
+    results = []
+    failpoints.arm(Failpoint.BACKUP_EXPORTED, lambda: results.append(site.house.collect(HOUR)))
+    point = site.back_up()
+    results.append(site.house.collect(HOUR))
+    assert [each.waits_for_backup for each in results] == [True, False]
+    assert [each.blobs for each in results] == [0, 1]
+    with contextlib.closing(site.restore(point)) as house:
+        assert sorted(house.read_numbers()) == list(range(10))
+
+
+def test_a_clean_up_that_ignores_the_hold_makes_the_backup_read_the_catalog_again(
+    site: BackedUpSite,
+) -> None:
+    site.write(10)
+    site.house.migrate()
+
+    def collect() -> None:
+        # The hold has expired by this clock, as after a pause of the process.
+        site.clock.advance(2 * HOUR)
+        assert site.house.collect(HOUR).blobs == 1
+
+    failpoints.arm(Failpoint.BACKUP_EXPORTED, collect)
+    point = site.back_up()
+    with contextlib.closing(site.restore(point)) as house:
+        assert sorted(house.read_numbers()) == list(range(10))
+
+
+def test_a_damaged_or_missing_blob_ends_the_backup_by_name(site: BackedUpSite) -> None:
+    site.write(10)
+    [blob] = (site.house.folder / "stage").rglob("*.bdec")
+    content = blob.read_bytes()
+    blob.write_bytes(content[:-20] + bytes(20))
+    with pytest.raises(SourceDamaged, match=r"another checksum than the registered"):
+        site.back_up()
+    blob.unlink()
+    with pytest.raises(SourceDamaged, match=blob.name):
+        site.back_up()
+    assert site.destination.list_points() == []
+    # Its chunk is quarantined: the other tables must still be backed up.
+    with site.house.database.writing() as connection:
+        quarantine_chunk(connection, site.house.table().table_id, 1, "it is missing")
+    assert site.back_up().objects == 0
+
+
+def test_a_second_backup_to_the_same_place_is_rejected(site: BackedUpSite) -> None:
+    site.write(10)
+    errors: list[BackupRejected] = []
+
+    def start_another() -> None:
+        try:
+            site.back_up()
+        except BackupRejected as error:
+            errors.append(error)
+
+    def start_in_a_thread() -> None:
+        thread = threading.Thread(target=start_another)
+        thread.start()
+        thread.join()
+
+    failpoints.arm(Failpoint.BACKUP_EXPORTED, start_in_a_thread)
+    site.back_up()
+    assert "another backup or expiry" in str(errors[0])
+    assert len(site.destination.list_points()) == 1
+
+
+def test_objects_of_buckets_are_in_a_point(site: BackedUpSite) -> None:
+    content = b"an object"
+    files = LocalStore(site.house.folder / "objects")
+    files.put("1/a-file", content)
+    with site.house.database.writing() as connection:
+        create_bucket(connection, "photos", owner="ACCOUNTADMIN", now=site.clock.now())
+        bucket = find_bucket(connection, "photos")
+        record = ObjectRecord(
+            b"a.txt", len(content), "etag", site.clock.now(), {}, None, "1/a-file"
+        )
+        put_object(connection, bucket.bucket_id, record)
+    point = site.back_up()
+    with contextlib.closing(site.restore(point)) as house:
+        assert LocalStore(house.folder / "objects").get("1/a-file") == content
+    files.put("1/a-file", content + b", longer")
+    site.destination = type(site.destination)(LocalStore(site.folder / "other"))
+    with pytest.raises(SourceDamaged, match="17 bytes instead of 9"):
+        site.back_up()
