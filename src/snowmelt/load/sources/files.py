@@ -157,7 +157,7 @@ def find_new_files(pattern: str, after: str = "") -> Sequence[InputFile]:
         return _choose_functions(pattern)[0](pattern)
     root, key = _split_url(pattern)
     with _translating_errors(pattern):
-        return _list_later_objects(open_store(root), root, key, after.removeprefix(f"{root}/"))
+        return list_later_objects(open_store(root), root, key, after.removeprefix(f"{root}/"))
 
 
 def is_object_url(path: str) -> bool:
@@ -166,7 +166,8 @@ def is_object_url(path: str) -> bool:
     return scheme not in {"file", "http", "https"}
 
 
-def _list_later_objects(store: Store, root: str, key: str, after: str) -> Sequence[InputFile]:
+def list_later_objects(store: Store, root: str, key: str, after: str) -> Sequence[InputFile]:
+    """List the objects that a glob matches and whose paths are greater than `after`."""
     parts = key.split("/")
     fixed = next(n for n, part in enumerate(parts) if _GLOB_CHARACTERS.search(part))
     prefix = "".join(f"{part}/" for part in parts[:fixed])
