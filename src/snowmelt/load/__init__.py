@@ -2,6 +2,7 @@
 
 `copy_ast`: syntax tree of a COPY statement.
 `copy_parser`: parser of COPY statements.
+`copy_into_parser`: parser of Snowflake's COPY INTO, into the same syntax tree.
 `planner`: planning of the tasks of a load.
 `portion`: input files and their split into portions.
 `task`: picklable description of one task.

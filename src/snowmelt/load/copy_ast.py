@@ -48,11 +48,17 @@ class PhaseCall:
 
 @dataclass(frozen=True, slots=True)
 class InputPath:
-    """One path or glob. If `compression` is None, the file name determines it."""
+    """One path or glob. If `compression` is None, the file name determines it.
+
+    With `is_prefix`, all files whose paths start with `path` and match the regular expression
+    `pattern` as a whole.
+    """
 
     path: str
     compression: InputCompression | None
     position: SourcePosition
+    is_prefix: bool = False
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,8 @@ class CopyStatement:
         column_options: Options from the column list and COLUMN OPTION, by internal column name.
         parsing: Options of the statement that are parameters of the parser, by their names there.
         reject_max: The load fails at this number of rejects. 0: no limit.
+        binary_format: Format of binary columns without an option.
+        purge: Delete files after they were loaded.
         file_reject_max: With `error_tolerance`, a file with this number of rejects is left out.
     """
 
@@ -141,6 +149,8 @@ class CopyStatement:
     error_tolerance: bool = False
     enforce_length: bool = False
     no_commit: bool = False
+    binary_format: str | None = None
+    purge: bool = False
     stream_name: str | None = None
     force: bool = False
     local: bool = False

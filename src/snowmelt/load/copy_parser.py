@@ -29,6 +29,7 @@ from snowmelt.load.copy_ast import (
     RejectOptions,
     StandardInput,
 )
+from snowmelt.load.copy_into_parser import is_copy_into, parse_copy_into
 from snowmelt.load.phase_protocols import ColumnOptions
 from snowmelt.schema.types import to_display_name
 
@@ -37,11 +38,13 @@ _CLOSING_BRACKETS = frozenset({")", "]", "}"})
 
 
 def parse_copy(sql: str) -> CopyStatement:
-    """Parse a COPY statement, with or without a semicolon at its end.
+    """Parse a COPY statement or COPY INTO, with or without a semicolon at its end.
 
     Raises:
         StatementError: If it is invalid or uses an unsupported option.
     """
+    if is_copy_into(sql):
+        return parse_copy_into(sql)
     cursor = TokenCursor(sql, is_copy=True)
     cursor.expect("COPY")
     table = cursor.parse_name("a table", 3)

@@ -23,13 +23,18 @@ from snowmelt.load.copy_ast import (
 from snowmelt.load.phase_protocols import ColumnOptions, ParseTarget, RecordSource, Source
 from snowmelt.load.phase_registry import LoadFunctions
 from snowmelt.load.portion import MIN_PORTION_BYTES, InputFile, split_into_portions
-from snowmelt.load.sources.files import FileGlobSource, SpooledStdinSource, list_files
+from snowmelt.load.sources.files import (
+    FileGlobSource,
+    SpooledStdinSource,
+    find_by_prefix,
+    list_files,
+)
 from snowmelt.load.stack import LoadStack
 from snowmelt.load.task import ComputedExpression, LoadStep, LoadTask, StackPlan
 from snowmelt.load.udx import shared_progress_page
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.load.udx.worker_process import run_isolated
-from snowmelt.schema.types import Column, TableSchema, to_display_name
+from snowmelt.schema.types import Column, LogicalType, TableSchema, to_display_name
 from snowmelt.storage.overwrite_protection import file_identity
 
 _DEFAULT_PARSER = "Delimited"
@@ -288,6 +293,9 @@ def _resolve_columns(
                 "column list",
             )
     options = dict(statement.column_options)
+    for column in parsed:
+        if column.kind is LogicalType.BINARY and statement.binary_format is not None:
+            options.setdefault(column.name, ColumnOptions(format=statement.binary_format))
     for name in options:
         if all(column.name != name for column in parsed):
             raise _make_statement_error(
@@ -320,7 +328,10 @@ def _list_input_files(
     failed: list[tuple[str, str]] = []
     for each in inputs:
         try:
-            for file in list_files(each.path):
+            listed = (
+                find_by_prefix(each.path, each.pattern) if each.is_prefix else list_files(each.path)
+            )
+            for file in listed:
                 found.setdefault(file.path, (file, _choose_compression(each, file, statement)))
         except PhaseFailed as error:
             # Errors of sources also begin with the path.

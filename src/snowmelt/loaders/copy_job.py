@@ -8,6 +8,7 @@ transaction adds all rows to the table, or none.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
@@ -39,6 +40,7 @@ from snowmelt.load.copy_parser import parse_copy
 from snowmelt.load.phase_registry import LoadFunctions, UserLoadFunction
 from snowmelt.load.planner import LoadPlan, list_named_steps, plan_load
 from snowmelt.load.portion import MIN_PORTION_BYTES, InputFile
+from snowmelt.load.sources.files import delete_file
 from snowmelt.load.task import LoadStep, LoadTask
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.loaders.load_result_check import (
@@ -55,6 +57,7 @@ from snowmelt.loaders.reject_publisher import (
     write_reject_files,
 )
 from snowmelt.schema.types import TableName
+from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 from snowmelt.table.load_commit import (
     LoadRequest,
     LoadResult,
@@ -66,6 +69,8 @@ from snowmelt.table.load_commit import (
     renewing_load_lease,
 )
 from snowmelt.table.native_file_writer import WrittenFile
+
+_log = logging.getLogger("snowmelt.load")
 
 
 class TaskRunner(Protocol):
@@ -307,6 +312,10 @@ def _prepare_copy(
                 task.portion.file.path for task in plan.tasks if task.portion.file.path in before
             )
         )
+    if statement.purge:
+        reserved = (*context.reserved_paths, context.warehouse_url)
+        for task in plan.tasks:
+            check_output_outside_deployment("PURGE", task.portion.file.path, reserved=reserved)
     check_reject_files(
         statement.rejects, plan, reserved_paths=(*context.reserved_paths, context.warehouse_url)
     )
@@ -384,6 +393,8 @@ class _CopyRun:
             self._abort(error, settled)
             raise
         self._report_offsets(outcomes)
+        if self._statement.purge:
+            self._purge_files(settled)
         return self._make_result(settled)
 
     def _publish_rejects(
@@ -450,6 +461,15 @@ class _CopyRun:
             clock=self._context.clock,
             rejected_files=error_table_files,
         )
+
+    def _purge_files(self, reconciliation: CopyReconciliation) -> None:
+        """Delete the files that were loaded. A failure is logged only: the rows are committed."""
+        for each in reconciliation.file_records:
+            if each.state != "LOAD_FAILED":
+                try:
+                    delete_file(each.path)
+                except SnowmeltError as error:
+                    _log.warning("PURGE: cannot delete: %s", error)
 
     def _report_offsets(self, results: Sequence[PortionResult]) -> None:
         """Report loaded offsets to the source, for information only."""

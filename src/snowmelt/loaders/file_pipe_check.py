@@ -79,6 +79,7 @@ def parse_watched_copy(text: str) -> CopyStatement:
         )
     for is_set, words, reason in (
         (statement.force, "FORCE", "each file is loaded once"),
+        (statement.purge, "PURGE", "delete files that are loaded by a job of your own"),
         (statement.no_commit, "NO COMMIT", "each batch is a transaction"),
         (statement.stream_name is not None, "STREAM NAME", "loads have the name of the pipe"),
     ):

@@ -21,7 +21,7 @@ from snowmelt.errors import LoadFailed, LoadOvertaken, PhaseFailed
 from snowmelt.failpoints import Failpoint
 from snowmelt.load.copy_ast import InputPath
 from snowmelt.load.portion import InputFile
-from snowmelt.load.sources.files import find_new_files, is_object_url
+from snowmelt.load.sources.files import find_by_prefix, find_new_files, is_object_url
 from snowmelt.loaders.copy_job import (
     ArrivedFiles,
     CopyContext,
@@ -247,7 +247,7 @@ class FileWatch:
         for listing in self._listings:
             is_full = monotonic >= listing.next_full_at or not is_object_url(listing.path.path)
             try:
-                found = find_new_files(listing.path.path, "" if is_full else listing.cursor)
+                found = _find_files(listing.path, "" if is_full else listing.cursor)
             except PhaseFailed as error:
                 raise LoadFailed(where=listing.path.path, reason=str(error).rstrip(".")) from error
             if is_full:
@@ -446,3 +446,9 @@ class FileWatch:
         self._state.failures[path] = _Failure((found.size, found.tag), 0, None)
         self._attempts = 0
         self._journal.end_attempt(0, [record], ())
+
+
+def _find_files(path: InputPath, after: str) -> Sequence[InputFile]:
+    if path.is_prefix:
+        return find_by_prefix(path.path, path.pattern, after)
+    return find_new_files(path.path, after)

@@ -222,7 +222,9 @@ def is_query(text: str) -> bool:
 
 
 _COPY_START = re.compile(
-    r"(?:\A|;)(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*(COPY)\b", re.IGNORECASE | re.DOTALL
+    # Strings of COPY INTO have the rules of other statements.
+    r"(?:\A|;)(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*(COPY)\b(?!\s+INTO\b)",
+    re.IGNORECASE | re.DOTALL,
 )
 
 

@@ -28,6 +28,7 @@ _PARSER_LOCATIONS: dict[str, tuple[str, str, str]] = {
     "DELIMITED": ("delimited", "DelimitedOptions", ""),
     "FDELIMITEDPARSER": ("delimited", "FlexDelimitedOptions", ""),
     "FCSVPARSER": ("delimited", "CsvOptions", ""),
+    "COPYINTOCSV": ("delimited", "CopyIntoCsvOptions", ""),
     "FJSONPARSER": ("json_document_mapping", "FlexJsonOptions", "json_parser.JsonParser"),
     "KAFKAJSONPARSER": ("json_document_mapping", "KafkaJsonOptions", "json_parser.JsonParser"),
     "JSON": ("json_document_mapping", "JsonOptions", "json_parser.JsonParser"),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from snowmelt.errors import LoadRefused, PhaseFailed
 from snowmelt.load.arrow_text_casts import ArraySyntax
 from snowmelt.load.column_converter import TableConverter
@@ -256,20 +258,54 @@ class CsvOptions:
         return _make_parser(self, what, escape, self.null.encode())
 
 
+@dataclass(frozen=True, slots=True)
+class CopyIntoCsvOptions:
+    """Options of COPYINTOCSV, which reads delimited text as COPY INTO describes it.
+
+    `null_if` is a JSON array of texts. Fields without quotes that equal one of them are NULL; with
+    `empty_is_null`, empty ones too. Without `header` columns match by position.
+    """
+
+    delimiter: str = ","
+    enclosed_by: str = ""
+    escape: str = "\\"
+    null_if: str = '["\\\\N"]'
+    empty_is_null: bool = True
+    header: bool = False
+    record_terminator: str = ""
+    skip: int = 0
+    max_record: int = 0
+    trailing_nullcols: bool = False
+
+    def parser(self) -> DelimitedParser:
+        """Return the parser.
+
+        Raises:
+            LoadRefused: If an option is invalid, or two format characters conflict.
+        """
+        texts = [text.encode() for text in msgspec.json.decode(self.null_if, type=list[str])]
+        nulls = list(dict.fromkeys([*texts, *([b""] if self.empty_is_null else [])]))
+        first, *others = nulls or [_UNMATCHABLE_NULL]
+        return _make_parser(self, "COPY INTO", self.escape, first, more_nulls=tuple(others))
+
+
 # A NULL text that no field can equal, because it is not valid UTF-8.
 _UNMATCHABLE_NULL = b"\xff\xfe\xff"
 
 
 def _make_parser(
-    options: DelimitedOptions | FlexDelimitedOptions | CsvOptions,
+    options: DelimitedOptions | FlexDelimitedOptions | CsvOptions | CopyIntoCsvOptions,
     what: str,
     escape: str,
     null: bytes,
     *,
+    more_nulls: tuple[bytes, ...] = (),
     trim: str | None = None,
     array_syntax: ArraySyntax | None = None,
 ) -> DelimitedParser:
     is_plain = isinstance(options, DelimitedOptions)
+    keeps_blank_lines = isinstance(options, DelimitedOptions | CopyIntoCsvOptions)
+    trims = isinstance(options, FlexDelimitedOptions | CsvOptions) and options.trim
     delimiter, quote, escape_name = (
         ("DELIMITER", "ENCLOSED BY", "ESCAPE")
         if is_plain
@@ -281,6 +317,7 @@ def _make_parser(
             parse_format_character(quote, options.enclosed_by, label=what, may_be_empty=True),
             parse_format_character(escape_name, escape, label=what, may_be_empty=True),
             null,
+            more_nulls,
         ),
         label=what,
     )
@@ -288,10 +325,10 @@ def _make_parser(
         raise LoadRefused(what=what, reason=f"skip is 0 or more, not {options.skip}")
     limit = options.max_record if options.max_record > 0 else DEFAULT_MAX_RECORD_BYTES
     return DelimitedParser(
-        DelimitedDialect(usual, options.record_terminator.encode(), is_plain, limit),
+        DelimitedDialect(usual, options.record_terminator.encode(), keeps_blank_lines, limit),
         has_header=not isinstance(options, DelimitedOptions) and options.header,
         skip_records=options.skip,
         pads_missing_fields=options.trailing_nullcols,
-        trim=trim if isinstance(options, DelimitedOptions) else _BLANKS if options.trim else None,
+        trim=_BLANKS if trims else trim,
         array_syntax=array_syntax or ArraySyntax(),
     )

@@ -90,6 +90,7 @@ class DelimitedScanner:
         self._quote = marks.quote[0] if marks.quote else -1
         self._escape = escape[0] if escape else -1
         own = dialect.null_overrides or {}
+        self._more_nulls = [np.frombuffer(each, np.uint8) for each in marks.more_nulls]
         self._nulls = {
             place: np.frombuffer(own.get(place, marks.null), np.uint8) for place in places
         }
@@ -178,5 +179,9 @@ class DelimitedScanner:
             null = find_nulls(
                 buffer, slices.start, slices.end, slices.flags, self._nulls[place], self._quote
             )
+            for each in self._more_nulls:
+                null |= find_nulls(
+                    buffer, slices.start, slices.end, slices.flags, each, self._quote
+                )
             columns.append(TextCells(slices, null, self._quote, self._escape, is_utf8))
         return ScannedBlock(size, record_starts, row_records, columns)

@@ -26,13 +26,14 @@ DEFAULT_MAX_RECORD_BYTES = 32 * 1024 * 1024
 class FieldDialect:
     """Format characters of one field. `quote` and `escape` are empty if not used.
 
-    An unquoted field equal to `null` is NULL.
+    An unquoted field equal to `null`, or to one of `more_nulls`, is NULL.
     """
 
     delimiter: bytes = b"|"
     quote: bytes = b""
     escape: bytes = b"\\"
     null: bytes = b""
+    more_nulls: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ def _make_column_dialect(
             if escape is None
             else parse_format_character("ESCAPE", escape, label=what, may_be_empty=True),
             default_field.null if options.null is None else options.null.encode(),
+            default_field.more_nulls if options.null is None else (),
         ),
         label=what,
     )
@@ -139,7 +141,7 @@ def check_field_dialect(dialect: FieldDialect, *, label: str) -> FieldDialect:
         LoadRefused: If the delimiter equals the quote, the escape or the NULL text, or if one of
             the format characters is a line end.
     """
-    if dialect.delimiter in {dialect.quote, dialect.escape, dialect.null}:
+    if dialect.delimiter in {dialect.quote, dialect.escape, dialect.null, *dialect.more_nulls}:
         raise LoadRefused(
             what=label,
             reason="the delimiter must differ from the quote, the escape and the NULL text",
@@ -244,6 +246,8 @@ class DelimitedRecordReader:
             None if text == (nulls.get(place, usual.null) if nulls else usual.null) else text
             for place, text in enumerate(record.split(usual.delimiter))
         ]
+        if usual.more_nulls:
+            fields = [None if each in usual.more_nulls else each for each in fields]
         return DelimitedRecord(fields, found.start(), found.end())
 
     def find_terminator(self, data: bytes, start: int) -> tuple[int, int] | None:
@@ -305,7 +309,7 @@ class _FieldPatterns:
         self.delimiter = dialect.delimiter
         self.quote = dialect.quote
         self._escape = dialect.escape if dialect.escape != dialect.quote else b""
-        self._null = dialect.null
+        self._nulls = {dialect.null, *dialect.more_nulls}
         stops = re.escape(dialect.delimiter)
         end = re.escape(terminator) if terminator else rb"\r?\n"
         escape = re.escape(self._escape)
@@ -342,7 +346,7 @@ class _FieldPatterns:
 
     def decode_unquoted(self, raw: bytes) -> bytes | None:
         """Return the value of an unquoted field, or None for NULL."""
-        if raw == self._null:
+        if raw in self._nulls:
             return None
         if self._escapes is not None and self._escape in raw:
             return self._escapes.sub(rb"\1", raw)

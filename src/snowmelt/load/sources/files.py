@@ -67,6 +67,82 @@ def list_files(path: str) -> Sequence[InputFile]:
     return found
 
 
+def find_by_prefix(prefix: str, pattern: str | None = None, after: str = "") -> list[InputFile]:
+    """List the files whose paths start with a text, sorted by name; possibly none.
+
+    Local names that start with a dot are left out.
+
+    Args:
+        prefix: An absolute path or URL, of a file, a folder or a part of one.
+        pattern: Regular expression that whole paths match. None: all.
+        after: Path of a file; objects of stores up to it are left out.
+
+    Raises:
+        PhaseFailed: If the store fails.
+    """
+    if is_object_url(prefix):
+        root, _, key = prefix.partition("://")
+        host, _, key = key.partition("/")
+        root = f"{root}://{host}"
+        with _translating_errors(prefix):
+            found = [
+                _make_input_file(root, each)
+                for each in open_store(root).list_ordered(
+                    key, after=after.removeprefix(f"{root}/") if after else ""
+                )
+                if isinstance(each, ObjectInfo)
+            ]
+    else:
+        found = _find_local_by_prefix(prefix)
+    whole = None if pattern is None else re.compile(pattern)
+    return [each for each in found if whole is None or whole.fullmatch(each.path)]
+
+
+def _find_local_by_prefix(prefix: str) -> list[InputFile]:
+    prefix = _to_local_path(prefix)
+    start = os.path.abspath(prefix) + ("/" if prefix.endswith("/") else "")  # noqa: PTH100
+    found: list[InputFile] = []
+    for folder, folders, names in os.walk(
+        start if start.endswith("/") else start.rpartition("/")[0] or "/"
+    ):
+        base = folder if folder.endswith("/") else f"{folder}/"
+        folders[:] = [
+            each
+            for each in folders
+            if not each.startswith(".")
+            and (f"{base}{each}/".startswith(start) or start.startswith(f"{base}{each}/"))
+        ]
+        for name in names:
+            path = f"{base}{name}"
+            if name.startswith(".") or not path.startswith(start):
+                continue
+            # Skip broken links and files that were deleted in the meantime.
+            with contextlib.suppress(OSError):
+                status = os.stat(path)  # noqa: PTH116
+                if stat.S_ISREG(status.st_mode):
+                    found.append(InputFile(path, status.st_size, _make_version_tag(status)))
+    return sorted(found, key=lambda file: file.path)
+
+
+def delete_file(path: str) -> None:
+    """Delete a local file or an object of a store.
+
+    Raises:
+        PhaseFailed: If it cannot be deleted.
+    """
+    if is_object_url(path):
+        root, key = _split_url(path)
+        with _translating_errors(path):
+            open_store(root).delete(key)
+        return
+    try:
+        os.unlink(_to_local_path(path))  # noqa: PTH108
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PhaseFailed(reason=f"{path}: {error.strerror}") from error
+
+
 def find_new_files(pattern: str, after: str = "") -> Sequence[InputFile]:
     """List the files that an absolute path, URL or glob matches; possibly none.
 
@@ -81,7 +157,7 @@ def find_new_files(pattern: str, after: str = "") -> Sequence[InputFile]:
         return _choose_functions(pattern)[0](pattern)
     root, key = _split_url(pattern)
     with _translating_errors(pattern):
-        return _list_later_objects(open_store(root), root, key, after.removeprefix(f"{root}/"))
+        return list_later_objects(open_store(root), root, key, after.removeprefix(f"{root}/"))
 
 
 def is_object_url(path: str) -> bool:
@@ -90,7 +166,8 @@ def is_object_url(path: str) -> bool:
     return scheme not in {"file", "http", "https"}
 
 
-def _list_later_objects(store: Store, root: str, key: str, after: str) -> Sequence[InputFile]:
+def list_later_objects(store: Store, root: str, key: str, after: str) -> Sequence[InputFile]:
+    """List the objects that a glob matches and whose paths are greater than `after`."""
     parts = key.split("/")
     fixed = next(n for n, part in enumerate(parts) if _GLOB_CHARACTERS.search(part))
     prefix = "".join(f"{part}/" for part in parts[:fixed])

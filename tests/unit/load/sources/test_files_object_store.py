@@ -7,7 +7,12 @@ from obstore.store import MemoryStore
 
 from snowmelt.errors import ObjectChanged, PhaseFailed
 from snowmelt.load.portion import Portion
-from snowmelt.load.sources.files import list_files, list_store_files, read_from_store
+from snowmelt.load.sources.files import (
+    list_files,
+    list_later_objects,
+    list_store_files,
+    read_from_store,
+)
 from snowmelt.storage.remote_store import RemoteStore
 
 ROOT = "memory://bucket"
@@ -47,6 +52,18 @@ def test_keys_and_globs_lead_to_objects(store: RemoteStore, key: str, found: lis
     assert [file.path for file in list_store_files(store, ROOT, key)] == [
         f"{ROOT}/{path}" for path in found
     ]
+
+
+def test_a_listing_continues_after_a_name(store: RemoteStore) -> None:
+    def list_after(after: str) -> list[str]:
+        found = list_later_objects(store, ROOT, "in/**/*.csv", after)
+        return [file.path.removeprefix(f"{ROOT}/") for file in found]
+
+    assert list_after("") == ["in/b.csv", "in/c.csv", "in/deep/e.csv"]
+    assert list_after("in/b.csv") == ["in/c.csv", "in/deep/e.csv"]
+    store.put("in/d.csv", b"d")
+    assert list_after("in/c.csv") == ["in/d.csv", "in/deep/e.csv"]
+    assert list_after("in/z.csv") == []
 
 
 def test_portions_are_read_and_replaced_objects_noticed(store: RemoteStore) -> None:

@@ -1,0 +1,499 @@
+"""Parser of Snowflake's COPY INTO, for the same load stack as COPY.
+
+Every option is either translated exactly or rejected by name. Strings have the rules of other
+statements: a backslash starts an escape.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from snowmelt.catalog.sql.cursor import TokenCursor, parse_boolean
+from snowmelt.catalog.sql.lexer import SqlToken, TokenKind
+from snowmelt.load.copy_ast import (
+    CopyStatement,
+    InputCompression,
+    InputPath,
+    ParameterValue,
+    ParsedColumn,
+    PhaseCall,
+)
+from snowmelt.load.phase_protocols import ColumnOptions
+from snowmelt.schema.types import to_display_name
+
+_COPY_INTO = re.compile(
+    r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*COPY(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)+INTO\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_COMPRESSIONS = {
+    "AUTO": None,
+    "GZIP": InputCompression.GZIP,
+    "BZ2": InputCompression.BZIP,
+    "ZSTD": InputCompression.ZSTD,
+    "NONE": InputCompression.UNCOMPRESSED,
+}
+_SCHEMES = {"s3", "gcs", "gs", "az", "file"}
+_PARSERS = {"JSON": "JSON", "AVRO": "AVRO", "PARQUET": "PARQUET"}
+_SKIP_FILE = re.compile(r"SKIP_FILE_(\d+)(%?)", re.IGNORECASE)
+
+# Options whose only supported value is the original's default, with what else to do.
+_FIXED_COPY_OPTIONS = {
+    "RETURN_FAILED_ONLY": ("FALSE", "query COPY_HISTORY for files that failed"),
+    "LOAD_UNCERTAIN_FILES": ("FALSE", "the history of loads does not expire"),
+    "LOAD_MODE": ("FULL_INGEST", "all loads write native files"),
+}
+_UNSUPPORTED_COPY_OPTIONS = {
+    "SIZE_LIMIT": "name fewer files",
+    "VALIDATION_MODE": "load into a table of its own, or read the files with "
+    'spark.read.format("snowmelt-load")',
+    "INCLUDE_METADATA": "add the columns by COPY with expressions",
+    "CLUSTER_AT_INGEST_TIME": "set the clustering of the table",
+    "FILE_PROCESSOR": "load text, Avro or Parquet",
+    "CREDENTIALS": "the environment of the process has the credentials of stores",
+    "STORAGE_INTEGRATION": "the environment of the process has the credentials of stores",
+    "ENCRYPTION": "stores decrypt what they have encrypted",
+}
+_FIXED_CSV_OPTIONS = {
+    "MULTI_LINE": ("TRUE", "quoted fields may contain line ends"),
+    "SKIP_BLANK_LINES": ("FALSE", "use COPY with PARSER CSV()"),
+    "DATE_FORMAT": ("AUTO", "use COPY with FORMAT for the column"),
+    "TIME_FORMAT": ("AUTO", "use COPY with FORMAT for the column"),
+    "TIMESTAMP_FORMAT": ("AUTO", "use COPY with FORMAT for the column"),
+    "BINARY_FORMAT": ("HEX", "use COPY with an expression"),
+    "TRIM_SPACE": ("FALSE", "use COPY with TRIM"),
+    "ERROR_ON_COLUMN_COUNT_MISMATCH": ("TRUE", "use COPY with TRAILING NULLCOLS or FILLER"),
+    "REPLACE_INVALID_CHARACTERS": ("FALSE", "use COPY with FILTER Iconverter(…)"),
+    "SKIP_BYTE_ORDER_MARK": ("TRUE", "a byte order mark is skipped"),
+    "ENCODING": ("UTF8", "use COPY with FILTER Iconverter(…)"),
+    "VALIDATE_UTF8": ("TRUE", "text is UTF-8"),
+}
+_FIXED_JSON_OPTIONS = {
+    "DATE_FORMAT": ("AUTO", "use COPY with FORMAT for the column"),
+    "TIME_FORMAT": ("AUTO", "use COPY with FORMAT for the column"),
+    "TIMESTAMP_FORMAT": ("AUTO", "use COPY with FORMAT for the column"),
+    "BINARY_FORMAT": ("HEX", "use COPY with an expression"),
+    "TRIM_SPACE": ("FALSE", "use COPY with an expression"),
+    "MULTI_LINE": ("TRUE", "objects may contain line ends"),
+    "ENABLE_OCTAL": ("FALSE", "octal numbers are not JSON"),
+    "ALLOW_DUPLICATE": ("FALSE", "use COPY with PARSER JSON()"),
+    "STRIP_NULL_VALUES": ("FALSE", "use COPY with PARSER JSON()"),
+    "REPLACE_INVALID_CHARACTERS": ("FALSE", "use COPY with FILTER Iconverter(…)"),
+    "IGNORE_UTF8_ERRORS": ("FALSE", "use COPY with FILTER Iconverter(…)"),
+    "SKIP_BYTE_ORDER_MARK": ("TRUE", "a byte order mark is skipped"),
+}
+_FIXED_BINARY_OPTIONS = {
+    "TRIM_SPACE": ("FALSE", "use COPY with an expression"),
+    "REPLACE_INVALID_CHARACTERS": ("FALSE", "text is UTF-8"),
+    "SNAPPY_COMPRESSION": ("TRUE", "a file names its compression"),
+    "BINARY_AS_TEXT": ("TRUE", "columns have the types of the table"),
+    "USE_LOGICAL_TYPE": ("TRUE", "logical types are used"),
+    "USE_VECTORIZED_SCANNER": ("FALSE", "it has no effect here"),
+}
+
+
+def is_copy_into(sql: str) -> bool:
+    """Return True if a statement is a COPY INTO."""
+    return _COPY_INTO.match(sql) is not None
+
+
+def parse_copy_into(sql: str) -> CopyStatement:
+    """Parse COPY INTO of a table, with or without a semicolon at its end.
+
+    Raises:
+        StatementError: If it is invalid, or has an option that is not supported.
+    """
+    cursor = TokenCursor(sql)
+    cursor.expect("COPY", "INTO")
+    if cursor.current.kind is TokenKind.STRING or cursor.current.text == "@":
+        raise cursor.make_error(
+            "COPY INTO a location is not supported: write the rows with Spark, or read the table from "
+            "another engine"
+        )
+    table = cursor.parse_name("a table", 3)
+    items = _parse_columns(cursor) if cursor.accept("(") else None
+    options = _CopyIntoOptions(cursor)
+    options.parse_source()
+    options.parse_options()
+    cursor.expect_end("COPY INTO")
+    return CopyStatement(
+        table=table,
+        items=items,
+        text=sql.strip().rstrip(";").rstrip(),
+        **options.to_statement_fields(has_columns=items is not None),
+    )
+
+
+def _parse_columns(cursor: TokenCursor) -> tuple[ParsedColumn, ...]:
+    found: list[ParsedColumn] = []
+    while True:
+        token = cursor.current
+        name = cursor.parse_identifier("a column")
+        if any(each.name == name for each in found):
+            raise cursor.make_error(f"Column {to_display_name(name)} is given twice", token)
+        found.append(ParsedColumn(name, ColumnOptions(), token.position))
+        if cursor.accept(")"):
+            return tuple(found)
+        cursor.expect(",")
+
+
+class _CopyIntoOptions:
+    """Source and options of one statement."""
+
+    def __init__(self, cursor: TokenCursor) -> None:
+        self._cursor = cursor
+        self._path = ""
+        self._source = cursor.current
+        self._files: list[tuple[str, SqlToken]] | None = None
+        self._pattern: str | None = None
+        self._compression: InputCompression | None = None
+        self._matching = "NONE"
+        self._matching_token = cursor.current
+        self._parser: PhaseCall | None = None
+        self._has_header = False
+        self._fields: dict[str, Any] = {"abort_on_error": True, "enforce_length": True}
+        self._parsers: dict[str, Callable[[], None]] = {
+            "FILES": self._parse_files,
+            "PATTERN": self._parse_pattern,
+            "FILE_FORMAT": self._parse_file_format,
+            "ON_ERROR": self._parse_on_error,
+            "PURGE": self._make_flag_parser("purge"),
+            "FORCE": self._make_flag_parser("force"),
+            "ENFORCE_LENGTH": self._make_flag_parser("enforce_length"),
+            "TRUNCATECOLUMNS": self._parse_truncate_columns,
+            "MATCH_BY_COLUMN_NAME": self._parse_matching,
+        }
+
+    def parse_source(self) -> None:
+        """Parse FROM with its location."""
+        cursor = self._cursor
+        cursor.expect("FROM")
+        self._source = cursor.current
+        if cursor.is_next("("):
+            raise cursor.make_error(
+                "FROM (SELECT …) is not supported: use COPY with FILLER columns and expressions"
+            )
+        if cursor.current.text == "@":
+            raise cursor.make_error(
+                "Stages are not supported: write the location in single quotes, such as 's3://bucket/path/'"
+            )
+        path = cursor.parse_string("a location, such as 's3://bucket/path/',")
+        scheme = path.partition("://")[0].lower() if "://" in path else ""
+        if scheme == "gcs":
+            path = f"gs://{path.partition('://')[2]}"
+        elif scheme and scheme not in _SCHEMES:
+            raise cursor.make_error(
+                f"{scheme}:// is not supported: write s3://, gs://, az:// or a local path",
+                self._source,
+            )
+        if not path or (not scheme and not PurePath(path).is_absolute()):
+            raise cursor.make_error("A local location is an absolute path", self._source)
+        self._path = path
+
+    def parse_options(self) -> None:
+        """Parse the options that follow, in any order."""
+        cursor = self._cursor
+        given: set[str] = set()
+        while cursor.current.kind is TokenKind.WORD:
+            token = cursor.current
+            word = token.text
+            if word in given:
+                raise cursor.make_error(f"{word} is given twice")
+            given.add(word)
+            if word in _UNSUPPORTED_COPY_OPTIONS:
+                raise cursor.make_error(
+                    f"{word} is not supported: {_UNSUPPORTED_COPY_OPTIONS[word]}"
+                )
+            if word in _FIXED_COPY_OPTIONS:
+                _parse_fixed_option(cursor, _FIXED_COPY_OPTIONS)
+                continue
+            if word not in self._parsers:
+                known = (*self._parsers, *_FIXED_COPY_OPTIONS)
+                raise cursor.make_error(
+                    f"Unknown option {token.source_text} of COPY INTO. Valid options: {', '.join(sorted(known))}"
+                )
+            cursor.advance()
+            cursor.expect("=")
+            self._parsers[word]()
+
+    def to_statement_fields(self, *, has_columns: bool) -> dict[str, Any]:
+        """Return inputs, parser and options as arguments of CopyStatement.
+
+        Raises:
+            StatementError: If options exclude each other, or one is missing.
+        """
+        cursor = self._cursor
+        parser = self._parser or _make_csv_parser({}, self._source)
+        by_name = self._matching != "NONE"
+        if parser.name in _PARSERS.values() and not by_name:
+            raise cursor.make_error(
+                f"TYPE = {parser.name} needs MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE: a column for whole "
+                "objects is not supported",
+                self._source,
+            )
+        if by_name and has_columns:
+            raise cursor.make_error(
+                "A list of columns and MATCH_BY_COLUMN_NAME exclude each other",
+                self._matching_token,
+            )
+        if parser.name == "COPYINTOCSV" and by_name != self._has_header:
+            raise cursor.make_error(
+                "For CSV, MATCH_BY_COLUMN_NAME and PARSE_HEADER = TRUE need each other",
+                self._source,
+            )
+        return {
+            "inputs": self._make_inputs(),
+            "parser": parser,
+            "binary_format": "HEX" if parser.name == "COPYINTOCSV" else None,
+            **self._fields,
+        }
+
+    def _make_inputs(self) -> tuple[InputPath, ...]:
+        place = self._source.position
+        if self._files is None:
+            return (
+                InputPath(
+                    self._path, self._compression, place, is_prefix=True, pattern=self._pattern
+                ),
+            )
+        base = self._path if self._path.endswith("/") else f"{self._path}/"
+        pattern = None if self._pattern is None else re.compile(self._pattern)
+        return tuple(
+            InputPath(base + name, self._compression, token.position)
+            for name, token in self._files
+            if pattern is None or pattern.fullmatch(base + name)
+        )
+
+    def _make_flag_parser(self, field: str) -> Callable[[], None]:
+        def parse() -> None:
+            self._fields[field] = parse_boolean(self._cursor)
+
+        return parse
+
+    def _parse_truncate_columns(self) -> None:
+        self._fields["enforce_length"] = not parse_boolean(self._cursor)
+
+    def _parse_files(self) -> None:
+        self._cursor.expect("(")
+        self._files = []
+        while True:
+            token = self._cursor.current
+            self._files.append((self._cursor.parse_string("the name of a file"), token))
+            if self._cursor.accept(")"):
+                return
+            self._cursor.expect(",")
+
+    def _parse_pattern(self) -> None:
+        token = self._cursor.current
+        self._pattern = self._cursor.parse_string("a regular expression")
+        try:
+            re.compile(self._pattern)
+        except re.error as error:
+            raise self._cursor.make_error(
+                f"PATTERN is not a regular expression: {error}", token
+            ) from None
+
+    def _parse_on_error(self) -> None:
+        cursor = self._cursor
+        token = cursor.current
+        text = token.text.upper()
+        percent = _SKIP_FILE.fullmatch(text)
+        if token.kind is TokenKind.WORD and cursor.peek().text == "%":
+            percent = _SKIP_FILE.fullmatch(f"{text}%")
+        if percent is not None and percent[2]:
+            raise cursor.make_error(
+                f"ON_ERROR = {text.rstrip('%')}% is not supported: write a number of records, such as "
+                "SKIP_FILE_10"
+            )
+        cursor.advance()
+        self._fields["abort_on_error"] = text == "ABORT_STATEMENT"
+        if text == "ABORT_STATEMENT":
+            return
+        self._fields["error_tolerance"] = True
+        if text == "SKIP_FILE":
+            self._fields["file_reject_max"] = 1
+        elif percent is not None and int(percent[1]) > 0:
+            self._fields["file_reject_max"] = int(percent[1])
+        elif text != "CONTINUE":
+            raise cursor.make_error(
+                "ON_ERROR is CONTINUE, SKIP_FILE, SKIP_FILE_<number> or ABORT_STATEMENT", token
+            )
+
+    def _parse_matching(self) -> None:
+        self._matching_token = self._cursor.current
+        if self._cursor.is_next("CASE_SENSITIVE"):
+            raise self._cursor.make_error(
+                "MATCH_BY_COLUMN_NAME = CASE_SENSITIVE is not supported: parsers match names regardless of "
+                "case. Write CASE_INSENSITIVE"
+            )
+        self._matching = self._cursor.expect_one_of("CASE_INSENSITIVE", "NONE")
+
+    def _parse_file_format(self) -> None:
+        cursor = self._cursor
+        if not cursor.is_next("("):
+            raise cursor.make_error(
+                "Named file formats are not supported: write FILE_FORMAT = (TYPE = CSV …)"
+            )
+        cursor.expect("(")
+        if cursor.is_next("FORMAT_NAME"):
+            raise cursor.make_error(
+                "Named file formats are not supported: write TYPE = CSV and its options"
+            )
+        kind, token = "CSV", cursor.current
+        if cursor.accept("TYPE"):
+            cursor.expect("=")
+            token = cursor.current
+            kind = cursor.advance().text.upper()
+            cursor.accept(",")
+        if kind in {"ORC", "XML", "CUSTOM"} or kind not in {"CSV", *_PARSERS}:
+            raise cursor.make_error(
+                f"TYPE = {kind} is not supported: CSV, JSON, AVRO and PARQUET are", token
+            )
+        values = self._parse_format_options(kind)
+        if kind == "CSV":
+            self._has_header = bool(values.get("PARSE_HEADER"))
+            self._parser = _make_csv_parser(values, token, self._cursor)
+        else:
+            parameters: dict[str, ParameterValue] = (
+                {} if kind == "PARQUET" else {"flatten_maps": False}
+            )
+            self._parser = PhaseCall(_PARSERS[kind], parameters, token.position)
+
+    def _parse_format_options(self, kind: str) -> dict[str, Any]:
+        cursor = self._cursor
+        fixed = {"CSV": _FIXED_CSV_OPTIONS, "JSON": _FIXED_JSON_OPTIONS}.get(
+            kind, _FIXED_BINARY_OPTIONS
+        )
+        readers = _CSV_OPTIONS if kind == "CSV" else _JSON_OPTIONS if kind == "JSON" else {}
+        values: dict[str, Any] = {}
+        while not cursor.accept(")"):
+            token = cursor.current
+            word = token.text
+            if word in values:
+                raise cursor.make_error(f"{word} is given twice")
+            if word == "COMPRESSION":
+                cursor.advance()
+                cursor.expect("=")
+                values[word] = self._compression = self._parse_compression(kind)
+            elif word in fixed:
+                values[word] = _parse_fixed_option(cursor, fixed)
+            elif word in readers:
+                cursor.advance()
+                cursor.expect("=")
+                values[word] = readers[word](cursor)
+            else:
+                known = sorted({"COMPRESSION", *fixed, *readers})
+                raise cursor.make_error(
+                    f"Unknown option {token.source_text} of TYPE = {kind}. Valid options: {', '.join(known)}"
+                )
+            cursor.accept(",")
+        return values
+
+    def _parse_compression(self, kind: str) -> InputCompression | None:
+        cursor = self._cursor
+        token = cursor.current
+        text = cursor.advance().text.upper()
+        allowed = _COMPRESSIONS if kind in {"CSV", "JSON"} else {"AUTO": None, "NONE": None}
+        if kind == "PARQUET":
+            allowed |= {"SNAPPY": None}
+        if text not in allowed:
+            raise cursor.make_error(
+                f"COMPRESSION = {text} is not supported for {kind}: {', '.join(allowed)} are", token
+            )
+        return allowed[text]
+
+
+def _parse_fixed_option(cursor: TokenCursor, options: Mapping[str, tuple[str, str]]) -> str:
+    """Parse an option that has one supported value.
+
+    Raises:
+        StatementError: If it has another value.
+    """
+    word = cursor.advance().text
+    cursor.expect("=")
+    token = cursor.advance()
+    value, instead = options[word]
+    if token.text.upper().replace("-", "") != value:
+        raise cursor.make_error(
+            f"{word} = {token.source_text} is not supported, only {value}: {instead}", token
+        )
+    return value
+
+
+def _parse_character(cursor: TokenCursor) -> str:
+    """Parse a string, or NONE for the empty one."""
+    if cursor.accept("NONE"):
+        return ""
+    return cursor.parse_string("a string, or NONE,")
+
+
+def _parse_texts(cursor: TokenCursor) -> list[str]:
+    """Parse a list of strings in parentheses, or one string."""
+    if not cursor.accept("("):
+        return [cursor.parse_string("a string, or a list in parentheses,")]
+    found: list[str] = []
+    while not cursor.accept(")"):
+        found.append(cursor.parse_string("a string"))
+        cursor.accept(",")
+    return found
+
+
+def _parse_strip_outer_array(cursor: TokenCursor) -> bool:
+    token = cursor.current
+    if not parse_boolean(cursor):
+        raise cursor.make_error(
+            "STRIP_OUTER_ARRAY = FALSE is not supported: the objects of an array are records", token
+        )
+    return True
+
+
+_CSV_OPTIONS: dict[str, Callable[[TokenCursor], Any]] = {
+    "FIELD_DELIMITER": _parse_character,
+    "RECORD_DELIMITER": lambda cursor: cursor.parse_string("the record delimiter"),
+    "FIELD_OPTIONALLY_ENCLOSED_BY": _parse_character,
+    "ESCAPE": _parse_character,
+    "ESCAPE_UNENCLOSED_FIELD": _parse_character,
+    "NULL_IF": _parse_texts,
+    "EMPTY_FIELD_AS_NULL": parse_boolean,
+    "SKIP_HEADER": lambda cursor: cursor.parse_integer("the number of lines", 0, 2**31),
+    "PARSE_HEADER": parse_boolean,
+}
+_JSON_OPTIONS: dict[str, Callable[[TokenCursor], Any]] = {
+    "STRIP_OUTER_ARRAY": _parse_strip_outer_array,
+}
+
+
+def _make_csv_parser(
+    values: Mapping[str, Any], token: SqlToken, cursor: TokenCursor | None = None
+) -> PhaseCall:
+    """Return the parser of CSV with these options; those not given have the original's defaults."""
+    quote = values.get("FIELD_OPTIONALLY_ENCLOSED_BY", "")
+    escape = values.get("ESCAPE", "")
+    unenclosed = escape or values.get("ESCAPE_UNENCLOSED_FIELD", "\\")
+    reason = None
+    if quote and escape != unenclosed:
+        reason = (
+            "With FIELD_OPTIONALLY_ENCLOSED_BY, one escape is for all fields: write "
+            "ESCAPE_UNENCLOSED_FIELD = NONE, or ESCAPE with the same character. ESCAPE_UNENCLOSED_FIELD is a "
+            "backslash unless it is given"
+        )
+    if values.get("PARSE_HEADER") and values.get("SKIP_HEADER"):
+        reason = "PARSE_HEADER and SKIP_HEADER exclude each other"
+    if reason is not None and cursor is not None:
+        raise cursor.make_error(reason, token)
+    record = values.get("RECORD_DELIMITER", "\n")
+    parameters: dict[str, ParameterValue] = {
+        "delimiter": values.get("FIELD_DELIMITER", ","),
+        "enclosed_by": quote,
+        "escape": unenclosed,
+        "null_if": msgspec.json.encode(values.get("NULL_IF", ["\\N"])).decode(),
+        "empty_is_null": values.get("EMPTY_FIELD_AS_NULL", True),
+        "header": bool(values.get("PARSE_HEADER")),
+        "record_terminator": "" if record in {"\n", "\r\n"} else record,
+        "skip": values.get("SKIP_HEADER", 0),
+    }
+    return PhaseCall("COPYINTOCSV", parameters, token.position)
