@@ -114,7 +114,7 @@ class CopyResult:
     `skipped_files` counts files that were loaded before. `reject_reasons` are the most frequent reasons,
     `rejected_to` is where rejects are stored (None: nowhere). `failed_files` were left out, with the reason
     (only with ERROR TOLERANCE). `duplicate_paths` were left out because they lead to the same file as the
-    second path.
+    second path. `changed_files` were loaded before with another size or change time, and again as a whole.
     """
 
     load_id: str | None
@@ -125,6 +125,7 @@ class CopyResult:
     rejected_to: str | None = None
     failed_files: tuple[tuple[str, str], ...] = ()
     duplicate_paths: tuple[tuple[str, str], ...] = ()
+    changed_files: tuple[str, ...] = ()
 
     COLUMNS: ClassVar = (
         "table",
@@ -500,4 +501,5 @@ class _CopyRun:
                 if each.state == "LOAD_FAILED"
             ),
             duplicate_paths=self._prepared.plan.duplicate_paths,
+            changed_files=self._prepared.plan.changed_files,
         )
