@@ -109,7 +109,7 @@ def load_config_file(path: str | os.PathLike[str] | None = None) -> ConfigFile |
     """Read the configuration file at `path`; None: the one that `find_config_file` returns.
 
     Raises:
-        InvalidConfigFile: If the file cannot be read, or is not such a file.
+        InvalidConfigFile: If the file cannot be read, or is no valid configuration file.
     """
     found = find_config_file() if path is None else Path(path).expanduser()
     return None if found is None else read_config_file(found)
@@ -152,7 +152,7 @@ def find_profile(name: str | None, path: str | os.PathLike[str] | None = None) -
 
     Raises:
         ProfileNotFound: If a profile is named and does not exist.
-        InvalidConfigFile: If the file cannot be read, or is not such a file.
+        InvalidConfigFile: If the file cannot be read, or is no valid configuration file.
     """
     file = load_config_file(path)
     name = name or os.environ.get(PROFILE_VARIABLE) or None

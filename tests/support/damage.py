@@ -418,7 +418,8 @@ def ledger_fingerprint_edited(site: Site) -> Expected:
 def ledger_sequencer_edited(site: Site) -> Expected:
     # The only commit of a channel that was dropped since has nothing to be compared with.
     chunk = site.row(
-        "SELECT * FROM chunk_ledger WHERE table_id = ? AND channels NOT LIKE '%GONE%'", site.table_id
+        "SELECT * FROM chunk_ledger WHERE table_id = ? AND channels NOT LIKE '%GONE%'",
+        site.table_id,
     )
     channels = json.loads(chunk["channels"])
     channels[0][2] += 1

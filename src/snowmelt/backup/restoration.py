@@ -1,8 +1,8 @@
 """Restore a point into an empty installation: objects first, the catalog last, in one transaction.
 
-The restored installation is a new line of the data: it has a new deployment ID, and its client
-sequencers begin above those of the original. So a client of the original cannot write here before it
-opens its channels, and then it resumes after the tokens of the point.
+The restored installation has a new deployment ID, and its client sequencers begin above those of the
+original. So a client of the original must reopen its channels before it writes here. It then resumes
+after the tokens of the point.
 """
 
 from __future__ import annotations

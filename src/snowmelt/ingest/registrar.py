@@ -266,7 +266,7 @@ class Registrar:
             try:
                 submission.respond(answer)
             except Exception:  # noqa: BLE001 - the next one can
-                _log.exception("an answer could not be delivered")
+                _log.exception("Delivery of a registration response failed")
 
 
 def _list_codes(response: RegisterBlobsResponse | Exception) -> list[int]:

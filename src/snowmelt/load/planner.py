@@ -57,12 +57,14 @@ class LoadPlan:
     Attributes:
         tasks: Tasks, the longest first.
         skipped_files: Files that an earlier load has loaded.
+        changed_files: Paths of files that an earlier load has loaded with another size or version tag.
         failed_inputs: Paths that could not be listed, with the reason. Only with ERROR TOLERANCE.
         duplicate_paths: Paths to the same file as another path, with that path.
     """
 
     tasks: tuple[LoadTask, ...]
     skipped_files: tuple[InputFile, ...] = ()
+    changed_files: tuple[str, ...] = ()
     failed_inputs: tuple[tuple[str, str], ...] = ()
     duplicate_paths: tuple[tuple[str, str], ...] = ()
 
@@ -71,14 +73,22 @@ class LoadPlan:
     ) -> LoadPlan:
         """Return the plan without files loaded before, identified by path, size and version tag."""
         left, skipped = [], {}
+        changed: dict[str, None] = {}
+        loaded_paths = {path for path, _, _ in loaded_files}
         for task in self.tasks:
             file = task.portion.file
             if (file.path, file.size, file.tag) in loaded_files:
                 skipped[file.path] = file
             else:
                 left.append(task)
-        tasks = tuple(replace(task, number=number) for number, task in enumerate(left))
-        return replace(self, tasks=tasks, skipped_files=(*self.skipped_files, *skipped.values()))
+                if file.path in loaded_paths:
+                    changed[file.path] = None
+        return replace(
+            self,
+            tasks=tuple(replace(task, number=number) for number, task in enumerate(left)),
+            skipped_files=(*self.skipped_files, *skipped.values()),
+            changed_files=(*self.changed_files, *changed),
+        )
 
 
 def plan_load(  # noqa: PLR0913  what the caller knows and the statement does not say

@@ -119,7 +119,7 @@ class CopyResult:
     `skipped_files` counts files that were loaded before. `reject_reasons` are the most frequent reasons,
     `rejected_to` is where rejects are stored (None: nowhere). `failed_files` were left out, with the reason
     (only with ERROR TOLERANCE). `duplicate_paths` were left out because they lead to the same file as the
-    second path. `changed_paths` were loaded before, with another size or time, and now once more as a whole.
+    second path. `changed_files` were loaded before with another size or change time, and again as a whole.
     """
 
     load_id: str | None
@@ -130,7 +130,7 @@ class CopyResult:
     rejected_to: str | None = None
     failed_files: tuple[tuple[str, str], ...] = ()
     duplicate_paths: tuple[tuple[str, str], ...] = ()
-    changed_paths: tuple[str, ...] = ()
+    changed_files: tuple[str, ...] = ()
 
     COLUMNS: ClassVar = (
         "table",
@@ -244,7 +244,6 @@ class _PreparedCopy:
     plan: LoadPlan
     stream_key: str
     saved_offsets: Mapping[tuple[str, int], int]
-    changed_paths: tuple[str, ...]
 
     def list_offset_advances(self, results: Iterable[PortionResult]) -> tuple[OffsetAdvance, ...]:
         """Return the stream offsets to commit."""
@@ -294,7 +293,6 @@ def _prepare_copy(
         limits=context.user_code_limits,
         listed_files=listed_files,
     )
-    changed: tuple[str, ...] = ()
     if not statement.force:
         with context.database.reading() as connection:
             paths = {task.portion.file.path for task in plan.tasks}
@@ -306,12 +304,6 @@ def _prepare_copy(
                 with_rejected=listed_files is not None,
             )
         plan = plan.without_loaded_files({(key.path, key.size, key.tag) for key in known})
-        before = {key.path for key in known}
-        changed = tuple(
-            dict.fromkeys(
-                task.portion.file.path for task in plan.tasks if task.portion.file.path in before
-            )
-        )
     if statement.purge:
         reserved = (*context.reserved_paths, context.warehouse_url)
         for task in plan.tasks:
@@ -319,7 +311,7 @@ def _prepare_copy(
     check_reject_files(
         statement.rejects, plan, reserved_paths=(*context.reserved_paths, context.warehouse_url)
     )
-    return _PreparedCopy(table, rejects, functions, plan, stream, saved, changed)
+    return _PreparedCopy(table, rejects, functions, plan, stream, saved)
 
 
 def find_load_functions(connection: sa.Connection, steps: Sequence[LoadStep]) -> LoadFunctions:
@@ -535,5 +527,5 @@ class _CopyRun:
                 if each.state == "LOAD_FAILED"
             ),
             duplicate_paths=self._prepared.plan.duplicate_paths,
-            changed_paths=self._prepared.changed_paths,
+            changed_files=self._prepared.plan.changed_files,
         )

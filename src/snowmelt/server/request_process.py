@@ -53,7 +53,7 @@ class ProcessResponse(msgspec.Struct, omit_defaults=True):
 
 
 class RequestProcess:
-    """The service's end of a process. Not thread-safe, but for `kill`."""
+    """Handle of a child process that answers requests. Only `kill` is thread-safe."""
 
     def __init__(self, settings: Settings, module: str) -> None:
         """Start a module and wait until it is ready.

@@ -91,7 +91,7 @@ class FreshFileWriter:
                 size = sum(each.size for each in run)
                 is_final = len(run) > 1 and size >= _FINAL_SIZE_BYTES
                 if is_final or len(run) == count:
-                    # What is large is not joined again, even if it gets smaller by this.
+                    # A large file is not joined again, even if the join makes it smaller.
                     new_level = _FINAL_LEVEL if is_final else level + 1
                     joined.append((tuple(run), self._join(run, new_level)))
                     run = []

@@ -354,7 +354,7 @@ def test_elements_of_the_document_itself_are_rows_too(today: Any) -> None:
 
 def test_a_name_behind_an_array_is_refused(today: Any) -> None:
     said = refused(today, BODY, "select _1.root.c1 from s3object[*]", source=JSON_IN)
-    assert "c1 stands behind an array" in said
+    assert "c1 follows an array" in said
     assert today(BODY, "select _1.root[1].c1 from s3object[*]", source=JSON_IN) == "2\n"
 
 

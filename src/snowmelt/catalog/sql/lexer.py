@@ -207,7 +207,7 @@ _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
 def is_query(text: str) -> bool:
     """Return True for SELECT, WITH, VALUES, FROM, EXPLAIN, or a statement in parentheses.
 
-    `SELECT SYSTEM$PIPE_STATUS(…)` is none: the catalog answers it.
+    False for `SELECT SYSTEM$PIPE_STATUS(…)`, which the catalog answers.
 
     Raises:
         StatementError: If a string, quoted name or comment is not closed.

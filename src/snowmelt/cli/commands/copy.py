@@ -160,9 +160,9 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
     for path, other in result.duplicate_paths:
         print(f"left out: {path}: it is the same file as {other}", file=sys.stderr)
     if result.load_id is None:
-        print(
-            f"{result.table}: nothing to load, {format_count(result.skipped_files, 'file')} loaded before"
-        )
+        before = format_count(result.skipped_files, "file")
+        hint = "it" if result.skipped_files == 1 else "them"
+        print(f"{result.table}: nothing to load, {before} loaded before; FORCE loads {hint} again")
         return
     skipped = (
         f", {format_count(result.skipped_files, 'file')} loaded before"
@@ -174,10 +174,9 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
         f"{totals.bytes:,} bytes{skipped} (load {result.load_id})",
         flush=True,
     )
-    for path in result.changed_paths:
+    for path in result.changed_files:
         print(
-            f"loaded again: {path}: it has changed since it was loaded, so rows that were in it before are"
-            " in the table twice",
+            f"loaded again: {path} has changed since an earlier load, whose rows stay in the table",
             file=sys.stderr,
         )
     for path, reason in result.failed_files:

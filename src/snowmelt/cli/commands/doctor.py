@@ -237,7 +237,7 @@ def check_services(
             )
     versions = sorted({service.version for service in running})
     if len(versions) > 1:
-        what = f"they run versions {', '.join(versions)}; bring all of them to the newest"
+        what = f"they run versions {', '.join(versions)}; upgrade all to the newest version"
         yield wrong("services", what)
     for service in running:
         yield check_clock_skew(

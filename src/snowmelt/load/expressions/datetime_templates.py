@@ -164,7 +164,7 @@ def parse_datetime_template(template: str) -> tuple[DatetimeTemplateField, ...]:
             quoted = template[at : end + 1]
             if "\\" in quoted:
                 raise DatetimeTemplateInvalid(
-                    f"quoted text {quoted} holds a backslash; leave it out of the quotes"
+                    f"quoted text {quoted} contains a backslash; write the backslash outside the quotes"
                 )
             field, at = DatetimeTemplateField(None, quoted[1:-1]), end + 1
         elif template.startswith('\\"', at):

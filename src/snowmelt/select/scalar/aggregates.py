@@ -323,7 +323,7 @@ class MinMaxAccumulator(Accumulator):
             self.add_value(numbers[place].item())
 
     def compute_result(self) -> object:
-        """Return the best value.
+        """Return the minimum or maximum.
 
         Without values, it is NULL. In `ceph-2020` it is the initial value of the comparison: -INT_MAX for
         max, INT_MAX for min.

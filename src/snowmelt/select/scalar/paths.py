@@ -80,7 +80,7 @@ def _follow_ceph_step(value: object, step: KeyStep | IndexStep) -> object:
         return _follow_step(value, step)
     if isinstance(value, list):
         message = (
-            f"{step.text} stands behind an array, where Ceph takes the last element's; "
+            f"{step.text} follows an array, where Ceph reads the last element; "
             f"write an index, as in _1.items[0].{step.text}, or name the array in FROM"
         )
         raise SelectError("InvalidKeyPath", message)

@@ -397,7 +397,7 @@ class _Call:
 
     @property
     def has_token(self) -> bool:
-        """Whether it presents a token; a browser never does."""
+        """True if the request has an Authorization header. Browsers send none."""
         return "authorization" in self.headers
 
     @property

@@ -104,7 +104,7 @@ class AwsChunkedDecoder:
             self._begin_chunk(line)
         elif self._state == "gap":
             if line:
-                raise _malformed_error("a chunk is longer than it says")
+                raise _malformed_error("a chunk is longer than its declared size")
             self._state = "size"
         elif line:
             self._add_trailer(line)

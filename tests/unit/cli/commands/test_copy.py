@@ -70,7 +70,7 @@ def test_a_file_that_has_changed_is_loaded_again_with_a_warning(
         file.write("4|four\n")
     again = snowmelt("copy", table)
     assert again.stdout.startswith("DEMO.PUBLIC.T: 3 rows of 1 file")
-    assert "a.csv: it has changed since it was loaded, so rows that were in it before are" in again.stderr
+    assert "a.csv has changed since an earlier load, whose rows stay in the table" in again.stderr
     forced = snowmelt("copy", f"{table} FORCE")
     assert "loaded again" not in forced.stderr
 
@@ -83,7 +83,21 @@ def test_a_load_tells_what_it_did(snowmelt: Callable[..., Finished], table: str)
     assert "1 record rejected, kept nowhere" in told.stderr
     assert "1 × column 1 (ID NUMBER(9,0))" in told.stderr
     again = snowmelt("copy", table)
-    assert again.stdout == "DEMO.PUBLIC.T: nothing to load, 1 file loaded before\n"
+    assert again.stdout == (
+        "DEMO.PUBLIC.T: nothing to load, 1 file loaded before; FORCE loads it again\n"
+    )
+
+
+@pytest.mark.slow
+def test_a_file_that_changed_is_named_when_it_is_loaded_again(
+    snowmelt: Callable[..., Finished], table: str, tmp_path: Path
+) -> None:
+    assert "loaded again" not in snowmelt("copy", table).stderr
+    with (tmp_path / "a.csv").open("a") as file:
+        file.write("4|four\n")
+    again = snowmelt("copy", table)
+    assert again.stdout.startswith("DEMO.PUBLIC.T: 3 rows of 1 file, 27 bytes (load ")
+    assert f"loaded again: {tmp_path / 'a.csv'} has changed since an earlier load" in again.stderr
 
 
 @pytest.mark.slow
