@@ -56,6 +56,7 @@ class Failpoint(StrEnum):
     COMPACTION_INSIDE_COMMIT = "compaction.inside_commit"
     COMPACTION_COMMITTED = "compaction.committed"
     PUBLICATION_FILE = "publication.file"
+    PUBLICATION_JOINED = "publication.joined"
     PUBLICATION_WRITTEN = "publication.written"
     PUBLICATION_INSIDE_COMMIT = "publication.inside_commit"
     PUBLICATION_COMMITTED = "publication.committed"

@@ -51,11 +51,15 @@ class WrittenFile:
 
 
 def write_native_file(
-    store: Store, path: str, table: pa.Table, *, is_temporary: bool = False
+    store: Store, path: str, table: pa.Table, *, zstd_level: int | None = _COMPRESSION_LEVEL
 ) -> WrittenFile:
     """Write a table in native form as one Parquet file.
 
-    A temporary file, which is soon replaced, takes less CPU and more bytes.
+    Args:
+        store: Store of the file.
+        path: Path in the store.
+        table: Rows in native form.
+        zstd_level: Level of Zstandard. None: Snappy, for files that are soon replaced: less CPU, more bytes.
 
     Raises:
         AlreadyExists: If an object exists at `path`.
@@ -63,8 +67,7 @@ def write_native_file(
     """
     sink = pa.BufferOutputStream()
     collector: list[pq.FileMetaData] = []
-    level = None if is_temporary else _COMPRESSION_LEVEL
-    with _make_parquet_writer(sink, table, level, collector) as writer:
+    with _make_parquet_writer(sink, table, zstd_level, collector) as writer:
         writer.write_table(table, row_group_size=_ROW_GROUP_ROWS)
     data = sink.getvalue()
     store.put(path, memoryview(data).cast("B"), create_only=True, durable=True)

@@ -65,6 +65,7 @@ from snowmelt.failpoints import Failpoint
 from snowmelt.table.file_io import PublishedOutputFile, make_file_io
 from snowmelt.table.fresh_files import (
     MAX_ROUND_BYTES,
+    MAX_UNJOINED_FILES,
     FreshFileWriter,
     decode_fresh_file,
 )
@@ -280,8 +281,8 @@ class SnapshotPublisher:
             if file is not None and not is_split:
                 files.append(file)
                 covered = file.to_seq
-        if state.is_migrating:
-            # The migration adopts files as they are now.
+        if state.is_migrating or len(files) <= MAX_UNJOINED_FILES:
+            # A migration in progress adopts files as they are now.
             return files, retired, None
         joinable = (
             [file for file in files if file.file_id and file.file_id not in state.unjoinable]
@@ -292,6 +293,7 @@ class SnapshotPublisher:
             position = files.index(run[0])
             files[position : position + len(run)] = [joined]
             retired += [file for file in run if file.file_id]
+            failpoints.hit_failpoint(Failpoint.PUBLICATION_JOINED)
         return files, retired, None
 
     def _write_round(

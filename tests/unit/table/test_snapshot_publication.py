@@ -92,6 +92,10 @@ def house(tmp_path: Path) -> Iterator[PublishedLakehouse]:
     failpoints.disarm()
 
 
+def _fail() -> None:
+    raise RuntimeError
+
+
 def test_an_empty_table_is_published_without_a_snapshot(house: PublishedLakehouse) -> None:
     assert house.publish() is not None
     assert house.published_numbers() == []
@@ -135,24 +139,50 @@ def test_fresh_files_are_joined_and_stay_few(house: PublishedLakehouse) -> None:
 
 
 def test_a_migration_adopts_joined_files_as_they_are(house: PublishedLakehouse) -> None:
-    for start in range(20):
+    for start in range(30):
         house.put_numbers(start, 1)
         house.publish()
     [joined, *_] = house.fresh_files()
     assert joined.level == 1
     result = house.migrate()
-    assert (result.rows, result.files) == (20, 2)
+    assert (result.rows, result.files) == (30, 2)
     assert joined.path in house.data_files()
-    assert sorted(house.read_numbers()) == list(range(20))
+    assert sorted(house.read_numbers()) == list(range(30))
     house.publish()
     assert house.fresh_files() == []
-    assert sorted(house.published_numbers()) == list(range(20))
+    assert sorted(house.published_numbers()) == list(range(30))
+
+
+def test_files_are_joined_only_when_there_are_many(house: PublishedLakehouse) -> None:
+    for start in range(24):
+        house.put_numbers(start, 1)
+        house.publish()
+    assert [file.level for file in house.fresh_files()] == [0] * 24
+    house.put_numbers(24, 1)
+    house.publish()
+    assert [file.level for file in house.fresh_files()] == [1] + [0] * 9
+    assert sorted(house.published_numbers()) == list(range(25))
+
+
+def test_a_join_that_is_not_committed_changes_nothing(house: PublishedLakehouse) -> None:
+    for start in range(24):
+        house.put_numbers(start, 1)
+        house.publish()
+    house.put_numbers(24, 1)
+    failpoints.arm(Failpoint.PUBLICATION_JOINED, _fail)
+    with pytest.raises(RuntimeError):
+        house.publish()
+    assert [file.level for file in house.fresh_files()] == [0] * 24
+    assert sorted(house.published_numbers()) == list(range(24))
+    house.publish()
+    assert [file.level for file in house.fresh_files()] == [1] + [0] * 9
+    assert sorted(house.published_numbers()) == list(range(25))
 
 
 def test_files_joined_without_new_chunks_are_published_too(house: PublishedLakehouse) -> None:
     # A migration that fails has held up the join.
     def fail() -> None:
-        for start in range(16):
+        for start in range(25):
             house.put_numbers(100 + start, 1)
             house.publish()
         raise RuntimeError
@@ -169,7 +199,7 @@ def test_files_joined_without_new_chunks_are_published_too(house: PublishedLakeh
     assert {file.level for file in house.fresh_files()} >= {1}
     house.clock.advance(2 * HOUR)
     house.collect(HOUR)
-    assert len(house.open(made).scan().to_arrow()) == 17
+    assert len(house.open(made).scan().to_arrow()) == 26
 
 
 def test_a_large_file_that_a_migration_has_split_is_written_again(
@@ -195,14 +225,14 @@ def test_a_large_file_that_a_migration_has_split_is_written_again(
 
 
 def test_a_migration_in_progress_keeps_its_files(house: PublishedLakehouse) -> None:
-    for start in range(16):
+    for start in range(24):
         house.put_numbers(start, 1)
         house.publish()
-    failpoints.arm(Failpoint.MIGRATION_STAGED, lambda: (house.put_numbers(16, 4), house.publish()))
+    failpoints.arm(Failpoint.MIGRATION_STAGED, lambda: (house.put_numbers(24, 4), house.publish()))
     house.migrate()
     house.publish()
-    assert sorted(house.published_numbers()) == list(range(20))
-    assert sorted(house.read_numbers()) == list(range(20))
+    assert sorted(house.published_numbers()) == list(range(28))
+    assert sorted(house.read_numbers()) == list(range(28))
 
 
 def test_a_file_that_a_migration_has_split_is_written_again(house: PublishedLakehouse) -> None:
