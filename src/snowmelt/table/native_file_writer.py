@@ -72,7 +72,7 @@ def write_native_file(
     data = sink.getvalue()
     store.put(path, memoryview(data).cast("B"), create_only=True, durable=True)
     nans = list(map(count_nans, table.columns))
-    sha256 = "" if is_temporary else hashlib.sha256(data).hexdigest()
+    sha256 = "" if zstd_level is None else hashlib.sha256(data).hexdigest()
     return _make_written_file(path, data.size, table.schema, nans, collector[0], sha256)
 
 
