@@ -10,13 +10,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from harness import list_findings
 from report import Report
 
 from snowmelt.testing.soak import SoakHarness
 
 COLUMNS = (
     *("seconds", "kills", "loads", "loads lost", "compactions", "queries", "queries wrong"),
-    *("streamed", "copied", "lost", "doubled"),
+    *("streamed", "copied", "lost", "doubled", "findings"),
 )
 
 
@@ -35,6 +36,7 @@ def main() -> int:
         SoakHarness(Path(folder) / "data", seed=options.seed) as site,
     ):
         counted = site.run_for(options.seconds)
+        findings = list_findings(Path(folder) / "data")
     report.add(
         f"{options.seconds:g}",
         counted.kills,
@@ -47,16 +49,19 @@ def main() -> int:
         counted.copied_rows,
         counted.lost_rows,
         counted.duplicate_rows,
+        len(findings),
     )
     report.remark(
         "Killed at any moment: the process that copies, the one that migrates, the one that joins "
         "files, the client that streams, the service. A query is right if it sees whole commits, "
-        "each row once, and none gone. Each file is named in many a COPY and has one record that is rejected."
+        "each row once, and none gone. Findings are those of `snowmelt check --deep`. Each file is named in many a COPY and has one record that is rejected."
     )
     for sentence in sorted(set(counted.violations)):
         report.remark(f"A query: {sentence}.")
+    for finding in findings:
+        report.remark(f"A check: {finding}")
     report.keep()
-    return 0 if counted.is_exact else 1
+    return 0 if counted.is_exact and not findings else 1
 
 
 if __name__ == "__main__":

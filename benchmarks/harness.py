@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -23,6 +24,18 @@ from snowmelt.config import Settings
 
 # Servers and engines of the tests, for benchmarks that import them after this module.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+
+def list_findings(data_dir: Path) -> list[str]:
+    """Return what `snowmelt check --deep` finds in a data folder."""
+    command = ("check", "--deep", "--quiet", "--format", "json", "--data-dir", str(data_dir))
+    done = subprocess.run(
+        [sys.executable, "-m", "snowmelt", *command], capture_output=True, text=True, check=False
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    if not found or "summary" not in found[-1]:
+        raise RuntimeError(f"The check failed with status {done.returncode}: {done.stderr}")
+    return [f"{each['finding']}: {each['detail']}" for each in found[:-1]]
 
 
 def key_pair() -> tuple[str, str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness import list_findings
 from iceberg_freshness import make_token
 from report import Report
 
@@ -135,7 +136,7 @@ def main() -> int:
         "Engines of others read and write beside writers, and all that write are killed",
         (
             *("seconds", "kills", "queries", "queries wrong", "streamed", "copied"),
-            *("rows of engines", "commits of engines", "refused", "lost", "doubled"),
+            *("rows of engines", "commits of engines", "refused", "lost", "doubled", "findings"),
         ),
     )
     python = make_environment("engines", REQUIREMENTS)
@@ -162,6 +163,7 @@ def main() -> int:
             counted = site.run_for(options.seconds, more_readers=readers, writers=writers)
             rows = counted.streamed_rows + counted.copied_rows + counted.batch_rows
             ends = {reader.name: reader.check_once() for reader in readers}
+            findings = list_findings(Path(folder) / "data")
         finally:
             for engine in engines:
                 engine.close()
@@ -177,6 +179,7 @@ def main() -> int:
         sum(writer.errors for writer in writers),
         counted.lost_rows,
         counted.duplicate_rows,
+        len(findings),
     )
     report.remark(
         "PyIceberg and DuckDB read all the time through the Iceberg REST catalog, beside Snowmelt's own "
@@ -188,8 +191,10 @@ def main() -> int:
         report.remark(f"{name} counts {end:,} of {rows:,} rows at the end.")
     for sentence in sorted(set(counted.violations)):
         report.remark(f"A query: {sentence}.")
+    for finding in findings:
+        report.remark(f"A check: {finding}")
     report.keep()
-    return 0 if counted.is_exact and set(ends.values()) == {rows} else 1
+    return 0 if counted.is_exact and not findings and set(ends.values()) == {rows} else 1
 
 
 if __name__ == "__main__":

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from report import RESULTS, commit
@@ -35,6 +38,7 @@ class Loop(NamedTuple):
 
     about: str
     command: tuple[str, ...]
+    environment: Mapping[str, str] = MappingProxyType({})
 
 
 def _search(*paths: str) -> tuple[str, ...]:
@@ -84,6 +88,11 @@ LOOPS = {
     "functions": Loop(
         "values of external functions, with new seeds", _search("tests/unit/functions")
     ),
+    "check": Loop(
+        "60 kinds of damage, 25 times each, that `snowmelt check` must name; healthy tables",
+        _faults("tests/fault/test_check_finds.py"),
+        {"SNOWMELT_TEST_DAMAGES": "25"},
+    ),
     "faults": Loop(
         "all tests that kill processes or take a disk, a stage or a catalog away",
         _faults("tests/fault"),
@@ -98,6 +107,7 @@ def run(name: str, loop: Loop) -> bool:
     with subprocess.Popen(
         [sys.executable, *loop.command],
         cwd=ROOT,
+        env=os.environ | loop.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

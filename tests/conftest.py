@@ -67,6 +67,8 @@ pytest_plugins = [
     "fixtures.services",
     "fixtures.s3",
     "fixtures.kafka",
+    "fixtures.apache_kafka",
+    "fixtures.kafka_streaming",
     "fixtures.sdk",
     "fixtures.rows",
     "fixtures.java",
@@ -74,6 +76,7 @@ pytest_plugins = [
     "fixtures.functions",
     "fixtures.http",
     "fixtures.engines",
+    "fixtures.browser",
 ]
 
 

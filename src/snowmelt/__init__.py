@@ -10,6 +10,7 @@
 `functions`: external functions in SQL, and the SDK for their services.
 `catalog`: tables, channels, users and jobs in a SQL database.
 `table`, `buckets`: native tables with migration and compaction, S3 buckets.
+`integrity`: checks of what is stored, and traces of rows.
 `backup`: backups of an installation, and their restoration.
 `load`, `loaders`: COPY (sources, filters, parsers) and the programs that run it.
 `select`: S3 Select queries on objects.

@@ -36,11 +36,12 @@ _ALLOWED_VALUES = {
     "select_dialect": ("aws", "ceph", "ceph-2020"),
     "log_level": ("debug", "info", "warning", "error"),
     "log_format": ("text", "json"),
+    "console": ("auto", "off", "read", "write"),
 }
 # Zero would stop the work that these settings pace or limit, or repeat it without pause.
 _POSITIVE_SETTINGS = (
     *("select_queries", "stage_credentials_s", "group_limit", "lease_s", "cleanup_interval_s"),
-    *("migrate_interval_s", "migrate_max_chunks"),
+    *("migrate_interval_s", "migrate_max_chunks", "file_batch_files", "file_batch_bytes"),
     *("compact_interval_s", "compact_target_bytes", "compact_memory_bytes"),
 )
 _SIMILARITY_CUTOFF = 0.85
@@ -197,6 +198,14 @@ class Settings:
     backlog_max_bytes: int = _setting(
         0, "Backlog of a table beyond which its clients must wait, bytes; 0: no limit"
     )
+    load_files: bool = _setting(True, "Load the files of pipes with AUTO_INGEST")
+    file_batch_age_s: float = _setting(
+        2.0, "Age of the oldest waiting file that starts a load of a pipe, s"
+    )
+    file_batch_files: int = _setting(1000, "Waiting files that start a load of a pipe")
+    file_batch_bytes: int = _setting(
+        256 * 1024 * 1024, "Waiting bytes that start a load of a pipe, bytes"
+    )
     query_processes: int = _setting(
         2, "Concurrent queries of the statement API, one per user; 0: no queries"
     )
@@ -205,6 +214,10 @@ class Settings:
         256 * 1024 * 1024, "Memory of one query of the statement API, bytes"
     )
     query_rows: int = _setting(100_000, "Largest result of the statement API, rows")
+    console: str = _setting(
+        "auto",
+        "Console under /console: auto (read, if on loopback or with TLS), off, read or write",
+    )
     metrics_token_file: str = _setting(
         "", "File with the bearer token of /metrics; empty: no token needed"
     )

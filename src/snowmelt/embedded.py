@@ -21,6 +21,7 @@ from snowmelt.client.settings import ClientOptions
 from snowmelt.clock import Clock
 from snowmelt.config import Settings
 from snowmelt.errors import NotFound
+from snowmelt.loaders.file_pipe_check import check_file_copy
 from snowmelt.server.app import ServiceComponents
 from snowmelt.server.lifecycle import RunningService
 from snowmelt.storage.local_store import create_durable_file
@@ -100,6 +101,7 @@ class EmbeddedService:
             text,
             clock=self.service.clock,
             open_keyring=lambda: self.service.keyring,
+            check_file_copy=check_file_copy,
         )
 
     def client(self, **options: Unpack[ClientOptions]) -> Client:

@@ -269,6 +269,18 @@ class BrokersSilent(RemoteError):
     """Kafka broker unavailable for {what}: {reason}."""
 
 
+class SchemaRegistryUnavailable(RemoteError):
+    """Schema registry {url} is unavailable: {reason}. The messages are read again when it responds."""
+
+
+class KafkaSourceConflict(ConflictError):
+    """Kafka topic {topic} is not the source that was streamed before: {reason}. Set `on_new_source` to "restart" to load it from its beginning, or `snowmelt channels set-token` for each partition."""
+
+
+class KafkaMessageRejected(UserError):
+    """Message at {position} rejected: {reason}. Correct it, move the channel past it with `snowmelt channels set-token`, or set `errors.tolerance` to "all"."""
+
+
 class LoadCancelled(UserError):
     """Load cancelled. Nothing was loaded."""
 

@@ -47,6 +47,8 @@ class Failpoint(StrEnum):
     LOAD_STAGED = "load.staged"
     LOAD_INSIDE_COMMIT = "load.inside_commit"
     LOAD_COMMITTED = "load.committed"
+    WATCH_LISTED = "watch.listed"
+    WATCH_LOADED = "watch.loaded"
     COMPACTION_PLANNED = "compaction.planned"
     COMPACTION_FILE = "compaction.file"
     COMPACTION_WRITTEN = "compaction.written"

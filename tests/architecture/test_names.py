@@ -20,7 +20,7 @@ REPLACED = {
     **dict.fromkeys(("answer", "answers", "answered", "reply", "replies"), "response"),
     **dict.fromkeys(("refuse", "refused", "refusal", "refusals"), "reject, rejection"),
     **dict.fromkeys(("moment", "moments"), "timestamp"),
-    **dict.fromkeys(("verdict", "verdicts", "judge", "ledger", "ledgers"), "decision, call log"),
+    **dict.fromkeys(("verdict", "verdicts", "judge"), "decision, call log"),
     **dict.fromkeys(("doubt", "doubts", "doubtful"), "fallback, ambiguous"),
     **dict.fromkeys(("bury", "burial", "sight", "sights"), "tombstone, visibility"),
     **dict.fromkeys(("guest", "guests"), "instance"),
@@ -52,6 +52,10 @@ KNOWN = {
     "reply_timeout_s": "an option of callers of functions",
     "reply_bytes": "a limit of services of functions",
     "tell": "a method of Python's files",
+    **dict.fromkeys(
+        ("DeadLetterTopic", "dead_letters", "_dead_letters", "dead_letter_topic"),
+        "the word of Kafka Connect",
+    ),
 }
 # Words with another meaning in one place.
 ELSEWHERE = {

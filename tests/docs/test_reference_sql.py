@@ -28,6 +28,7 @@ from snowmelt.errors import (
     SnowmeltError,
     TableNotFound,
 )
+from snowmelt.loaders.file_pipe_check import check_file_copy
 from support.reference_pages import REFERENCE, PrivilegeLine, Section, read_sections
 
 if TYPE_CHECKING:
@@ -142,7 +143,11 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def run_as(connection: Connection, role: str, statement: str) -> executor.StatementResult | None:
-    session = StatementSession(connection, None, role, None, None, SystemClock().now())
+    session = StatementSession(
+        connection,
+        *(None, role, None, None, SystemClock().now()),
+        check_file_copy=check_file_copy,
+    )
     try:
         return executor.parse_statement(statement).execute(session)
     except NothingDone:
@@ -270,7 +275,7 @@ def test_examples_run_and_privileges_errors_and_columns_hold(
                 if section.example_of(line.form) == statement:
                     mistakes += find_privilege_mistakes(database, section, line)
             try:
-                result = execute_statement(database, statement)
+                result = execute_statement(database, statement, check_file_copy=check_file_copy)
             except SnowmeltError as error:
                 mistakes.append(f"{section.names}: {statement}: {error!r}")
                 continue

@@ -14,7 +14,7 @@ import pytest
 from fixtures.copy import Copying
 from fixtures.kafka import Broker
 from snowmelt.errors import BrokersSilent, LoadFailed
-from snowmelt.loaders.kafka import KafkaFrameOptions, run_frames
+from snowmelt.loaders.kafka.frames import KafkaFrameOptions, run_frames
 from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
 pytestmark = pytest.mark.slow

@@ -2,136 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import itertools
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fixtures.kafka import Broker
-from fixtures.service import KeyPair, ServiceProcess, prepare_loading
-from snowmelt.catalog.db.database import open_and_upgrade_database
-from snowmelt.catalog.objects.tables import add_schema_version, find_table
-from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
-from snowmelt.client.client import Client
-from snowmelt.clock import SystemClock
-from snowmelt.config import Settings
+from fixtures.kafka_streaming import Streaming, messages
 from snowmelt.errors import ChannelFenced, TableNotFound, UserError
-from snowmelt.load.kafka.connection import KafkaConnection
-from snowmelt.loaders.kafka import KafkaConnector, KafkaConnectorOptions
-from snowmelt.schema.types import Column, LogicalType, TableName
-from snowmelt.storage.store_factory import open_store
-from snowmelt.table.table_reader import read_table
+from snowmelt.schema.types import Column, LogicalType
 
 pytestmark = pytest.mark.slow
-
-_numbers = itertools.count()
-
-
-def messages(*numbers: int) -> list[Any]:
-    return [json.dumps({"id": number, "name": f"n{number}"}).encode() for number in numbers]
-
-
-class Streaming:
-    """A service, a broker, and what was refused."""
-
-    def __init__(
-        self, kafka: Broker, service: ServiceProcess, key_pair: KeyPair, database: str
-    ) -> None:
-        self.kafka = kafka
-        self.name = TableName(database, "PUBLIC", "T")
-        self.table = f"{database}.public.t"
-        self.service = service
-        self.key_pair = key_pair
-        self.refused: list[Any] = []
-
-    def client(self, **options: Any) -> Client:
-        lag = {"max_client_lag": dt.timedelta(milliseconds=100)}
-        return Client(
-            self.service.url,
-            user="loader",
-            private_key=self.key_pair.private_pem,
-            **{**lag, **options},
-        )
-
-    def connector(
-        self, topic: str, client: Client, table: Any = None, **more: Any
-    ) -> KafkaConnector:
-        options = KafkaConnectorOptions(
-            topic=topic, table=table or self.table, buffer_seconds=0.1, **more
-        )
-        connection = KafkaConnection(self.kafka.brokers, "tests")
-        return KafkaConnector(options, client, connection, SystemClock(), self.refused.append)
-
-    @contextmanager
-    def running(self, topic: str, **more: str) -> Iterator[threading.Thread]:
-        """Run a connector in a thread, which is yielded; its error is raised at the end."""
-        stop, errors = threading.Event(), []
-        with self.client() as client:
-            connector = self.connector(topic, client, **more)
-
-            def run() -> None:
-                try:
-                    connector.run(stop)
-                except Exception as error:
-                    errors.append(error)
-
-            thread = threading.Thread(target=run)
-            thread.start()
-            try:
-                yield thread
-            finally:
-                stop.set()
-                thread.join(200)
-                assert not thread.is_alive()
-        if errors:
-            raise errors[0]
-
-    def rows(self) -> Any:
-        settings = Settings.load(self.service.data_dir)
-        database = open_and_upgrade_database(settings.catalog_url)
-        try:
-            keyring = KeyRing(load_master_key(settings.keys_dir))
-            return read_table(database, keyring, open_store(settings.stage_url), self.name)
-        finally:
-            database.close()
-
-    def change(self, columns_of: Callable[[Any], list[Any]]) -> None:
-        """Give the table other columns."""
-        database = open_and_upgrade_database(Settings.load(self.service.data_dir).catalog_url)
-        try:
-            with database.writing() as connection:
-                table = find_table(connection, self.name)
-                columns = columns_of(table.schema.columns)
-                add_schema_version(connection, table, columns, now=dt.datetime.now(dt.UTC))
-        finally:
-            database.close()
-
-    def ids(self) -> list[Any]:
-        return sorted(int(number) for number in self.rows()["ID"].to_pylist())
-
-    def wait_for(self, *ids: int) -> None:
-        give_up_at = time.monotonic() + 200
-        while (found := self.ids()) != sorted(ids):
-            assert time.monotonic() < give_up_at, f"{found}, not {ids}"
-            time.sleep(0.1)
-
-
-@pytest.fixture
-def streaming(kafka: Broker, shared_service: ServiceProcess, key_pair: KeyPair) -> Streaming:
-    database = f"KAFKA_{next(_numbers)}"
-    prepare_loading(shared_service, key_pair, database)
-    return Streaming(kafka, shared_service, key_pair, database)
 
 
 def test_partitions_go_through_channels_of_their_own_and_are_resumed(streaming: Streaming) -> None:

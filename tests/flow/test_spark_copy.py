@@ -63,6 +63,14 @@ def test_files_are_loaded_as_tasks_and_read_with_streamed_rows(
     ).collect()
     assert [each[:3] for each in files] == [("PARTIALLY_LOADED", 1, 1)] * 4
     assert "record 2" in files[0].first_error
+    call = "TABLE(INFORMATION_SCHEMA.COPY_HISTORY(TABLE_NAME => 'numbers', START_TIME => {}))"
+    since = call.format("DATEADD(hours, -1, CURRENT_TIMESTAMP())")
+    told = lake.sql(f"SELECT * FROM {since} WHERE error_count = 1", database="demo").collect()
+    assert [(each.STATUS, each.ROW_PARSED) for each in told] == [("Partially loaded", 2)] * 4
+    late = call.format("DATEADD(hours, 1, CURRENT_TIMESTAMP())")
+    assert lake.sql(f"SELECT * FROM {late}", database="demo").count() == 0
+    with pytest.raises(TableNotFound):
+        lake.sql(f"SELECT * FROM {late.replace('numbers', 'others')}", database="demo")
     [load] = lake.sql("SELECT * FROM load_history").collect()
     assert (load.STATE, load.ROW_COUNT, load.TABLE_NAME) == ("committed", 4, "NUMBERS")
 

@@ -67,6 +67,7 @@ def test_conditions_select_rows_and_leave_out_what_statistics_rule_out(
     lakehouse.put(numbers(0, 10))
     lakehouse.migrate()
     path = lakehouse.put(numbers(10, 10))
+    lakehouse.is_damaged = True
     (lakehouse.folder / "stage" / path).unlink()
     lakehouse.put(numbers(20, 10))
 

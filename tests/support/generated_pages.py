@@ -15,6 +15,7 @@ from support import (
     copy_functions_page,
     copy_reference_page,
     error_reference_page,
+    findings_page,
     http_api_page,
     sdk_values_page,
     select_reference_page,
@@ -35,6 +36,7 @@ PARTS = {
     "reference/values-by-interface.md": ways_in.table,
     "reference/copy.md": copy_reference_page.table,
     "reference/errors.md": error_reference_page.table,
+    "reference/findings.md": findings_page.table,
     "reference/select.md": select_reference_page.table,
     "reference/sql/system-views.md": system_views_page.table,
 }

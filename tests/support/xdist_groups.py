@@ -21,7 +21,7 @@ except ImportError:  # whoever runs one file needs no second process
 
 # What is started once for a run, dear things first: the tests that use it stay in one process.
 # So do those of the compiled engine, which the first of them compiles for all to come.
-_SHARED = ("spark", "select", "kafka", "seaweed", "s3", "shared_service")
+_SHARED = ("spark", "select", "apache_kafka", "kafka", "seaweed", "s3", "shared_service")
 _COMPILED = ("tests/unit/select/", "tests/unit/cli/commands/test_select.py")
 # Whole minutes come first and what is quick last, so that all processes end together.
 _FOLDERS = ("tests/fault", "tests/model", "tests/architecture", "tests/flow", "tests/contract")

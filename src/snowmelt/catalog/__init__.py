@@ -7,5 +7,6 @@
 `objects`: databases, schemas, tables, functions, pipes and buckets.
 `security`: users, roles, grants and encryption keys.
 `streaming`: channels, chunks and the commit protocol.
+`views`: pages of rows for people, as one role may see them.
 `jobs`: leases, and the histories of loads, migrations and maintenance.
 """

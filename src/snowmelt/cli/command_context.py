@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
@@ -21,8 +22,10 @@ from snowmelt.schema.types import to_internal_name
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.client.client import Client
+    from snowmelt.client.console import ConsoleClient
     from snowmelt.client.statements import StatementClient
     from snowmelt.loaders.copy_job import CopyContext
+    from snowmelt.loaders.kafka.connector_settings import ServiceLogin
 
 
 def add_global_options(parser: argparse.ArgumentParser, *, is_top_level: bool = False) -> None:
@@ -141,6 +144,8 @@ def add_statement_options(parser: argparse.ArgumentParser) -> None:
 
 
 _DEFAULT_URL = "http://127.0.0.1:8080"
+# Longer than the path of a file, shorter than the text of a key.
+_MAX_PATH_LENGTH = 512
 
 
 def add_service_options(group: argparse._ArgumentGroup, *, is_optional: bool = False) -> None:
@@ -173,9 +178,15 @@ def add_service_options(group: argparse._ArgumentGroup, *, is_optional: bool = F
 class _ServiceArguments(NamedTuple):
     url: str
     user: str | None
-    private_key: Path | None
+    private_key: Path | str | None
     role: str | None
     ca_file: str | None
+
+
+def _find_key(key: Path | str | None) -> Path | str | None:
+    """Return the path of a key, or its text."""
+    is_text = isinstance(key, str) and (len(key) > _MAX_PATH_LENGTH or "\n" in key)
+    return key if key is None or is_text else Path(key)
 
 
 def _resolve_service(options: argparse.Namespace) -> _ServiceArguments:
@@ -191,22 +202,40 @@ def _resolve_service(options: argparse.Namespace) -> _ServiceArguments:
     return _ServiceArguments(
         options.url or found.url or _DEFAULT_URL,
         options.user or found.user,
-        None if key is None else Path(key),
+        _find_key(key),
         vars(options).get("role") or found.role,
         None if (ca := options.ca_file or found.ca_file) is None else str(ca),
     )
 
 
-def create_client(options: argparse.Namespace) -> Client:
+def create_client(options: argparse.Namespace, login: ServiceLogin | None = None) -> Client:
     """Create a client from the options of `add_service_options` and `--role`.
+
+    `login` has the values for options that are not given.
 
     Raises:
         ConfigurationError: If address, key, certificates or profile are invalid.
     """
     from snowmelt.client.client import Client
 
+    if login is not None:
+        given = vars(options)
+        defaults = {name: given.get(name) or value for name, value in asdict(login).items()}
+        options = argparse.Namespace(**{**given, **defaults})
     url, user, key, role, ca_file = _resolve_service(options)
     return Client(url, user=user, private_key=key, role=role, ca_file=ca_file)
+
+
+def create_console_client(options: argparse.Namespace) -> ConsoleClient:
+    """Create a client of the console from the options of `add_service_options` and `--role`.
+
+    Raises:
+        ConfigurationError: If address, key, certificates or profile are invalid.
+    """
+    from snowmelt.client.console import ConsoleClient
+
+    url, user, key, role, ca_file = _resolve_service(options)
+    return ConsoleClient(url, user=user, private_key=key, role=role, ca_file=ca_file)
 
 
 class StatementOutput(NamedTuple):

@@ -19,5 +19,6 @@
 `counters_and_metrics`: status of channels and clients, and OpenTelemetry metrics.
 `source_streaming`: sources with positions into a channel, each row exactly once.
 `statements`: public `StatementClient`, which runs SQL statements over HTTP.
+`console`: JSON of the console, for commands.
 `line_source`: files of lines as a source for `source_streaming`.
 """

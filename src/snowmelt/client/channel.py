@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import TracebackType
@@ -333,6 +333,53 @@ class Channel:
         elif aside is not None:
             self._append_batch(InsertBatch(None, 0, 0), aside)
         return InsertResult(converted.errors)
+
+    def insert_all_or_rejected(
+        self,
+        rows: list[Mapping[str, object]],
+        offset_tokens: tuple[str, str],
+        on_rejected: Callable[[list[RowError]], Sequence[RowError]],
+    ) -> None:
+        """Insert the valid rows, and store the others in the error table, in one batch with the token.
+
+        For connectors: the token is committed even if no row is valid, if the service can do that.
+
+        Args:
+            rows: Rows as for `insert_rows`.
+            offset_tokens: Token of the first and of the last row.
+            on_rejected: Called with the rejected rows before anything is buffered. Returns the rows for
+                the error table. If it raises an error, nothing is buffered.
+
+        Raises:
+            ChannelFenced: If another client has opened the channel.
+            ChannelInvalid: If earlier rows were rejected by the service or could not be delivered.
+            BufferFull: If the buffer stayed full for `insert_timeout`. Nothing was buffered.
+        """
+        self._state.check_open()
+        start, end = offset_tokens
+        deferred = self._try_defer_conversion(rows) if rows else None
+        if deferred is not None:
+            batch = InsertBatch(deferred, len(rows), deferred.size_bytes, start, end)
+            errors: list[RowError] = []
+        else:
+            converted = self._convert(rows, stop_at_first=False)
+            if converted.errors:
+                converted = self._retry_with_updated_schema(converted, rows, abort=False)
+            errors = converted.errors
+            batch = InsertBatch(
+                converted.table, converted.row_count, converted.size_bytes, start, end
+            )
+        stored = on_rejected(errors)
+        if stored:
+            self._pending_rows.record_rejected_rows(self._state, len(stored), stored[0].error)
+        error_batch = None
+        if stored:
+            error_batch = self._components.error_table_writer.make_batch(
+                self._state, stored, offset_tokens
+            )
+        self._pending_rows.insert(self._state, batch, error_batch, commits_token=True)
+        self._components.flusher.start()
+        failpoints.hit_failpoint(failpoints.Failpoint.ROWS_BUFFERED)
 
     def status(self) -> ChannelStatus:
         """Return the state of the channel, without a request."""

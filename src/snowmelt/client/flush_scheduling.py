@@ -128,12 +128,15 @@ class FlushScheduler:
         state: ChannelState,
         batch: InsertBatch,
         error_table_batch: tuple[ChannelState, InsertBatch] | None = None,
+        *,
+        commits_token: bool = False,
     ) -> None:
         """Append a batch to its channel, waiting for memory if too much is uncommitted.
 
         `error_table_batch` holds rejected rows for another channel. The same flush sends both. If that
         channel is invalid, its rows are dropped. The offset token is committed with the rejected rows
-        even if no row was valid, because the source does not send them again.
+        even if no row was valid, because the source does not send them again. With `commits_token`, it is
+        committed in any case.
 
         Raises:
             BufferFull: If the memory stayed full. Nothing of the batch was buffered.
@@ -153,13 +156,15 @@ class FlushScheduler:
             if error_table_batch is not None and error_table_batch[0].failure is None:
                 self._append_batch(*error_table_batch)
                 touched.append(error_table_batch[0])
-                if (
-                    not batch.row_count
-                    and batch.end_token is not None
-                    and state.accepts_token_without_rows
-                ):
-                    state.buffer.request_offset_token_flush(to_epoch_ms(self._clock.now()))
-                    touched.append(state)
+                commits_token = True
+            if (
+                commits_token
+                and not batch.row_count
+                and batch.end_token is not None
+                and state.accepts_token_without_rows
+            ):
+                state.buffer.request_offset_token_flush(to_epoch_ms(self._clock.now()))
+                touched.append(state)
             self._schedule_flush(touched)
 
     def _append_batch(self, state: ChannelState, batch: InsertBatch) -> None:

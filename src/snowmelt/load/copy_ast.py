@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -123,6 +123,7 @@ class CopyStatement:
         column_options: Options from the column list and COLUMN OPTION, by internal column name.
         parsing: Options of the statement that are parameters of the parser, by their names there.
         reject_max: The load fails at this number of rejects. 0: no limit.
+        file_reject_max: With `error_tolerance`, a file with this number of rejects is left out.
     """
 
     table: ObjectName
@@ -135,6 +136,7 @@ class CopyStatement:
     parsing: Mapping[str, ParameterValue] = field(default_factory=dict)
     rejects: RejectOptions = field(default_factory=RejectOptions)
     reject_max: int = 0
+    file_reject_max: int | None = None
     abort_on_error: bool = False
     error_tolerance: bool = False
     enforce_length: bool = False
@@ -146,6 +148,16 @@ class CopyStatement:
     def to_redacted_text(self) -> str:
         """Return the statement without values of parameters that may be secret."""
         return _SECRET_PARAMETER.sub(r"\1'…'", self.text)
+
+    def for_arriving_files(self) -> CopyStatement:
+        """Return the statement for batches of files that no file stops: limits of rejects are per file."""
+        return replace(
+            self,
+            error_tolerance=True,
+            file_reject_max=self.compute_reject_limit() or self.file_reject_max,
+            reject_max=0,
+            abort_on_error=False,
+        )
 
     def compute_reject_limit(self) -> int | None:
         """Return the number of rejects at which the load fails, or None for no limit."""

@@ -76,7 +76,7 @@ class LoadPlan:
         return replace(self, tasks=tasks, skipped_files=(*self.skipped_files, *skipped.values()))
 
 
-def plan_load(
+def plan_load(  # noqa: PLR0913  what the caller knows and the statement does not say
     statement: CopyStatement,
     table: TableSchema,
     functions: LoadFunctions,
@@ -86,12 +86,14 @@ def plan_load(
     min_portion_bytes: int = MIN_PORTION_BYTES,
     saved_offsets: Mapping[tuple[str, int], int] | None = None,
     limits: UserCodeLimits | None = None,
+    listed_files: Sequence[InputFile] | None = None,
 ) -> LoadPlan:
     """Plan a load of `parallelism` concurrent tasks: list the inputs, and check every step.
 
     Portions have at least `min_portion_bytes`, unless their file is smaller. `saved_offsets` is the
     end of the stream's last load, by topic and partition. User code runs in a worker process with
-    `limits`.
+    `limits`. `listed_files` are files of the statement's paths that are listed already; None: the paths
+    are listed now.
 
     Raises:
         UserCodeFailed: If the worker process ends early, or exceeds a limit.
@@ -99,17 +101,16 @@ def plan_load(
         LoadRefused: If a source, filter, parser, parameter or expression is invalid.
         LoadFailed: If the inputs cannot be listed.
     """
-    given = (statement, table, functions, started_at)
-    if any(map(functions.is_user_function, list_named_steps(statement))):
-        stacked = run_isolated(_plan_stack, *given, limits=limits or UserCodeLimits())
-    else:
-        stacked = _plan_stack(*given)
+    stacked = _plan_checked_stack(statement, table, functions, started_at, limits)
     plan = stacked.plan
     source = None if stacked.files is not None else functions.make_phase(plan.source)
     resume = getattr(source, "resume", None)
     if saved_offsets and resume is not None:
         resume(saved_offsets)
-    listed, failed = _list_input_files(statement, stacked, source)
+    if listed_files is None:
+        listed, failed = _list_input_files(statement, stacked, source)
+    else:
+        listed, failed = _choose_compressions(statement, listed_files), ()
     listed, repeated = _drop_duplicate_files(listed)
     compressions = {file.path: compression for file, compression in listed}
     seekable = stacked.splittable and isinstance(source, FileGlobSource | SpooledStdinSource)
@@ -132,6 +133,36 @@ def plan_load(
         failed_inputs=failed,
         duplicate_paths=repeated,
     )
+
+
+def check_load(
+    statement: CopyStatement,
+    table: TableSchema,
+    functions: LoadFunctions,
+    *,
+    limits: UserCodeLimits | None = None,
+) -> None:
+    """Check the steps, options and columns of a load without listing its inputs.
+
+    Raises:
+        UserCodeFailed: If user code fails.
+        StatementError: If a column is unknown, or a NOT NULL column receives no value.
+        LoadRefused: If a filter, parser, parameter or expression is invalid.
+    """
+    _plan_checked_stack(statement, table, functions, None, limits)
+
+
+def _plan_checked_stack(
+    statement: CopyStatement,
+    table: TableSchema,
+    functions: LoadFunctions,
+    started_at: dt.datetime | None,
+    limits: UserCodeLimits | None,
+) -> _PlannedStack:
+    given = (statement, table, functions, started_at)
+    if any(map(functions.is_user_function, list_named_steps(statement))):
+        return run_isolated(_plan_stack, *given, limits=limits or UserCodeLimits())
+    return _plan_stack(*given)
 
 
 def list_named_steps(statement: CopyStatement) -> tuple[LoadStep, ...]:
@@ -176,7 +207,7 @@ def _plan_stack(
         target=target,
         table=table,
         computed=computed,
-        reject_limit=statement.compute_reject_limit(),
+        reject_limit=statement.compute_reject_limit() or statement.file_reject_max,
         started_at=started_at,
     )
     stack = LoadStack(plan, functions)
@@ -298,6 +329,14 @@ def _list_input_files(
                 raise LoadFailed(where=each.path, reason=reason) from error
             failed.append((each.path, reason))
     return list(found.values()), tuple(failed)
+
+
+def _choose_compressions(statement: CopyStatement, files: Sequence[InputFile]) -> ListedInputs:
+    """Return files of the statement's paths with their compression, which is the same for all paths."""
+    first = statement.inputs[0] if isinstance(statement.inputs, tuple) else None
+    if first is None:
+        return [(file, None) for file in files]
+    return [(file, _choose_compression(first, file, statement)) for file in files]
 
 
 def _drop_duplicate_files(listed: ListedInputs) -> tuple[ListedInputs, tuple[tuple[str, str], ...]]:

@@ -38,7 +38,7 @@ from snowmelt.load.copy_ast import CopyStatement, StandardInput
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.load.phase_registry import LoadFunctions, UserLoadFunction
 from snowmelt.load.planner import LoadPlan, list_named_steps, plan_load
-from snowmelt.load.portion import MIN_PORTION_BYTES
+from snowmelt.load.portion import MIN_PORTION_BYTES, InputFile
 from snowmelt.load.task import LoadStep, LoadTask
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.loaders.load_result_check import (
@@ -100,13 +100,21 @@ class CopyContext:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrivedFiles:
+    """Files that have appeared in a place, and the name of their loads in the history."""
+
+    files: Sequence[InputFile]
+    load_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CopyResult:
     """The result of a COPY. Without a `load_id` there was nothing to load.
 
     `skipped_files` counts files that were loaded before. `reject_reasons` are the most frequent reasons,
     `rejected_to` is where rejects are stored (None: nowhere). `failed_files` were left out, with the reason
     (only with ERROR TOLERANCE). `duplicate_paths` were left out because they lead to the same file as the
-    second path.
+    second path. `changed_paths` were loaded before, with another size or time, and now once more as a whole.
     """
 
     load_id: str | None
@@ -117,6 +125,7 @@ class CopyResult:
     rejected_to: str | None = None
     failed_files: tuple[tuple[str, str], ...] = ()
     duplicate_paths: tuple[tuple[str, str], ...] = ()
+    changed_paths: tuple[str, ...] = ()
 
     COLUMNS: ClassVar = (
         "table",
@@ -153,6 +162,7 @@ def run_copy(
     runner: TaskRunner,
     *,
     on_progress: Callable[[PortionResult, int], None] | None = None,
+    arrived: ArrivedFiles | None = None,
 ) -> CopyResult:
     """Run one COPY statement.
 
@@ -161,6 +171,8 @@ def run_copy(
         statement_text: The statement.
         runner: Runs the portions.
         on_progress: Called with each finished portion and the number of portions.
+        arrived: A batch of files to load instead of all that the paths match. A file that fails does not
+            fail the load, even if it is the only one, and limits of rejects apply to each file.
 
     Raises:
         StatementError: If the statement cannot be parsed.
@@ -173,13 +185,17 @@ def run_copy(
         UnknownOutcome: If it may have been committed; LOAD_HISTORY has the outcome.
     """
     statement = parse_copy(statement_text)
+    if arrived is not None:
+        statement = statement.for_arriving_files()
     if statement.no_commit:
         raise LoadRefused(
             what="NO COMMIT",
             reason="each COPY is one transaction, which commits when it succeeds. "
             "Leave out NO COMMIT",
         )
-    prepared = _prepare_copy(context, statement, runner.parallelism)
+    prepared = _prepare_copy(
+        context, statement, runner.parallelism, None if arrived is None else arrived.files
+    )
     if not prepared.plan.tasks:
         if prepared.plan.failed_inputs:
             where, reason = prepared.plan.failed_inputs[0]
@@ -199,14 +215,15 @@ def run_copy(
             statement.to_redacted_text(),
             context.role,
             prepared.reject_table,
-            statement.stream_name,
+            statement.stream_name if arrived is None else arrived.load_name,
             keep_rejected=not _has_reject_sink(statement),
         ),
         warehouse_url=context.warehouse_url,
         clock=context.clock,
         lease_s=context.lease_s,
     )
-    return _CopyRun(context, statement, prepared, load).run(runner, on_progress)
+    run = _CopyRun(context, statement, prepared, load, may_be_empty=arrived is not None)
+    return run.run(runner, on_progress)
 
 
 def _has_reject_sink(statement: CopyStatement) -> bool:
@@ -222,6 +239,7 @@ class _PreparedCopy:
     plan: LoadPlan
     stream_key: str
     saved_offsets: Mapping[tuple[str, int], int]
+    changed_paths: tuple[str, ...]
 
     def list_offset_advances(self, results: Iterable[PortionResult]) -> tuple[OffsetAdvance, ...]:
         """Return the stream offsets to commit."""
@@ -239,7 +257,10 @@ class _PreparedCopy:
 
 
 def _prepare_copy(
-    context: CopyContext, statement: CopyStatement, parallelism: int
+    context: CopyContext,
+    statement: CopyStatement,
+    parallelism: int,
+    listed_files: Sequence[InputFile] | None,
 ) -> _PreparedCopy:
     with context.database.reading() as connection:
         session = StatementSession(
@@ -266,16 +287,30 @@ def _prepare_copy(
         min_portion_bytes=context.min_portion_bytes,
         saved_offsets=saved,
         limits=context.user_code_limits,
+        listed_files=listed_files,
     )
+    changed: tuple[str, ...] = ()
     if not statement.force:
         with context.database.reading() as connection:
             paths = {task.portion.file.path for task in plan.tasks}
-            known = set(find_loaded_files(connection, table.table_id, paths))
+            known = find_loaded_files(
+                connection,
+                table.table_id,
+                paths,
+                # A watcher would load a file without a good record again and again.
+                with_rejected=listed_files is not None,
+            )
         plan = plan.without_loaded_files({(key.path, key.size, key.tag) for key in known})
+        before = {key.path for key in known}
+        changed = tuple(
+            dict.fromkeys(
+                task.portion.file.path for task in plan.tasks if task.portion.file.path in before
+            )
+        )
     check_reject_files(
         statement.rejects, plan, reserved_paths=(*context.reserved_paths, context.warehouse_url)
     )
-    return _PreparedCopy(table, rejects, functions, plan, stream, saved)
+    return _PreparedCopy(table, rejects, functions, plan, stream, saved, changed)
 
 
 def find_load_functions(connection: sa.Connection, steps: Sequence[LoadStep]) -> LoadFunctions:
@@ -297,8 +332,11 @@ class _CopyRun:
         statement: CopyStatement,
         prepared: _PreparedCopy,
         load: OpenLoad,
+        *,
+        may_be_empty: bool,
     ) -> None:
         self._context = context
+        self._may_be_empty = may_be_empty
         self._statement = statement
         self._prepared = prepared
         self._load = load
@@ -334,6 +372,8 @@ class _CopyRun:
                     display_path=self._plan.display_path,
                     reject_limit=self._statement.compute_reject_limit(),
                     error_tolerance=self._statement.error_tolerance,
+                    file_reject_limit=self._statement.file_reject_max,
+                    may_be_empty=self._may_be_empty,
                 )
                 kept = self._publish_rejects(outcomes, settled)
                 self._commit_load(outcomes, settled, kept)
@@ -475,4 +515,5 @@ class _CopyRun:
                 if each.state == "LOAD_FAILED"
             ),
             duplicate_paths=self._prepared.plan.duplicate_paths,
+            changed_paths=self._prepared.changed_paths,
         )

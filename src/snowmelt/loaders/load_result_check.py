@@ -49,6 +49,8 @@ def reconcile_load(
     error_tolerance: bool,
     missing_inputs: Sequence[tuple[str, str]] = (),
     display_path: str | None = None,
+    file_reject_limit: int | None = None,
+    may_be_empty: bool = False,
 ) -> CopyReconciliation:
     """Combine the results of all portions of a load.
 
@@ -59,6 +61,8 @@ def reconcile_load(
         error_tolerance: Whether the other files are loaded if a file fails.
         missing_inputs: Inputs that were not found, each with the reason.
         display_path: Name of an input without a path, such as standard input. It is loaded every time.
+        file_reject_limit: Number of rejects that makes a file fail, None for no limit.
+        may_be_empty: Whether the load succeeds if all files fail.
 
     Raises:
         InternalError: If a portion is missing, occurs twice or was not planned.
@@ -72,7 +76,7 @@ def reconcile_load(
         raise InternalError(
             f"The load does not add up: {len(by_number)} portions of {len(tasks)} came back"
         )
-    failed = _collect_failed_files(tasks, by_number)
+    failed = _collect_failed_files(tasks, by_number, file_reject_limit)
     whole = [task for task in tasks if task.portion.file.path not in failed]
     verify_portion_counts(whole, {task.number: by_number[task.number].counts for task in whole})
     loaded = [by_number[task.number] for task in whole]
@@ -108,7 +112,11 @@ def reconcile_load(
         reject_reasons=tuple(reasons.most_common(_MAX_REPORTED_REASONS)),
         first_records=compute_first_record_numbers(tasks, complete),
         failure_reason=_find_failure_reason(
-            totals, failed, reject_limit, error_tolerance=error_tolerance
+            totals,
+            failed,
+            reject_limit,
+            error_tolerance=error_tolerance,
+            may_be_empty=may_be_empty,
         ),
     )
 
@@ -124,10 +132,13 @@ def to_failed_file_records(
 
 
 def _collect_failed_files(
-    tasks: Sequence[LoadTask], results_by_number: Mapping[int, PortionResult]
+    tasks: Sequence[LoadTask],
+    results_by_number: Mapping[int, PortionResult],
+    file_reject_limit: int | None,
 ) -> dict[str, str | None]:
     """Return why files failed, by path; None for files that were abandoned after another failed."""
     failed: dict[str, str | None] = {}
+    rejects: Counter[str] = Counter()
     for task in tasks:
         portion = results_by_number[task.number]
         path = task.portion.file.path
@@ -135,7 +146,25 @@ def _collect_failed_files(
             failed[path] = failed.get(path) or portion.error
         elif portion.was_stopped:
             failed.setdefault(path, None)
+        elif file_reject_limit is not None:
+            rejects[path] += portion.counts.rejects
+            first = portion.first_reject
+            if path not in failed and rejects[path] >= file_reject_limit and first is not None:
+                failed[path] = (
+                    f"{path}: {_format_reject_limit(rejects[path], file_reject_limit)}; the "
+                    f"first: record {first.record:,}: {first.reason}"
+                )
     return failed
+
+
+def _format_reject_limit(rejects: int, limit: int) -> str:
+    count = "a record was" if rejects == 1 else f"{rejects:,} records were"
+    limits = (
+        "ABORT ON ERROR lets none pass, as REJECTMAX 1 does"
+        if limit == 1
+        else f"REJECTMAX is {limit:,}"
+    )
+    return f"{count} rejected, and {limits}"
 
 
 def _find_failure_reason(
@@ -144,21 +173,18 @@ def _find_failure_reason(
     reject_limit: int | None,
     *,
     error_tolerance: bool,
+    may_be_empty: bool,
 ) -> str | None:
     errors = [error for error in failed_files.values() if error is not None]
     if errors and not error_tolerance:
         return errors[0]
     if reject_limit is not None and totals.rejects >= reject_limit:
-        count = "a record was" if totals.rejects == 1 else f"{totals.rejects:,} records were"
-        limit = (
-            "ABORT ON ERROR lets none pass, as REJECTMAX 1 does"
-            if reject_limit == 1
-            else f"REJECTMAX is {reject_limit:,}"
+        return (
+            f"{_format_reject_limit(totals.rejects, reject_limit)}; the first: {totals.first_error}"
         )
-        return f"{count} rejected, and {limit}; the first: {totals.first_error}"
     if None in failed_files.values():
         return "It was stopped"
-    if errors and totals.files == 0:
+    if errors and totals.files == 0 and not may_be_empty:
         return errors[0]
     return None
 

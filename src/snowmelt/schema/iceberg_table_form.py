@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from snowmelt.errors import InvalidValue
 from snowmelt.schema.chunk_types import (
+    FIELD_ID,
     Int64s,
     Mask,
     UInt64s,
@@ -51,6 +52,24 @@ def native_fields(column: Column) -> tuple[pa.Field, ...]:
         )
         for suffix, kind, base in parts
     )
+
+
+def keeps_values(older: TableSchema, newer: TableSchema) -> bool:
+    """Return True if rows written with `older` columns have the same native values in `newer` ones.
+
+    Added columns do not matter: they are NULL.
+    """
+    fields = {field.metadata[FIELD_ID]: field.type for field in native_schema(newer)}
+    return all(
+        _has_same_values(field.type, fields.get(field.metadata[FIELD_ID]))
+        for field in native_schema(older)
+    )
+
+
+def _has_same_values(older: pa.DataType, newer: pa.DataType | None) -> bool:
+    if newer is None or not pa.types.is_decimal(older) or not pa.types.is_decimal(newer):
+        return bool(older == newer)
+    return bool(older.scale == newer.scale)
 
 
 def find_companion_conflict(columns: Sequence[Column]) -> str | None:

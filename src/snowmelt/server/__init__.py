@@ -14,7 +14,9 @@
 `rows`: the row API (streaming v2).
 `s3`: the S3 endpoint.
 `iceberg`: the Iceberg REST catalog.
+`console`: pages for people.
 `publisher_process`: the process that publishes snapshots for engines, and its supervisor.
+`file_pipe_process`: the process that loads the files of pipes, and its supervisor.
 `error_responses`: errors as HTTP status and JSON.
 `sts_stage_locator`: direct uploads to the bucket with STS credentials.
 `monitoring_routes`: `/healthz` and `/metrics`.

@@ -9,14 +9,16 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
-from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
 
 from snowmelt.catalog.db.database import Database, DatabaseServerClock, open_and_upgrade_database
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import KeyRing, open_or_create_keyring
+from snowmelt.catalog.views.activity import ActivityMonitor
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import NotFound
@@ -35,6 +37,9 @@ from snowmelt.ingest.stage_locations import EndpointStageLocator, FolderStageLoc
 from snowmelt.ingest.stage_sync import StageSync
 from snowmelt.schema.types import to_internal_name
 from snowmelt.server.auth import Authenticator
+from snowmelt.server.console.app import Console
+from snowmelt.server.console.layout import MOUNT_PATH as CONSOLE_PATH
+from snowmelt.server.console.request import ConsoleParts
 from snowmelt.server.error_responses import RouteNotFound, error_response
 from snowmelt.server.iceberg.authentication import EngineAuthenticator
 from snowmelt.server.iceberg.commit_process import CommitProcesses
@@ -90,6 +95,7 @@ class ServiceComponents:
     iceberg_threads: ThreadPoolExecutor
     queries: QueryProcesses
     engine_commits: CommitProcesses
+    console: Console | None
 
     @property
     def s3_stage(self) -> Store | None:
@@ -102,6 +108,8 @@ class ServiceComponents:
 
     def close(self) -> None:
         """Answer pending requests, then close threads and connections."""
+        if self.console is not None:
+            self.console.close()
         self.row_api.close()
         self.channel_service.write_batcher.close()
         self.registrar.close()
@@ -205,6 +213,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         engine_commits,
         iceberg_threads,
     )
+    queries = QueryProcesses(settings, clock)
     return ServiceComponents(
         settings=settings,
         clock=clock,
@@ -222,9 +231,30 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         publisher=publisher,
         iceberg=iceberg,
         iceberg_threads=iceberg_threads,
-        queries=QueryProcesses(settings, clock),
+        queries=queries,
         engine_commits=engine_commits,
+        console=_build_console(
+            ConsoleParts(
+                settings=settings,
+                clock=clock,
+                database=database,
+                keyring=keyring,
+                stage=stage,
+                authenticator=authenticator,
+                queries=queries,
+                activity=ActivityMonitor(database, clock),
+            )
+        ),
     )
+
+
+def _build_console(parts: ConsoleParts) -> Console | None:
+    """Return the console, None if it is off: without TLS, others would read its cookies."""
+    mode = parts.settings.console
+    if mode == "auto":
+        is_safe = parts.settings.listens_on_loopback or parts.settings.tls_cert
+        mode = "read" if is_safe else "off"
+    return None if mode == "off" else Console(parts, is_writable=mode == "write")
 
 
 def _parse_decoding_exempt_users(settings: Settings) -> frozenset[str]:
@@ -290,6 +320,7 @@ def create_app(service: ServiceComponents) -> ServiceMiddleware:
             make_health_route(service.database, service.stage, service.threads),
             *make_row_routes(service.row_api, taking),
             Mount(MOUNT_PATH, app=service.iceberg),
+            *_make_console_routes(service.console),
             _make_metrics_endpoint(service).make_route(),
         ],
         exception_handlers={HTTPStatus.NOT_FOUND: _handle_not_found},
@@ -316,6 +347,18 @@ def _make_metrics_endpoint(service: ServiceComponents) -> MetricsEndpoint:
         # Without a token, clients on other machines must not learn the names of tables.
         with_table_labels=token is not None or service.settings.listens_on_loopback,
     )
+
+
+def _make_console_routes(console: Console | None) -> list[BaseRoute]:
+    if console is None:
+        return []
+
+    async def redirect(request: Request) -> Response:
+        if "text/html" not in request.headers.get("accept", ""):
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        return RedirectResponse(f"{CONSOLE_PATH}/", HTTPStatus.SEE_OTHER)
+
+    return [Route("/", redirect, methods=["GET"]), Mount(CONSOLE_PATH, app=console)]
 
 
 async def _handle_not_found(request: Request, error: Exception) -> Response:

@@ -37,6 +37,7 @@ from snowmelt.catalog.streaming import channels, registration, row_request_state
 from snowmelt.errors import ServiceBusy, SnowmeltError
 from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
 from snowmelt.server.child_process import start_child, stop_child
+from snowmelt.server.file_pipe_process import FilePipeSupervisor
 from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ _STOP_TIMEOUT_S = 10.0
 _BACK_PRESSURE_INTERVAL_S = 1.0
 # How soon a crashed publisher is replaced. A load starts one at once.
 _DEMAND_INTERVAL_S = 1.0
+# How soon a new pipe begins to load.
+_FILE_PIPES_INTERVAL_S = 1.0
 
 
 class BackgroundWorkers:
@@ -64,6 +67,7 @@ class BackgroundWorkers:
         settings = service.settings
         self._migrator = Migrator(service) if settings.migrate else None
         self._publisher = service.publisher
+        self._file_pipes = FilePipeSupervisor(service.database, settings, service.clock)
         rounds: list[tuple[str, float, Callable[[], object]]] = [
             ("housekeeping", settings.cleanup_interval_s, Housekeeping(service, self._stopping)),
             ("memory", settings.cleanup_interval_s, release_memory),
@@ -77,6 +81,8 @@ class BackgroundWorkers:
         if self._migrator is not None:
             interval_s = min(settings.migrate_interval_s, 1.0)
             rounds.append(("migrator", interval_s, self._migrator.ensure_running))
+        if settings.load_files:
+            rounds.append(("file pipes", _FILE_PIPES_INTERVAL_S, self._file_pipes.ensure_running))
         if service.back_pressure.has_limits:
             service.back_pressure.refresh()
             rounds.append(("pressure", _BACK_PRESSURE_INTERVAL_S, service.back_pressure.refresh))
@@ -100,6 +106,7 @@ class BackgroundWorkers:
             if thread.ident is not None:
                 # The next service completes a round that ends with the process.
                 thread.join(_STOP_TIMEOUT_S)
+        self._file_pipes.stop()
         if self._migrator is not None:
             self._migrator.stop()
         self._heartbeat.deregister()

@@ -88,6 +88,8 @@ class RunningService:
 
     def stop(self) -> None:
         """Make `run` return; from any thread or signal handler."""
+        if self.service.console is not None:
+            self.service.console.end_streams()
         self._listener.stop()
 
     def reload_certificate(self) -> None:

@@ -128,7 +128,8 @@ def serve_requests(requests: IO[bytes], responses: IO[bytes]) -> Iterator[bytes]
         try:
             yield waiting.get(timeout=_IDLE_S)
         except queue.Empty:
-            return
+            # The interpreter would abort at its end: the thread that reads holds a lock of the stream.
+            os._exit(0)
 
 
 def make_failure(error: Exception, what: str) -> ProcessResponse:

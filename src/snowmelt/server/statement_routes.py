@@ -40,6 +40,7 @@ from snowmelt.errors import (
 )
 from snowmelt.load.copy_ast import StandardInput, is_copy_statement
 from snowmelt.load.copy_parser import parse_copy
+from snowmelt.loaders.file_pipe_check import check_file_copy
 from snowmelt.schema.types import to_display_name, to_internal_name
 from snowmelt.server.error_responses import ServerResponse
 from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
@@ -123,6 +124,7 @@ class StatementRoutes:
             default_schema=request.schema,
             clock=self._clock,
             open_keyring=lambda: self._keyring,
+            check_file_copy=check_file_copy,
         )
         return await loop.run_in_executor(self._threads, run)
 

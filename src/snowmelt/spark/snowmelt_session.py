@@ -18,6 +18,7 @@ from snowmelt.catalog.db.database import Database, open_and_upgrade_database, op
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.objects.external_functions import FunctionName
 from snowmelt.catalog.objects.tables import find_table, find_table_by_id
+from snowmelt.catalog.security.access_control import require_table_privilege
 from snowmelt.catalog.security.encryption_keys import KeyRing, open_or_create_keyring
 from snowmelt.catalog.statements.executor import execute_statement, is_query
 from snowmelt.catalog.statements.statement_context import StatementResult
@@ -29,6 +30,7 @@ from snowmelt.functions.caller.plan import CallerOptions
 from snowmelt.load.copy_ast import is_copy_statement
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.loaders.copy_job import CopyContext, CopyResult, run_copy
+from snowmelt.loaders.file_pipe_check import check_file_copy
 from snowmelt.schema.types import TableName, to_internal_name
 from snowmelt.spark import copy_dataframe_source, select
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
@@ -75,6 +77,7 @@ from snowmelt.spark.sql.system_views import (
     is_history_view,
     is_information_schema_view,
 )
+from snowmelt.spark.sql.table_functions import rewrite_table_functions
 from snowmelt.spark.sql.table_references import (
     SparkQuery,
     parse_dotted_name,
@@ -283,7 +286,14 @@ class Snowmelt:
         if not is_query(text):
             return make_result_frame(self.spark, self._execute_statement(text, database, schema))
         place = resolve_namespace(database, schema)
+        text = rewrite_table_functions(text, place, self._require_readable)
         return self._run_query(self._functions.rewrite_query(text, place), place)
+
+    def _require_readable(self, name: TableName) -> None:
+        """Raise TableNotFound if a table does not exist or the role lacks SELECT on it."""
+        with self._database.reading() as connection:
+            table = find_table(connection, name)
+            require_table_privilege(connection, self.role, table, "SELECT")
 
     def _execute_statement(
         self, text: str, database: str | None, schema: str | None
@@ -296,6 +306,7 @@ class Snowmelt:
             default_schema=schema,
             clock=self._clock,
             open_keyring=lambda: self._connection.keyring,
+            check_file_copy=check_file_copy,
         )
 
     def _make_row_change_runner(self, database: str | None, schema: str | None) -> RowChangeRunner:

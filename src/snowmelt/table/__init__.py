@@ -14,6 +14,7 @@
 `migration`: plan, lease and commit of a migration.
 `fresh_files`: native files of chunks that no migration has committed.
 `snapshot_publication`: snapshots of native and fresh files, published for engines.
+`file_lineage`: what a commit records about the files that it adds and removes.
 `file_removal`: removal of native and fresh files in a commit.
 `load_commit`: begin, commit and abort of a load.
 `rejects`: schema and rows of tables of rejected records.

@@ -3,30 +3,33 @@
 Files below three quarters of the target size are small. They are compacted once there are enough
 of similar size. So a row is rewritten only a few times until it is in a file of the target size.
 Each group becomes one file, so every run leaves fewer files. Rows pass through memory in batches;
-rows of a clustered table are sorted over the whole group. Nothing is committed unless the new files
-have as many rows, and as many NULLs in each column, as the old ones.
+rows of a clustered table are sorted over the whole group. Nothing is committed unless the new files,
+read again, have the rows of the old ones.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 
 import pyarrow as pa
 
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.jobs.leases import renewing_lease
+from snowmelt.catalog.jobs.lineage import list_native_file_records
 from snowmelt.catalog.jobs.run_history import MaintenanceKind, MaintenanceTotals
-from snowmelt.catalog.objects.tables import find_table
+from snowmelt.catalog.objects.tables import find_table, list_table_schema_versions
 from snowmelt.clock import Clock
 from snowmelt.errors import TableInconsistent
 from snowmelt.failpoints import Failpoint
-from snowmelt.schema.iceberg_table_form import native_schema
+from snowmelt.schema.iceberg_table_form import keeps_values, native_schema
+from snowmelt.schema.row_fingerprint import Fingerprint, fingerprint_table
 from snowmelt.schema.types import TableName
 from snowmelt.table.external_sort import ExternalSorter, make_sort_keys
+from snowmelt.table.file_lineage import JoinedFiles
 from snowmelt.table.file_replacement_run import (
     MaintenanceSettings,
     OpenMaintenanceRun,
@@ -37,8 +40,8 @@ from snowmelt.table.file_replacement_run import (
 from snowmelt.table.iceberg import NativeFile, list_native_files
 from snowmelt.table.native_file_writer import NativeWriter, WrittenFile
 from snowmelt.table.snapshot import load_current_native_table
-from snowmelt.table.table_reader import read_native_batches
-from snowmelt.table.warehouse_paths import open_cached_store
+from snowmelt.table.table_reader import read_native_batches, read_native_field_batches
+from snowmelt.table.warehouse_paths import open_cached_store, open_warehouse
 
 _SMALL_FILE_SHARE = 0.75
 _BATCH_ROWS = 64 * 1024
@@ -137,8 +140,9 @@ def compact(
                 )
                 return None
             written, done = [], 0
+            known = _find_fingerprints(database, run, groups)
             for group, size in zip(groups, sizes, strict=False):
-                written.append(_rewrite_group(run, group))
+                written.append(_rewrite_group(run, group, known))
                 failpoints.hit_failpoint(Failpoint.COMPACTION_FILE)
                 done += size
                 if progress is not None:
@@ -152,8 +156,10 @@ def compact(
             run,
             MaintenanceTotals(rows=sum(file.rows for file in written)),
             clock=clock,
-            written=written,
-            replaced=frozenset(file.path for group in groups for file in group),
+            joined=[
+                JoinedFiles(each, tuple(file.path for file in group))
+                for each, group in zip(written, groups, strict=True)
+            ],
         )
 
 
@@ -163,11 +169,33 @@ def _plan_groups(files: Sequence[NativeFile], settings: MaintenanceSettings) -> 
     )
 
 
-def _rewrite_group(run: OpenMaintenanceRun, group: FileGroup) -> WrittenFile:
+def _find_fingerprints(
+    database: Database, run: OpenMaintenanceRun, groups: Sequence[FileGroup]
+) -> dict[str, Fingerprint]:
+    """Return the known fingerprints of files by address, for the current columns of the table."""
+    warehouse = open_warehouse(run.settings.warehouse_url)
+    addresses = {warehouse.to_path(file.path): file.path for group in groups for file in group}
+    table = run.table
+    with database.reading() as connection:
+        schemas = list_table_schema_versions(connection, table.table_id)
+        records = list_native_file_records(connection, table.table_id, paths=addresses)
+    found = {}
+    for record in records:
+        fingerprint = Fingerprint.from_bytes(record.fingerprint)
+        columns = schemas.get(record.schema_version)
+        if fingerprint is not None and columns is not None and keeps_values(columns, table.schema):
+            found[addresses[record.path]] = fingerprint
+    return found
+
+
+def _rewrite_group(
+    run: OpenMaintenanceRun, group: FileGroup, known: Mapping[str, Fingerprint]
+) -> WrittenFile:
     schema = run.table.schema
     keys = make_sort_keys(schema, run.table.cluster_by)
+    fingerprints: list[Fingerprint] = []
     rows: Iterator[pa.Table] = (
-        batch for file in group for batch in read_native_batches(file, schema, _BATCH_ROWS)
+        batch for file in group for batch in _read_verified_batches(run, file, known, fingerprints)
     )
     memory = run.settings.memory_bytes
     sorter = ExternalSorter(native_schema(schema), keys, memory_bytes=memory) if keys else None
@@ -188,8 +216,53 @@ def _rewrite_group(run: OpenMaintenanceRun, group: FileGroup) -> WrittenFile:
         writer.abort()
         if sorter is not None:
             sorter.close()
-    _verify_row_and_null_counts(run, group, written)
-    return written
+    return _verify_fingerprint(run, written, fingerprints)
+
+
+def _read_verified_batches(
+    run: OpenMaintenanceRun,
+    file: NativeFile,
+    known: Mapping[str, Fingerprint],
+    fingerprints: list[Fingerprint],
+) -> Iterator[pa.Table]:
+    """Yield the rows of a file, and append their fingerprint, which must be the known one.
+
+    Raises:
+        TableInconsistent: If the file has other rows than when it was written.
+    """
+    found = Fingerprint()
+    for batch in read_native_batches(file, run.table.schema, _BATCH_ROWS):
+        found += fingerprint_table(batch)
+        yield batch
+    if known.get(file.path, found) != found:
+        raise TableInconsistent(
+            table=run.table.name,
+            reason=f"file {file.path} does not have the rows that were written; run `snowmelt check"
+            f" {run.table.name} --deep`",
+        )
+    fingerprints.append(found)
+
+
+def _verify_fingerprint(
+    run: OpenMaintenanceRun, written: WrittenFile, fingerprints: Iterable[Fingerprint]
+) -> WrittenFile:
+    """Read a written file and return it with its fingerprint, which must be the sum of these.
+
+    Raises:
+        TableInconsistent: If it has other rows.
+    """
+    expected = sum(fingerprints, start=Fingerprint())
+    address = open_warehouse(run.settings.warehouse_url).to_address(written.path)
+    fields = native_schema(run.table.schema)
+    found = Fingerprint()
+    for batch in read_native_field_batches(address, fields, _BATCH_ROWS):
+        found += fingerprint_table(batch)
+    if found != expected:
+        raise TableInconsistent(
+            table=run.table.name,
+            reason=f"compaction {run.run_id} wrote other rows than those of the files that it joins",
+        )
+    return replace(written, fingerprint=found.to_bytes())
 
 
 def _build_row_groups(rows: Iterable[pa.Table], max_bytes: int) -> Iterator[pa.Table]:
@@ -207,23 +280,3 @@ def _build_row_groups(rows: Iterable[pa.Table], max_bytes: int) -> Iterator[pa.T
                 waiting, count, size = [], 0, 0
     if waiting:
         yield pa.concat_tables(waiting)
-
-
-def _verify_row_and_null_counts(
-    run: OpenMaintenanceRun, group: FileGroup, written: WrittenFile
-) -> None:
-    """Raise TableInconsistent unless row count and NULL counts equal those of the replaced files."""
-    rows = sum(file.rows for file in group)
-    nulls = Counter[int]()
-    for file in group:
-        for key in written.bounds:
-            # A column added after the file was written is NULL in all its rows.
-            nulls[key] += file.nulls.get(key, file.rows)
-    wrong = [key for key, bound in written.bounds.items() if bound.nulls != nulls[key]]
-    if written.rows != rows or wrong:
-        names = ", ".join(map(str, islice(wrong, 5))) or "none"
-        raise TableInconsistent(
-            table=run.table.name,
-            reason=f"compaction {run.run_id} wrote {written.rows} rows of {rows}; columns with "
-            f"another number of NULLs: {names}",
-        )

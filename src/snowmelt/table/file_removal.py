@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from pyiceberg.manifest import DataFile
 
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs import run_history
+from snowmelt.catalog.jobs import lineage, run_history
 from snowmelt.catalog.jobs.run_history import MigrationRecord, MigrationTotals, RunState
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects.published_snapshots import (
@@ -28,6 +28,7 @@ from snowmelt.catalog.objects.published_snapshots import (
 )
 from snowmelt.catalog.streaming.chunks import list_chunks
 from snowmelt.errors import CommitLost, TableInconsistent
+from snowmelt.table.file_lineage import make_file_record
 from snowmelt.table.fresh_files import decode_fresh_file
 from snowmelt.table.iceberg import NativeTable, find_file_entries
 from snowmelt.table.native_file_writer import WrittenFile
@@ -100,6 +101,17 @@ class FileRemoval:
             ),
         )
         files = self.adopted_files
+        lineage.add_committed_chunks(
+            connection, table.table_id, self.from_seq, self.to_seq, run_id=run_id, fingerprints={}
+        )
+        records = [
+            make_file_record(
+                decode_fresh_file(file), run_id, table, [(file.from_seq + 1, file.to_seq)], now
+            )
+            for file in (*self.adopted, *self.fresh)
+        ]
+        # The removed ones are part of the table until this commit removes them.
+        lineage.add_native_files(connection, table.table_id, records)
         run_history.finish_migration(
             connection,
             run_id,

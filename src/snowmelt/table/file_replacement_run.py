@@ -19,7 +19,7 @@ from pyiceberg.manifest import DataFile
 from snowmelt import failpoints
 from snowmelt.backoff import growing_delays_s
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs import leases, run_history
+from snowmelt.catalog.jobs import leases, lineage, run_history
 from snowmelt.catalog.jobs.leases import Lease, new_lease_owner
 from snowmelt.catalog.jobs.run_history import MaintenanceKind, MaintenanceTotals, RunState
 from snowmelt.catalog.model.records import MetadataPointer, TableRecord
@@ -28,6 +28,7 @@ from snowmelt.clock import Clock, to_epoch_ms
 from snowmelt.errors import CommitLost, LeaseLost, TransactionConflict, UnknownOutcome
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
+from snowmelt.table.file_lineage import JoinedFiles, prepare_lineage, record_joined_files
 from snowmelt.table.iceberg import (
     IcebergAppend,
     NativeTable,
@@ -138,12 +139,9 @@ def commit_maintenance_run(
     totals: MaintenanceTotals,
     *,
     clock: Clock,
-    written: Sequence[WrittenFile] = (),
-    replaced: frozenset[str] = frozenset(),
+    joined: Sequence[JoinedFiles] = (),
 ) -> MaintenanceTotals:
     """Replace files and expire snapshots, all or nothing.
-
-    `replaced` are the addresses of files whose rows are in `written`.
 
     Returns:
         The totals, with the number of expired snapshots.
@@ -155,12 +153,12 @@ def commit_maintenance_run(
     """
     tally = replace(
         totals,
-        files_before=len(replaced),
-        files_after=len(written),
-        bytes_after=sum(file.size for file in written),
+        files_before=sum(len(each.replaced) for each in joined),
+        files_after=len(joined),
+        bytes_after=sum(each.written.size for each in joined),
     )
     try:
-        return _commit_with_retry(database, run, tally, clock, written, replaced)
+        return _commit_with_retry(database, run, tally, clock, joined)
     except Exception as error:
         # Only the catalog knows the outcome. A run that is closed as failed can never commit.
         try:
@@ -254,19 +252,19 @@ def _commit_with_retry(
     run: OpenMaintenanceRun,
     totals: MaintenanceTotals,
     clock: Clock,
-    written: Sequence[WrittenFile],
-    replaced: frozenset[str],
+    joined: Sequence[JoinedFiles],
 ) -> MaintenanceTotals:
     """Retry until the commit succeeds or cannot succeed; a lost race starts again."""
     delays_s = growing_delays_s(_MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S)
     left = _MAX_ATTEMPTS
+    replaced = {address for each in joined for address in each.replaced}
     while True:
         left -= 1
         current, native = _read_current_table(database, run)
         old = find_file_entries(native, replaced)
         if len(old) != len(replaced):
             raise CommitLost(table=run.table.name, reason="files to be joined are gone")
-        append = _make_append(run, current, native, clock, written)
+        append = _make_append(run, current, native, clock, [each.written for each in joined])
         if not old:
             append = replace(append, facts=native.facts, run_id=run.run_id)
         expired = len(find_expired_snapshots(native.metadata, append.expire_before_ms))
@@ -277,7 +275,9 @@ def _commit_with_retry(
         )
         try:
             _commit_replacement(
-                append, old, _make_pointer_swap(database, run, current, totals, clock)
+                append,
+                old,
+                _make_pointer_swap(database, run, current, native, joined, totals, clock),
             )
         except (CommitLost, TransactionConflict):
             if not left:
@@ -332,9 +332,14 @@ def _make_pointer_swap(
     database: Database,
     run: OpenMaintenanceRun,
     current: TableRecord,
+    native: NativeTable,
+    joined: Sequence[JoinedFiles],
     totals: MaintenanceTotals,
     clock: Clock,
 ) -> Callable[[str, int], None]:
+    warehouse = open_warehouse(run.settings.warehouse_url)
+    started = prepare_lineage(database, warehouse, current, native)
+
     def swap(location: str, snapshot_id: int) -> None:
         failpoints.hit_failpoint(Failpoint.COMPACTION_STAGED)
         with database.writing() as connection:
@@ -356,6 +361,11 @@ def _make_pointer_swap(
             if not closed:
                 raise LeaseLost(name=run.lease.name)
             leases.release_lease(connection, run.lease)
+            if started is not None:
+                lineage.begin_lineage(
+                    connection, current.table_id, current.migrated_seq, started, clock.now()
+                )
+            record_joined_files(connection, warehouse, current, run.run_id, joined, clock.now())
             failpoints.hit_failpoint(Failpoint.COMPACTION_INSIDE_COMMIT)
         failpoints.hit_failpoint(Failpoint.COMPACTION_COMMITTED)
 

@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from snowmelt import failpoints
 from snowmelt.backoff import growing_delays_s
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs import leases, load_history
+from snowmelt.catalog.jobs import leases, lineage, load_history
 from snowmelt.catalog.jobs.leases import Lease, renewing_lease
 from snowmelt.catalog.jobs.load_history import (
     LoadedFileKey,
@@ -64,6 +64,7 @@ from snowmelt.errors import (
 )
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
+from snowmelt.table.file_lineage import LineageStart, make_file_record, prepare_lineage
 from snowmelt.table.file_removal import FileRemoval, plan_removal
 from snowmelt.table.iceberg import IcebergAppend, IcebergSummary, NativeTable, commit_append
 from snowmelt.table.native_file_writer import WrittenFile
@@ -426,7 +427,9 @@ class _StagedMove:
     table: TableRecord
     location: str
     snapshot_id: int
+    addition: _Addition
     removal: FileRemoval
+    lineage_start: LineageStart | None
 
 
 def _append_files(
@@ -458,10 +461,11 @@ def _append_files(
                 load=load.load_id,
                 reason=f"files of table {current.name} that it replaces were replaced by others",
             )
+        started = prepare_lineage(database, warehouse, current, native)
         return commit_append(
             _make_append(load, current, native, each, removal, clock),
             lambda location, snapshot_id: stage(
-                (*moves, _StagedMove(current, location, snapshot_id, removal))
+                (*moves, _StagedMove(current, location, snapshot_id, each, removal, started))
             ),
         )
 
@@ -480,10 +484,35 @@ def _append_files(
                         expected=MetadataPointer(move.table.pointer, move.removal.from_seq),
                         new=MetadataPointer(move.location, move.removal.to_seq),
                     )
-                    move.removal.apply(connection, move.table, move.snapshot_id, clock.now())
+                    _record_lineage(connection, load, move, clock.now())
             commit_step(connection, None if moves[0] is None else moves[0].snapshot_id)
 
     _retry_load_commit(load, lambda: stage(()), is_done, clock)
+
+
+def _record_lineage(
+    connection: sa.Connection, load: OpenLoad, move: _StagedMove, now: dt.datetime
+) -> None:
+    """Store the files that a load adds and removes.
+
+    Raises:
+        CommitLost: If a removed fresh file was joined meanwhile.
+    """
+    table, removed = move.table, move.addition.removed
+    if move.lineage_start is not None:
+        lineage.begin_lineage(
+            connection, table.table_id, move.removal.from_seq, move.lineage_start, now
+        )
+    move.removal.apply(connection, table, move.snapshot_id, now)
+    if removed:
+        lineage.mark_files_removed(
+            connection, table.table_id, removed, run_id=load.load_id, now=now, changed_rows=True
+        )
+    records = [
+        make_file_record(file, load.load_id, table, [(load.load_id, file.rows)], now)
+        for file in move.addition.files
+    ]
+    lineage.add_native_files(connection, table.table_id, records)
 
 
 def _retry_load_commit(

@@ -6,8 +6,8 @@ the catalog, which checks everything that could have changed: the table's incarn
 the watermark, the lease's epoch. A run that dies leaves files in its own folder, which garbage
 collection deletes.
 
-Rows that the publisher has written already (`snowmelt.table.fresh_files`) are not written again: the
-commit adopts the files that were joined at least once. If the publisher joins one of them again
+Rows that the publisher has written already (`snowmelt.table.fresh_files`) are not written again: tasks
+compare the files that were joined at least once with their chunks, and the commit adopts them. If the publisher joins one of them again
 meanwhile, the run is lost and the next one starts from the beginning.
 
 A chunk that exists but cannot be decoded, or whose MD5 does not match, is quarantined, and the other
@@ -32,8 +32,9 @@ import sqlalchemy as sa
 
 from snowmelt import failpoints, tracing
 from snowmelt.catalog.db.database import Database
-from snowmelt.catalog.jobs import leases, run_history
+from snowmelt.catalog.jobs import leases, lineage, run_history
 from snowmelt.catalog.jobs.leases import Lease, new_lease_owner, renewing_lease
+from snowmelt.catalog.jobs.lineage import FileSource, merge_sources
 from snowmelt.catalog.jobs.run_history import MigrationRecord, MigrationTotals, RunState
 from snowmelt.catalog.model.records import MetadataPointer, TableRecord
 from snowmelt.catalog.objects.published_snapshots import (
@@ -56,6 +57,8 @@ from snowmelt.errors import (
 )
 from snowmelt.failpoints import Failpoint
 from snowmelt.schema.types import TableName
+from snowmelt.table.chunk_reader import ChunkReadTask
+from snowmelt.table.file_lineage import LineageStart, make_file_record, prepare_lineage
 from snowmelt.table.fresh_files import decode_fresh_file
 from snowmelt.table.iceberg import IcebergAppend, IcebergSummary, NativeTable, commit_append
 from snowmelt.table.migration_task import (
@@ -351,12 +354,16 @@ def _complete_plan(database: Database, keyring: KeyRing, started: MigrationPlan)
             table=table.name,
             reason=f"its last commit has epoch {native.facts.epoch}, the lease {started.lease.epoch}",
         )
-    written = [
-        chunk
-        for chunk in started.chunks
-        if not any(file.from_seq < chunk.seq <= file.to_seq for file in started.adopted)
-    ]
-    reading = make_chunk_read_tasks(database, keyring, settings.stage_url, written, table.schema)
+    reading = make_chunk_read_tasks(
+        database, keyring, settings.stage_url, started.chunks, table.schema
+    )
+    groups: list[tuple[list[ChunkReadTask], WrittenFile | None]] = []
+    for file in started.adopted:
+        adopted = [chunk for chunk in reading if file.from_seq < chunk.seq <= file.to_seq]
+        groups.append((adopted, decode_fresh_file(file)))
+    taken = {chunk.seq for adopted, _ in groups for chunk in adopted}
+    written = [chunk for chunk in reading if chunk.seq not in taken]
+    groups += [(group, None) for group in group_chunks(written, settings.target_bytes)]
     folder = f"{open_warehouse(settings.warehouse_url).table_folder(table)}/data/{started.run_id}"
     names = {column.name for column in table.schema.columns}
     tasks = tuple(
@@ -367,14 +374,15 @@ def _complete_plan(database: Database, keyring: KeyRing, started: MigrationPlan)
             chunks=tuple(group),
             schema=table.schema,
             cluster_by=tuple(name for name in table.cluster_by if name in names),
+            adopted=adopted_file,
         )
-        for number, group in enumerate(group_chunks(reading, settings.target_bytes))
+        for number, (group, adopted_file) in enumerate(groups)
     )
     return replace(started, native=native, tasks=tasks)
 
 
 def _make_result(plan: MigrationPlan, outcomes: Sequence[TaskOutcome]) -> MigrationResult:
-    files = _list_written_files(plan, outcomes)
+    files = _list_written_files(outcomes)
     return MigrationResult(
         run_id=plan.run_id,
         from_seq=plan.from_seq,
@@ -386,9 +394,8 @@ def _make_result(plan: MigrationPlan, outcomes: Sequence[TaskOutcome]) -> Migrat
     )
 
 
-def _list_written_files(plan: MigrationPlan, outcomes: Sequence[TaskOutcome]) -> list[WrittenFile]:
-    files = [outcome for outcome in outcomes if isinstance(outcome, WrittenFile)]
-    return [*files, *map(decode_fresh_file, plan.adopted)]
+def _list_written_files(outcomes: Sequence[TaskOutcome]) -> list[WrittenFile]:
+    return [outcome for outcome in outcomes if isinstance(outcome, WrittenFile)]
 
 
 def _commit_with_retry(
@@ -402,7 +409,9 @@ def _commit_with_retry(
     while True:
         append = _make_append(plan, outcomes, result, clock)
         try:
-            return commit_append(append, _make_pointer_swap(database, plan, result, clock))
+            return commit_append(
+                append, _make_pointer_swap(database, plan, outcomes, result, clock)
+            )
         except CommitLost:
             with database.reading() as connection:
                 table = find_table_by_id(connection, plan.table.table_id)
@@ -437,7 +446,7 @@ def _make_append(
         checksum=checksum.hexdigest(),
         replaced_rows=before.replaced_rows if before else 0,
     )
-    files = _list_written_files(plan, outcomes)
+    files = _list_written_files(outcomes)
     warehouse = open_warehouse(plan.settings.warehouse_url)
     return IcebergAppend(
         warehouse=warehouse,
@@ -451,8 +460,16 @@ def _make_append(
 
 
 def _make_pointer_swap(
-    database: Database, plan: MigrationPlan, result: MigrationResult, clock: Clock
+    database: Database,
+    plan: MigrationPlan,
+    outcomes: Sequence[TaskOutcome],
+    result: MigrationResult,
+    clock: Clock,
 ) -> Callable[[str, int], None]:
+    files = _list_written_files(outcomes)
+    warehouse = open_warehouse(plan.settings.warehouse_url)
+    started = prepare_lineage(database, warehouse, plan.table, plan.native)
+
     def swap(location: str, snapshot_id: int) -> None:
         failpoints.hit_failpoint(Failpoint.MIGRATION_STAGED)
         with database.writing() as connection:
@@ -466,6 +483,7 @@ def _make_pointer_swap(
                 raise LeaseLost(name=plan.lease.name)
             if not adopt_fresh_files(connection, [file.file_id for file in plan.adopted]):
                 raise CommitLost(table=plan.table.name, reason="a fresh file was joined meanwhile")
+            _record_lineage(connection, plan, files, started, clock.now())
             run_history.finish_migration(
                 connection,
                 plan.run_id,
@@ -479,6 +497,35 @@ def _make_pointer_swap(
         failpoints.hit_failpoint(Failpoint.MIGRATION_COMMITTED)
 
     return swap
+
+
+def _record_lineage(
+    connection: sa.Connection,
+    plan: MigrationPlan,
+    files: Sequence[WrittenFile],
+    started: LineageStart | None,
+    now: dt.datetime,
+) -> None:
+    table = plan.table
+    if started is not None:
+        lineage.begin_lineage(connection, table.table_id, plan.from_seq, started, now)
+    lineage.add_committed_chunks(
+        connection,
+        table.table_id,
+        plan.from_seq,
+        plan.to_seq,
+        run_id=plan.run_id,
+        fingerprints={seq: found for file in files for seq, found in file.chunks},
+    )
+    adopted = {decode_fresh_file(file).path: file for file in plan.adopted}
+    records = []
+    for file in files:
+        if (fresh := adopted.get(file.path)) is not None:
+            sources: Sequence[FileSource] = ((fresh.from_seq + 1, fresh.to_seq),)
+        else:
+            sources = merge_sources((seq, seq) for seq, _ in file.chunks)
+        records.append(make_file_record(file, plan.run_id, table, sources, now))
+    lineage.add_native_files(connection, table.table_id, records)
 
 
 def _is_committed(database: Database, plan: MigrationPlan) -> bool:

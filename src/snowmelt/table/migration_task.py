@@ -1,18 +1,23 @@
-"""The part of a migration that needs no catalog: chunks in, native files out."""
+"""The part of a migration that needs no catalog: chunks in, native files out.
+
+Each file is read again, and must have the fingerprint of the decoded chunks.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from snowmelt import failpoints
-from snowmelt.errors import BlobCorrupt
+from snowmelt.errors import BlobCorrupt, ObjectMissing, TableInconsistent
 from snowmelt.failpoints import Failpoint
+from snowmelt.schema.row_fingerprint import Fingerprint, fingerprint_table
 from snowmelt.schema.types import TableSchema
 from snowmelt.table.chunk_reader import (
     ChunkReadTask,
@@ -21,6 +26,7 @@ from snowmelt.table.chunk_reader import (
 )
 from snowmelt.table.external_sort import make_sort_keys
 from snowmelt.table.native_file_writer import WrittenFile, write_native_file
+from snowmelt.table.table_reader import read_native_bytes
 from snowmelt.table.warehouse_paths import open_cached_store
 
 # Rows that a task buffers before it writes a file, which has about 128 MiB compressed.
@@ -29,7 +35,10 @@ _MAX_BUFFERED_BYTES = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class MigrationTask:
-    """Chunks that become one native file, or more if they are large; picklable, self-contained."""
+    """Chunks that become one native file, or more if they are large; picklable, self-contained.
+
+    With `adopted`, a file has their rows already: it is only compared with the chunks.
+    """
 
     number: int
     warehouse_url: str
@@ -37,6 +46,7 @@ class MigrationTask:
     chunks: tuple[ChunkReadTask, ...]
     schema: TableSchema
     cluster_by: tuple[str, ...]
+    adopted: WrittenFile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +89,91 @@ def run_migration_task(task: MigrationTask) -> list[TaskOutcome]:
         StageUnavailable: If the stage or warehouse does not respond.
     """
     outcomes: list[TaskOutcome] = []
-    parts: list[pa.Table] = []
+    if task.adopted is not None:
+        return [_verify_adopted_file(task, task.adopted)]
+    parts = _ChunkParts()
     for chunk in task.chunks:
         try:
-            parts.append(run_chunk_read_task(chunk))
+            parts.add(chunk.seq, run_chunk_read_task(chunk))
         except BlobCorrupt as error:
             outcomes.append(UndecodableChunk(chunk.seq, str(error)))
-        if sum(part.nbytes for part in parts) >= _MAX_BUFFERED_BYTES:
+        if parts.bytes >= _MAX_BUFFERED_BYTES:
             outcomes.append(_write_native_file(task, parts, len(outcomes)))
-            parts = []
-    if parts:
+            parts = _ChunkParts()
+    if parts.chunks:
         outcomes.append(_write_native_file(task, parts, len(outcomes)))
     failpoints.hit_failpoint(Failpoint.MIGRATION_TASK)
     return outcomes
 
 
-def _write_native_file(
-    task: MigrationTask, chunk_tables: list[pa.Table], file_number: int
-) -> WrittenFile:
-    table = concatenate_native_tables(chunk_tables, task.schema)
+class _ChunkParts:
+    """Decoded chunks of one file, with their fingerprints."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+        self.chunks: list[tuple[int, bytes]] = []
+        self.fingerprint = Fingerprint()
+        self.bytes = 0
+
+    def add(self, seq: int, table: pa.Table) -> None:
+        fingerprint = fingerprint_table(table)
+        self.tables.append(table)
+        self.chunks.append((seq, fingerprint.to_bytes()))
+        self.fingerprint += fingerprint
+        self.bytes += table.nbytes
+
+
+def _write_native_file(task: MigrationTask, parts: _ChunkParts, file_number: int) -> WrittenFile:
+    table = concatenate_native_tables(parts.tables, task.schema)
     if task.cluster_by:
         keys = make_sort_keys(task.schema, task.cluster_by)
         table = table.take(pc.sort_indices(table, sort_keys=keys))
     # Numbered in the order of the chunks. The rest of the name is unique to this attempt.
     name = f"{task.number:05d}-{file_number:03d}-{uuid.uuid4().hex[:12]}.parquet"
-    return write_native_file(open_cached_store(task.warehouse_url), f"{task.folder}/{name}", table)
+    path = f"{task.folder}/{name}"
+    written = write_native_file(open_cached_store(task.warehouse_url), path, table)
+    found, _ = _read_fingerprint(task, written)
+    return _describe(written, found, parts.fingerprint, parts.chunks)
+
+
+def _verify_adopted_file(task: MigrationTask, adopted: WrittenFile) -> WrittenFile:
+    found, sha256 = _read_fingerprint(task, adopted)
+    written = replace(adopted, sha256=sha256, fingerprint=found.to_bytes())
+    chunks: list[tuple[int, bytes]] = []
+    total = Fingerprint()
+    for chunk in task.chunks:
+        try:
+            part = fingerprint_table(run_chunk_read_task(chunk))
+        except (BlobCorrupt, ObjectMissing):
+            # The file has the rows that the blob has lost since.
+            return written
+        chunks.append((chunk.seq, part.to_bytes()))
+        total += part
+    return _describe(written, found, total, chunks)
+
+
+def _describe(
+    written: WrittenFile,
+    found: Fingerprint,
+    expected: Fingerprint,
+    chunks: Sequence[tuple[int, bytes]],
+) -> WrittenFile:
+    """Return the file with its chunks.
+
+    Raises:
+        TableInconsistent: If it does not have their rows.
+    """
+    if found != expected:
+        raise TableInconsistent(
+            table=written.path,
+            reason=f"this file does not have the rows of chunks {chunks[0][0]} to {chunks[-1][0]}:"
+            f" {found.rows} rows were read, {expected.rows} expected, or their values differ",
+        )
+    return replace(written, fingerprint=expected.to_bytes(), chunks=tuple(chunks))
+
+
+def _read_fingerprint(task: MigrationTask, file: WrittenFile) -> tuple[Fingerprint, str]:
+    """Read a file from the warehouse. Return the fingerprint of its rows, and its SHA-256."""
+    data = open_cached_store(task.warehouse_url).get(file.path)
+    table = read_native_bytes(data, task.schema)
+    return fingerprint_table(table), hashlib.sha256(data).hexdigest()

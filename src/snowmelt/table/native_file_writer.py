@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,7 +34,9 @@ _MAX_DISTINCT_SHARE = 0.25
 class WrittenFile:
     """Description of a native file for the commit; picklable.
 
-    `path` is within the warehouse. The dictionaries are keyed by field ID.
+    `path` is within the warehouse. The dictionaries are keyed by field ID. `sha256` is that of the file,
+    empty if unknown. Migration and compaction also set `fingerprint`, the stored form of that of the rows;
+    migration sets `chunks`, sequence and fingerprint of each chunk in the order of the rows.
     """
 
     path: str
@@ -42,6 +45,9 @@ class WrittenFile:
     bounds: dict[int, ColumnBounds]
     column_sizes: dict[int, int]
     split_offsets: tuple[int, ...]
+    sha256: str = ""
+    fingerprint: bytes = b""
+    chunks: tuple[tuple[int, bytes], ...] = ()
 
 
 def write_native_file(
@@ -63,7 +69,8 @@ def write_native_file(
     data = sink.getvalue()
     store.put(path, memoryview(data).cast("B"), create_only=True, durable=True)
     nans = list(map(count_nans, table.columns))
-    return _make_written_file(path, data.size, table.schema, nans, collector[0])
+    sha256 = "" if is_temporary else hashlib.sha256(data).hexdigest()
+    return _make_written_file(path, data.size, table.schema, nans, collector[0], sha256)
 
 
 class NativeWriter:
@@ -129,7 +136,12 @@ class NativeWriter:
         self._file.close()
         self._sink.writer.finish(create_only=True)
         return _make_written_file(
-            self.path, self._sink.size, self._schema, self._nans, self._collector[0]
+            self.path,
+            self._sink.size,
+            self._schema,
+            self._nans,
+            self._collector[0],
+            self._sink.digest.hexdigest(),
         )
 
     def abort(self) -> None:
@@ -150,6 +162,7 @@ class _ArrowSink:
     def __init__(self, writer: ObjectWriter) -> None:
         self.writer = writer
         self.size = 0
+        self.digest = hashlib.sha256()
         self._aborted = False
 
     def abort(self) -> None:
@@ -161,6 +174,7 @@ class _ArrowSink:
         view = memoryview(data).cast("B")
         if not self._aborted:
             self.writer.write(view)
+            self.digest.update(view)
         self.size += view.nbytes
         return view.nbytes
 
@@ -194,6 +208,7 @@ def _make_parquet_writer(
         # Iceberg requires decimals of up to 18 digits to be stored as integers.
         store_decimal_as_integer=True,
         write_page_index=True,
+        write_page_checksum=True,
         metadata_collector=collector,
     )
 
@@ -245,6 +260,7 @@ def _make_written_file(
     schema: pa.Schema,
     nans: Sequence[int | None],
     metadata: pq.FileMetaData,
+    sha256: str,
 ) -> WrittenFile:
     ids = [int(field.metadata[FIELD_ID]) for field in schema]
     sizes = dict.fromkeys(ids, 0)
@@ -259,4 +275,4 @@ def _make_written_file(
         key: read_column_bounds(metadata, at, schema.types[at], nans[at])
         for at, key in enumerate(ids)
     }
-    return WrittenFile(path, size, metadata.num_rows, bounds, sizes, tuple(offsets))
+    return WrittenFile(path, size, metadata.num_rows, bounds, sizes, tuple(offsets), sha256)

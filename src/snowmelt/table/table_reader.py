@@ -75,6 +75,14 @@ def read_native_file(address: str, schema: TableSchema) -> pa.Table:
         return _conform_to_schema(whole.read(_find_present_names(wanted, names)), names, wanted)
 
 
+def read_native_bytes(data: bytes, schema: TableSchema) -> pa.Table:
+    """Read the content of a native file like `read_native_file`, and verify its page checksums."""
+    whole = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+    names = _names_by_field_id(whole)
+    wanted = native_schema(schema)
+    return _conform_to_schema(whole.read(_find_present_names(wanted, names)), names, wanted)
+
+
 def read_native_batches(file: NativeFile, schema: TableSchema, max_rows: int) -> Iterator[pa.Table]:
     """Read a native file like `read_native_file`, up to `max_rows` rows at a time."""
     return read_native_field_batches(file.path, native_schema(schema), max_rows)

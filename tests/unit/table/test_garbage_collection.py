@@ -108,6 +108,7 @@ def test_a_blob_of_several_tables_goes_when_none_needs_it(house: Lakehouse) -> N
 
 
 def test_a_blob_in_quarantine_is_kept(house: Lakehouse) -> None:
+    house.is_damaged = True
     path = house.put_numbers(0, 10)
     data = house.stage.get(path)
     house.stage.put(path, bytes(len(data)))
@@ -232,6 +233,7 @@ def test_a_table_created_again_keeps_its_files(house: Lakehouse) -> None:
 def test_a_table_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
     house: Lakehouse,
 ) -> None:
+    house.is_damaged = True
     with house.database.writing() as connection:
         create_table(connection, OTHER, COLUMNS, owner="ACCOUNTADMIN", now=house.clock.now())
     paths = [house.put_all([(name, numbers(0, 5))]) for name in (NUMBERS, OTHER)]

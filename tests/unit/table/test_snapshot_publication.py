@@ -362,6 +362,7 @@ def test_columns_of_alter_table_are_published(house: PublishedLakehouse) -> None
 
 
 def test_a_damaged_blob_stops_publications_before_it(house: PublishedLakehouse) -> None:
+    house.is_damaged = True
     house.put_numbers(0, 5)
     path = house.put_numbers(5, 5)
     house.put_numbers(10, 5)
@@ -393,6 +394,7 @@ def lag_of(house: PublishedLakehouse) -> PublicationLag:
 def test_the_lag_is_that_of_the_oldest_chunk_without_a_publication(
     house: PublishedLakehouse,
 ) -> None:
+    house.is_damaged = True
     house.put_numbers(0, 5)
     assert lag_of(house) == PublicationLag(0, 0, None)
     house.publish()

@@ -57,6 +57,7 @@ def test_columns_come_in_the_order_asked_for(numbers_table: Lakehouse) -> None:
 def test_a_changed_blob_is_named_and_nothing_is_read(
     numbers_table: Lakehouse, change: Callable[[Any], Any] | Callable[[Any], bytes]
 ) -> None:
+    numbers_table.is_damaged = True
     path = numbers_table.put_numbers(0, 10)
     numbers_table.stage.put(path, change(numbers_table.stage.get(path)))
     with pytest.raises(BlobCorrupt) as caught:
@@ -65,6 +66,7 @@ def test_a_changed_blob_is_named_and_nothing_is_read(
 
 
 def test_a_missing_blob_is_missing(numbers_table: Lakehouse) -> None:
+    numbers_table.is_damaged = True
     numbers_table.stage.delete(numbers_table.put_numbers(0, 10))
     with pytest.raises(ObjectMissing):
         numbers_table.read()

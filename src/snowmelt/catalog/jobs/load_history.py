@@ -172,9 +172,13 @@ def save_load_files(
 
 
 def find_loaded_files(
-    connection: Connection, table_id: int, paths: Collection[str]
+    connection: Connection, table_id: int, paths: Collection[str], *, with_rejected: bool = False
 ) -> dict[LoadedFileKey, str]:
-    """Return the files of these paths that a table contains, with the ID of the load."""
+    """Return the files of these paths that a table contains, with the ID of the load.
+
+    A path has several entries if its file has changed between loads. `with_rejected` adds files of which
+    every record was rejected.
+    """
     query = sa.select(
         _LOADED_FILES.c.path, _LOADED_FILES.c.size, _LOADED_FILES.c.tag, _LOADED_FILES.c.load_id
     ).where(
@@ -184,6 +188,8 @@ def find_loaded_files(
         _LOADED_FILES.c.size.is_not(None),
         _LOADED_FILES.c.tag.is_not(None),
     )
+    if not with_rejected:
+        query = query.where(sa.or_(_LOADED_FILES.c.rows > 0, _LOADED_FILES.c.rejects == 0))
     return {LoadedFileKey(*key): load_id for *key, load_id in connection.execute(query)}
 
 

@@ -170,14 +170,15 @@ schemas = _define_table(
 # transaction that inserts the chunks, so a higher number is never visible first. After `purged_at`
 # garbage collection deletes the table, and UNDROP cannot restore it. `error_table_id` is the table of
 # its rejected rows, which may not exist any longer. `engine_properties` are the properties that other
-# engines have set, as a JSON object.
+# engines have set, as a JSON object. `lineage_from_seq` is the sequence from which `chunk_ledger` is
+# complete; NULL until the first commit to a table that was created before there was one.
 tables = _define_table(
     "tables",
     "table_id id, schema_id schemas.schema_id, incarnation text, name text, owner text,"
     "cluster_by text, schema_version int, last_seq bigint, migrated_seq bigint, pointer text?,"
     "created_at time, dropped_at time?, schema_evolution flag,"
     f"{_RETENTION}, {_WITH_PARENT}, purged_at time?, error_table_id bigint?,"
-    "hides_fresh_rows flag, engine_properties text?",
+    "hides_fresh_rows flag, engine_properties text?, lineage_from_seq bigint?",
     sa.UniqueConstraint("incarnation"),
     _unique_live_index("uq_tables_live", "schema_id", "name"),
 )
@@ -249,12 +250,50 @@ sightings = _define_table(
     ),
 )
 
+# Proof of what was committed, kept as long as the table. A row of the ledger is written when its chunk
+# becomes part of the native table, and outlives the chunk's row. `path` is that of the blob in the stage.
+chunk_ledger = _define_table(
+    "chunk_ledger",
+    "table_id tables.table_id!, seq bigint!, path text, offset bigint, length bigint, md5 text,"
+    "rows bigint, schema_version int, channels text, registered_at time, run_id text,"
+    "fingerprint bytes?, discarded_at time?",
+    sa.Index("ix_chunk_ledger_run_id", "table_id", "run_id"),
+)
+# Commits of channels that have no rows, and so no chunk: `row_sequencer` of the others would have holes.
+rowless_commits = _define_table(
+    "rowless_commits",
+    "table_id tables.table_id!, channel text!, client_sequencer bigint!, row_sequencer bigint!,"
+    "offset_token text?, at time",
+)
+# Native files by path in the warehouse, current and removed. `sources` is JSON: [first, last] of chunks
+# and [load, rows], in the order of their rows unless `reordered`. `removed_by` is the run that replaced the
+# file; with `changed_rows` the new files have other rows.
+native_files = _define_table(
+    "native_files",
+    "table_id tables.table_id!, path text!, run_id text, rows bigint, size bigint, sha256 text?,"
+    "fingerprint bytes?, schema_version int, sources text, added_at time, removed_at time?,"
+    "removed_by text?, changed_rows flag, reordered flag",
+    sa.Index("ix_native_files_run_id", "table_id", "run_id"),
+)
+
 # The row API. The definition of a pipe is its statement, which services parse.
 pipes = _define_table(
     "pipes",
     "pipe_id id, schema_id schemas.schema_id, name text, owner text, definition text, comment text?,"
     "created_at time, dropped_at time?",
     _unique_live_index("uq_pipes_live", "schema_id", "name"),
+)
+# Pipes that load files: the state of the worker. A file with an error is in `pipe_files` until it is
+# loaded or gone. Files that are loaded are in `loaded_files` alone.
+file_pipes = _define_table(
+    "file_pipes",
+    "pipe_id pipes.pipe_id!, paused flag, refresh_at time?, refreshed_at time?, listed_at time?,"
+    "waiting_files bigint?, oldest_waiting_at time?, last_file text?, last_load_at time?,"
+    "last_error text?, last_error_at time?, attempts int?, attempted_file text?",
+)
+pipe_files = _define_table(
+    "pipe_files",
+    "pipe_id pipes.pipe_id!, path text!, size bigint?, tag text?, state text, error text?, at time",
 )
 # Channels of the row API: their last request, which identifies a repeated one, and counts.
 # No foreign key: numbers of channels are never reused, and a leftover row is small.

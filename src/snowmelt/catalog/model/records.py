@@ -22,12 +22,14 @@ ObjectKind = Literal[
     "DATABASE", "SCHEMA", "TABLE", "BUCKET", "FUNCTION", "TRANSLATOR", "INTEGRATION"
 ]
 
+# Shows names, counts and history of tables, but no rows; on a table, a container, or the account.
+MONITOR = "MONITOR"
 # Privileges on a table to change its rows.
 ROW_PRIVILEGES = ("INSERT", "UPDATE", "DELETE")
 PRIVILEGES: dict[ObjectKind, tuple[str, ...]] = {
-    "DATABASE": ("OWNERSHIP", "USAGE", "CREATE SCHEMA"),
-    "SCHEMA": ("OWNERSHIP", "USAGE", "CREATE TABLE", "CREATE FUNCTION", "CREATE PIPE"),
-    "TABLE": ("OWNERSHIP", *ROW_PRIVILEGES, "SELECT", "EVOLVE SCHEMA"),
+    "DATABASE": ("OWNERSHIP", "USAGE", "CREATE SCHEMA", MONITOR),
+    "SCHEMA": ("OWNERSHIP", "USAGE", "CREATE TABLE", "CREATE FUNCTION", "CREATE PIPE", MONITOR),
+    "TABLE": ("OWNERSHIP", *ROW_PRIVILEGES, "SELECT", "EVOLVE SCHEMA", MONITOR),
     "BUCKET": ("OWNERSHIP", "READ", "WRITE"),
     "FUNCTION": ("OWNERSHIP", "USAGE"),
     "TRANSLATOR": ("OWNERSHIP", "USAGE"),

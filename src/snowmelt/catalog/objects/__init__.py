@@ -2,6 +2,7 @@
 
 `namespaces`: databases and schemas; properties, UNDROP and retention.
 `tables`: tables, schema versions, error tables, pipes, the metadata pointer.
+`file_pipes`: pipes that load files: state of the worker, and files with errors.
 `renames_and_evolution`: renames, clustering and schema evolution.
 `channel_tombstones`: last client sequencers of removed channels.
 `libraries`: libraries of user code with their filters, parsers and sources.

@@ -219,6 +219,7 @@ def create_table(
             last_seq=0,
             migrated_seq=0,
             created_at=now,
+            lineage_from_seq=0,
         )
         .returning(_TABLES.c.table_id)
     ).scalar_one()
@@ -294,7 +295,8 @@ def delete_table_record(connection: sa.Connection, table_id: int) -> None:
     connection.execute(sa.delete(rows).where(rows.c.channel_id.in_(ids)))
     keys = (model.data_keys, model.table_keys)
     published = (model.fresh_files, model.published_snapshots, model.snapshot_demand)
-    for table in (model.chunks, model.channels, *keys, *published, _SCHEMA_VERSIONS):
+    proof = (model.chunk_ledger, model.rowless_commits, model.native_files)
+    for table in (model.chunks, model.channels, *keys, *published, *proof, _SCHEMA_VERSIONS):
         connection.execute(sa.delete(table).where(table.c.table_id == table_id))
     grants = model.grants
     connection.execute(
@@ -551,15 +553,15 @@ def create_pipe(
     definition: str,
     comment: str | None,
     now: dt.datetime,
-) -> None:
-    """Create a pipe.
+) -> int:
+    """Create a pipe and return its ID.
 
     Raises:
         AlreadyExists: If there is a pipe of this name.
     """
     if find_pipe(connection, name) is not None:
         raise AlreadyExists(kind="Pipe", name=name)
-    connection.execute(
+    created = connection.execute(
         sa.insert(_PIPES).values(
             schema_id=schema_id,
             name=name.table,
@@ -569,6 +571,12 @@ def create_pipe(
             created_at=now,
         )
     )
+    return int(created.inserted_primary_key[0])  # type: ignore[index]
+
+
+def set_pipe_comment(connection: sa.Connection, pipe_id: int, comment: str | None) -> None:
+    """Set or remove the comment of a pipe."""
+    connection.execute(sa.update(_PIPES).where(_PIPES.c.pipe_id == pipe_id).values(comment=comment))
 
 
 def drop_pipe(connection: sa.Connection, name: TableName, now: dt.datetime) -> None:

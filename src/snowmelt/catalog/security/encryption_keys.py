@@ -564,6 +564,46 @@ def parse_catalog_token(keyring: KeyRing, text: str) -> CatalogToken | None:
     return _unseal_token(keyring, text, CatalogToken, _CATALOG_PURPOSE)
 
 
+# Sessions of the console, and codes that open one.
+
+_CONSOLE_PURPOSE = "console session"
+_CONSOLE_CODE_PURPOSE = "console code"
+
+
+class ConsoleToken(msgspec.Struct, array_like=True, frozen=True):
+    """A session of the console; `credential` is the access key or fingerprint that opened it.
+
+    Instants are in seconds since 1970.
+    """
+
+    session_id: str
+    user: str
+    role: str
+    credential: str
+    began_at: float
+    seen_at: float
+
+
+def seal_console_token(keyring: KeyRing, token: ConsoleToken) -> str:
+    """Return the cookie of a session."""
+    return _seal_token(keyring, token, _CONSOLE_PURPOSE)
+
+
+def parse_console_token(keyring: KeyRing, text: str) -> ConsoleToken | None:
+    """Return a session, possibly expired; None if the text is invalid."""
+    return _unseal_token(keyring, text, ConsoleToken, _CONSOLE_PURPOSE)
+
+
+def seal_console_code(keyring: KeyRing, token: ConsoleToken) -> str:
+    """Return a code that opens a session like this one."""
+    return _seal_token(keyring, token, _CONSOLE_CODE_PURPOSE)
+
+
+def parse_console_code(keyring: KeyRing, text: str) -> ConsoleToken | None:
+    """Return what a code opens, possibly expired; None if the text is invalid."""
+    return _unseal_token(keyring, text, ConsoleToken, _CONSOLE_CODE_PURPOSE)
+
+
 _Payload = TypeVar("_Payload", bound=msgspec.Struct)
 
 

@@ -199,11 +199,15 @@ def find_copy_end(text: str, start: int) -> int:
 
 # Kinds of statements by their first words, and scripts.
 
+# SELECT with this function alone is a statement on the catalog, not a query.
+PIPE_STATUS_FUNCTION = "SYSTEM$PIPE_STATUS"
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
 
 
 def is_query(text: str) -> bool:
     """Return True for SELECT, WITH, VALUES, FROM, EXPLAIN, or a statement in parentheses.
+
+    `SELECT SYSTEM$PIPE_STATUS(…)` is none: the catalog answers it.
 
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
@@ -211,7 +215,9 @@ def is_query(text: str) -> bool:
     # Strings of COPY have other rules, so its text may be unclosed by the rules of other statements.
     if is_copy_statement(text):
         return False
-    first = tokenize(text)[0]
+    first, *others = tokenize(text)
+    if first.text == "SELECT" and others[0].text == PIPE_STATUS_FUNCTION:
+        return False
     return first.kind in {TokenKind.WORD, TokenKind.SYMBOL} and first.text in _QUERY_WORDS
 
 

@@ -17,7 +17,7 @@ from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
-from snowmelt.catalog.sql.lexer import TokenKind, is_query
+from snowmelt.catalog.sql.lexer import PIPE_STATUS_FUNCTION, TokenKind, is_query
 from snowmelt.catalog.statements import (
     buckets,
     external_functions,
@@ -30,6 +30,7 @@ from snowmelt.catalog.statements import (
     users_and_roles,
 )
 from snowmelt.catalog.statements.statement_context import (
+    FileCopyCheck,
     NothingDone,
     Statement,
     StatementKind,
@@ -46,7 +47,7 @@ __all__ = ["StatementResult", "execute_statement", "is_query"]
 _MAX_ATTEMPTS = 3
 
 
-def execute_statement(
+def execute_statement(  # noqa: PLR0913  what a statement may need of its interface
     database: Database,
     text: str,
     *,
@@ -56,6 +57,7 @@ def execute_statement(
     default_schema: str | None = None,
     clock: Clock | None = None,
     open_keyring: Callable[[], KeyRing] | None = None,
+    check_file_copy: FileCopyCheck | None = None,
 ) -> StatementResult:
     """Execute one statement that is not a query; a semicolon at its end is allowed.
 
@@ -69,6 +71,7 @@ def execute_statement(
         default_schema: Schema of names of one part, as written in SQL. None: PUBLIC.
         clock: The clock that dates new objects.
         open_keyring: Opens the keys, for statements that create a secret.
+        check_file_copy: Checks the COPY of a pipe that loads files. None: such pipes are rejected.
 
     Raises:
         StatementError: If the statement cannot be parsed or is not supported.
@@ -90,6 +93,7 @@ def execute_statement(
             schema=None if default_schema is None else to_internal_name(default_schema),
             now=now,
             keyring=keyring,
+            check_file_copy=check_file_copy,
         )
         try:
             return statement.execute(session)
@@ -183,6 +187,8 @@ def parse_statement(text: str) -> Statement:
     word = cursor.current.text
     if cursor.current.kind is TokenKind.WORD and word in _UNSUPPORTED_STATEMENTS:
         raise cursor.make_error(_UNSUPPORTED_STATEMENTS[word])
+    if cursor.accept("SELECT", PIPE_STATUS_FUNCTION):
+        return pipes.parse_pipe_status(cursor)
     if cursor.current.kind is TokenKind.WORD and word in _STATEMENT_PARSERS:
         cursor.advance()
         return _STATEMENT_PARSERS[word](cursor)
@@ -249,7 +255,7 @@ def _parse_alter(cursor: TokenCursor) -> Statement:
     if kind is None or kind.alter is None:
         raise cursor.make_error(
             f"ALTER {at.source_text or 'alone'} is not supported: there are ALTER DATABASE, SCHEMA, "
-            "TABLE, USER, BUCKET, FUNCTION and INTEGRATION alone",
+            "TABLE, USER, BUCKET, FUNCTION, PIPE and INTEGRATION alone",
             at,
         )
     return kind.alter(cursor, cursor.accept("IF", "EXISTS"))

@@ -1,12 +1,29 @@
-"""Pipes on streamed rows: CREATE, DROP, DESCRIBE and SHOW. There are no other kinds of pipes."""
+"""Pipes: CREATE, ALTER, DROP, DESCRIBE, SHOW and SYSTEM$PIPE_STATUS.
+
+A pipe takes streamed rows, or with AUTO_INGEST = TRUE loads files that appear in a place. The COPY of
+files is checked by a function of the session.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from snowmelt.catalog.model.records import PUBLIC, TableRecord
-from snowmelt.catalog.objects import tables
-from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, ObjectName, TokenCursor
+from snowmelt.catalog.objects import file_pipes, tables
+from snowmelt.catalog.objects.file_pipes import FilePipeRecord
+from snowmelt.catalog.sql.cursor import (
+    Clause,
+    ClauseReader,
+    CreateMode,
+    NameLevel,
+    ObjectName,
+    TokenCursor,
+    parse_boolean,
+)
+from snowmelt.catalog.sql.lexer import PIPE_STATUS_FUNCTION, SourcePosition, TokenKind
 from snowmelt.catalog.sql.pipe_copy import PipeCopy, parse_copy_at_cursor
 from snowmelt.catalog.statements.statement_context import (
     Listing,
@@ -24,13 +41,21 @@ from snowmelt.errors import PipeNotFound, PrivilegeMissing, StatementError
 from snowmelt.schema.types import TableName, to_display_name
 
 
+@dataclass(frozen=True, slots=True)
+class FileCopyText:
+    """The COPY of files of a pipe, unparsed, with its place in the statement."""
+
+    text: str
+    position: SourcePosition
+
+
 class CreatePipe(Statement):
     """CREATE PIPE; `definition` is the text after AS."""
 
     name: ObjectName
     create_mode: CreateMode
     definition: str
-    copy: PipeCopy
+    copy: PipeCopy | FileCopyText
     comment: str | None
 
     def execute(self, session: StatementSession) -> StatementResult:
@@ -44,11 +69,14 @@ class CreatePipe(Statement):
             )
         known = tables.find_pipe(session.connection, name)
         skip_if_exists(f"Pipe {name}", self.create_mode, exists=known is not None)
-        _check_pipe_copy(self.copy, session, pipe_name=name)
+        if isinstance(self.copy, FileCopyText):
+            _check_file_copy(self.copy, session, name)
+        else:
+            _check_pipe_copy(self.copy, session, pipe_name=name)
         if known is not None and self.create_mode is CreateMode.OR_REPLACE:
             _require_pipe_owner(known, session)
             tables.drop_pipe(session.connection, name, session.now)
-        tables.create_pipe(
+        pipe_id = tables.create_pipe(
             session.connection,
             name,
             schema.schema_id,
@@ -57,7 +85,58 @@ class CreatePipe(Statement):
             comment=self.comment,
             now=session.now,
         )
+        if isinstance(self.copy, FileCopyText):
+            file_pipes.create_file_pipe(session.connection, pipe_id)
         return StatementResult(message=f"Pipe {name} created.")
+
+
+class AlterPipe(Statement):
+    """ALTER PIPE: pause, resume, refresh or comment; a field that is None stays as it is."""
+
+    name: ObjectName
+    if_exists: bool
+    refresh: bool = False
+    paused: bool | None = None
+    comment: str | None = None
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        name = session.resolve_table_name(self.name)
+        pipe = tables.find_pipe(session.connection, name)
+        skip_if_missing(f"Pipe {name}", self.if_exists, exists=pipe is not None)
+        if pipe is None:
+            raise PipeNotFound(pipe=name)
+        _require_pipe_owner(pipe, session)
+        if self.comment is not None:
+            tables.set_pipe_comment(session.connection, pipe.pipe_id, self.comment or None)
+        if self.refresh or self.paused is not None:
+            if file_pipes.find_file_pipe(session.connection, pipe.pipe_id) is None:
+                raise make_statement_error(
+                    f"Pipe {name} takes streamed rows: REFRESH and PIPE_EXECUTION_PAUSED are for pipes "
+                    "with AUTO_INGEST = TRUE",
+                    self.name.position,
+                )
+            values: dict[str, object] = {} if self.paused is None else {"paused": self.paused}
+            if self.refresh:
+                values["refresh_at"] = session.now
+            file_pipes.update_file_pipe(session.connection, pipe.pipe_id, **values)
+        return StatementResult(message=f"Pipe {name} altered.")
+
+
+class PipeStatus(Statement):
+    """SELECT SYSTEM$PIPE_STATUS('<pipe>'): the state of a pipe as JSON."""
+
+    reads_only = True
+
+    name: ObjectName
+    column: str
+
+    def execute(self, session: StatementSession) -> StatementResult:
+        name = session.resolve_table_name(self.name)
+        pipe = tables.find_pipe(session.connection, name)
+        if pipe is None or not _may_see(pipe, session):
+            raise PipeNotFound(pipe=name)
+        text = json.dumps(_make_status(pipe, session), ensure_ascii=False)
+        return StatementResult((self.column,), ((text,),))
 
 
 class DropPipe(Statement):
@@ -88,7 +167,33 @@ class DescribePipe(Statement):
         found = tables.find_pipe(session.connection, name)
         if found is None or not _may_see(found, session):
             raise PipeNotFound(pipe=name)
-        return StatementResult(tuple(PIPES.columns.split()), (_to_pipe_row(found),))
+        state = file_pipes.find_file_pipe(session.connection, found.pipe_id)
+        return StatementResult(tuple(PIPES.columns.split()), (_to_pipe_row(found, state),))
+
+
+def _check_file_copy(copy: FileCopyText, session: StatementSession, name: TableName) -> None:
+    """Verify the COPY of a pipe that loads files.
+
+    Raises:
+        StatementError: If the COPY is invalid, or has an option that pipes do not support.
+        TableNotFound: If the table does not exist.
+        PrivilegeMissing: If the role is not ACCOUNTADMIN: the service reads the files with its own rights.
+    """
+    session.require_administrator("CREATE PIPE with AUTO_INGEST")
+    if session.check_file_copy is None:
+        raise make_statement_error(
+            "AUTO_INGEST is not supported here: create the pipe with `snowmelt sql`, the statement API or "
+            "`lake.sql`",
+            copy.position,
+        )
+    try:
+        session.check_file_copy(session, copy.text, name)
+    except StatementError as error:
+        line, column = error.fields.get("line"), error.fields.get("column")
+        if isinstance(line, int) and isinstance(column, int):
+            shift = copy.position.column - 1 if line == 1 else 0
+            error.fields.update(line=line + copy.position.line - 1, column=column + shift)
+        raise
 
 
 def _check_pipe_copy(copy: PipeCopy, session: StatementSession, *, pipe_name: TableName) -> None:
@@ -139,30 +244,124 @@ def _list_pipe_rows(statement: ShowObjects, session: StatementSession) -> Iterat
     database, schema, _ = statement.resolve_scope(session, NameLevel.SCHEMA)
     for each in tables.list_pipes(session.connection, database, schema):
         if _may_see(each, session):
-            yield _to_pipe_row(each)
+            yield _to_pipe_row(each, file_pipes.find_file_pipe(session.connection, each.pipe_id))
 
 
-def _to_pipe_row(pipe: tables.PipeRecord) -> ShowRow:
+def _to_pipe_row(pipe: tables.PipeRecord, state: FilePipeRecord | None) -> ShowRow:
     name = (pipe.name, pipe.database, pipe.schema)
-    return (pipe.created_at, *name, pipe.definition, pipe.owner, pipe.comment)
+    kind = "STREAMING" if state is None else "AUTO_INGEST"
+    paused = None if state is None else state.paused
+    error = None if state is None else state.last_error
+    return (pipe.created_at, *name, pipe.definition, pipe.owner, pipe.comment, kind, paused, error)
+
+
+def _make_status(pipe: tables.PipeRecord, session: StatementSession) -> dict[str, object]:
+    """Return the fields of SYSTEM$PIPE_STATUS; those that do not apply are left out."""
+    state = file_pipes.find_file_pipe(session.connection, pipe.pipe_id)
+    if state is None:
+        return {"executionState": "RUNNING", "kind": "STREAMING"}
+    failed = file_pipes.list_pipe_files(session.connection, pipe.pipe_id)
+    found = {
+        "executionState": "PAUSED" if state.paused else "RUNNING",
+        "kind": "AUTO_INGEST",
+        "pendingFileCount": state.waiting_files or 0,
+        "oldestFileTimestamp": _format_instant(state.oldest_waiting_at),
+        "lastIngestedTimestamp": _format_instant(state.last_load_at),
+        "lastIngestedFilePath": state.last_file,
+        "lastListedTimestamp": _format_instant(state.listed_at),
+        "error": state.last_error,
+        "lastErrorTimestamp": _format_instant(state.last_error_at),
+        "failedFileCount": len(failed),
+        "failedFiles": [
+            {"path": each.path, "state": each.state, "error": each.error, "at": each.at.isoformat()}
+            for each in failed[-_MAX_SHOWN_FILES:]
+        ],
+    }
+    if state.last_error is not None and not state.paused:
+        found["executionState"] = "STALLED_EXECUTION_ERROR"
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _format_instant(instant: dt.datetime | None) -> str | None:
+    return None if instant is None else instant.isoformat()
 
 
 def _parse_create(cursor: TokenCursor, create_mode: CreateMode) -> CreatePipe:
     name = cursor.parse_name("a pipe", 3)
-    comment = None
-    if cursor.accept("COMMENT"):
-        cursor.expect("=")
-        comment = cursor.parse_string("a comment")
-    if cursor.is_next("AUTO_INGEST"):
-        raise cursor.make_error(
-            "AUTO_INGEST is not supported: rows come through channels of this pipe"
-        )
-    cursor.expect("AS")
+    comment, auto_ingest = None, False
+    while not cursor.accept("AS"):
+        if cursor.accept("COMMENT"):
+            cursor.expect("=")
+            comment = cursor.parse_string("a comment")
+        elif cursor.accept("AUTO_INGEST"):
+            cursor.expect("=")
+            auto_ingest = cursor.expect_one_of("TRUE", "FALSE") == "TRUE"
+        elif cursor.current.text in _UNSUPPORTED_PIPE_OPTIONS:
+            raise cursor.make_error(
+                f"{cursor.current.text} is not supported: the service lists the place of the files itself"
+            )
+        else:
+            raise cursor.make_alternatives_error(("AS", "AUTO_INGEST", "COMMENT"))
     first = cursor.current
+    if auto_ingest:
+        copy_text = _skip_copy(cursor)
+        copy: PipeCopy | FileCopyText = FileCopyText(copy_text, first.position)
+        return CreatePipe(name, create_mode, copy_text, copy, comment)
     copy = parse_copy_at_cursor(cursor)
     text = cursor.source_between(first, cursor.previous)
     cursor.expect_end("CREATE PIPE")
     return CreatePipe(name, create_mode, text, copy, comment)
+
+
+def _skip_copy(cursor: TokenCursor) -> str:
+    """Return the text of the COPY to the end of the statement, which another grammar parses."""
+    first = cursor.current
+    if not cursor.is_next("COPY"):
+        raise cursor.make_error("Expected COPY here: the statement that loads the files")
+    last = first
+    while cursor.current.kind is not TokenKind.END:
+        if cursor.current.text == ";" and cursor.current.kind is TokenKind.SYMBOL:
+            cursor.expect_end("CREATE PIPE")
+            break
+        last = cursor.advance()
+    return cursor.source_between(first, last)
+
+
+def _parse_alter(cursor: TokenCursor, if_exists: bool) -> AlterPipe:
+    name = cursor.parse_name("a pipe", 3)
+    if cursor.accept("REFRESH"):
+        if cursor.current.text in {"PREFIX", "MODIFIED_AFTER"}:
+            raise cursor.make_error(
+                f"{cursor.current.text} is not supported: REFRESH looks at all files of the pipe"
+            )
+        cursor.expect_end("ALTER PIPE … REFRESH")
+        return AlterPipe(name, if_exists, refresh=True)
+    if cursor.accept("UNSET", "COMMENT"):
+        cursor.expect_end("ALTER PIPE")
+        return AlterPipe(name, if_exists, comment="")
+    cursor.expect("SET")
+    reader = ClauseReader(_PIPE_CLAUSES, "pipe")
+    reader.parse_changes(cursor, unset=False)
+    values = {_PIPE_FIELDS[word]: value for word, (value, _) in reader.values.items()}
+    return AlterPipe(name, if_exists, **values)
+
+
+def parse_pipe_status(cursor: TokenCursor) -> PipeStatus:
+    """Parse the rest of SELECT SYSTEM$PIPE_STATUS('<pipe>'), after the name of the function."""
+    cursor.expect("(")
+    at = cursor.current
+    text = cursor.parse_string("the name of a pipe")
+    inner = TokenCursor(text)
+    try:
+        name = inner.parse_last_name("a pipe", 3, PIPE_STATUS_FUNCTION)
+    except StatementError as error:
+        raise make_statement_error(str(error.fields["reason"]), at.position) from None
+    cursor.expect(")")
+    column = f"{PIPE_STATUS_FUNCTION}({at.source_text})"
+    if cursor.accept("AS") or cursor.current.kind in {TokenKind.WORD, TokenKind.QUOTED}:
+        column = cursor.parse_identifier("a column")
+    cursor.expect_end(f"SELECT {PIPE_STATUS_FUNCTION}")
+    return PipeStatus(ObjectName(name.parts, at.position), column)
 
 
 def _parse_drop(cursor: TokenCursor, if_exists: bool) -> DropPipe:
@@ -173,10 +372,17 @@ def _parse_describe(cursor: TokenCursor) -> DescribePipe:
     return DescribePipe(cursor.parse_last_name("a pipe", 3, "DESCRIBE"))
 
 
-KINDS = (StatementKind("PIPE", _parse_create, None, _parse_drop, _parse_describe),)
+_MAX_SHOWN_FILES = 100
+_UNSUPPORTED_PIPE_OPTIONS = frozenset({"ERROR_INTEGRATION", "AWS_SNS_TOPIC", "INTEGRATION"})
+_PIPE_CLAUSES = {
+    "PIPE_EXECUTION_PAUSED": Clause(parse_boolean, is_required=True),
+    "COMMENT": Clause(lambda cursor: cursor.parse_string("a comment")),
+}
+_PIPE_FIELDS = {"PIPE_EXECUTION_PAUSED": "paused", "COMMENT": "comment"}
+KINDS = (StatementKind("PIPE", _parse_create, _parse_alter, _parse_drop, _parse_describe),)
 PIPES = Listing(
     "PIPES",
     NameLevel.SCHEMA,
-    "created_on name database_name schema_name definition owner comment",
+    "created_on name database_name schema_name definition owner comment kind paused error",
     _list_pipe_rows,
 )

@@ -73,7 +73,7 @@ class StatementSession:
     only the database is set, the schema is PUBLIC. `resolve_…` raise StatementError if a name has
     no database or schema and the session has no default. `find_…` raise DatabaseNotFound,
     SchemaNotFound, TableNotFound or NotFound if the object does not exist or the role has no
-    privilege on it.
+    privilege on it. `check_file_copy` checks the COPY of a pipe that loads files.
     """
 
     connection: sa.Connection
@@ -83,6 +83,7 @@ class StatementSession:
     schema: str | None
     now: dt.datetime
     keyring: KeyRing | None = None
+    check_file_copy: FileCopyCheck | None = None
 
     def resolve_database_name(self, name: ObjectName) -> str:
         """Return the name of a database, which always has one part."""
@@ -304,6 +305,11 @@ class Statement(StatementPart, ABC):
             UserError: If an object is missing, or exists already.
             NothingDone: If IF EXISTS or IF NOT EXISTS applies.
         """
+
+
+# Checks a COPY of files for the pipe of this name, and returns its table. The grammar of files belongs to
+# a package above the catalog.
+FileCopyCheck: TypeAlias = Callable[[StatementSession, str, TableName], TableRecord]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.jobs.lineage import mark_chunks_discarded
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.streaming.registration import StagedBlob, write_blob_tombstones
 from snowmelt.errors import TableInconsistent
@@ -256,8 +257,11 @@ def discard_quarantined_chunks(
         sa.update(_CHUNKS)
         .where(_CHUNKS.c.table_id == table_id, _IS_QUARANTINED, chosen)
         .values(retired_at=now)
+        .returning(_CHUNKS.c.seq)
     )
-    return given.rowcount
+    seqs = list(given.scalars())
+    mark_chunks_discarded(connection, table_id, seqs, now)
+    return len(seqs)
 
 
 def retire_chunks(

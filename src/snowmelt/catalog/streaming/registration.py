@@ -24,6 +24,7 @@ from sqlalchemy import Connection
 from snowmelt.catalog import model
 from snowmelt.catalog.db import dialect as sets
 from snowmelt.catalog.db.dialect import encode_array, in_array, make_insert
+from snowmelt.catalog.jobs.lineage import add_rowless_commits
 from snowmelt.catalog.model.records import ACCOUNTADMIN, PUBLIC
 from snowmelt.catalog.objects.channel_tombstones import find_tombstones
 from snowmelt.catalog.objects.tables import (
@@ -302,26 +303,28 @@ def lock_and_load_commit_state(
 
     Requires a write transaction. The number of statements does not depend on the number of offers.
     """
-    ledger = CommitDecisionInputs(
+    commit_state = CommitDecisionInputs(
         now, prefix_owners=commit_cache.prefix_owners, key_scopes=commit_cache.key_scopes
     )
-    owners = _lock_offered_tables(connection, offers, ledger)
-    prefixes = {offer.prefix for offer in offers} - ledger.prefix_owners.keys()
+    owners = _lock_offered_tables(connection, offers, commit_state)
+    prefixes = {offer.prefix for offer in offers} - commit_state.prefix_owners.keys()
     if prefixes:
-        _clear_if_full(ledger.prefix_owners)
+        _clear_if_full(commit_state.prefix_owners)
         wanted = {"prefixes": sets.encode_array(sorted(prefixes))}
         for prefix, user in connection.execute(_SELECT_PREFIX_OWNERS, wanted):
-            ledger.prefix_owners[prefix] = user
-    _load_effective_roles(connection, offers, ledger, owners)
-    key_ids = {offer.key_id for offer in offers} - ledger.key_scopes.keys()
+            commit_state.prefix_owners[prefix] = user
+    _load_effective_roles(connection, offers, commit_state, owners)
+    key_ids = {offer.key_id for offer in offers} - commit_state.key_scopes.keys()
     if key_ids:
-        _clear_if_full(ledger.key_scopes)
+        _clear_if_full(commit_state.key_scopes)
         for key_id, *scope in connection.execute(_SELECT_KEY_SCOPES, {"key_ids": sorted(key_ids)}):
-            ledger.key_scopes[key_id] = (scope[0], scope[1])
-    _load_renamed_tables(connection, offers, ledger)
-    _load_blobs(connection, sets.encode_array(sorted({offer.path for offer in offers})), ledger)
-    _load_channels(connection, offers, ledger)
-    return ledger
+            commit_state.key_scopes[key_id] = (scope[0], scope[1])
+    _load_renamed_tables(connection, offers, commit_state)
+    _load_blobs(
+        connection, sets.encode_array(sorted({offer.path for offer in offers})), commit_state
+    )
+    _load_channels(connection, offers, commit_state)
+    return commit_state
 
 
 def _lock_offered_tables(
@@ -572,19 +575,22 @@ def register_chunks(
     """
     if not offers:
         return []
-    ledger = lock_and_load_commit_state(connection, offers, now, commit_cache or CommitCache())
+    commit_state = lock_and_load_commit_state(
+        connection, offers, now, commit_cache or CommitCache()
+    )
     answers = []
     instant = model.to_microseconds(now)
     added: list[tuple[Any, ...]] = []
+    rowless: list[tuple[int, str, int, int, str | None, int]] = []
     unregistered: list[StagedBlob] = []
     judged = (
         (offer, *verdict)
         for together in _group_by_commit(offers)
-        for offer, verdict in zip(together, decide_all_or_none(together, ledger), strict=True)
+        for offer, verdict in zip(together, decide_all_or_none(together, commit_state), strict=True)
     )
     for offer, verdicts, table in judged:
         if table is not None and offer.channels:
-            seq = apply_accepted_chunk(offer, table, ledger)
+            seq = apply_accepted_chunk(offer, table, commit_state)
             if offer.rows:
                 channels = [
                     (*each.sequence_key, each.start_offset_token, each.end_offset_token)
@@ -592,16 +598,22 @@ def register_chunks(
                 ]
                 encoded = _json_encoder.encode(channels).decode()
                 added.append((table.table_id, seq, instant, encoded, *_get_offer_values(offer)))
+            else:
+                rowless += [
+                    (table.table_id, *each.sequence_key, each.end_offset_token, instant)
+                    for each in offer.channels
+                ]
         elif (
             # Only verified blobs of the user's own prefix are recorded. Otherwise a client could fill
             # the table with invented paths.
             offer.rejection is None
-            and ledger.prefix_owners.get(offer.prefix) == offer.user
+            and commit_state.prefix_owners.get(offer.prefix) == offer.user
             and any(verdict.code for verdict in verdicts)
         ):
             unregistered.append(StagedBlob(offer.prefix, offer.path))
         answers.append(verdicts)
-    _write_commit(connection, ledger, added, instant)
+    _write_commit(connection, commit_state, added, instant)
+    add_rowless_commits(connection, rowless)
     record_blob_sightings(connection, unregistered, now)
     return answers
 

@@ -21,8 +21,10 @@
 `metadata`: print the Iceberg metadata location of tables.
 `status`: service, catalog, backlog and last commit in a few lines.
 `doctor`: check an installation.
+`integrity`: check and trace what is stored.
 `upgrade`: upgrade the catalog.
 `demo`: run the demo.
+`viewing`: commands that look at a service.
 `warm`: compile the kernels in advance.
 `completion`: print the completion script of a shell.
 

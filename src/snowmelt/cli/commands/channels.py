@@ -1,4 +1,4 @@
-"""`snowmelt channels`: list channels, or drop one."""
+"""`snowmelt channels`: list channels, set the offset token of one, or drop one."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from snowmelt.cli.output import add_format_option, format_age, print_rows
 from snowmelt.clock import SystemClock
 
 NAME = "channels"
-SUMMARY = "list channels, or drop one that is no longer needed"
+SUMMARY = "list channels, set an offset token, or drop a channel that is no longer needed"
 EXAMPLES = """examples:
   snowmelt channels list
   snowmelt channels list --table demo.public.flights --format json
   snowmelt channels list --url https://ingest.example.com:8080 --user loader --private-key loader.pem
+  snowmelt channels set-token clicks:P0 --table demo.public.clicks --token 41
   snowmelt channels drop EWR --table demo.public.flights
 """
 
@@ -49,7 +50,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "channel", help="name of the channel, in the case that SHOW CHANNELS shows"
     )
     dropping.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
-    for action in (listing, dropping):
+    setting = add_action(
+        actions,
+        "set-token",
+        _set_token,
+        help="set the offset token of a channel",
+        description="Set the offset token of a channel, and create a missing channel. The current "
+        "owner is fenced: the service rejects the rows that it has not committed, and its source "
+        "resumes after the new token.",
+    )
+    setting.add_argument(
+        "channel", help="name of the channel, in the case that SHOW CHANNELS shows"
+    )
+    setting.add_argument("--table", metavar="NAME", required=True, help="database.schema.table")
+    setting.add_argument(
+        "--token", required=True, help="offset token; the source resumes after this position"
+    )
+    for action in (listing, dropping, setting):
         action.add_argument("--role", help="role to act as (default: as for `snowmelt sql`)")
         service = action.add_argument_group("a service elsewhere")
         add_service_options(service, is_optional=True)
@@ -101,3 +118,40 @@ def _drop_channel(options: argparse.Namespace) -> None:
         )
     token = "none" if dropped.offset_token is None else repr(dropped.offset_token)
     print(f"Channel {options.channel} of {name} dropped; its last offset token was {token}.")
+
+
+def _set_token(options: argparse.Namespace) -> None:
+    from snowmelt.client.channel_state import check_offset_token
+
+    check_offset_token(options.token)
+    if is_remote(options):
+        with create_client(options) as client:
+            name = options.channel.replace('"', '""')
+            client.open_channel(
+                f'"{name}"', table=options.table, offset_token=options.token
+            ).close()
+        print(f"Channel {options.channel} of {options.table} has offset token {options.token!r}.")
+        return
+    from snowmelt.catalog.model.records import ACCOUNTADMIN
+    from snowmelt.catalog.objects.tables import find_table
+    from snowmelt.catalog.sql.cursor import parse_table_name
+    from snowmelt.catalog.streaming.channels import find_channel, open_channel
+
+    name = parse_table_name(options.table)
+    with opening_catalog(load_settings(options)) as database, database.writing() as connection:
+        table = find_table(connection, name)
+        before = find_channel(connection, table, options.channel)
+        open_channel(
+            connection,
+            table,
+            options.channel,
+            user=ACCOUNTADMIN,
+            client_prefix=None,
+            request_id=None,
+            offset_token=options.token,
+            now=SystemClock().now(),
+        )
+    token = "none" if before is None or before.offset_token is None else repr(before.offset_token)
+    print(
+        f"Channel {options.channel} of {name} has offset token {options.token!r}; it was {token}."
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +17,16 @@ from snowmelt.cli.command_context import (
     make_copy_context,
     opening_catalog,
     opening_statement_runner,
+    stopping_on_signals,
 )
 from snowmelt.cli.output import add_format_option, format_count, print_rows
 from snowmelt.cli.spark_session import opening_spark_session, translating_spark_errors
-from snowmelt.errors import UserError
+from snowmelt.errors import SnowmeltError, UserError
 
 if TYPE_CHECKING:
-    from snowmelt.loaders.copy_job import CopyResult, TaskRunner
+    from snowmelt.config import Settings
+    from snowmelt.loaders.copy_job import CopyContext, CopyResult, TaskRunner
+    from snowmelt.loaders.file_watch import MemoryJournal
     from snowmelt.loaders.load_task_execution import PortionResult
 
 NAME = "copy"
@@ -31,6 +35,7 @@ EXAMPLES = """examples:
   snowmelt copy "COPY demo.public.t FROM '/data/*.csv.gz' DELIMITER ',' SKIP 1"
   snowmelt copy "COPY demo.public.t FROM STDIN PARSER fjsonparser()" < rows.json
   snowmelt copy -f load.sql --spark
+  snowmelt copy --watch "COPY demo.public.t FROM '/data/in/*.csv' DELIMITER ','"
   snowmelt copy --profile production "COPY demo.public.t FROM 's3://bucket/day/*.parquet' PARQUET"
 
 The load runs in this process; with --spark as a Spark job; with --url or --profile on the service,
@@ -45,6 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format_option(parser)
     parser.add_argument("--spark", action="store_true", help="run the load as a Spark job")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
+    watch = parser.add_argument_group("files that appear later")
+    watch.add_argument(
+        "--watch", action="store_true", help="load files as they appear, until a signal ends it"
+    )
+    watch.add_argument(
+        "--once",
+        action="store_true",
+        help="with --watch: end when no file waits (exit status 1 if any failed)",
+    )
     add_statement_options(parser)
     service = parser.add_argument_group("a service elsewhere, which runs the load on its machine")
     add_service_options(service, is_optional=True)
@@ -57,7 +71,13 @@ def run(options: argparse.Namespace) -> int:
     if (options.text is None) == (options.file is None):
         raise UserError("Give one COPY statement, or a file with -f.")
     text = options.file.read_text(encoding="utf-8") if options.text is None else options.text
+    if options.once and not options.watch:
+        raise UserError("--once needs --watch: without it the load ends by itself.")
     if is_remote(options):
+        if options.watch:
+            raise UserError(
+                "For a service, create a pipe: CREATE PIPE … AUTO_INGEST = TRUE AS COPY …."
+            )
         _run_remotely(options, text)
         return 0
     settings = load_settings(options)
@@ -67,10 +87,56 @@ def run(options: argparse.Namespace) -> int:
         runner = _create_task_runner(options, opened, progress)
         script = () if options.file is None else (str(options.file),)
         context = make_copy_context(options, settings, database, *script)
+        if options.watch:
+            return _watch_files(context, text, runner, options, settings)
         with translating_spark_errors():
             copied = run_copy(context, text, runner, on_progress=progress)
     print_copy_result(copied, options.format)
     return 0
+
+
+def _watch_files(
+    context: CopyContext,
+    text: str,
+    runner: TaskRunner,
+    options: argparse.Namespace,
+    settings: Settings,
+) -> int:
+    """Load files as they appear; return 1 if `--once` was given and a file failed."""
+    from snowmelt.loaders.file_watch import BatchLimits, FileWatch
+
+    limits = BatchLimits(
+        age_s=settings.file_batch_age_s,
+        files=settings.file_batch_files,
+        bytes=settings.file_batch_bytes,
+    )
+    journal = _make_reporting_journal()
+    watch = FileWatch(context, text, runner, limits=limits, journal=journal)
+    with stopping_on_signals() as stopping:
+        while True:
+            try:
+                with translating_spark_errors():
+                    results = watch.run_round(until_empty=options.once)
+            except SnowmeltError as error:
+                if options.once or not error.retryable:
+                    raise
+                print(f"trying again: {error}", file=sys.stderr, flush=True)
+                results = []
+            for result in results:
+                # The journal has reported them.
+                print_copy_result(replace(result, failed_files=()), options.format)
+            if options.once and not watch.status.waiting_files:
+                return int(bool(journal.failed))
+            if stopping.wait(_WATCH_INTERVAL_S):
+                return 0
+
+
+def _make_reporting_journal() -> MemoryJournal:
+    from snowmelt.loaders.file_watch import MemoryJournal
+
+    return MemoryJournal(
+        on_failure=lambda file: print(f"left out: {file.error}", file=sys.stderr, flush=True)
+    )
 
 
 def _run_remotely(options: argparse.Namespace, text: str) -> None:
@@ -108,6 +174,12 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
         f"{totals.bytes:,} bytes{skipped} (load {result.load_id})",
         flush=True,
     )
+    for path in result.changed_paths:
+        print(
+            f"loaded again: {path}: it has changed since it was loaded, so rows that were in it before are"
+            " in the table twice",
+            file=sys.stderr,
+        )
     for path, reason in result.failed_files:
         print(f"left out: {path}: {reason}", file=sys.stderr)
     if totals.rejects:
@@ -115,6 +187,9 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
         print(f"{format_count(totals.rejects, 'record')} rejected, {where}", file=sys.stderr)
         for reason, count in result.reject_reasons:
             print(f"  {count:,} × {reason}", file=sys.stderr)
+
+
+_WATCH_INTERVAL_S = 0.5
 
 
 class _CopyProgress:

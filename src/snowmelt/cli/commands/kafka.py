@@ -1,4 +1,4 @@
-"""`snowmelt kafka`: load messages of a topic, in COPY frames or as a stream."""
+"""`snowmelt kafka`: load messages of topics, in COPY frames or as a stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
-    from snowmelt.loaders.kafka import RejectedMessage
+    from snowmelt.loaders.kafka.dead_letters import RejectedMessage
 
 NAME = "kafka"
 SUMMARY = "load Kafka topics into tables, continuously"
@@ -31,23 +31,37 @@ EXAMPLES = """examples:
   snowmelt kafka --topic logs --table demo.public.logs --parser "fdelimitedparser()" \\
     --filter "KafkaInsertDelimiters(delimiter=E'\\n')" --once
   snowmelt kafka --topic clicks --table demo.public.clicks --stream --url http://127.0.0.1:8080
+  snowmelt kafka --stream --topic a --topic b --set topic_tables=a:demo.public.a,b:demo.public.b --evolve
+  snowmelt kafka --stream --settings connect.properties
 
 In frames (the default) what has come is loaded by one COPY every --frame seconds, into the catalog
 of the data folder. With --stream rows go through a service, a channel for each partition, and are
 there within seconds. Either way each message becomes a row once, whatever crashes.
 """
+_STREAM_OPTIONS = ("evolve", "errors_tolerance", "dead_letter_topic", "from_time", "on_new_source")
+_BUFFER_OPTIONS = {
+    "buffer_time": "buffer_seconds",
+    "buffer_rows": "buffer_rows",
+    "buffer_bytes": "buffer_bytes",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", required=True, help="Kafka topic to load")
-    parser.add_argument("--table", required=True, help="database.schema.table")
     parser.add_argument(
-        "--brokers",
-        default="localhost:9092",
-        help="host:port, separated by commas (default: %(default)s)",
+        "--topic", action="append", help="Kafka topic to load; repeatable with --stream"
     )
-    parser.add_argument("--group", default="snowmelt", help="consumer group (default: %(default)s)")
+    parser.add_argument("--table", help="database.schema.table")
+    parser.add_argument(
+        "--brokers", help="host:port, separated by commas (default: localhost:9092)"
+    )
+    parser.add_argument("--group", help="consumer group (default: snowmelt)")
     parser.add_argument("--conf", default="", help="settings of librdkafka: name=value;name=value")
+    parser.add_argument(
+        "--on-gap",
+        choices=("report", "fail"),
+        default="report",
+        help="action if brokers have deleted unread messages (default: %(default)s)",
+    )
     frames = parser.add_argument_group("without --stream: one COPY per frame")
     frames.add_argument(
         "--frame",
@@ -64,40 +78,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     frames.add_argument("--rejects", metavar="TABLE", help="table for rejected messages")
     frames.add_argument(
-        "--on-gap",
-        choices=("report", "fail"),
-        default="report",
-        help="action if brokers have deleted unread messages (default: %(default)s)",
-    )
-    frames.add_argument(
         "--once", action="store_true", help="load up to the current end offsets, then exit"
     )
     parser.add_argument(
         "--role", help="role (default: ACCOUNTADMIN; with --stream the role of the user)"
     )
-    stream = parser.add_argument_group("with --stream")
+    _add_stream_arguments(parser.add_argument_group("with --stream"))
+
+
+def _add_stream_arguments(stream: argparse._ArgumentGroup) -> None:
     stream.add_argument(
         "--stream", action="store_true", help="stream rows through channels of a service"
     )
     add_service_options(stream)
     stream.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help="settings of a connector: properties, or JSON of Kafka Connect",
+    )
+    stream.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="setting of a connector, by our name or that of Snowflake's connector; repeatable",
+    )
+    stream.add_argument(
+        "--evolve",
+        action="store_true",
+        default=None,
+        help="add columns for unknown fields (the table needs ENABLE_SCHEMA_EVOLUTION)",
+    )
+    stream.add_argument(
+        "--errors-tolerance",
+        choices=("all", "none"),
+        help="none: exit at the first rejected message (default: all)",
+    )
+    stream.add_argument(
+        "--dead-letter-topic", metavar="TOPIC", help="produce rejected messages to this topic"
+    )
+    stream.add_argument(
+        "--from-time",
+        metavar="TIME",
+        help="where partitions without a committed offset start, such as 2026-11-24T08:00:00Z",
+    )
+    stream.add_argument(
+        "--on-new-source",
+        choices=("fail", "restart"),
+        help="action if the topic or the cluster was replaced (default: fail)",
+    )
+    stream.add_argument(
         "--buffer-time",
         type=float,
-        default=1.0,
         metavar="SECONDS",
         help="maximum time before a flush, in seconds (default: 1)",
     )
     stream.add_argument(
         "--buffer-rows",
         type=int,
-        default=10_000,
         metavar="ROWS",
         help="maximum rows per flush (default: 10,000)",
     )
     stream.add_argument(
         "--buffer-bytes",
         type=int,
-        default=20_000_000,
         metavar="BYTES",
         help="maximum bytes per flush (default: 20,000,000)",
     )
@@ -108,10 +153,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load until SIGTERM or Ctrl-C."""
-    if (
-        options.frame <= 0
-        or min(options.buffer_time, options.buffer_rows, options.buffer_bytes) < 0
-    ):
+    buffers = [vars(options)[each] or 0 for each in _BUFFER_OPTIONS]
+    if options.frame <= 0 or min(buffers) < 0:
         raise UserError("A frame is longer than nothing, and buffers are not negative.")
     with stopping_on_signals() as stop:
         if options.stream:
@@ -128,20 +171,24 @@ def run(options: argparse.Namespace) -> int:
 
 def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.cli.commands.copy import print_copy_result
-    from snowmelt.loaders.kafka import KafkaFrameOptions, run_frames
+    from snowmelt.loaders.kafka.frames import KafkaFrameOptions, run_frames
     from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
+    if not options.topic or len(options.topic) > 1 or options.table is None:
+        raise UserError(
+            "Name one topic and one table: --topic and --table. --stream takes several."
+        )
     settings = load_settings(options)
     frames = KafkaFrameOptions(
-        topic=options.topic,
+        topic=options.topic[0],
         table=options.table,
-        brokers=options.brokers,
+        brokers=options.brokers or "localhost:9092",
         parser=options.parser,
         filters=tuple(options.filter),
         rest=f"REJECTED DATA AS TABLE {options.rejects}" if options.rejects else "",
         seconds=options.frame,
         settings=options.conf,
-        group=options.group,
+        group=options.group or "snowmelt",
         on_gap=options.on_gap,
     )
     with opening_catalog(settings) as database:
@@ -152,29 +199,44 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
 
 def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.load.kafka.connection import KafkaConnection
-    from snowmelt.load.kafka.connection import parse_librdkafka_settings as kafka_settings
-    from snowmelt.loaders.kafka import KafkaConnector, KafkaConnectorOptions
+    from snowmelt.loaders.kafka.connector import KafkaConnector
+    from snowmelt.loaders.kafka.connector_settings import parse_connector_settings
 
-    connection = KafkaConnection(
-        options.brokers,
-        options.group,
-        kafka_settings(options.conf, strict=True, parameter="--conf"),
-    )
-    wanted = KafkaConnectorOptions(
-        topic=options.topic,
-        table=options.table,
-        buffer_seconds=options.buffer_time,
-        buffer_rows=options.buffer_rows,
-        buffer_bytes=options.buffer_bytes,
-    )
+    settings = parse_connector_settings(_collect_settings(options))
+    for name in settings.ignored:
+        print(f"snowmelt: the setting {name} has no effect here", file=sys.stderr)
+    connection = KafkaConnection(settings.brokers, settings.group, settings.librdkafka)
     with (
         contextlib.closing(RejectionWriter(options)) as writer,
-        create_client(options) as client,
+        create_client(options, settings.login) as client,
     ):
 
-        def report(refused: RejectedMessage) -> None:
-            place = refused.position
+        def report(rejected: RejectedMessage) -> None:
+            place = rejected.position
             parts = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
-            writer.write(place, refused.reason, refused.data, **parts)
+            writer.write(place, rejected.reason, rejected.data, **parts)
 
-        KafkaConnector(wanted, client, connection, SystemClock(), report).run(stop)
+        KafkaConnector(settings.options, client, connection, SystemClock(), report).run(stop)
+
+
+def _collect_settings(options: argparse.Namespace) -> dict[str, object]:
+    """Return the settings of file, --set and options; later ones override earlier ones."""
+    from snowmelt.loaders.kafka.connector_settings import read_settings_file
+
+    found = {} if options.settings is None else read_settings_file(options.settings)
+    for text in options.set:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise UserError(f"Invalid --set {text!r}: expected NAME=VALUE.")
+        found[name.strip()] = value.strip()
+    given = {
+        "topics": options.topic,
+        "table": options.table,
+        "brokers": options.brokers,
+        "group": options.group,
+        "librdkafka": options.conf or None,
+        "on_gap": options.on_gap if options.on_gap != "report" else None,
+        **{each: vars(options)[each] for each in _STREAM_OPTIONS},
+        **{name: vars(options)[each] for each, name in _BUFFER_OPTIONS.items()},
+    }
+    return {**found, **{name: value for name, value in given.items() if value is not None}}

@@ -30,8 +30,11 @@ from snowmelt.schema.types import to_internal_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
+    from snowmelt.catalog.model.records import TableRecord
     from snowmelt.catalog.security.encryption_keys import KeyRing
+    from snowmelt.catalog.statements.statement_context import StatementSession
     from snowmelt.query.duckdb_engine import DuckDBEngine
+    from snowmelt.schema.types import TableName
     from snowmelt.spark.snowmelt_session import Snowmelt
 
 _DEFAULT_ROLE = "ACCOUNTADMIN"
@@ -107,6 +110,13 @@ def _print_result(result: StatementOutput, output_format: str) -> None:
         print_message(result.message, output_format)
 
 
+def _check_file_copy(session: StatementSession, text: str, pipe: TableName) -> TableRecord:
+    # Here, not above: it imports the load stack, which most statements do not need.
+    from snowmelt.loaders.file_pipe_check import check_file_copy
+
+    return check_file_copy(session, text, pipe)
+
+
 class _ScriptRunner:
     """Runner of script statements. It opens the catalog and Spark at first use."""
 
@@ -145,6 +155,7 @@ class _ScriptRunner:
             default_database=self._options.database,
             default_schema=self._options.schema,
             open_keyring=self._open_keyring,
+            check_file_copy=_check_file_copy,
         )
         _print_result(
             StatementOutput(result.columns, result.rows, result.message), self._options.format

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import tables
+from snowmelt.catalog.objects.file_pipes import find_file_pipe
 from snowmelt.catalog.objects.tables import resolve_pipe_table
 from snowmelt.catalog.security import access_control
 from snowmelt.catalog.security.encryption_keys import DataKey, KeyRing
@@ -215,6 +216,8 @@ def find_writable_table(
         PipeNotFound: If the pipe does not exist, or the role may not insert through it.
     """
     pipe = tables.find_pipe(connection, path.name)
+    if pipe is not None and find_file_pipe(connection, pipe.pipe_id) is not None:
+        raise PipeNotFound(f"{PipeNotFound(pipe=path)} It loads files and takes no rows.")
     copy = None if pipe is None else parse_pipe_copy(pipe.definition)
     name = path.default_table if copy is None else resolve_pipe_table(copy, path.name)
     if name is None:

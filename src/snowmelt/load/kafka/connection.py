@@ -43,7 +43,7 @@ class KafkaConnection:
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def make_consumer(self, on_error: Callable[[ck.KafkaError], None]) -> ck.Consumer:
-        """Return a consumer for manual assignment. Raise LoadRefused for invalid settings."""
+        """Return a consumer. Raise LoadRefused for invalid settings."""
         settings: dict[str, object] = {
             "queued.max.messages.kbytes": _READ_AHEAD_KIB,
             # The end of a partition is reported after this wait.
@@ -66,6 +66,20 @@ class KafkaConnection:
             reason = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
             raise LoadRefused(what="KafkaSource", reason=reason) from error
 
+    def make_producer(self) -> ck.Producer:
+        """Return an idempotent producer. Raise LoadRefused for invalid settings."""
+        settings: dict[str, object] = {
+            **{name: self.settings[name] for name in self.settings if _is_shared_setting(name)},
+            "bootstrap.servers": self.brokers,
+            "enable.idempotence": True,
+            "error_cb": lambda _: None,
+        }
+        try:
+            return ck.Producer(settings, logger=_LOG)
+        except (ck.KafkaException, TypeError, ValueError) as error:
+            reason = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
+            raise LoadRefused(what="Kafka producer", reason=reason) from error
+
     def commit_offsets(self, partition_ends: Iterable[PartitionEnd]) -> None:
         """Commit offsets to the group, for monitoring only. Failures are logged.
 
@@ -83,6 +97,11 @@ class KafkaConnection:
             futures[self.group].result(timeout=2 * _COMMIT_TIMEOUT_S)
         except (ck.KafkaException, TimeoutError, TypeError, ValueError) as error:
             _LOG.warning("Cannot commit offsets to group %s: %s", self.group, error)
+
+
+def _is_shared_setting(name: str) -> bool:
+    """Return True for a setting that consumers and producers have."""
+    return name.startswith(("sasl.", "ssl.", "security.", "socket.", "client.", "broker."))
 
 
 def parse_librdkafka_settings(text: str, *, strict: bool, parameter: str) -> dict[str, object]:

@@ -67,6 +67,41 @@ def list_files(path: str) -> Sequence[InputFile]:
     return found
 
 
+def find_new_files(pattern: str, after: str = "") -> Sequence[InputFile]:
+    """List the files that an absolute path, URL or glob matches; possibly none.
+
+    Args:
+        pattern: The path, URL or glob.
+        after: Path of a file; objects of stores up to it are left out. Local files are all listed.
+
+    Raises:
+        PhaseFailed: If the store fails, or the pattern is a folder.
+    """
+    if not (after and is_object_url(pattern) and _GLOB_CHARACTERS.search(pattern)):
+        return _choose_functions(pattern)[0](pattern)
+    root, key = _split_url(pattern)
+    with _translating_errors(pattern):
+        return _list_later_objects(open_store(root), root, key, after.removeprefix(f"{root}/"))
+
+
+def is_object_url(path: str) -> bool:
+    """Return True for the URL of objects in a store."""
+    scheme = path.partition("://")[0].lower() if "://" in path else "file"
+    return scheme not in {"file", "http", "https"}
+
+
+def _list_later_objects(store: Store, root: str, key: str, after: str) -> Sequence[InputFile]:
+    parts = key.split("/")
+    fixed = next(n for n, part in enumerate(parts) if _GLOB_CHARACTERS.search(part))
+    prefix = "".join(f"{part}/" for part in parts[:fixed])
+    prefix += _GLOB_CHARACTERS.split(parts[fixed])[0]
+    return [
+        _make_input_file(root, each)
+        for each in store.list_ordered(prefix, after=after)
+        if isinstance(each, ObjectInfo) and _matches_glob(parts, each.path.split("/"))
+    ]
+
+
 def _choose_functions(
     path: str,
 ) -> tuple[Callable[[str], Sequence[InputFile]], Callable[[Portion], Iterator[bytes]]]:

@@ -52,6 +52,19 @@ def test_channels_are_listed_and_dropped(snowmelt: Callable[..., Finished], open
     assert [line.split(",")[1] for line in listed.stdout.splitlines()] == ["name", "JFK"]
 
 
+def test_a_token_that_is_set_fences_the_owner(
+    snowmelt: Callable[..., Finished], opened: None
+) -> None:
+    place = ("--table", "demo.public.t", "--token", "41")
+    done = snowmelt("channels", "set-token", "EWR", *place)
+    assert done.stdout == "Channel EWR of DEMO.PUBLIC.T has offset token '41'; it was none.\n"
+    assert snowmelt("channels", "set-token", "LGA", *place).returncode == 0
+    listed = snowmelt("channels", "list", "--format", "json")
+    rows = {row["name"]: row for row in json.loads(listed.stdout)}
+    assert [rows[name]["offset_token"] for name in ("EWR", "JFK", "LGA")] == ["41", None, "41"]
+    assert rows["EWR"]["client_sequencer"] == rows["JFK"]["client_sequencer"] + 1
+
+
 def test_a_channel_that_is_not_there_is_named(
     snowmelt: Callable[..., Finished], opened: None
 ) -> None:

@@ -53,6 +53,32 @@ def table(snowmelt: Callable[..., Finished], tmp_path: Path) -> str:
 
 
 @pytest.mark.slow
+def test_a_file_that_was_rejected_as_a_whole_is_not_loaded_before(
+    snowmelt: Callable[..., Finished], table: str
+) -> None:
+    rejected = snowmelt("copy", f"{table} DELIMITER ','")
+    assert rejected.stdout.startswith("DEMO.PUBLIC.T: 0 rows of 1 file")
+    assert snowmelt("copy", table).stdout.startswith("DEMO.PUBLIC.T: 2 rows of 1 file")
+
+
+@pytest.mark.slow
+def test_a_file_that_has_changed_is_loaded_again_with_a_warning(
+    snowmelt: Callable[..., Finished], table: str, tmp_path: Path
+) -> None:
+    snowmelt("copy", table)
+    with (tmp_path / "a.csv").open("a") as file:
+        file.write("4|four\n")
+    again = snowmelt("copy", table)
+    assert again.stdout.startswith("DEMO.PUBLIC.T: 3 rows of 1 file")
+    assert (
+        "a.csv: it has changed since it was loaded, so rows that were in it before are"
+        in again.stderr
+    )
+    forced = snowmelt("copy", f"{table} FORCE")
+    assert "loaded again" not in forced.stderr
+
+
+@pytest.mark.slow
 def test_a_load_tells_what_it_did(snowmelt: Callable[..., Finished], table: str) -> None:
     told = snowmelt("copy", table)
     assert told.returncode == 0

@@ -1,0 +1,140 @@
+"""What do proofs cost, and how fast is a check?
+
+uv run python benchmarks/check_speed.py [--rows 2000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import harness  # noqa: F401 - makes the fixtures of the tests importable
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from report import Report
+
+from fixtures.chunks import NUMBERS, Lakehouse
+from snowmelt.integrity.checker import CheckSettings, IntegrityChecker
+from snowmelt.schema.chunk_types import chunk_arrow_schema
+from snowmelt.schema.row_fingerprint import fingerprint_table
+from snowmelt.table.table_reader import read_native_bytes
+
+if TYPE_CHECKING:
+    from snowmelt.schema.types import TableSchema
+
+
+def make_rows(schema: TableSchema, start: int, count: int) -> pa.Table:
+    """Return rows of a number and a word of thirty characters."""
+    arrow = chunk_arrow_schema(schema)
+    numbers = np.arange(start, start + count)
+    return pa.table(
+        [
+            pa.array(numbers).cast(pa.decimal128(19, 0)).cast(arrow.field(0).type),
+            pa.array([f"word {number:025d}" for number in numbers], pa.string()),
+        ],
+        schema=arrow,
+    )
+
+
+def timed(step: Callable[[], Any]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    found = step()
+    return time.perf_counter() - began, found
+
+
+def measure(report: Report, rows: int, per_chunk: int) -> None:
+    """Stream rows into a table, migrate them, and check it."""
+    with tempfile.TemporaryDirectory(prefix="snowmelt-bench-") as folder:
+        house = Lakehouse(Path(folder))
+        house.is_damaged = True  # the check is what is measured
+        house.create()
+        schema = house.table().schema
+        for start in range(0, rows, per_chunk):
+            house.put(make_rows(schema, start, per_chunk), token=str(start))
+        migration_s = 0.0
+        while True:
+            took, done = timed(house.migrate)
+            migration_s += took
+            if done is None:
+                break
+        shallow_s, _ = timed(lambda: run_check(house, deep=False))
+        deep_s, found = timed(lambda: run_check(house, deep=True))
+        files = [Path(folder) / "warehouse" / path for path in house.data_files()]
+        size = sum(
+            path.stat().st_size for path in (Path(folder) / "stage").rglob("*") if path.is_file()
+        )
+        bare_s, _ = timed(lambda: [pq.read_table(file) for file in files])
+        tables = [read_native_bytes(file.read_bytes(), schema) for file in files]
+        print_s, _ = timed(lambda: [fingerprint_table(table) for table in tables])
+        house.close()
+        ledger = measure_ledger(Path(folder) / "catalog.db")
+    chunks = rows // per_chunk
+    report.add(
+        f"{chunks:,}",
+        f"{per_chunk:,}",
+        f"{rows / migration_s / 1e3:,.0f}",
+        f"{ledger / chunks:,.0f}",
+        f"{100 * ledger / size:.2f} %",
+        f"{shallow_s:.2f}",
+        f"{deep_s:.2f}",
+        f"{bare_s:.2f}",
+        f"{rows / print_s / 1e6:.1f}",
+        found,
+    )
+
+
+def run_check(house: Lakehouse, *, deep: bool) -> int:
+    checker = IntegrityChecker(
+        house.database,
+        house.keyring,
+        house.stage,
+        house.warehouse,
+        house.clock,
+        settings=CheckSettings(deep=deep),
+    )
+    return sum(len(report.findings) for report in checker.check_all([NUMBERS]))
+
+
+def measure_ledger(catalog: Path) -> int:
+    """Return the bytes of the ledger and its index in the catalog file."""
+    with sqlite3.connect(catalog) as connection:
+        query = "SELECT sum(pgsize) FROM dbstat WHERE name LIKE '%chunk_ledger%'"
+        try:
+            return int(connection.execute(query).fetchone()[0])
+        except sqlite3.OperationalError:
+            # SQLite was built without `dbstat`: the bytes of the values.
+            columns = [row[1] for row in connection.execute("PRAGMA table_info(chunk_ledger)")]
+            total = " + ".join(f'coalesce(length("{name}"), 0)' for name in columns)
+            return int(connection.execute(f"SELECT sum({total}) FROM chunk_ledger").fetchone()[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    options = parser.parse_args()
+    report = Report(
+        "check",
+        "What proofs cost, and how fast a check is",
+        (
+            *("chunks", "rows a chunk", "migration, thousand rows/s", "ledger, bytes a chunk"),
+            *("of the bytes of blobs", "check s", "deep check s", "bare read s"),
+            *("fingerprint, million rows/s", "findings"),
+        ),
+    )
+    for per_chunk in (1_000, 20_000):
+        measure(report, options.rows, per_chunk)
+    report.remark(
+        "A number and a word of thirty characters. The deep check reads native files and the chunks that are"
+        " still on the stage; the bare read is PyArrow's of the native files, in the same process."
+    )
+    report.keep()
+
+
+if __name__ == "__main__":
+    main()

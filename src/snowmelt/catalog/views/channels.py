@@ -1,0 +1,167 @@
+"""Channels with lag, owner and rejections, a page at a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.objects.tables import join_namespaces
+from snowmelt.catalog.views.paging import Order, Page, contains_text, count_rows, fetch_page
+from snowmelt.catalog.views.visibility import Visibility
+from snowmelt.errors import RequestMalformed
+from snowmelt.schema.types import TableName
+
+_CHANNELS, _ROW_CHANNELS, _TABLES = model.channels, model.row_channels, model.tables
+_SCHEMAS, _DATABASES = model.schemas, model.databases
+_REJECTED = sa.func.coalesce(_ROW_CHANNELS.c.rows_error, 0)
+# Stored instants are microseconds: those of channels without a commit come first.
+_LAST_COMMIT = sa.func.coalesce(sa.type_coerce(_CHANNELS.c.last_commit_at, sa.BigInteger), 0)
+_ORDERS = {
+    "name": Order(_CHANNELS.c.name, _CHANNELS.c.channel_id),
+    "lag": Order(_LAST_COMMIT, _CHANNELS.c.channel_id),
+    "recent": Order(_LAST_COMMIT, _CHANNELS.c.channel_id, is_descending=True),
+    "rejected": Order(_REJECTED, _CHANNELS.c.channel_id, is_descending=True),
+    "owner": Order(_CHANNELS.c.owner_user, _CHANNELS.c.channel_id),
+    "token": Order(sa.func.coalesce(_CHANNELS.c.offset_token, ""), _CHANNELS.c.channel_id),
+}
+CHANNEL_ORDERS = tuple(_ORDERS)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelView:
+    """A channel. `rows` is None if the rows of shared chunks are not known.
+
+    `offset_token` is None, and `is_token_hidden` True, if the role may not see it.
+    """
+
+    table_id: int
+    table: TableName
+    name: str
+    owner: str
+    offset_token: str | None
+    is_token_hidden: bool
+    client_sequencer: int
+    row_sequencer: int
+    opened_at: dt.datetime
+    last_commit_at: dt.datetime | None
+    rows: int | None
+    bytes: int | None
+    rejected_rows: int
+    last_error: str | None
+    last_error_at: dt.datetime | None
+    last_error_offset: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFilter:
+    """Which channels: of one table, whose name, owner or token contains a text, with rejected rows."""
+
+    table_id: int | None = None
+    text: str = ""
+    only_rejected: bool = False
+
+
+def fetch_channels(
+    connection: sa.Connection,
+    visibility: Visibility,
+    *,
+    chosen: ChannelFilter,
+    order: str = "name",
+    after: str | None = None,
+    limit: int = 50,
+) -> Page[ChannelView]:
+    """Return a page of channels.
+
+    Raises:
+        RequestMalformed: If there is no such order, or the cursor is not of this list.
+    """
+    if order not in _ORDERS:
+        raise RequestMalformed(
+            reason=f"{order[:80]!r} is no order of channels: use {', '.join(_ORDERS)}"
+        )
+    query = _filter(_select_channels(), visibility, chosen)
+    return fetch_page(
+        connection,
+        query,
+        _ORDERS[order],
+        lambda row: _to_view(row, visibility),
+        after=after,
+        limit=limit,
+    )
+
+
+def count_channels(connection: sa.Connection, visibility: Visibility, chosen: ChannelFilter) -> int:
+    """Return the number of channels, at most `MAX_COUNT` + 1."""
+    return count_rows(connection, _filter(_select_channels(), visibility, chosen))
+
+
+def find_channel_view(
+    connection: sa.Connection, visibility: Visibility, table_id: int, name: str
+) -> ChannelView | None:
+    """Return one channel, None if it does not exist or the role may not see it."""
+    query = visibility.restrict(_select_channels(), _CHANNELS.c.table_id).where(
+        _CHANNELS.c.table_id == table_id, _CHANNELS.c.name == name
+    )
+    row = connection.execute(query).first()
+    return None if row is None else _to_view(row, visibility)
+
+
+def _select_channels() -> sa.Select[Any]:
+    places = join_namespaces(_TABLES).join(_CHANNELS, _CHANNELS.c.table_id == _TABLES.c.table_id)
+    return (
+        sa.select(
+            _CHANNELS,
+            _TABLES.c.name.label("table_name"),
+            _SCHEMAS.c.name.label("schema_name"),
+            _DATABASES.c.name.label("database_name"),
+            _REJECTED.label("rejected_rows"),
+            _ROW_CHANNELS.c.last_error,
+            _ROW_CHANNELS.c.last_error_at,
+            _ROW_CHANNELS.c.last_error_offset,
+        )
+        .select_from(
+            places.outerjoin(_ROW_CHANNELS, _ROW_CHANNELS.c.channel_id == _CHANNELS.c.channel_id)
+        )
+        .where(_TABLES.c.dropped_at.is_(None))
+    )
+
+
+def _filter(query: sa.Select[Any], visibility: Visibility, chosen: ChannelFilter) -> sa.Select[Any]:
+    query = visibility.restrict(query, _CHANNELS.c.table_id)
+    if chosen.table_id is not None:
+        query = query.where(_CHANNELS.c.table_id == chosen.table_id)
+    if chosen.only_rejected:
+        query = query.where(_REJECTED > 0)
+    if chosen.text:
+        columns: list[sa.ColumnElement[Any]] = [_CHANNELS.c.name, _CHANNELS.c.owner_user]
+        if visibility.with_tokens is None:
+            # A search by tokens would tell tokens to a role that must not see them.
+            columns.append(_CHANNELS.c.offset_token)
+        query = query.where(contains_text(columns, chosen.text))
+    return query
+
+
+def _to_view(row: sa.Row[Any], visibility: Visibility) -> ChannelView:
+    shows_token = visibility.can_see_tokens(row.table_id)
+    return ChannelView(
+        table_id=row.table_id,
+        table=TableName(row.database_name, row.schema_name, row.table_name),
+        name=row.name,
+        owner=row.owner_user,
+        offset_token=row.offset_token if shows_token else None,
+        is_token_hidden=not shows_token,
+        client_sequencer=row.client_sequencer,
+        row_sequencer=row.row_sequencer,
+        opened_at=row.opened_at,
+        last_commit_at=row.last_commit_at,
+        rows=row.rows,
+        bytes=row.bytes,
+        rejected_rows=row.rejected_rows,
+        last_error=row.last_error if visibility.can_read(row.table_id) else None,
+        last_error_at=row.last_error_at,
+        last_error_offset=row.last_error_offset if shows_token else None,
+    )

@@ -1,0 +1,243 @@
+"""Loads with their files, migrations and maintenance runs, newest first, a page at a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.views.paging import Order, Page, fetch_page
+from snowmelt.catalog.views.tables import list_table_names
+from snowmelt.catalog.views.visibility import Visibility
+from snowmelt.schema.types import TableName
+
+_LOADS, _FILES = model.loads, model.loaded_files
+_MIGRATIONS, _MAINTENANCE = model.migrations, model.maintenance_runs
+
+
+def _newest_first(table: sa.Table) -> Order:
+    started = sa.type_coerce(table.c.started_at, sa.BigInteger)
+    (key,) = table.primary_key
+    return Order(started, key, is_descending=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadView:
+    """A load of files or of a stream. Counts are None while it runs.
+
+    `statement` and `first_error` are None if the role may not read the table.
+    """
+
+    load_id: str
+    table_id: int
+    table: TableName | None
+    reject_table: TableName | None
+    role: str
+    stream_name: str | None
+    statement: str | None
+    state: str
+    started_at: dt.datetime
+    ended_at: dt.datetime | None
+    files: int | None
+    rows: int | None
+    rejects: int | None
+    bytes: int | None
+    first_error: str | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFileView:
+    """A file of a load."""
+
+    number: int
+    path: str
+    size: int | None
+    state: str
+    rows: int
+    rejects: int
+    bytes: int
+    first_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A migration, compaction or expiry. Counts are set when it commits."""
+
+    run_id: str
+    kind: str
+    table_id: int
+    table: TableName | None
+    state: str
+    started_at: dt.datetime
+    ended_at: dt.datetime | None
+    rows: int | None
+    files: int | None
+    bytes: int | None
+    message: str | None
+
+    @property
+    def seconds(self) -> float | None:
+        """Its duration; None while it runs."""
+        return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
+
+
+def fetch_loads(
+    connection: sa.Connection,
+    visibility: Visibility,
+    *,
+    table_id: int | None = None,
+    state: str = "",
+    after: str | None = None,
+    limit: int = 50,
+) -> Page[LoadView]:
+    """Return a page of loads, newest first.
+
+    Raises:
+        RequestMalformed: If the cursor is not of this list.
+    """
+    query = visibility.restrict(sa.select(_LOADS), _LOADS.c.table_id)
+    if table_id is not None:
+        query = query.where(_LOADS.c.table_id == table_id)
+    if state:
+        query = query.where(_LOADS.c.state == state)
+    page = fetch_page(
+        connection, query, _newest_first(_LOADS), lambda row: row, after=after, limit=limit
+    )
+    return Page(_to_loads(connection, page.rows, visibility), page.next_cursor)
+
+
+def find_load_view(
+    connection: sa.Connection, visibility: Visibility, load_id: str
+) -> LoadView | None:
+    """Return one load, None if it does not exist or the role may not see it."""
+    query = visibility.restrict(sa.select(_LOADS), _LOADS.c.table_id)
+    rows = connection.execute(query.where(_LOADS.c.load_id == load_id)).all()
+    return next(iter(_to_loads(connection, rows, visibility)), None)
+
+
+def fetch_load_files(
+    connection: sa.Connection,
+    load: LoadView,
+    visibility: Visibility,
+    *,
+    after: str | None = None,
+    limit: int = 50,
+) -> Page[LoadFileView]:
+    """Return a page of the files of a load, those with the most rejects first.
+
+    Raises:
+        RequestMalformed: If the cursor is not of this list.
+    """
+    names = LoadFileView.__dataclass_fields__
+    shows_values = visibility.can_read(load.table_id)
+
+    def to_file(row: sa.Row[Any]) -> LoadFileView:
+        values = {name: row._mapping[name] for name in names}  # noqa: SLF001 - public, in spite of its name
+        return LoadFileView(**values | ({} if shows_values else {"first_error": None}))
+
+    query = sa.select(*(_FILES.c[name] for name in names)).where(_FILES.c.load_id == load.load_id)
+    order = Order(_FILES.c.rejects, _FILES.c.number, is_descending=True)
+    return fetch_page(connection, query, order, to_file, after=after, limit=limit)
+
+
+def fetch_migrations(
+    connection: sa.Connection,
+    visibility: Visibility,
+    *,
+    table_id: int | None = None,
+    after: str | None = None,
+    limit: int = 50,
+) -> Page[RunView]:
+    """Return a page of migrations, newest first.
+
+    Raises:
+        RequestMalformed: If the cursor is not of this list.
+    """
+    columns = [sa.literal("migration").label("kind"), *_MIGRATIONS.c]
+    return _fetch_runs(connection, visibility, _MIGRATIONS, columns, table_id, after, limit)
+
+
+def fetch_maintenance_runs(
+    connection: sa.Connection,
+    visibility: Visibility,
+    *,
+    table_id: int | None = None,
+    after: str | None = None,
+    limit: int = 50,
+) -> Page[RunView]:
+    """Return a page of compactions and expiries, newest first.
+
+    Raises:
+        RequestMalformed: If the cursor is not of this list.
+    """
+    columns = [
+        *_MAINTENANCE.c,
+        _MAINTENANCE.c.files_after.label("files"),
+        _MAINTENANCE.c.bytes_after.label("bytes"),
+    ]
+    return _fetch_runs(connection, visibility, _MAINTENANCE, columns, table_id, after, limit)
+
+
+def _fetch_runs(
+    connection: sa.Connection,
+    visibility: Visibility,
+    table: sa.Table,
+    columns: list[Any],
+    table_id: int | None,
+    after: str | None,
+    limit: int,
+) -> Page[RunView]:
+    query = visibility.restrict(sa.select(*columns), table.c.table_id)
+    if table_id is not None:
+        query = query.where(table.c.table_id == table_id)
+    page = fetch_page(
+        connection, query, _newest_first(table), lambda row: row, after=after, limit=limit
+    )
+    names = list_table_names(connection, sorted({row.table_id for row in page.rows}))
+    runs = [
+        RunView(
+            row.run_id,
+            row.kind,
+            row.table_id,
+            names.get(row.table_id),
+            row.state,
+            row.started_at,
+            row.ended_at,
+            row.rows,
+            row.files,
+            row.bytes,
+            row.message,
+        )
+        for row in page.rows
+    ]
+    return Page(runs, page.next_cursor)
+
+
+def _to_loads(connection: sa.Connection, rows: Any, visibility: Visibility) -> list[LoadView]:
+    ids = {each for row in rows for each in (row.table_id, row.reject_table_id) if each is not None}
+    names = list_table_names(connection, sorted(ids))
+    return [
+        LoadView(
+            row.load_id,
+            row.table_id,
+            names.get(row.table_id),
+            names.get(row.reject_table_id),
+            row.role,
+            row.stream_name,
+            row.statement if visibility.can_read(row.table_id) else None,
+            row.state,
+            row.started_at,
+            row.ended_at,
+            row.files,
+            row.rows,
+            row.rejects,
+            row.bytes,
+            row.first_error if visibility.can_read(row.table_id) else None,
+            row.message,
+        )
+        for row in rows
+    ]

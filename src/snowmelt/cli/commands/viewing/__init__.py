@@ -1,0 +1,4 @@
+"""Commands that look at a service.
+
+`console`: open the console in a browser.
+"""

@@ -1,0 +1,98 @@
+"""JSON of the console of a service, for commands: one request at a time."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from snowmelt.client.connection import make_transport
+from snowmelt.client.settings import ClientSettings
+from snowmelt.errors import AuthenticationFailed, ServiceUnavailable, StatementFailed
+
+_API_PATH = "/console/api/v1"
+_TIMEOUT_S = 30.0
+
+
+class ConsoleClient:
+    """Reads the console of a service as the user of a key."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        user: str | None = None,
+        private_key: str | bytes | Path | None = None,
+        role: str | None = None,
+        ca_file: str | None = None,
+    ) -> None:
+        """Prepare requests; nothing is sent yet.
+
+        Args:
+            url: The service, such as `http://127.0.0.1:8080`.
+            user: The user whose public key the service has.
+            private_key: RSA key: PEM text, base64 PKCS#8, or the path of a file.
+            role: Role to act as. None: the user's default role.
+            ca_file: Certificates to trust. None: those of the system.
+
+        Raises:
+            ConfigurationError: If an argument is invalid.
+        """
+        self.has_key = private_key is not None
+        self._role = role
+        self._transport = make_transport(
+            url,
+            ClientSettings(ca_file=ca_file),
+            user=user,
+            private_key=private_key,
+            oauth=None,
+            timeout_s=_TIMEOUT_S,
+        )
+
+    @property
+    def url(self) -> str:
+        """The address of the service."""
+        return self._transport.address.url
+
+    def fetch(self, path: str, **query: str) -> dict[str, Any]:
+        """Return the document at a path of the console's JSON.
+
+        Raises:
+            AuthenticationFailed: If the service does not accept the key.
+            ServiceUnavailable: If the service cannot be reached, or has no console.
+            StatementFailed: If the console rejects the request, with the reason.
+        """
+        given = query | ({} if self._role is None else {"role": self._role})
+        status, body = self._transport.post_once(f"{_API_PATH}{path}", msgspec.json.encode(given))
+        try:
+            document = msgspec.json.decode(body, type=dict[str, Any])
+        except msgspec.DecodeError:
+            document = {}
+        if status == HTTPStatus.OK:
+            return document
+        message = str(document.get("message", ""))
+        if status == HTTPStatus.UNAUTHORIZED:
+            raise AuthenticationFailed(message or None, reason=f"HTTP {status}")
+        if status == HTTPStatus.NOT_FOUND and document.get("error") == "route_not_found":
+            raise ServiceUnavailable(
+                url=self.url, reason="it has no console (setting console, or an older version)"
+            )
+        raise StatementFailed(reason=message or f"HTTP {status}", code="http_error")
+
+    def close(self) -> None:
+        """Close connections."""
+        self._transport.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

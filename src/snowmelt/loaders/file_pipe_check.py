@@ -1,0 +1,91 @@
+"""Check of a COPY that loads files as they appear: of a pipe, or of `snowmelt copy --watch`."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.statements.statement_context import (
+    StatementSession,
+    make_statement_error,
+)
+from snowmelt.errors import LoadRefused, StatementError
+from snowmelt.load.copy_ast import CopyStatement
+from snowmelt.load.copy_parser import parse_copy
+from snowmelt.schema.types import TableName
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.model.records import TableRecord
+
+
+def check_file_copy(session: StatementSession, text: str, pipe: TableName) -> TableRecord:
+    """Check the COPY of a pipe, whose schema completes short names, and return its table.
+
+    Raises:
+        StatementError: If the COPY cannot be parsed, or has an option that is not supported.
+        TableNotFound: If the table does not exist.
+        PrivilegeMissing: If the role lacks INSERT on the table.
+    """
+    # Here, not above: a service starts without the load stack.
+    from snowmelt.load.planner import check_load, list_named_steps
+    from snowmelt.loaders.copy_job import find_load_functions
+
+    statement = parse_watched_copy(text)
+    parts = statement.table.parts
+    name = TableName(*(pipe.database, pipe.schema)[: 3 - len(parts)], *parts)
+    table = session.find_table(name)
+    session.require_privilege("TABLE", table.table_id, table.name, "INSERT")
+    functions = find_load_functions(session.connection, list_named_steps(statement))
+    try:
+        check_load(statement, table.schema, functions)
+    except LoadRefused as error:
+        raise make_statement_error(str(error).rstrip("."), statement.table.position) from error
+    return table
+
+
+def parse_watched_copy(text: str) -> CopyStatement:
+    """Parse a COPY of files that appear in a place.
+
+    Raises:
+        StatementError: If the COPY cannot be parsed, or has an option that is not supported.
+    """
+    statement = parse_copy(text)
+    inputs = statement.inputs
+    if not isinstance(inputs, tuple) or statement.local:
+        raise _make_error(
+            statement, "files are watched in folders and stores only: write FROM with paths"
+        )
+    for each in inputs:
+        scheme = each.path.partition("://")[0].lower() if "://" in each.path else ""
+        if scheme in {"http", "https"}:
+            raise make_statement_error(
+                f"{each.path} cannot be watched: an HTTP server lists no files", each.position
+            )
+        if not scheme and not PurePath(each.path).is_absolute():
+            raise make_statement_error(
+                f"{each.path} is relative to a folder that the service does not know: write an absolute "
+                "path, or a URL",
+                each.position,
+            )
+        if each.compression is not inputs[0].compression:
+            raise make_statement_error(
+                "All paths that are watched need the same compression", each.position
+            )
+    rejects = statement.rejects
+    if rejects.data_path is not None or rejects.exceptions_path is not None:
+        raise _make_error(
+            statement,
+            "each batch would replace the file of the one before: write REJECTED DATA AS TABLE",
+        )
+    for is_set, words, reason in (
+        (statement.force, "FORCE", "each file is loaded once"),
+        (statement.no_commit, "NO COMMIT", "each batch is a transaction"),
+        (statement.stream_name is not None, "STREAM NAME", "loads have the name of the pipe"),
+    ):
+        if is_set:
+            raise _make_error(statement, f"{words} is not supported: {reason}")
+    return statement
+
+
+def _make_error(statement: CopyStatement, reason: str) -> StatementError:
+    return make_statement_error(reason, statement.table.position)

@@ -1,0 +1,448 @@
+"""Loads of files that appear in folders and stores, each once, in batches by age and size.
+
+A round lists the files, leaves out those that the table has, and loads a batch when it is due. The
+commit of a load records its files with the rows, so a watch that is killed at any moment continues
+with the rest. A file that cannot be loaded is reported and tried again later; it stops no other.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from snowmelt import failpoints
+from snowmelt.catalog.jobs.load_history import find_loaded_files
+from snowmelt.catalog.objects.file_pipes import PipeFileRecord, PipeFileState
+from snowmelt.catalog.objects.tables import find_table
+from snowmelt.errors import LoadFailed, LoadOvertaken, PhaseFailed
+from snowmelt.failpoints import Failpoint
+from snowmelt.load.copy_ast import InputPath
+from snowmelt.load.portion import InputFile
+from snowmelt.load.sources.files import find_new_files, is_object_url
+from snowmelt.loaders.copy_job import (
+    ArrivedFiles,
+    CopyContext,
+    CopyResult,
+    TaskRunner,
+    run_copy,
+)
+from snowmelt.loaders.file_pipe_check import parse_watched_copy
+from snowmelt.schema.types import TableName
+
+_log = logging.getLogger("snowmelt.load")
+
+# Files of a store whose names are lower than those of files loaded before are found this late.
+_FULL_LISTING_INTERVAL_S = 60.0
+_RETRY_DELAYS_S = (10.0, 60.0, 600.0)
+_LOOKUP_CHUNK = 1000
+# A process that dies again and again in the middle of a load: batches shrink to one file, then that
+# file is left out.
+_SHRINK_BITS = 3
+_MAX_DEATHS = 10
+# The listing of a large folder takes at most this share of the time.
+_LISTING_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """When a batch is due: the age of its oldest file, a number of files, or their bytes.
+
+    A local file is waiting once it has not changed for `stable_s`.
+    """
+
+    age_s: float = 2.0
+    files: int = 1000
+    bytes: int = 256 * 1024 * 1024
+    stable_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchStatus:
+    """What a round has found: files that wait, and the first time that the oldest of them was seen."""
+
+    waiting_files: int
+    oldest_waiting_at: dt.datetime | None
+
+
+class WatchJournal(Protocol):
+    """Where a watch keeps what must survive its process, besides the history of loads."""
+
+    load_name: str | None
+
+    def read_attempts(self) -> tuple[int, str | None]:
+        """Return the number of loads that began and did not end, and the file of the last one."""
+
+    def list_failed_files(self) -> Iterable[PipeFileRecord]:
+        """Return the files that could not be loaded."""
+
+    def begin_attempt(self, attempts: int, file: str | None) -> None:
+        """Record that a load begins; `file` is its file if it is the only one."""
+
+    def end_attempt(
+        self,
+        attempts: int,
+        failed: Sequence[PipeFileRecord],
+        loaded: Sequence[str],
+    ) -> None:
+        """Record the end of a load: the files that failed, and those that were loaded."""
+
+
+class MemoryJournal:
+    """The journal of a command: reports files that fail, and knows them until the process ends."""
+
+    load_name: str | None = None
+
+    def __init__(self, on_failure: Callable[[PipeFileRecord], None] | None = None) -> None:
+        self._on_failure = on_failure
+        self.failed: dict[str, PipeFileRecord] = {}
+
+    def read_attempts(self) -> tuple[int, str | None]:
+        """Return no attempts."""
+        return 0, None
+
+    def list_failed_files(self) -> Iterable[PipeFileRecord]:
+        """Return no files."""
+        return ()
+
+    def begin_attempt(self, attempts: int, file: str | None) -> None:
+        """Do nothing."""
+
+    def end_attempt(
+        self, attempts: int, failed: Sequence[PipeFileRecord], loaded: Sequence[str]
+    ) -> None:
+        """Report the files that failed."""
+        del attempts
+        for path in loaded:
+            self.failed.pop(path, None)
+        for each in failed:
+            known = self.failed.get(each.path)
+            self.failed[each.path] = each
+            is_new = known is None or (known.tag, known.error) != (each.tag, each.error)
+            if is_new and self._on_failure is not None:
+                self._on_failure(each)
+
+
+@dataclass(slots=True)
+class _WaitingFile:
+    file: InputFile
+    seen_at: dt.datetime
+    stable_since: float
+
+
+@dataclass(slots=True)
+class _Failure:
+    version: tuple[int | None, str | None]
+    attempts: int
+    # None: only a refresh tries again.
+    retry_at: float | None
+
+    def is_left_out(self, version: tuple[int | None, str | None], now: float) -> bool:
+        """Return True if this version of the file is not tried again yet."""
+        return version == self.version and (self.retry_at is None or self.retry_at > now)
+
+
+@dataclass(slots=True)
+class _Listing:
+    """What is known of the files of one path."""
+
+    path: InputPath
+    cursor: str = ""
+    next_full_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _State:
+    done: dict[str, tuple[int | None, str | None]] = field(default_factory=dict)
+    waiting: dict[str, _WaitingFile] = field(default_factory=dict)
+    failures: dict[str, _Failure] = field(default_factory=dict)
+
+
+class FileWatch:
+    """Loads the files of one COPY statement as they appear. Not thread-safe."""
+
+    def __init__(
+        self,
+        context: CopyContext,
+        statement_text: str,
+        runner: TaskRunner,
+        *,
+        limits: BatchLimits | None = None,
+        journal: WatchJournal | None = None,
+    ) -> None:
+        """Prepare the watch.
+
+        Raises:
+            StatementError: If the statement cannot be parsed, or cannot be watched.
+        """
+        statement = parse_watched_copy(statement_text)
+        assert isinstance(statement.inputs, tuple)  # noqa: S101 - checked above
+        self._context = context
+        self._text = statement_text
+        self._table = statement.table.parts
+        self._runner = runner
+        self._limits = limits or BatchLimits()
+        self._journal = journal or MemoryJournal()
+        self._listings = [_Listing(each) for each in statement.inputs]
+        self._state = _State()
+        self._next_listing_at = 0.0
+        self._attempts, crashed = self._journal.read_attempts()
+        for each in self._journal.list_failed_files():
+            is_final = each.state is not PipeFileState.FAILED
+            # A failed file is tried once more by each new process.
+            self._state.failures[each.path] = _Failure(
+                (each.size, each.tag), len(_RETRY_DELAYS_S), None if is_final else 0.0
+            )
+        if crashed is not None and self._attempts >= _MAX_DEATHS:
+            self._give_up(crashed)
+
+    @property
+    def status(self) -> WatchStatus:
+        """Files that wait."""
+        waiting = self._state.waiting.values()
+        return WatchStatus(len(waiting), min((each.seen_at for each in waiting), default=None))
+
+    @property
+    def retry_files(self) -> int:
+        """Number of failed files that are tried again."""
+        return sum(each.retry_at is not None for each in self._state.failures.values())
+
+    def refresh(self) -> None:
+        """List all files in the next round, and try failed ones again."""
+        self._state = _State(done=self._state.done, waiting=self._state.waiting)
+        for each in self._listings:
+            each.next_full_at = 0.0
+        self._next_listing_at = 0.0
+
+    def run_round(self, *, until_empty: bool = False) -> list[CopyResult]:
+        """List the files, and load the batches that are due.
+
+        Args:
+            until_empty: Load all files that have not changed for a while, due or not.
+
+        Raises:
+            LoadRefused: If the statement does not fit its table, or the place cannot be listed.
+            TableNotFound: If the table does not exist or the role lacks INSERT on it.
+            RemoteError: If the catalog or a store does not respond.
+            UnknownOutcome: If a load may have been committed; the next round finds out.
+        """
+        now = self._context.clock.monotonic()
+        if now >= self._next_listing_at:
+            self._list_files()
+            took = self._context.clock.monotonic() - now
+            self._next_listing_at = now + took / _LISTING_SHARE
+        failpoints.hit_failpoint(Failpoint.WATCH_LISTED)
+        results: list[CopyResult] = []
+        while batch := self._take_batch(until_empty=until_empty):
+            results += self._load(batch)
+        return results
+
+    # Listing.
+
+    def _list_files(self) -> None:
+        monotonic = self._context.clock.monotonic()
+        paths: set[str] | None = set()
+        for listing in self._listings:
+            is_full = monotonic >= listing.next_full_at or not is_object_url(listing.path.path)
+            try:
+                found = find_new_files(listing.path.path, "" if is_full else listing.cursor)
+            except PhaseFailed as error:
+                raise LoadFailed(where=listing.path.path, reason=str(error).rstrip(".")) from error
+            if is_full:
+                listing.next_full_at = monotonic + _FULL_LISTING_INTERVAL_S
+            if not is_full:
+                paths = None
+            elif paths is not None:
+                paths.update(each.path for each in found)
+            self._sort_in(found, monotonic)
+            listing.cursor = self._find_cursor(listing.cursor, found)
+        if paths is not None:
+            self._forget_missing(paths)
+
+    def _forget_missing(self, paths: set[str]) -> None:
+        state = self._state
+        gone = [path for path in state.failures if path not in paths]
+        if gone:
+            self._journal.end_attempt(self._attempts, (), gone)
+        state.done = {path: each for path, each in state.done.items() if path in paths}
+        state.waiting = {path: each for path, each in state.waiting.items() if path in paths}
+        state.failures = {path: each for path, each in state.failures.items() if path in paths}
+
+    def _sort_in(self, found: Sequence[InputFile], monotonic: float) -> None:
+        """Add files that the table does not have to those that wait."""
+        state, now = self._state, self._context.clock.now()
+        fresh: list[InputFile] = []
+        for file in found:
+            version = (file.size, file.tag)
+            if state.done.get(file.path) == version:
+                continue
+            failure = state.failures.get(file.path)
+            if failure is not None and failure.is_left_out(version, monotonic):
+                continue
+            waiting = state.waiting.get(file.path)
+            if waiting is None:
+                fresh.append(file)
+            elif (waiting.file.size, waiting.file.tag) != version:
+                waiting.file, waiting.stable_since = file, monotonic
+        for file in self._leave_out_loaded(fresh):
+            state.waiting[file.path] = _WaitingFile(file, now, monotonic)
+
+    def _leave_out_loaded(self, files: Sequence[InputFile]) -> list[InputFile]:
+        """Return the files whose paths the table does not have; report those that have changed since."""
+        left: list[InputFile] = []
+        changed: list[PipeFileRecord] = []
+        for start in range(0, len(files), _LOOKUP_CHUNK):
+            chunk = files[start : start + _LOOKUP_CHUNK]
+            with self._context.database.reading() as connection:
+                table = find_table(connection, self._find_table_name())
+                known = find_loaded_files(
+                    connection, table.table_id, [each.path for each in chunk], with_rejected=True
+                )
+            loads = {key.path: load for key, load in known.items()}
+            versions = {(key.path, key.size, key.tag) for key in known}
+            for file in chunk:
+                if file.path not in loads:
+                    left.append(file)
+                    continue
+                if (file.path, file.size, file.tag) not in versions:
+                    changed.append(self._make_changed_record(file, loads[file.path]))
+                self._state.done[file.path] = (file.size, file.tag)
+        if changed:
+            for each in changed:
+                _log.warning("%s", each.error)
+            self._journal.end_attempt(self._attempts, changed, ())
+        return left
+
+    def _make_changed_record(self, file: InputFile, load_id: str) -> PipeFileRecord:
+        return PipeFileRecord(
+            file.path,
+            file.size,
+            file.tag,
+            PipeFileState.CHANGED,
+            f"{file.path} has changed since load {load_id} loaded it, and is not loaded again. To load it, "
+            "run the COPY with FORCE, or give the new content a new name",
+            self._context.clock.now(),
+        )
+
+    def _find_table_name(self) -> TableName:
+        context = self._context
+        names = (context.default_database or "", context.default_schema or "PUBLIC")
+        return TableName(*names[: 3 - len(self._table)], *self._table)
+
+    def _find_cursor(self, cursor: str, found: Sequence[InputFile]) -> str:
+        """Return the last path before the first file that waits."""
+        for file in found:
+            if file.path in self._state.waiting:
+                break
+            cursor = max(cursor, file.path)
+        return cursor
+
+    # Batches.
+
+    def _take_batch(self, *, until_empty: bool) -> list[InputFile]:
+        limits, now = self._limits, self._context.clock.monotonic()
+        stable = [
+            each
+            for each in self._state.waiting.values()
+            if is_object_url(each.file.path) or now - each.stable_since >= limits.stable_s
+        ]
+        stable.sort(key=lambda each: (each.seen_at, each.file.path))
+        most = max(limits.files >> (_SHRINK_BITS * self._attempts), 1)
+        batch: list[InputFile] = []
+        size = 0
+        for each in stable[:most]:
+            size += each.file.size or 0
+            if batch and size > limits.bytes:
+                break
+            batch.append(each.file)
+        is_full = len(batch) < len(stable) or len(batch) == limits.files or size >= limits.bytes
+        if not batch or is_full or until_empty:
+            return batch
+        age = self._context.clock.now() - stable[0].seen_at
+        return batch if age.total_seconds() >= limits.age_s else []
+
+    def _load(self, batch: Sequence[InputFile]) -> list[CopyResult]:
+        self._attempts += 1
+        only = batch[0].path if len(batch) == 1 else None
+        self._journal.begin_attempt(self._attempts, only)
+        try:
+            result = self._run_copy(batch)
+        except LoadOvertaken as error:
+            # Another load has some of the files: the next listing tells which.
+            _log.info("%s", error)
+            self._end_attempt(())
+            for file in batch:
+                self._state.waiting.pop(file.path, None)
+            self._next_listing_at = 0.0
+            return []
+        except LoadFailed as error:
+            if len(batch) > 1:
+                self._end_attempt(())
+                half = len(batch) // 2
+                return [*self._load(batch[:half]), *self._load(batch[half:])]
+            self._record_outcomes(batch, {batch[0].path: str(error)})
+            return []
+        except BaseException:
+            # The process is alive: no file has killed it.
+            self._end_attempt(())
+            raise
+        failpoints.hit_failpoint(Failpoint.WATCH_LOADED)
+        self._record_outcomes(batch, dict(result.failed_files))
+        return [result]
+
+    def _run_copy(self, batch: Sequence[InputFile]) -> CopyResult:
+        arrived = ArrivedFiles(batch, self._journal.load_name)
+        return run_copy(self._context, self._text, self._runner, arrived=arrived)
+
+    def _record_outcomes(self, batch: Sequence[InputFile], errors: dict[str, str]) -> None:
+        """Record what became of the files of a batch."""
+        state, now = self._state, self._context.clock.monotonic()
+        failed: list[PipeFileRecord] = []
+        for file in batch:
+            state.waiting.pop(file.path, None)
+            version = (file.size, file.tag)
+            if file.path not in errors:
+                state.done[file.path] = version
+                state.failures.pop(file.path, None)
+                continue
+            known = state.failures.get(file.path)
+            attempts = known.attempts if known is not None and known.version == version else 0
+            delay = _RETRY_DELAYS_S[attempts] if attempts < len(_RETRY_DELAYS_S) else None
+            state.failures[file.path] = _Failure(
+                version, attempts + 1, None if delay is None else now + delay
+            )
+            failed.append(
+                PipeFileRecord(
+                    file.path,
+                    file.size,
+                    file.tag,
+                    PipeFileState.FAILED,
+                    errors[file.path],
+                    self._context.clock.now(),
+                )
+            )
+        loaded = [file.path for file in batch if file.path not in errors]
+        self._end_attempt(failed, loaded)
+
+    def _end_attempt(self, failed: Sequence[PipeFileRecord], loaded: Sequence[str] = ()) -> None:
+        # Slowly: what killed the process before may be among the next files.
+        self._attempts = max(self._attempts - 2, 0)
+        self._journal.end_attempt(self._attempts, failed, loaded)
+
+    def _give_up(self, path: str) -> None:
+        """Leave out a file that has killed the process again and again."""
+        found = next((each for each in find_new_files(path) if each.path == path), InputFile(path))
+        record = PipeFileRecord(
+            path,
+            found.size,
+            found.tag,
+            PipeFileState.KILLED,
+            f"{path}: the process that loads has died {_MAX_DEATHS} times with this file. The log of the "
+            "service may say why. ALTER PIPE … REFRESH tries again",
+            self._context.clock.now(),
+        )
+        self._state.failures[path] = _Failure((found.size, found.tag), 0, None)
+        self._attempts = 0
+        self._journal.end_attempt(0, [record], ())

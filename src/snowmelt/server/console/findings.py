@@ -1,0 +1,234 @@
+"""What is wrong with the installation: sentences with a remedy, worst first.
+
+Findings come from the catalog, the stage and the disk. Other checks add theirs as sources.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import shutil
+from collections.abc import Iterable, Iterator
+
+import sqlalchemy as sa
+
+from snowmelt.catalog import model
+from snowmelt.catalog.db.database import MAX_CLOCK_SKEW_S
+from snowmelt.catalog.jobs.leases import list_services
+from snowmelt.catalog.streaming.chunks import list_quarantined_chunks
+from snowmelt.catalog.views.channels import ChannelFilter, fetch_channels
+from snowmelt.catalog.views.tables import list_table_names
+from snowmelt.config import Settings
+from snowmelt.errors import SnowmeltError
+from snowmelt.server.console.layout import (
+    channel_path,
+    format_bytes,
+    format_number,
+    format_seconds,
+    href,
+    table_path,
+)
+from snowmelt.server.console.request import Finding, PageRequest
+from snowmelt.storage.store import Store
+
+_log = logging.getLogger("snowmelt.server")
+
+WRONG, NOTE = "wrong", "note"
+_MIN_FREE_SHARE = 0.05
+_MAX_LISTED = 20
+_MIN_WAIT = dt.timedelta(minutes=5)
+_DAY = dt.timedelta(days=1)
+_TABLES, _CHUNKS = model.tables, model.chunks
+_LOADS, _MIGRATIONS = model.loads, model.migrations
+
+
+def list_findings(page: PageRequest) -> list[Finding]:
+    """Return the findings that a role may see, worst first."""
+    found: list[Finding] = []
+    if page.visibility.is_account_visible:
+        found += check_services(page)
+        found += check_disk(page.parts.settings)
+        for source in page.parts.finding_sources:
+            found += _run_source(source(page.connection))
+    found += find_quarantined(page)
+    found += find_waiting(page)
+    found += find_failed_runs(page)
+    found += find_rejecting_channels(page)
+    return sorted(found, key=lambda each: (each.severity != WRONG,))
+
+
+def check_stage(stage: Store) -> Iterator[Finding]:
+    """Check that the stage answers. It may take seconds."""
+    try:
+        stage.head("healthz/probe")
+    except (SnowmeltError, OSError) as error:
+        yield Finding(
+            WRONG,
+            f"The stage does not answer: {error}",
+            "No client can upload rows. Check the location and its credentials with"
+            " `snowmelt doctor`.",
+        )
+
+
+def check_services(page: PageRequest) -> Iterator[Finding]:
+    """Find services that crashed, and clocks that differ."""
+    services = list_services(page.connection)
+    running = {each.url for each in services if each.is_running(page.now)}
+    for service in services:
+        if not service.is_running(page.now) and service.url not in running:
+            yield Finding(
+                WRONG,
+                f"The service at {service.url} on host {service.host} stopped without signing off.",
+                "Start it again, and read the end of its log.",
+                since=service.seen_at,
+            )
+        if service.is_running(page.now) and abs(service.ahead_ms) > MAX_CLOCK_SKEW_S * 1000:
+            yield Finding(
+                NOTE,
+                f"The clock of {service.host} differs from that of the catalog by"
+                f" {format_seconds(abs(service.ahead_ms) / 1000)}.",
+                "Synchronize the clocks of both machines (NTP).",
+            )
+
+
+def check_disk(settings: Settings) -> Iterator[Finding]:
+    """Find disks that are nearly full."""
+    usage = shutil.disk_usage(settings.data_dir)
+    if usage.free < usage.total * _MIN_FREE_SHARE:
+        yield Finding(
+            WRONG,
+            f"The disk of {settings.data_dir} has {format_bytes(usage.free)} of"
+            f" {format_bytes(usage.total)} left.",
+            "Free space, or lower retention_s. A full disk stops all commits.",
+        )
+
+
+def find_quarantined(page: PageRequest) -> Iterator[Finding]:
+    """Find chunks that cannot be decoded."""
+    chunks = [
+        each
+        for each in list_quarantined_chunks(page.connection)
+        if page.visibility.includes(each.table_id)
+    ]
+    names = list_table_names(page.connection, sorted({each.table_id for each in chunks}))
+    for chunk in chunks[:_MAX_LISTED]:
+        name = names[chunk.table_id]
+        yield Finding(
+            WRONG,
+            f"Chunk {chunk.seq} of {name} with {format_number(chunk.rows)} rows cannot be decoded:"
+            f" {chunk.reason}",
+            f"Queries of {name} fail. Restore {chunk.path} on the stage, or discard its rows:"
+            f" snowmelt chunks give-up --table {name} --seq {chunk.seq}",
+            path=href(table_path(name)),
+        )
+
+
+def find_waiting(page: PageRequest) -> Iterator[Finding]:
+    """Find tables whose chunks wait for migration for too long."""
+    settings = page.parts.settings
+    limit = max(dt.timedelta(seconds=5 * settings.migrate_max_age_s), _MIN_WAIT)
+    oldest = sa.and_(
+        _CHUNKS.c.table_id == _TABLES.c.table_id, _CHUNKS.c.seq == _TABLES.c.migrated_seq + 1
+    )
+    query = (
+        sa.select(
+            _TABLES.c.table_id, _CHUNKS.c.registered_at, _TABLES.c.last_seq - _TABLES.c.migrated_seq
+        )
+        .select_from(_TABLES.join(_CHUNKS, oldest))
+        .where(_TABLES.c.dropped_at.is_(None), _TABLES.c.last_seq > _TABLES.c.migrated_seq)
+        .where(_CHUNKS.c.registered_at < page.now - limit)
+        .order_by(_CHUNKS.c.registered_at)
+        .limit(_MAX_LISTED)
+    )
+    rows = page.connection.execute(page.visibility.restrict(query, _TABLES.c.table_id)).all()
+    names = list_table_names(page.connection, [row[0] for row in rows])
+    remedy = (
+        "Nothing migrates, because the setting migrate is off here: run `snowmelt migrate`."
+        if not settings.migrate
+        else "Look for failed migrations below, and at the log of the service."
+    )
+    for table_id, since, chunks in rows:
+        yield Finding(
+            WRONG,
+            f"{format_number(chunks)} chunks of {names[table_id]} wait for migration, the oldest for"
+            f" {format_seconds((page.now - since).total_seconds())}. They can be queried.",
+            remedy,
+            since=since,
+            path=href(table_path(names[table_id])),
+        )
+
+
+def find_failed_runs(page: PageRequest) -> Iterator[Finding]:
+    """Find migrations that failed last, and loads that failed within a day."""
+    last = (
+        sa.select(_MIGRATIONS.c.table_id, sa.func.max(_MIGRATIONS.c.started_at).label("at"))
+        .where(_MIGRATIONS.c.state.in_(("committed", "failed")))
+        .where(_MIGRATIONS.c.started_at > page.now - _DAY)
+        .group_by(_MIGRATIONS.c.table_id)
+        .subquery()
+    )
+    query = (
+        sa.select(_MIGRATIONS.c.table_id, _MIGRATIONS.c.started_at, _MIGRATIONS.c.message)
+        .join(
+            last,
+            sa.and_(
+                last.c.table_id == _MIGRATIONS.c.table_id, last.c.at == _MIGRATIONS.c.started_at
+            ),
+        )
+        .where(_MIGRATIONS.c.state == "failed")
+        .limit(_MAX_LISTED)
+    )
+    rows = page.connection.execute(page.visibility.restrict(query, _MIGRATIONS.c.table_id)).all()
+    names = list_table_names(page.connection, [row.table_id for row in rows])
+    for row in rows:
+        if row.table_id in names:
+            yield Finding(
+                WRONG,
+                f"The last migration of {names[row.table_id]} failed: {row.message}",
+                f"Rows stay queryable. After the cause is gone: snowmelt migrate --table {names[row.table_id]}",
+                since=row.started_at,
+                path=href("/migrations"),
+            )
+    loads = sa.select(_LOADS).where(
+        _LOADS.c.state.in_(("failed", "lost")), _LOADS.c.started_at > page.now - _DAY
+    )
+    loads = page.visibility.restrict(loads, _LOADS.c.table_id)
+    for row in page.connection.execute(loads.order_by(_LOADS.c.started_at.desc()).limit(5)):
+        yield Finding(
+            NOTE,
+            f"Load {row.load_id} {row.state}: {row.message or 'no message was recorded'}",
+            "No row of it was committed. Correct the cause and run the statement again.",
+            since=row.started_at,
+            path=href(f"/loads/{row.load_id}"),
+        )
+
+
+def find_rejecting_channels(page: PageRequest) -> Iterator[Finding]:
+    """Find channels that rejected rows within a day."""
+    found = fetch_channels(
+        page.connection,
+        page.visibility,
+        chosen=ChannelFilter(only_rejected=True),
+        order="rejected",
+        limit=5,
+    )
+    for channel in found.rows:
+        if channel.last_error_at is None or channel.last_error_at < page.now - _DAY:
+            continue
+        detail = f": {channel.last_error}" if channel.last_error else "."
+        yield Finding(
+            NOTE,
+            f"Channel {channel.name} of {channel.table} has"
+            f" {format_number(channel.rejected_rows)} rejected rows{detail}",
+            f"Correct the rows of user {channel.owner}, or set an error table to keep them.",
+            since=channel.last_error_at,
+            path=href(channel_path(channel.table, channel.name)),
+        )
+
+
+def _run_source(found: Iterable[Finding]) -> list[Finding]:
+    try:
+        return list(found)
+    except SnowmeltError as error:
+        _log.warning("a check failed", exc_info=error)
+        return [Finding(NOTE, f"A check failed: {error}", "Run `snowmelt doctor`.")]

@@ -1,0 +1,124 @@
+"""The views of the catalog as JSON: the same rows, filters and cursors as the pages."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from snowmelt.catalog.jobs.leases import list_services
+from snowmelt.catalog.views.channels import ChannelFilter, fetch_channels
+from snowmelt.catalog.views.history import fetch_loads, fetch_maintenance_runs, fetch_migrations
+from snowmelt.catalog.views.paging import PAGE_ROWS, Page
+from snowmelt.catalog.views.tables import fetch_tables
+from snowmelt.errors import RequestMalformed
+from snowmelt.schema.types import TableName
+from snowmelt.server.console.findings import list_findings
+from snowmelt.server.console.request import PageRequest
+
+JSON_PATH = "/api/v1"
+JsonView: TypeAlias = Callable[[PageRequest], dict[str, object]]
+
+
+def find_view(path: str) -> JsonView | None:
+    """Return the view at a path below `JSON_PATH`, None if there is none."""
+    return _VIEWS.get(path)
+
+
+def _read_limit(page: PageRequest) -> int:
+    text = page.get("limit", str(PAGE_ROWS))
+    if not text.isdigit() or len(text) > 6:
+        raise RequestMalformed(reason=f"limit is {text[:80]!r}. Use a number up to 1000")
+    return int(text)
+
+
+def _overview(page: PageRequest) -> dict[str, object]:
+    activity = page.parts.activity.read() if page.visibility.is_account_visible else None
+    tables = fetch_tables(page.connection, page.visibility, order="backlog", limit=20)
+    services = list_services(page.connection) if page.visibility.is_account_visible else []
+    return {
+        "at": _to_json(page.now),
+        "role": page.session.role,
+        "findings": _to_json(list_findings(page)),
+        "activity": _to_json(activity),
+        "tables": _to_json(tables.rows),
+        "services": [{**_to_json(each), "running": each.is_running(page.now)} for each in services],
+    }
+
+
+def _channels(page: PageRequest) -> dict[str, object]:
+    chosen = ChannelFilter(text=page.get("find"), only_rejected=page.get("only") == "rejected")
+    found = fetch_channels(
+        page.connection,
+        page.visibility,
+        chosen=chosen,
+        order=page.get("sort", "name"),
+        after=page.cursor,
+        limit=_read_limit(page),
+    )
+    return _page_to_json("channels", found)
+
+
+def _tables(page: PageRequest) -> dict[str, object]:
+    found = fetch_tables(
+        page.connection,
+        page.visibility,
+        text=page.get("find"),
+        order=page.get("sort", "name"),
+        after=page.cursor,
+        limit=_read_limit(page),
+    )
+    return _page_to_json("tables", found)
+
+
+def _loads(page: PageRequest) -> dict[str, object]:
+    found = fetch_loads(
+        page.connection,
+        page.visibility,
+        state=page.get("state"),
+        after=page.cursor,
+        limit=_read_limit(page),
+    )
+    return _page_to_json("loads", found)
+
+
+def _migrations(page: PageRequest) -> dict[str, object]:
+    found = fetch_migrations(
+        page.connection, page.visibility, after=page.cursor, limit=_read_limit(page)
+    )
+    return _page_to_json("migrations", found)
+
+
+def _maintenance(page: PageRequest) -> dict[str, object]:
+    found = fetch_maintenance_runs(
+        page.connection, page.visibility, after=page.cursor, limit=_read_limit(page)
+    )
+    return _page_to_json("maintenance", found)
+
+
+_VIEWS: dict[str, JsonView] = {
+    "/overview": _overview,
+    "/channels": _channels,
+    "/tables": _tables,
+    "/loads": _loads,
+    "/migrations": _migrations,
+    "/maintenance": _maintenance,
+}
+
+
+def _page_to_json(name: str, page: Page[Any]) -> dict[str, object]:
+    return {name: _to_json(page.rows), "next": page.next_cursor}
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, TableName):
+        return str(value)
+    if isinstance(value, dt.datetime):
+        return value.astimezone(dt.UTC).isoformat(timespec="milliseconds")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = (each.name for each in dataclasses.fields(value))
+        return {name: _to_json(getattr(value, name)) for name in names}
+    if isinstance(value, list | tuple):
+        return [_to_json(each) for each in value]
+    return value

@@ -1,0 +1,75 @@
+"""HTML that escapes what it shows: a text is data unless it was made here.
+
+Control and bidirectional characters are made visible, so that a name cannot pretend to be another.
+"""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Iterable
+from typing import TypeAlias
+
+_VOID_ELEMENTS = frozenset({"br", "hr", "img", "input", "link", "meta", "path", "rect", "line"})
+_MAX_CELL_CHARACTERS = 200
+_VISIBLE_CONTROLS = frozenset("\n\t")
+
+
+class Html(str):
+    """Markup. Anything else is escaped where it becomes part of markup."""
+
+    __slots__ = ()
+
+
+Child: TypeAlias = "str | int | float | Iterable[Child] | None"
+EMPTY = Html("")
+
+
+def tag(element: str, *children: Child, **attributes: str | int | bool | None) -> Html:
+    """Return an element; `class_` and `for_` lose the underscore, others become hyphens.
+
+    None and False leave an attribute out; True has no value.
+    """
+    parts = [element]
+    for name, value in attributes.items():
+        if value is None or value is False:
+            continue
+        written = name.rstrip("_").replace("_", "-")
+        parts.append(written if value is True else f'{written}="{escape(str(value))}"')
+    head = f"<{' '.join(parts)}>"
+    if element in _VOID_ELEMENTS:
+        return Html(head)
+    return Html(f"{head}{join(*children)}</{element}>")
+
+
+def join(*children: Child) -> Html:
+    """Return children as markup: texts escaped, None left out."""
+    written = []
+    for child in children:
+        if child is None:
+            continue
+        if isinstance(child, Html):
+            written.append(child)
+        elif isinstance(child, str | int | float):
+            written.append(escape(str(child)))
+        else:
+            written.append(join(*child))
+    return Html("".join(written))
+
+
+def escape(text: str) -> Html:
+    """Return a text as markup, with invisible characters made visible."""
+    if not text.isprintable():
+        text = "".join(map(_make_visible, text))
+    return Html(html.escape(text))
+
+
+def cut(text: str, limit: int = _MAX_CELL_CHARACTERS) -> str:
+    """Return a text of at most `limit` characters, with an ellipsis if it was longer."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _make_visible(character: str) -> str:
+    if character in _VISIBLE_CONTROLS or unicodedata.category(character) not in {"Cc", "Cf", "Cs"}:
+        return character
+    return f"⟨U+{ord(character):04X}⟩"

@@ -1,0 +1,53 @@
+"""Pages that wait for other processes, or change something."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+from urllib.parse import unquote
+
+from snowmelt.server.console.layout import ConsolePage
+from snowmelt.server.console.request import ConsoleParts, PageRequest
+from snowmelt.server.console.sessions import Session
+
+_Result = TypeVar("_Result")
+
+
+class ReadCatalog(Protocol):
+    """Runs a function inside a read transaction, in a thread of the console."""
+
+    def __call__(self, show: Callable[[PageRequest], _Result], /) -> Awaitable[_Result]:
+        """Return the result of the function."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRequest:
+    """A request for an action; `fields` are those of its form, empty before it is sent."""
+
+    parts: ConsoleParts
+    session: Session
+    fields: Mapping[str, str]
+    query: Mapping[str, str]
+    read: ReadCatalog
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A page with a form. `changes` needs SNOWMELT_CONSOLE=write, and is audited."""
+
+    pattern: re.Pattern[str]
+    run: Callable[[ActionRequest], Awaitable[ConsolePage]]
+    changes: bool = False
+
+
+ACTIONS: tuple[Action, ...] = ()
+
+
+def find_action(path: str) -> tuple[Action, tuple[str, ...]] | None:
+    """Return the action at a path, and the names in it; None if there is none."""
+    for action in ACTIONS:
+        if found := action.pattern.fullmatch(path):
+            return action, tuple(map(unquote, found.groups()))
+    return None

@@ -1,0 +1,271 @@
+"""Channels: find the one that is late, and say why."""
+
+from __future__ import annotations
+
+from snowmelt.catalog.streaming.channels import ChannelEvent, list_channel_history
+from snowmelt.catalog.views.channels import (
+    ChannelFilter,
+    ChannelView,
+    count_channels,
+    fetch_channels,
+    find_channel_view,
+)
+from snowmelt.catalog.views.paging import MAX_COUNT
+from snowmelt.catalog.views.tables import ChunkView, find_table_view, list_recent_chunks
+from snowmelt.clock import to_epoch_ms
+from snowmelt.server.console.layout import (
+    ConsolePage,
+    Region,
+    age,
+    bar_chart,
+    channel_path,
+    choice_field,
+    copy_button,
+    data_table,
+    empty,
+    figures,
+    filter_form,
+    format_bytes,
+    format_number,
+    format_seconds,
+    href,
+    link,
+    pager,
+    panel,
+    table_link,
+    text_field,
+)
+from snowmelt.server.console.markup import EMPTY, Child, Html, cut, tag
+from snowmelt.server.console.request import PageRequest
+
+_ORDERS = (
+    ("name", "name"),
+    ("lag", "longest without a commit"),
+    ("recent", "latest commit"),
+    ("rejected", "most rejected rows"),
+    ("owner", "owner"),
+    ("token", "offset token"),
+)
+_MAX_CHART_CHUNKS = 60
+_MAX_CHUNK_ROWS = 15
+HIDDEN = "hidden: needs SELECT or INSERT"
+
+
+def show_channels(page: PageRequest) -> ConsolePage:
+    """Return the list of channels."""
+    text, order = page.get("find"), page.get("sort", "name")
+    chosen = ChannelFilter(text=text, only_rejected=page.get("only") == "rejected")
+    found = fetch_channels(
+        page.connection, page.visibility, chosen=chosen, order=order, after=page.cursor
+    )
+    controls = filter_form(
+        "/channels",
+        text_field("find", "Name, owner or token contains", text, autocomplete="off"),
+        choice_field("sort", "Sort by", order, _ORDERS),
+        choice_field(
+            "only", "Show", page.get("only"), (("", "all"), ("rejected", "with rejected rows"))
+        ),
+    )
+    return ConsolePage(
+        "Channels",
+        "Which channel is late, and whose is it?",
+        [
+            controls,
+            Region("list", _render_list(page, found.rows, chosen)),
+            pager("/channels", found.next_cursor, page.query),
+        ],
+        section="Channels",
+        copies={
+            "terminal": "snowmelt channels list",
+            "SQL": "SHOW CHANNELS",
+            "JSON": href("/api/v1/channels", **page.query),
+        },
+    )
+
+
+def _render_list(page: PageRequest, rows: list[ChannelView], chosen: ChannelFilter) -> Html:
+    if not rows:
+        if chosen.text or chosen.only_rejected:
+            return empty("No channel matches this filter. Show all with an empty filter.")
+        return empty(
+            "No channel is open yet, or this role may see none. A client opens one:",
+            'client.open_channel("events-0", table="demo.public.events")',
+        )
+    count = count_channels(page.connection, page.visibility, chosen)
+    shown = f"{MAX_COUNT:,}+" if count > MAX_COUNT else f"{count:,}"
+    return data_table(
+        ("channel", "table", "owner", "last commit", "offset token", "rows", "rejected"),
+        [
+            (
+                link(each.name, channel_path(each.table, each.name)),
+                table_link(each.table),
+                each.owner,
+                age(each.last_commit_at, page.now),
+                _render_token(each),
+                format_number(each.rows),
+                format_number(each.rejected_rows),
+            )
+            for each in rows
+        ],
+        caption=f"{shown} channels; {len(rows)} on this page",
+        numeric="rows,rejected",
+    )
+
+
+def show_channel(page: PageRequest) -> ConsolePage:
+    """Return the page of one channel."""
+    table = find_table_view(page.connection, page.visibility, page.table_name)
+    name = page.names[3]
+    channel = None
+    if table is not None:
+        channel = find_channel_view(page.connection, page.visibility, table.table_id, name)
+    if table is None or channel is None:
+        raise page.not_found("channel", f"{name} of {page.table_name}")
+    events = list_channel_history(page.connection, table.table_id, name, limit=100)
+    chunks = [
+        chunk
+        for chunk in list_recent_chunks(page.connection, table.table_id)
+        if any(each[0] == name for each in chunk.channels)
+    ]
+    return ConsolePage(
+        f"Channel {channel.name}",
+        "Is it behind, why, and who owns it?",
+        [
+            Region("state", _render_state(page, channel)),
+            Region("commits", _render_commits(page, chunks, name)),
+            Region("history", _render_history(page, events)),
+        ],
+        section="Channels",
+        copies={
+            "resume": f'client.open_channel("{channel.name}", table="{channel.table}")'
+            ".latest_committed_offset_token()",
+            "SQL": f"SHOW CHANNELS IN TABLE {channel.table}",
+        },
+    )
+
+
+def _render_state(page: PageRequest, channel: ChannelView) -> Html:
+    errors: tuple[tuple[str, Child, str], ...] = ()
+    if channel.last_error_at is not None:
+        errors = (
+            ("Last rejection", age(channel.last_error_at, page.now), channel.last_error or ""),
+        )
+    return figures(
+        (
+            ("Last commit", age(channel.last_commit_at, page.now), "durable and queryable"),
+            ("Offset token", _render_token(channel), "resume after it"),
+            ("Owner", channel.owner, "user who opened it last"),
+            ("Table", table_link(channel.table), ""),
+            (
+                "Rows",
+                format_number(channel.rows),
+                "shared chunks do not state rows"
+                if channel.rows is None
+                else format_bytes(channel.bytes),
+            ),
+            (
+                "Rejected rows",
+                format_number(channel.rejected_rows),
+                "row API; others tell their client",
+            ),
+            *errors,
+            (
+                "Opened",
+                age(channel.opened_at, page.now),
+                f"{channel.client_sequencer} times opened",
+            ),
+        )
+    )
+
+
+def _render_commits(page: PageRequest, chunks: list[ChunkView], name: str) -> Html:
+    if not chunks:
+        return panel(
+            "Recent commits",
+            empty("The newest 200 chunks of the table have no rows of this channel."),
+        )
+    recent = list(reversed(chunks[:_MAX_CHART_CHUNKS]))
+    labels = [each.registered_at.strftime("%H:%M:%S UTC") for each in recent]
+    latencies = [_latency_s(each) or 0.0 for each in recent]
+    shows_tokens = page.visibility.with_tokens is None or any(
+        page.visibility.can_see_tokens(table_id) for table_id in page.visibility.with_tokens
+    )
+    rows = [
+        (
+            format_number(chunk.seq),
+            age(chunk.registered_at, page.now),
+            format_number(chunk.rows),
+            format_seconds(_latency_s(chunk)),
+            next(each[2] or "none" for each in chunk.channels if each[0] == name)
+            if shows_tokens
+            else HIDDEN,
+            "native file" if chunk.is_migrated else "chunk on the stage",
+            tag("code", cut(chunk.path)),
+        )
+        for chunk in chunks[:_MAX_CHUNK_ROWS]
+    ]
+    return panel(
+        "Recent commits",
+        bar_chart(latencies, title="Insert to query of each commit", unit="s", labels=labels),
+        data_table(
+            (
+                "sequence",
+                "committed",
+                "rows of the chunk",
+                "insert to query",
+                "token",
+                "rows are in",
+                "blob",
+            ),
+            rows,
+            caption="Newest commits, and where their rows are",
+            numeric="sequence,rows of the chunk,insert to query",
+        ),
+    )
+
+
+def _latency_s(chunk: ChunkView) -> float | None:
+    if chunk.first_insert_ms is None:
+        return None
+    return max(to_epoch_ms(chunk.registered_at) - chunk.first_insert_ms, 0) / 1000
+
+
+def _render_history(page: PageRequest, events: list[ChannelEvent]) -> Html:
+    if not events:
+        return panel("History", empty("Its history is older than history_retention_s."))
+    return panel(
+        "History",
+        data_table(
+            ("event", "when", "user", "client", "took over from", "client sequencer"),
+            [
+                (
+                    each.event,
+                    age(each.at, page.now),
+                    each.user,
+                    each.client_prefix,
+                    _render_previous(each),
+                    format_number(each.client_sequencer),
+                )
+                for each in events
+            ],
+            caption="Opens, drops and fences, newest first",
+            numeric="client sequencer",
+        ),
+    )
+
+
+def _render_previous(event: ChannelEvent) -> Html:
+    if event.previous_owner is None:
+        return EMPTY
+    user = event.previous_user or "unknown user"
+    return tag("span", f"{user}, client {event.previous_owner}: fenced")
+
+
+def _render_token(channel: ChannelView) -> Html:
+    if channel.is_token_hidden:
+        return tag("span", HIDDEN, class_="quiet")
+    if channel.offset_token is None:
+        return tag("span", "none", class_="quiet")
+    return tag(
+        "span", tag("code", cut(channel.offset_token)), " ", copy_button(channel.offset_token)
+    )

@@ -1,0 +1,44 @@
+"""Paths of the console and their pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from snowmelt.server.console.layout import ConsolePage
+from snowmelt.server.console.pages import channels, overview
+from snowmelt.server.console.request import PageRequest
+
+_SEGMENT = "([^/]+)"
+
+
+@dataclass(frozen=True, slots=True)
+class PageRoute:
+    """A page. Live pages send regions that change."""
+
+    pattern: re.Pattern[str]
+    show: Callable[[PageRequest], ConsolePage]
+    is_live: bool = True
+
+
+def _route(
+    path: str, show: Callable[[PageRequest], ConsolePage], *, is_live: bool = True
+) -> PageRoute:
+    return PageRoute(re.compile(path.replace("*", _SEGMENT)), show, is_live)
+
+
+ROUTES = (
+    _route("/", overview.show_overview),
+    _route("/channels", channels.show_channels),
+    _route("/channels/*/*/*/*", channels.show_channel),
+)
+
+
+def find_route(path: str) -> tuple[PageRoute, tuple[str, ...]] | None:
+    """Return the page at a path, and the names in it; None if there is none."""
+    for route in ROUTES:
+        if found := route.pattern.fullmatch(path):
+            return route, tuple(map(unquote, found.groups()))
+    return None

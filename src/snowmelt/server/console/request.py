@@ -1,0 +1,94 @@
+"""What a page may use: the session, what its role may see, the catalog, and parameters."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import sqlalchemy as sa
+
+from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.security.encryption_keys import KeyRing
+from snowmelt.catalog.views.activity import ActivityMonitor
+from snowmelt.catalog.views.visibility import Visibility
+from snowmelt.clock import Clock
+from snowmelt.config import Settings
+from snowmelt.errors import NotFound
+from snowmelt.schema.types import TableName, to_display_name
+from snowmelt.server.console.sessions import Session
+from snowmelt.storage.store import Store
+
+if TYPE_CHECKING:
+    from snowmelt.server.auth import Authenticator
+    from snowmelt.server.query_process import QueryProcesses
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem: what happened to which object, since when, and what to do.
+
+    `severity` is `wrong` or `note`; `path` is the address of the page with the details.
+    """
+
+    severity: str
+    sentence: str
+    remedy: str
+    since: dt.datetime | None = None
+    path: str | None = None
+
+
+FindingSource: TypeAlias = Callable[[sa.Connection], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleParts:
+    """Components of the service that the console uses. `finding_sources` add findings of checks."""
+
+    settings: Settings
+    clock: Clock
+    database: Database
+    keyring: KeyRing
+    stage: Store
+    authenticator: Authenticator
+    queries: QueryProcesses
+    activity: ActivityMonitor
+    finding_sources: list[FindingSource] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A request for a page, inside one read transaction."""
+
+    parts: ConsoleParts
+    session: Session
+    visibility: Visibility
+    connection: sa.Connection
+    names: tuple[str, ...]
+    query: Mapping[str, str]
+    now: dt.datetime
+
+    def get(self, name: str, default: str = "") -> str:
+        """Return a parameter of the address."""
+        return self.query.get(name, default)
+
+    @property
+    def cursor(self) -> str | None:
+        """The cursor of a list; None for its first page."""
+        return self.query.get("after") or None
+
+    def not_found(self, kind: str, name: object) -> PageNotFound:
+        """Return the error for an object that does not exist, or that the role may not see."""
+        return PageNotFound(
+            kind=kind, name=str(name)[:200], role=to_display_name(self.session.role)
+        )
+
+    @property
+    def table_name(self) -> TableName:
+        """The table that the path names."""
+        return TableName(*self.names[:3])
+
+
+class PageNotFound(NotFound, code="page_not_found", status=404):
+    """There is no {kind} {name}, or role {role} may not see it. Check the name, or switch the role."""

@@ -1,0 +1,336 @@
+"""The process that loads the files of pipes with AUTO_INGEST, and its supervisor in a service.
+
+Each pipe has a thread of its own, so that a slow place delays its own pipe only. One process at a time
+loads a pipe: it holds a lease. The lease saves work; that no file is loaded twice follows from the
+commit of a load alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from snowmelt.catalog.db.database import Database, DatabaseServerClock
+from snowmelt.catalog.jobs import leases
+from snowmelt.catalog.jobs.leases import Lease, new_lease_owner, renewing_lease
+from snowmelt.catalog.objects import file_pipes
+from snowmelt.catalog.objects.file_pipes import FilePipeRecord, PipeFileRecord
+from snowmelt.clock import Clock, SystemClock
+from snowmelt.config import Settings
+from snowmelt.errors import SnowmeltError
+from snowmelt.server.child_process import (
+    install_lease_releasing_shutdown,
+    start_child,
+    stop_child,
+)
+
+if TYPE_CHECKING:
+    from snowmelt.catalog.objects.tables import PipeRecord
+    from snowmelt.loaders.copy_job import CopyContext
+    from snowmelt.loaders.file_watch import BatchLimits, FileWatch
+
+_log = logging.getLogger("snowmelt.server")
+
+_LEASE_TTL_S = 15.0
+_ROUND_INTERVAL_S = 0.5
+_CATALOG_INTERVAL_S = 1.0
+_CLOCK_INTERVAL_S = 10.0
+_STATUS_INTERVAL_S = 10.0
+_MIN_RETRY_S, _MAX_RETRY_S = 1.0, 60.0
+_MIN_RESTART_DELAY_S, _MAX_RESTART_DELAY_S = 0.5, 30.0
+_STABLE_RUNTIME_S = 60.0
+
+
+class CatalogJournal:
+    """The journal of a pipe in the catalog."""
+
+    def __init__(self, database: Database, pipe: PipeRecord, clock: Clock) -> None:
+        self.load_name: str | None = str(pipe)
+        self._database = database
+        self._pipe_id = pipe.pipe_id
+        self._clock = clock
+
+    def read_attempts(self) -> tuple[int, str | None]:
+        """Return the number of loads that began and did not end, and the file of the last one."""
+        with self._database.reading() as connection:
+            state = file_pipes.find_file_pipe(connection, self._pipe_id)
+        return (0, None) if state is None else (state.attempts or 0, state.attempted_file)
+
+    def list_failed_files(self) -> Iterable[PipeFileRecord]:
+        """Return the files that could not be loaded."""
+        with self._database.reading() as connection:
+            return file_pipes.list_pipe_files(connection, self._pipe_id)
+
+    def begin_attempt(self, attempts: int, file: str | None) -> None:
+        """Record that a load begins; `file` is its file if it is the only one."""
+        with self._database.writing() as connection:
+            file_pipes.update_file_pipe(
+                connection, self._pipe_id, attempts=attempts, attempted_file=file
+            )
+
+    def end_attempt(
+        self, attempts: int, failed: Sequence[PipeFileRecord], loaded: Sequence[str]
+    ) -> None:
+        """Record the end of a load: the files that failed, and those that were loaded."""
+        values: dict[str, object] = {"attempts": attempts, "attempted_file": None}
+        if loaded:
+            values |= {"last_file": loaded[-1], "last_load_at": self._clock.now()}
+        with self._database.writing() as connection:
+            file_pipes.update_file_pipe(connection, self._pipe_id, **values)
+            if loaded:
+                file_pipes.delete_pipe_files(connection, self._pipe_id, loaded)
+            file_pipes.save_pipe_files(connection, self._pipe_id, failed)
+
+
+class PipeThread(threading.Thread):
+    """Loads the files of one pipe until it is stopped. Each round reads the pipe's state."""
+
+    def __init__(
+        self, database: Database, pipe: PipeRecord, context: CopyContext, limits: BatchLimits
+    ) -> None:
+        super().__init__(name=f"pipe {pipe}", daemon=True)
+        self._database = database
+        self._pipe = pipe
+        self._context = context
+        self._limits = limits
+        self._clock = context.clock
+        self._owner = new_lease_owner()
+        self._lease: Lease | None = None
+        self._watch: FileWatch | None = None
+        self._ended = threading.Event()
+        self._pause_s = 0.0
+        self._shown: object = None
+        self._show_at = 0.0
+
+    def stop(self) -> None:
+        """End the thread after its round."""
+        self._ended.set()
+
+    def run(self) -> None:
+        """Run rounds until the thread is stopped."""
+        while not self._ended.wait(self._pause_s or _ROUND_INTERVAL_S):
+            try:
+                self._run_round()
+            except Exception as error:  # noqa: BLE001 - the pipe shows it, and the next round may work
+                self._pause_s = min(max(self._pause_s * 2, _MIN_RETRY_S), _MAX_RETRY_S)
+                if isinstance(error, SnowmeltError):
+                    _log.warning("%s, retrying in %g s: %s", self.name, self._pause_s, error)
+                else:
+                    _log.exception("%s failed, retrying in %g s", self.name, self._pause_s)
+                self._record_error(str(error) or type(error).__name__)
+            else:
+                if self._pause_s:
+                    self._pause_s = 0.0
+                    self._record_error(None)
+        if self._lease is not None:
+            with self._database.writing() as connection:
+                leases.release_lease(connection, self._lease)
+
+    def _run_round(self) -> None:
+        with self._database.reading() as connection:
+            state = file_pipes.find_file_pipe(connection, self._pipe.pipe_id)
+        if state is None or state.paused or not self._hold_lease():
+            # Another process may load meanwhile, so what is known here grows old.
+            self._watch = None
+            return
+        lease = self._lease
+        assert lease is not None  # noqa: S101 - it is held
+        with renewing_lease(self._database, lease, ttl_s=_LEASE_TTL_S, clock=self._clock):
+            if self._watch is None:
+                self._watch = self._make_watch()
+            if state.wants_refresh:
+                self._watch.refresh()
+            self._watch.run_round()
+        self._show_status(state)
+
+    def _make_watch(self) -> FileWatch:
+        from snowmelt.loaders.file_watch import FileWatch
+        from snowmelt.loaders.load_task_execution import LocalTaskRunner
+
+        return FileWatch(
+            self._context,
+            self._pipe.definition,
+            LocalTaskRunner(),
+            limits=self._limits,
+            journal=CatalogJournal(self._database, self._pipe, self._clock),
+        )
+
+    def _hold_lease(self) -> bool:
+        """Renew or acquire the lease of the pipe; False while another process holds it."""
+        with self._database.writing() as connection:
+            now = self._clock.now()
+            if self._lease is not None and leases.renew_lease(
+                connection, self._lease, ttl_s=_LEASE_TTL_S, now=now
+            ):
+                return True
+            name = f"pipe:{self._pipe.pipe_id}"
+            self._lease = leases.acquire_lease(
+                connection, name, self._owner, ttl_s=_LEASE_TTL_S, now=now
+            )
+        return self._lease is not None
+
+    def _show_status(self, state: FilePipeRecord) -> None:
+        """Save what waits, if that has changed or some time has passed."""
+        assert self._watch is not None  # noqa: S101 - made above
+        status, now = self._watch.status, self._clock.monotonic()
+        if status == self._shown and now < self._show_at and not state.wants_refresh:
+            return
+        self._shown, self._show_at = status, now + _STATUS_INTERVAL_S
+        with self._database.writing() as connection:
+            file_pipes.update_file_pipe(
+                connection,
+                self._pipe.pipe_id,
+                waiting_files=status.waiting_files,
+                oldest_waiting_at=status.oldest_waiting_at,
+                listed_at=self._clock.now(),
+                refreshed_at=state.refresh_at,
+            )
+
+    def _record_error(self, error: str | None) -> None:
+        values: dict[str, object] = {"last_error": error}
+        if error is not None:
+            values["last_error_at"] = self._clock.now()
+        try:
+            with self._database.writing() as connection:
+                file_pipes.update_file_pipe(connection, self._pipe.pipe_id, **values)
+        except SnowmeltError as failure:
+            _log.warning("Cannot record the error of %s: %s", self.name, failure)
+
+
+class FilePipeLoop:
+    """Keeps a thread for each live pipe that loads files."""
+
+    def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
+        from snowmelt.loaders.file_watch import BatchLimits
+
+        self._database = database
+        self._settings = settings
+        self._clock = clock
+        self._limits = BatchLimits(
+            age_s=settings.file_batch_age_s,
+            files=settings.file_batch_files,
+            bytes=settings.file_batch_bytes,
+        )
+        self._threads: dict[int, PipeThread] = {}
+
+    def run_round(self) -> None:
+        """Start threads of new pipes, and stop those of pipes that are gone."""
+        with self._database.reading() as connection:
+            pipes = {pipe.pipe_id: pipe for pipe, _ in file_pipes.list_file_pipes(connection)}
+        for pipe_id in self._threads.keys() - pipes.keys():
+            self._threads.pop(pipe_id).stop()
+        for pipe_id, pipe in pipes.items():
+            thread = self._threads.get(pipe_id)
+            if thread is None or not thread.is_alive():
+                self._threads[pipe_id] = thread = self._make_thread(pipe)
+                thread.start()
+
+    def _make_thread(self, pipe: PipeRecord) -> PipeThread:
+        from snowmelt.load.udx.shared_progress_page import UserCodeLimits
+        from snowmelt.loaders.copy_job import CopyContext
+
+        settings = self._settings
+        context = CopyContext(
+            self._database,
+            settings.warehouse_url,
+            pipe.owner,
+            self._clock,
+            pipe.database,
+            pipe.schema,
+            settings.lease_s,
+            user_code_limits=UserCodeLimits.from_settings(settings),
+            reserved_paths=tuple(settings.list_reserved_paths()),
+        )
+        return PipeThread(self._database, pipe, context, self._limits)
+
+
+def run_file_pipes(settings: Settings) -> None:
+    """Load the files of all pipes until the service ends.
+
+    Raises:
+        ConfigurationError: If settings are invalid.
+        CatalogUnavailable: If the catalog cannot be reached at the start.
+    """
+    from snowmelt.catalog.db.database import open_and_upgrade_database
+
+    database = open_and_upgrade_database(settings.catalog_url)
+    install_lease_releasing_shutdown(database)
+    clock = DatabaseServerClock(SystemClock())
+    loop = FilePipeLoop(database, settings, clock)
+    synchronized_at = 0.0
+    while True:
+        try:
+            now = clock.monotonic()
+            if not synchronized_at or now - synchronized_at >= _CLOCK_INTERVAL_S:
+                with database.reading() as connection:
+                    clock.synchronize(connection)
+                synchronized_at = now
+            loop.run_round()
+        except SnowmeltError as error:
+            if not error.retryable:
+                raise
+            _log.warning("Cannot read the pipes, retrying: %s", error)
+        clock.sleep(_CATALOG_INTERVAL_S)
+
+
+class FilePipeSupervisor:
+    """Keeps the process alive once there is a pipe that loads files. Thread-safe.
+
+    The process holds the reading end of a pipe, and ends when this process ends in any way.
+    """
+
+    def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
+        self._database = database
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._delay_s = 0.0
+        self._not_before = 0.0
+        self._stopped = False
+
+    def ensure_running(self) -> None:
+        """Start the process if it is needed, and again if it has died."""
+        with self._lock:
+            if self._stopped or (self._child is not None and self._child.poll() is None):
+                return
+            now = self._clock.monotonic()
+            if self._child is not None:
+                self._note_death(self._child.returncode, now)
+                self._child = None
+            if now < self._not_before or not self._has_pipes():
+                return
+            self._child = start_child(self._settings, "snowmelt.server.file_pipe_process")
+            self._started_at = now
+            _log.info("the pipes load files in process %d", self._child.pid)
+
+    def stop(self) -> None:
+        """End the process."""
+        with self._lock:
+            self._stopped = True
+            child, self._child = self._child, None
+        if child is not None:
+            stop_child(child)
+
+    def _note_death(self, code: int, now: float) -> None:
+        if now - self._started_at >= _STABLE_RUNTIME_S:
+            self._delay_s = 0.0
+        self._delay_s = min(max(self._delay_s * 2, _MIN_RESTART_DELAY_S), _MAX_RESTART_DELAY_S)
+        self._not_before = now + self._delay_s
+        _log.warning("the process of the pipes ended with %d; again in %g s", code, self._delay_s)
+
+    def _has_pipes(self) -> bool:
+        with self._database.reading() as connection:
+            return bool(file_pipes.list_file_pipes(connection))
+
+
+if __name__ == "__main__":
+    from snowmelt.server.logs import configure_logging
+
+    _settings = Settings.load()
+    configure_logging(_settings)
+    run_file_pipes(_settings)

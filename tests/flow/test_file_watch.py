@@ -1,0 +1,213 @@
+"""Files that appear are loaded once each; a broken one stops no other."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import gzip
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fixtures.chunks import Lakehouse
+from fixtures.copy import Copying
+from snowmelt.catalog.objects.file_pipes import PipeFileState
+from snowmelt.clock import ManualClock
+from snowmelt.errors import StatementError, TableNotFound
+from snowmelt.loaders.copy_job import CopyResult
+from snowmelt.loaders.file_pipe_check import parse_watched_copy
+from snowmelt.loaders.file_watch import BatchLimits, FileWatch, MemoryJournal
+from snowmelt.loaders.load_task_execution import LocalTaskRunner
+
+
+@pytest.fixture
+def copying(tmp_path: Path) -> Iterator[Copying]:
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    with contextlib.closing(Lakehouse(tmp_path / "house", clock)) as house:
+        house.create()
+        yield Copying(house)
+
+
+EAGER = BatchLimits(age_s=0.0, stable_s=0.0)
+
+
+def make_watch(
+    copying: Copying,
+    *,
+    limits: BatchLimits = EAGER,
+    pattern: str = "*",
+    options: str = "",
+    journal: MemoryJournal | None = None,
+) -> FileWatch:
+    text = f"COPY numbers FROM '{copying.folder}/{pattern}' {options}"
+    return FileWatch(copying.context, text, LocalTaskRunner(), limits=limits, journal=journal)
+
+
+def count_rows(results: list[CopyResult]) -> int:
+    return sum(each.totals.rows for each in results)
+
+
+def test_each_file_is_loaded_once(copying: Copying) -> None:
+    watch = make_watch(copying)
+    assert watch.run_round() == []
+    copying.file("1.csv", "1|a\n2|b\n")
+    copying.file("2.csv.gz", gzip.compress(b"3|c\n"))
+    assert count_rows(watch.run_round()) == 3
+    copying.house.clock.advance(1)
+    assert watch.run_round() == []
+    copying.file("0.csv", "4|d\n")
+    assert count_rows(watch.run_round()) == 1
+    # Another process knows nothing of the first one.
+    assert make_watch(copying).run_round() == []
+    assert sorted(copying.house.read_numbers()) == [1, 2, 3, 4]
+
+
+def test_a_batch_is_due_by_age_files_or_bytes(copying: Copying) -> None:
+    limits = BatchLimits(age_s=10, files=3, bytes=60, stable_s=0)
+    watch = make_watch(copying, limits=limits)
+    for number in range(2):
+        copying.file(f"{number}.csv", f"{number}|a\n")
+    assert watch.run_round() == []
+    assert watch.status.waiting_files == 2
+    copying.house.clock.advance(10)
+    assert [each.totals.files for each in watch.run_round()] == [2]
+    for number in range(3, 7):
+        copying.file(f"{number}.csv", f"{number}|a\n")
+    copying.house.clock.advance(1)
+    assert [each.totals.files for each in watch.run_round()] == [3]
+    copying.file("8.csv", f"8|{'x' * 60}\n")
+    copying.house.clock.advance(1)
+    assert [each.totals.files for each in watch.run_round()] == [1, 1]
+
+
+def test_a_file_that_grows_waits_until_it_is_complete(copying: Copying) -> None:
+    watch = make_watch(copying, limits=BatchLimits(age_s=0, stable_s=5))
+    copying.file("1.csv", "1|a\n")
+    assert watch.run_round() == []
+    copying.house.clock.advance(4)
+    copying.file("1.csv", "1|a\n2|b\n")
+    assert watch.run_round() == []
+    copying.house.clock.advance(4)
+    assert watch.run_round() == []
+    copying.house.clock.advance(2)
+    assert count_rows(watch.run_round()) == 2
+
+
+def test_a_broken_file_stops_no_other(copying: Copying) -> None:
+    journal = MemoryJournal()
+    watch = make_watch(copying, journal=journal)
+    copying.file("1.csv", "1|a\n")
+    copying.file("2.csv.gz", gzip.compress(b"2|b\n" * 100)[:-20])
+    copying.file("3.csv", "3|c\n")
+    assert count_rows(watch.run_round()) == 2
+    [broken] = journal.failed.values()
+    assert broken.path.endswith("2.csv.gz")
+    assert "truncated" in broken.error
+    copying.house.clock.advance(1)
+    assert watch.run_round() == []
+    # A repaired file is another version of it.
+    copying.file("2.csv.gz", gzip.compress(b"2|b\n"))
+    assert count_rows(watch.run_round()) == 1
+    assert journal.failed == {}
+    assert sorted(copying.house.read_numbers()) == [1, 2, 3]
+    states = Counter(entry.file.state for entry in copying.history())
+    assert states == {"LOADED": 3, "LOAD_FAILED": 1}
+
+
+def test_a_failed_file_is_tried_again_later_and_by_refresh(copying: Copying) -> None:
+    watch = make_watch(copying)
+    copying.file("1.csv.gz", b"nothing")
+    attempts = []
+    for seconds in (0, 11, 61, 601, 3600):
+        copying.house.clock.advance(seconds)
+        attempts.append(len(watch.run_round()))
+    assert attempts == [1, 1, 1, 1, 0]
+    watch.refresh()
+    assert len(watch.run_round()) == 1
+
+
+def test_limits_of_rejects_are_per_file(copying: Copying) -> None:
+    journal = MemoryJournal()
+    watch = make_watch(copying, options="REJECTMAX 2", journal=journal)
+    copying.file("1.csv", "1|a\nx|b\n")
+    copying.file("2.csv", "x|a\ny|b\n3|c\n")
+    copying.file("3.csv", "x|a\n4|d\n")
+    assert count_rows(watch.run_round()) == 2
+    [failed] = journal.failed.values()
+    assert "2.csv: 2 records were rejected, and REJECTMAX is 2" in failed.error
+    assert sorted(copying.house.read_numbers()) == [1, 4]
+
+
+def test_a_batch_of_broken_files_alone_is_recorded(copying: Copying) -> None:
+    journal = MemoryJournal()
+    watch = make_watch(copying, journal=journal)
+    for number in range(3):
+        copying.file(f"{number}.csv.gz", b"nothing")
+    assert count_rows(watch.run_round()) == 0
+    assert len(journal.failed) == 3
+    assert {entry.file.state for entry in copying.history()} == {"LOAD_FAILED"}
+
+
+def test_a_file_that_changes_after_its_load_is_reported_and_not_loaded(copying: Copying) -> None:
+    journal = MemoryJournal()
+    watch = make_watch(copying, journal=journal)
+    copying.file("1.csv", "1|a\n")
+    assert count_rows(watch.run_round()) == 1
+    copying.file("1.csv", "1|a\n2|b\n")
+    copying.house.clock.advance(1)
+    assert watch.run_round() == []
+    [changed] = journal.failed.values()
+    assert changed.state is PipeFileState.CHANGED
+    assert "has changed since load" in changed.error
+    assert copying.house.read_numbers() == [1]
+
+
+def test_a_load_of_the_same_files_by_another_process_doubles_nothing(copying: Copying) -> None:
+    first = make_watch(copying, limits=BatchLimits(age_s=10, stable_s=0))
+    copying.file("1.csv", "1|a\n")
+    assert first.run_round() == []
+    assert count_rows(make_watch(copying).run_round()) == 1
+    copying.house.clock.advance(20)
+    assert count_rows(first.run_round()) == 0
+    assert copying.house.read_numbers() == [1]
+
+
+def test_a_missing_table_is_an_error_of_the_whole_watch(copying: Copying) -> None:
+    watch = make_watch(copying)
+    copying.file("1.csv", "1|a\n")
+    copying.sql("DROP TABLE numbers")
+    with pytest.raises(TableNotFound):
+        watch.run_round()
+    copying.sql("UNDROP TABLE numbers")
+    copying.house.clock.advance(1)
+    assert count_rows(watch.run_round()) == 1
+
+
+def test_files_with_signs_of_globs_in_their_names_are_loaded(copying: Copying) -> None:
+    copying.file("a[1]*.csv", "1|a\n")
+    os.mkfifo(copying.folder / "pipe.csv")
+    (copying.folder / "folder.csv").mkdir()
+    assert count_rows(make_watch(copying, pattern="*.csv").run_round()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("COPY t FROM STDIN", "folders and stores only"),
+        ("COPY t FROM LOCAL '/a/*'", "folders and stores only"),
+        ("COPY t SOURCE KafkaSource(stream = 'a|0|0')", "folders and stores only"),
+        ("COPY t FROM 'a/*'", "a/\\* is relative"),
+        ("COPY t FROM 'http://h/a'", "lists no files"),
+        ("COPY t FROM '/a/*' GZIP, '/b/*'", "the same compression"),
+        ("COPY t FROM '/a/*' REJECTED DATA '/r'", "REJECTED DATA AS TABLE"),
+        ("COPY t FROM '/a/*' FORCE", "FORCE is not supported"),
+        ("COPY t FROM '/a/*' NO COMMIT", "NO COMMIT is not supported"),
+        ("COPY t FROM '/a/*' STREAM NAME 's'", "STREAM NAME is not supported"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(StatementError, match=message):
+        parse_watched_copy(text)
