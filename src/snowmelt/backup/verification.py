@@ -22,6 +22,7 @@ from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
 from snowmelt.catalog.streaming.chunks import list_chunks
 from snowmelt.clock import Clock
 from snowmelt.errors import SnowmeltError
+from snowmelt.integrity.checker import CheckSettings, IntegrityChecker
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.table.chunk_reader import run_chunk_read_task
 from snowmelt.table.file_io import make_file_io
@@ -79,7 +80,8 @@ def find_problems(
 ) -> Iterator[str]:
     """Yield what differs between a restored installation and the manifest of its point.
 
-    Reads the footer of each native file, decrypts and decodes each chunk, and compares the channels.
+    Reads the footer of each native file, decrypts and decodes each chunk, compares the channels, and runs
+    a deep check (`snowmelt check --deep`).
     """
     for state in point.tables:
         try:
@@ -87,6 +89,17 @@ def find_problems(
         except (SnowmeltError, OSError) as error:
             yield f"Cannot read table {state.name}: {error}"
     yield from _find_channel_problems(database, point)
+    checker = IntegrityChecker(
+        database,
+        keyring,
+        target.stage,
+        target.warehouse,
+        target.clock,
+        settings=CheckSettings(deep=True),
+    )
+    for report in checker.check_all():
+        for each in report.findings:
+            yield f"{each.kind.name}: {each.detail}"
 
 
 def _find_table_problems(

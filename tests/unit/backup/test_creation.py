@@ -73,6 +73,7 @@ def test_a_clean_up_that_ignores_the_hold_makes_the_backup_read_the_catalog_agai
 
 def test_a_damaged_or_missing_blob_ends_the_backup_by_name(site: BackedUpSite) -> None:
     site.write(10)
+    site.house.is_damaged = True
     [blob] = (site.house.folder / "stage").rglob("*.bdec")
     content = blob.read_bytes()
     blob.write_bytes(content[:-20] + bytes(20))

@@ -48,6 +48,7 @@ def test_a_difference_is_named(site: BackedUpSite, statement: object, problem: s
             house.folder / "keys",
             site.clock,
         )
+        house.is_damaged = True
         with house.database.writing() as connection:
             connection.execute(statement)  # type: ignore[call-overload]
         found = list(find_problems(house.database, house.keyring, target, point))

@@ -556,7 +556,7 @@ def _execute_when_free(cursor: Any, statement: str, timeout_s: float) -> bool:
 _log = logging.getLogger(__name__)
 
 # The version that this program needs; versions have four digits.
-SCHEMA_VERSION = "0017"
+SCHEMA_VERSION = "0018"
 # An arbitrary number: the advisory lock of the process that changes the schema.
 _UPGRADE_LOCK_ID = 0x534E4F574D454C54 >> 1
 # The name that Alembic gives the table.
