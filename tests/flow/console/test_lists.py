@@ -37,7 +37,7 @@ def test_every_list_has_every_row_once(catalog_url: str) -> None:
                 assert browser.get(f"/console{path}").status_code == 200, path
             for order in CHANNEL_ORDERS:
                 found = walk(browser, "channels", order)
-                assert sorted(each["name"] for each in found) == sorted(names), order
+                assert sorted(str(each["name"]) for each in found) == sorted(names), order
             for order in TABLE_ORDERS:
                 assert len(walk(browser, "tables", order)) == 3, order
             for view in ("loads", "migrations", "maintenance"):
