@@ -99,6 +99,7 @@ class PipeThread(threading.Thread):
         self._clock = context.clock
         self._owner = new_lease_owner()
         self._lease: Lease | None = None
+        self._renewed_at = 0.0
         self._watch: FileWatch | None = None
         self._ended = threading.Event()
         self._pause_s = 0.0
@@ -160,6 +161,10 @@ class PipeThread(threading.Thread):
 
     def _hold_lease(self) -> bool:
         """Renew or acquire the lease of the pipe; False while another process holds it."""
+        began = self._clock.monotonic()
+        if self._lease is not None and began - self._renewed_at < _LEASE_TTL_S / 3:
+            return True
+        self._renewed_at = began
         with self._database.writing() as connection:
             now = self._clock.now()
             if self._lease is not None and leases.renew_lease(
