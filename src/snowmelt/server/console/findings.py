@@ -28,7 +28,7 @@ from snowmelt.server.console.layout import (
     href,
     table_path,
 )
-from snowmelt.server.console.request import Finding, PageRequest
+from snowmelt.server.console.request import ConsoleProblem, PageRequest
 from snowmelt.storage.store import Store
 
 _log = logging.getLogger("snowmelt.server")
@@ -42,9 +42,9 @@ _TABLES, _CHUNKS = model.tables, model.chunks
 _LOADS, _MIGRATIONS = model.loads, model.migrations
 
 
-def list_findings(page: PageRequest) -> list[Finding]:
+def list_findings(page: PageRequest) -> list[ConsoleProblem]:
     """Return the findings that a role may see, worst first."""
-    found: list[Finding] = []
+    found: list[ConsoleProblem] = []
     if page.visibility.is_account_visible:
         found += check_services(page)
         found += check_disk(page.parts.settings)
@@ -57,12 +57,12 @@ def list_findings(page: PageRequest) -> list[Finding]:
     return sorted(found, key=lambda each: (each.severity != WRONG,))
 
 
-def check_stage(stage: Store) -> Iterator[Finding]:
+def check_stage(stage: Store) -> Iterator[ConsoleProblem]:
     """Check that the stage answers. It may take seconds."""
     try:
         stage.head("healthz/probe")
     except (SnowmeltError, OSError) as error:
-        yield Finding(
+        yield ConsoleProblem(
             WRONG,
             f"The stage does not answer: {error}",
             "No client can upload rows. Check the location and its credentials with"
@@ -70,20 +70,20 @@ def check_stage(stage: Store) -> Iterator[Finding]:
         )
 
 
-def check_services(page: PageRequest) -> Iterator[Finding]:
+def check_services(page: PageRequest) -> Iterator[ConsoleProblem]:
     """Find services that crashed, and clocks that differ."""
     services = list_services(page.connection)
     running = {each.url for each in services if each.is_running(page.now)}
     for service in services:
         if not service.is_running(page.now) and service.url not in running:
-            yield Finding(
+            yield ConsoleProblem(
                 WRONG,
                 f"The service at {service.url} on host {service.host} stopped without signing off.",
                 "Start it again, and read the end of its log.",
                 since=service.seen_at,
             )
         if service.is_running(page.now) and abs(service.ahead_ms) > MAX_CLOCK_SKEW_S * 1000:
-            yield Finding(
+            yield ConsoleProblem(
                 NOTE,
                 f"The clock of {service.host} differs from that of the catalog by"
                 f" {format_seconds(abs(service.ahead_ms) / 1000)}.",
@@ -91,11 +91,11 @@ def check_services(page: PageRequest) -> Iterator[Finding]:
             )
 
 
-def check_disk(settings: Settings) -> Iterator[Finding]:
+def check_disk(settings: Settings) -> Iterator[ConsoleProblem]:
     """Find disks that are nearly full."""
     usage = shutil.disk_usage(settings.data_dir)
     if usage.free < usage.total * _MIN_FREE_SHARE:
-        yield Finding(
+        yield ConsoleProblem(
             WRONG,
             f"The disk of {settings.data_dir} has {format_bytes(usage.free)} of"
             f" {format_bytes(usage.total)} left.",
@@ -103,7 +103,7 @@ def check_disk(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def find_quarantined(page: PageRequest) -> Iterator[Finding]:
+def find_quarantined(page: PageRequest) -> Iterator[ConsoleProblem]:
     """Find chunks that cannot be decoded."""
     chunks = [
         each
@@ -113,7 +113,7 @@ def find_quarantined(page: PageRequest) -> Iterator[Finding]:
     names = list_table_names(page.connection, sorted({each.table_id for each in chunks}))
     for chunk in chunks[:_MAX_LISTED]:
         name = names[chunk.table_id]
-        yield Finding(
+        yield ConsoleProblem(
             WRONG,
             f"Chunk {chunk.seq} of {name} with {format_number(chunk.rows)} rows cannot be decoded:"
             f" {chunk.reason}",
@@ -123,7 +123,7 @@ def find_quarantined(page: PageRequest) -> Iterator[Finding]:
         )
 
 
-def find_waiting(page: PageRequest) -> Iterator[Finding]:
+def find_waiting(page: PageRequest) -> Iterator[ConsoleProblem]:
     """Find tables whose chunks wait for migration for too long."""
     settings = page.parts.settings
     limit = max(dt.timedelta(seconds=5 * settings.migrate_max_age_s), _MIN_WAIT)
@@ -148,7 +148,7 @@ def find_waiting(page: PageRequest) -> Iterator[Finding]:
         else "Look for failed migrations below, and at the log of the service."
     )
     for table_id, since, chunks in rows:
-        yield Finding(
+        yield ConsoleProblem(
             WRONG,
             f"{format_number(chunks)} chunks of {names[table_id]} wait for migration, the oldest for"
             f" {format_seconds((page.now - since).total_seconds())}. They can be queried.",
@@ -158,7 +158,7 @@ def find_waiting(page: PageRequest) -> Iterator[Finding]:
         )
 
 
-def find_failed_runs(page: PageRequest) -> Iterator[Finding]:
+def find_failed_runs(page: PageRequest) -> Iterator[ConsoleProblem]:
     """Find migrations that failed last, and loads that failed within a day."""
     last = (
         sa.select(_MIGRATIONS.c.table_id, sa.func.max(_MIGRATIONS.c.started_at).label("at"))
@@ -182,7 +182,7 @@ def find_failed_runs(page: PageRequest) -> Iterator[Finding]:
     names = list_table_names(page.connection, [row.table_id for row in rows])
     for row in rows:
         if row.table_id in names:
-            yield Finding(
+            yield ConsoleProblem(
                 WRONG,
                 f"The last migration of {names[row.table_id]} failed: {row.message}",
                 f"Rows stay queryable. After the cause is gone: snowmelt migrate --table {names[row.table_id]}",
@@ -194,7 +194,7 @@ def find_failed_runs(page: PageRequest) -> Iterator[Finding]:
     )
     loads = page.visibility.restrict(loads, _LOADS.c.table_id)
     for row in page.connection.execute(loads.order_by(_LOADS.c.started_at.desc()).limit(5)):
-        yield Finding(
+        yield ConsoleProblem(
             NOTE,
             f"Load {row.load_id} {row.state}: {row.message or 'no message was recorded'}",
             "No row of it was committed. Correct the cause and run the statement again.",
@@ -203,7 +203,7 @@ def find_failed_runs(page: PageRequest) -> Iterator[Finding]:
         )
 
 
-def find_rejecting_channels(page: PageRequest) -> Iterator[Finding]:
+def find_rejecting_channels(page: PageRequest) -> Iterator[ConsoleProblem]:
     """Find channels that rejected rows within a day."""
     found = fetch_channels(
         page.connection,
@@ -216,7 +216,7 @@ def find_rejecting_channels(page: PageRequest) -> Iterator[Finding]:
         if channel.last_error_at is None or channel.last_error_at < page.now - _DAY:
             continue
         detail = f": {channel.last_error}" if channel.last_error else "."
-        yield Finding(
+        yield ConsoleProblem(
             NOTE,
             f"Channel {channel.name} of {channel.table} has"
             f" {format_number(channel.rejected_rows)} rejected rows{detail}",
@@ -226,9 +226,9 @@ def find_rejecting_channels(page: PageRequest) -> Iterator[Finding]:
         )
 
 
-def _run_source(found: Iterable[Finding]) -> list[Finding]:
+def _run_source(found: Iterable[ConsoleProblem]) -> list[ConsoleProblem]:
     try:
         return list(found)
     except SnowmeltError as error:
         _log.warning("a check failed", exc_info=error)
-        return [Finding(NOTE, f"A check failed: {error}", "Run `snowmelt doctor`.")]
+        return [ConsoleProblem(NOTE, f"A check failed: {error}", "Run `snowmelt doctor`.")]

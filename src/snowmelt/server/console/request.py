@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ConsoleProblem:
     """A problem: what happened to which object, since when, and what to do.
 
     `severity` is `wrong` or `note`; `path` is the address of the page with the details.
@@ -40,7 +40,7 @@ class Finding:
     path: str | None = None
 
 
-FindingSource: TypeAlias = Callable[[sa.Connection], Iterable[Finding]]
+ProblemSource: TypeAlias = Callable[[sa.Connection], Iterable[ConsoleProblem]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ConsoleParts:
     queries: QueryProcesses
     activity: ActivityMonitor
     workers: ConsoleWorkers
-    finding_sources: list[FindingSource] = field(default_factory=list)
+    finding_sources: list[ProblemSource] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

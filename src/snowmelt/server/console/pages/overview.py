@@ -27,7 +27,7 @@ from snowmelt.server.console.layout import (
     table_link,
 )
 from snowmelt.server.console.markup import EMPTY, Html, join, tag
-from snowmelt.server.console.request import Finding, PageRequest
+from snowmelt.server.console.request import ConsoleProblem, PageRequest
 
 _BARS = 60
 
@@ -61,7 +61,7 @@ def _render_findings(page: PageRequest) -> Html:
     return tag("ul", (_render_finding(each, page) for each in found), class_="findings")
 
 
-def _render_finding(finding: Finding, page: PageRequest) -> Html:
+def _render_finding(finding: ConsoleProblem, page: PageRequest) -> Html:
     since = EMPTY if finding.since is None else join(" Since ", age(finding.since, page.now), ".")
     details = EMPTY if finding.path is None else join(" ", tag("a", "Details", href=finding.path))
     return tag(
