@@ -221,6 +221,7 @@ def test_a_role_needs_select(plain: Lakehouse) -> None:
 
 
 def test_a_corrupt_blob_is_named_and_gives_no_answer(lakehouse: Lakehouse) -> None:
+    lakehouse.is_damaged = True
     lakehouse.create()
     lakehouse.put_numbers(0, 10)
     path = lakehouse.put_numbers(10, 10)

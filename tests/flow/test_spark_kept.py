@@ -28,6 +28,7 @@ def found(lake: Snowmelt, text: str = ALL) -> list[Any]:
 
 
 def test_a_chunk_is_decoded_once(numbers_table: Lakehouse, lake: Snowmelt) -> None:
+    numbers_table.is_damaged = True
     path = numbers_table.put_numbers(0, 10)
     assert found(lake) == list(range(10))
     numbers_table.stage.delete(path)
@@ -36,6 +37,7 @@ def test_a_chunk_is_decoded_once(numbers_table: Lakehouse, lake: Snowmelt) -> No
 
 
 def test_only_columns_that_were_decoded_are_there(numbers_table: Lakehouse, lake: Snowmelt) -> None:
+    numbers_table.is_damaged = True
     path = numbers_table.put_numbers(0, 10)
     assert found(lake, "SELECT n FROM demo.public.numbers") == list(range(10))
     numbers_table.stage.delete(path)
@@ -97,6 +99,7 @@ def test_a_broken_chunk_fails_only_queries_that_need_it(
 def test_a_session_may_keep_nothing(
     numbers_table: Lakehouse, lake: Snowmelt, spark: SparkSession
 ) -> None:
+    numbers_table.is_damaged = True
     spark.conf.set(BUDGET_SETTING, "0")
     try:
         path = numbers_table.put_numbers(0, 10)
@@ -111,6 +114,7 @@ def test_a_session_may_keep_nothing(
 def test_what_was_not_used_the_longest_goes_first(
     numbers_table: Lakehouse, lake: Snowmelt, spark: SparkSession
 ) -> None:
+    numbers_table.is_damaged = True
     first = numbers_table.put_numbers(0, 1000)
     spark.conf.set(BUDGET_SETTING, str(len(numbers_table.stage.get(first)) * 3 // 2))
     one, other = ALL + " WHERE n < 1000", ALL + " WHERE n >= 1000"

@@ -236,6 +236,7 @@ def test_a_query_opens_only_the_files_and_chunks_that_it_can_need(
 
 
 def test_pruned_files_are_not_opened(numbers_table: Lakehouse, lake: Snowmelt) -> None:
+    numbers_table.is_damaged = True
     first = numbers_table.put_numbers(0, 10)
     numbers_table.put_numbers(10, 10)
     numbers_table.stage.delete(first)
@@ -245,6 +246,7 @@ def test_pruned_files_are_not_opened(numbers_table: Lakehouse, lake: Snowmelt) -
 
 
 def test_counting_opens_nothing(numbers_table: Lakehouse, lake: Snowmelt) -> None:
+    numbers_table.is_damaged = True
     numbers_table.put_numbers(0, 10)
     numbers_table.migrate()
     path = numbers_table.put_numbers(10, 5)
@@ -382,6 +384,7 @@ def test_a_plan_is_explained_for_our_tables_too(numbers_table: Lakehouse, lake: 
 def test_a_changed_blob_is_named_and_gives_no_rows(
     numbers_table: Lakehouse, lake: Snowmelt
 ) -> None:
+    numbers_table.is_damaged = True
     path = numbers_table.put_numbers(0, 10)
     data = bytearray(numbers_table.stage.get(path))
     data[5] ^= 1
@@ -394,6 +397,7 @@ def test_a_changed_blob_is_named_and_gives_no_rows(
 def test_a_session_cannot_skip_files(
     numbers_table: Lakehouse, lake: Snowmelt, spark: SparkSession, setting: str
 ) -> None:
+    numbers_table.is_damaged = True
     numbers_table.put_numbers(0, 10)
     numbers_table.migrate()
     numbers_table.put_numbers(10, 10)
