@@ -220,3 +220,24 @@ def test_a_topic_that_is_missing_is_named(streaming: Streaming) -> None:
         streaming.running(f"{topic},nowhere") as ended,
     ):
         ended.join(200)
+
+
+def test_members_of_a_group_share_the_partitions_and_take_over(apache_streaming: Streaming) -> None:
+    topic = apache_streaming.kafka.topic("shared", messages(1), messages(2))
+    shared = {"share_partitions": "true", "group": f"members-{topic}"}
+    with apache_streaming.running(topic, **shared):
+        with apache_streaming.running(topic, **shared):
+            apache_streaming.wait_for(1, 2)
+            for partition in (0, 1):
+                apache_streaming.produce_messages(
+                    topic, {"value": messages(3 + partition)[0]}, partition=partition
+                )
+            apache_streaming.wait_for(1, 2, 3, 4)
+        # One member has left: the other one reads both partitions.
+        for partition in (0, 1):
+            apache_streaming.produce_messages(
+                topic, {"value": messages(5 + partition)[0]}, partition=partition
+            )
+        apache_streaming.wait_for(1, 2, 3, 4, 5, 6)
+    assert apache_streaming.ids() == [1, 2, 3, 4, 5, 6]
+    assert [apache_streaming.token(f"{topic}:P{partition}") for partition in (0, 1)] == ["2", "2"]
