@@ -42,10 +42,22 @@ def _section(command: argparse.ArgumentParser) -> Iterator[str]:
         yield "| argument | meaning |\n| --- | --- |"
         yield from rows
     if command.epilog:
-        examples = [line.strip() for line in command.epilog.strip().split("\n")]
-        lines = [line for line in examples if line.startswith("snowmelt") or " | snowmelt" in line]
-        if lines:
-            yield "\nExamples:\n\n```sh\n" + "\n".join(lines) + "\n```"
+        yield from _examples(command.epilog)
+
+
+def _examples(epilog: str) -> Iterator[str]:
+    """Return the indented block after `examples:`, and the sentences around it."""
+    title, _, rest = epilog.strip().partition("\n")
+    if title != "examples:":
+        return
+    lines = rest.split("\n")
+    count = next((n for n, line in enumerate(lines) if not line.startswith("  ")), len(lines))
+    code = [line.removeprefix("  ") for line in lines[:count]]
+    yield "\nExamples:\n\n```sh\n" + "\n".join(code) + "\n```"
+    for paragraph in "\n".join(lines[count:]).strip().split("\n\n"):
+        text = " ".join(paragraph.split())
+        if text:
+            yield "\n" + text.replace("<", "\\<").replace("*", "\\*")
 
 
 def _is_own(action: argparse.Action) -> bool:
