@@ -50,7 +50,8 @@ class ChannelView:
     last_commit_at: dt.datetime | None
     rows: int | None
     bytes: int | None
-    rejected_rows: int
+    # None: a classic client rejects rows itself, and reports no count.
+    rejected_rows: int | None
     last_error: str | None
     last_error_at: dt.datetime | None
     last_error_offset: str | None
@@ -124,7 +125,7 @@ def _select_channels() -> sa.Select[Any]:
             _TABLES.c.name.label("table_name"),
             _SCHEMAS.c.name.label("schema_name"),
             _DATABASES.c.name.label("database_name"),
-            _REJECTED.label("rejected_rows"),
+            _ROW_CHANNELS.c.rows_error.label("rejected_rows"),
             _ROW_CHANNELS.c.last_error,
             _ROW_CHANNELS.c.last_error_at,
             _ROW_CHANNELS.c.last_error_offset,
