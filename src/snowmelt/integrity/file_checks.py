@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from decimal import localcontext
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from snowmelt.table.table_reader import read_native_bytes
 from snowmelt.table.warehouse_paths import Warehouse
 
 _RANGE_LIMIT = 5
+_DECIMAL_DIGITS = 76
 
 
 def check_files(
@@ -373,6 +375,7 @@ def _find_min_max(
     if low is None:
         return None
     if pa.types.is_decimal(kind):
-        scale = kind.scale
-        return int(low.scaleb(scale)), int(high.scaleb(scale))
+        # The default context rounds to 28 digits.
+        with localcontext(prec=_DECIMAL_DIGITS):
+            return int(low.scaleb(kind.scale)), int(high.scaleb(kind.scale))
     return low, high
