@@ -128,17 +128,20 @@ class AnswerSwallower:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.connections = 0
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._socket.accept()
                 self.connections += 1
-                far = socket.create_connection(("127.0.0.1", self._target))
-                threading.Thread(target=self._carry, args=(near, far), daemon=True).start()
-                far.recv(1)
-                near.shutdown(socket.SHUT_RDWR)
+                with near, socket.create_connection(("127.0.0.1", self._target)) as far:
+                    carrier = threading.Thread(target=self._carry, args=(near, far))
+                    carrier.start()
+                    far.recv(1)
+                    near.shutdown(socket.SHUT_RDWR)
+                    carrier.join()
 
     @staticmethod
     def _carry(near: socket.socket, far: socket.socket) -> None:
@@ -147,6 +150,9 @@ class AnswerSwallower:
                 far.sendall(data)
 
     def close(self) -> None:
+        # A blocked `accept` does not end when its socket is closed.
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
         self._socket.close()
 
 
