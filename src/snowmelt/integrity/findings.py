@@ -214,7 +214,6 @@ _KINDS = (
         "chunk-quarantined",
         "A chunk is quarantined: queries of the table fail until its blob is restored.",
         _RESTORE_BLOB,
-        Severity.WARNING,
     ),
     FindingKind(
         "orphan-file",
