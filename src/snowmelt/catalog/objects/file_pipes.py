@@ -36,9 +36,8 @@ class FilePipeRecord:
 
     `refresh_at` is the time of the last request to list all files and retry failed ones.
     `refreshed_at` is the time of the last completed request. `listed_at` is when the worker last
-    listed files. `last_error` is an error that stops the whole pipe. `attempts` counts consecutive
-    loads that began and did not end. `attempted_file` is the file of such a load if it had only
-    one.
+    listed files. `last_error` is an error that stops the whole pipe. `attempts` counts loads that
+    began and did not end. `attempted_file` is the file of such a load if it had only one.
     """
 
     paused: bool
