@@ -160,6 +160,56 @@ def find_new_files(pattern: str, after: str = "") -> Sequence[InputFile]:
         return list_later_objects(open_store(root), root, key, after.removeprefix(f"{root}/"))
 
 
+def find_file(path: str) -> InputFile | None:
+    """Return the local file or object of exactly this absolute path or URL, None if there is none.
+
+    Raises:
+        PhaseFailed: If the store fails, or the path is no regular file.
+    """
+    if not is_object_url(path):
+        found = _find_local(path)
+        return found[0] if found and found[0].path == path else None
+    root, key = _split_url(path)
+    with _translating_errors(path):
+        info = open_store(root).head(key)
+    return None if info is None else _make_input_file(root, info)
+
+
+def find_base_folder(location: str, *, is_prefix: bool) -> str:
+    """Return the folder, with its slash, to which names of files of a location are relative."""
+    fixed = _to_local_path(location)
+    if not is_prefix:
+        fixed = _GLOB_CHARACTERS.split(fixed)[0]
+    return fixed[: fixed.rfind("/") + 1]
+
+
+def match_location(
+    location: str, name: str, *, is_prefix: bool, pattern: str | None = None
+) -> str | None:
+    """Return the path of a named file if a location would list it, else None.
+
+    Args:
+        location: An absolute path, URL or glob, or with `is_prefix` the text that paths start with.
+        name: Path of the file, absolute or relative to the folder of the location.
+        is_prefix: See `location`.
+        pattern: Regular expression that whole paths match. None: all.
+    """
+    base = find_base_folder(location, is_prefix=is_prefix)
+    path = name if name.startswith("/") or "://" in name else base + name
+    segments = path.partition("://")[2].split("/") if "://" in path else path[1:].split("/")
+    if not {"", ".", ".."}.isdisjoint(segments):
+        return None
+    whole = _to_local_path(location)
+    if not is_prefix:
+        return path if _matches_glob(whole.split("/"), path.split("/")) else None
+    is_hidden = not is_object_url(path) and any(
+        each.startswith(".") for each in path.removeprefix(base).split("/")
+    )
+    if is_hidden or not path.startswith(whole):
+        return None
+    return path if pattern is None or re.fullmatch(pattern, path) else None
+
+
 def is_object_url(path: str) -> bool:
     """Return True for the URL of objects in a store."""
     scheme = path.partition("://")[0].lower() if "://" in path else "file"
@@ -452,7 +502,9 @@ def _matches_glob(pattern_parts: Sequence[str], path_parts: Sequence[str]) -> bo
         return not pattern_parts and not path_parts
     first, rest = pattern_parts[0], pattern_parts[1:]
     if first == "**":
-        shown = next((n for n, name in enumerate(path_parts) if name[0] == "."), len(path_parts))
+        shown = next(
+            (n for n, name in enumerate(path_parts) if name.startswith(".")), len(path_parts)
+        )
         return any(_matches_glob(rest, path_parts[n:]) for n in range(shown + 1))
     if path_parts[0].startswith(".") and not first.startswith("."):
         return False
