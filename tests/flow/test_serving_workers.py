@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def children(process_id: int) -> list[int]:
-    """The migrators that a service started. (It also starts processes that verify chunks.)"""
+    """The migrators that a service started, without its processes that verify chunks."""
     listed = Path(f"/proc/{process_id}/task/{process_id}/children")
     threads = Path(f"/proc/{process_id}/task").glob("*/children")
     found: set[Any] = set()
