@@ -233,8 +233,10 @@ def test_a_header_that_differs_from_the_columns_is_reported(copying: Copying) ->
     copied = copying.copy(f"COPY numbers FROM '{copying.folder}/h*.csv' PARSER CSV()")
     assert copied.totals.rows == 3
     assert list(map(str, copied.header_differences)) == [
-        f"header of {copying.folder}/h1.csv, the first of 2 such files: "
-        "no column is named wrod, more; WORD gets NULL"
+        (
+            f"header of {copying.folder}/h1.csv, the first of 2 such files: "
+            "no column is named wrod, more; WORD gets NULL"
+        )
     ]
     listed = copying.copy(
         f"COPY numbers (n) FROM {copying.file('h4.csv', 'n,word' + chr(10) + '4,d' + chr(10))} "

@@ -20,6 +20,7 @@ _MAX_REASON_CHARACTERS = 4096
 _UTC = ZoneInfo("UTC")
 TRUNCATED_CODE = "cut"
 # PROTOCOL distinguishes a marker from a rejected row.
+SDK_PROTOCOL = "sdk"
 REPLAY_PROTOCOL = "replay"
 REPLAY_VOID_PROTOCOL = "replay_void"
 
