@@ -36,6 +36,8 @@ class CallerOptions:
     max_batch_bytes: int = 4_000_000
     max_in_flight: int = 16
     retry_timeout_s: float = 600.0
+    # Limit of retries while the process has never had a connection to the service.
+    unreachable_timeout_s: float = 60.0
     poll_timeout_s: float = 600.0
     connect_timeout_s: float = 10.0
     # Limits for slow responses: between two bytes, and from the request to the last byte.
