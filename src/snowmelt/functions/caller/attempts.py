@@ -28,7 +28,7 @@ from snowmelt.functions.caller.http_request import (
     RequestFactory,
     TranslatedRequest,
 )
-from snowmelt.functions.caller.plan import CallPlan, CallRecord
+from snowmelt.functions.caller.plan import WAIT_REPORT, CallPlan, CallRecord
 from snowmelt.functions.caller.rate_and_concurrency_limits import (
     AcquiredPermit,
     CallBudget,
@@ -329,12 +329,15 @@ class RetryingSender:
         if self._reported_at is not None and now - self._reported_at < _REPORT_INTERVAL_S:
             return
         self._reported_at = now
-        failed = isinstance(last, TransportFailed)
-        reason = last.fields["reason"] if failed else f"status {last.status}"
+        if isinstance(last, HttpResponse):
+            reason: object = f"status {last.status}"
+        else:
+            reason = last.fields["reason"]
         url = display_url(self._plan)
         _log.warning(
-            "%s is waiting for its service%s: %s; attempt %d, retries end in %.0f s",
+            "%s %s%s: %s; attempt %d, retries end in %.0f s",
             record.function,
+            WAIT_REPORT,
             f" {url}" if url else "",
             reason,
             record.attempts,

@@ -17,6 +17,10 @@ from snowmelt.functions.wire.values import BinaryForm
 TranslatorSource: TypeAlias = Translator | Callable[[dict[str, object]], Mapping[str, object]]
 
 
+# Part of the log message of a batch that waits, by which other processes recognize it.
+WAIT_REPORT = "is waiting for its service"
+
+
 @dataclass(frozen=True, slots=True)
 class CallerOptions:
     """Options for all calls of an installation or a session.
