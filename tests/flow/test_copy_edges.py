@@ -228,14 +228,14 @@ def test_truncated_values_are_counted_by_every_parser(copying: Copying) -> None:
 
 def test_a_header_that_differs_from_the_columns_is_reported(copying: Copying) -> None:
     for number in (1, 2):
-        copying.file(f"h{number}.csv", f"n,wrod,more\n{number},a,b\n")
+        copying.file(f"h{number}.csv", f"n,title,more\n{number},a,b\n")
     copying.file("h3.csv", "word,N\nc,3\n")
     copied = copying.copy(f"COPY numbers FROM '{copying.folder}/h*.csv' PARSER CSV()")
     assert copied.totals.rows == 3
     assert list(map(str, copied.header_differences)) == [
         (
             f"header of {copying.folder}/h1.csv, the first of 2 such files: "
-            "no column is named wrod, more; WORD gets NULL"
+            "no column is named title, more; WORD gets NULL"
         )
     ]
     listed = copying.copy(
