@@ -19,7 +19,8 @@ MAX_CALL_CHARACTERS = 64 * 1024 * 1024
 _MAX_REASON_CHARACTERS = 4096
 _UTC = ZoneInfo("UTC")
 TRUNCATED_CODE = "cut"
-# Value of PROTOCOL that distinguishes a marker from a rejected row.
+# Values of PROTOCOL. They distinguish a marker from a rejected row.
+SDK_PROTOCOL = "sdk"
 REPLAY_PROTOCOL = "replay"
 REPLAY_VOID_PROTOCOL = "replay_void"
 
