@@ -64,7 +64,7 @@ class StackPlan:
 
     Attributes:
         target: Parsed columns.
-        table: Columns of the resulting rows. Columns neither parsed nor computed are NULL.
+        table: Columns of the resulting rows. Columns neither parsed nor computed have their defaults.
         reject_limit: Number of rejects at which a task stops. None: no limit.
         started_at: Current time for expressions, timezone-aware. None: not available.
     """

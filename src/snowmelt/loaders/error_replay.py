@@ -305,7 +305,11 @@ class ErrorReplay:
             else:
                 read[str(row["REFUSAL_ID"])] = made
         schema = table.schema if self._channel is None else self._channel.state.target.schema
-        errors = RowConverter(schema, zone=self._options.zone).convert(list(read.values())).errors
+        errors = (
+            RowConverter(schema, zone=self._options.zone, get_now=self._source.clock.now)
+            .convert(list(read.values()))
+            .errors
+        )
         keys = list(read)
         for error in errors:
             self._count_rejected_row(_ROW_INDEX_PATTERN.sub("", str(error.error)))

@@ -9,5 +9,6 @@
 `deferred_single_rows`: single rows that are checked immediately and converted in a batch.
 `arrow_to_python`: Arrow values into equivalent Python values.
 `arrow_input`: a user's Arrow arrays and tables into chunk form.
+`default_values`: values of columns that rows lack.
 `row_converter`: rows and Arrow tables into a table in chunk form, with all errors.
 """
