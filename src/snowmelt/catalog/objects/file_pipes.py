@@ -1,7 +1,7 @@
-"""Pipes that load files: their state, files that requests name, and files that they could not load.
+"""State of pipes that load files, of files that requests name, and of files that failed to load.
 
-Which files are loaded is in the history of loads alone, written by the commit of the rows. Functions
-take a connection and do not commit.
+Only the history of loads records which files are loaded, in the transaction that commits their
+rows. Functions take a connection and do not commit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOTICE_RETENTION = dt.timedelta(days=14)
 
 
 class PipeFileState(StrEnum):
-    """Why a file is recorded with its pipe."""
+    """Reason why a pipe has a record of a file."""
 
     FAILED = "FAILED"
     CHANGED = "CHANGED"
@@ -39,10 +39,11 @@ class PipeFileState(StrEnum):
 class FilePipeRecord:
     """State of a pipe that loads files.
 
-    `refresh_at` is the last request to list all files and to retry failed ones, `refreshed_at` the last one
-    that was met. `listed_at` is the last time that the worker looked for files, `last_error` what stops
-    the whole pipe. `attempts` counts loads that began and did not end; `attempted_file` is the file of such
-    a load if it was the only one. `named_only` is True if only requests name the files.
+    `refresh_at` is the time of the last request to list all files and retry failed ones.
+    `refreshed_at` is the time of the last completed request. `listed_at` is when the worker last
+    listed files. `last_error` is an error that stops the whole pipe. `attempts` counts loads that
+    began and did not end. `attempted_file` is the file of such a load if it had only one. With
+    `named_only` the pipe loads only files that requests name.
     """
 
     paused: bool
@@ -61,7 +62,7 @@ class FilePipeRecord:
 
     @property
     def wants_refresh(self) -> bool:
-        """Whether a request to list all files is not met yet."""
+        """True if a request to list all files is pending."""
         return self.refresh_at is not None and self.refresh_at != self.refreshed_at
 
 
@@ -78,14 +79,14 @@ class PipeFileRecord:
 
 
 def create_file_pipe(connection: Connection, pipe_id: int, *, named_only: bool = False) -> None:
-    """Make a new pipe one that loads files; with `named_only`, those that requests name."""
+    """Add the state of a new pipe that loads files; with `named_only`, only files that requests name."""
     connection.execute(
         sa.insert(_FILE_PIPES).values(pipe_id=pipe_id, paused=False, named_only=named_only)
     )
 
 
 def find_file_pipe(connection: Connection, pipe_id: int) -> FilePipeRecord | None:
-    """Return the state of a pipe; None if it does not load files."""
+    """Return the state of a pipe, or None if it does not load files."""
     row = (
         connection.execute(sa.select(_FILE_PIPES).where(_FILE_PIPES.c.pipe_id == pipe_id))
         .mappings()
@@ -108,7 +109,7 @@ def list_file_pipes(connection: Connection) -> list[tuple[PipeRecord, FilePipeRe
 
 
 def has_file_pipes(connection: Connection) -> bool:
-    """Return True if there is or was a pipe that loads files."""
+    """Return True if a pipe that loads files exists or existed."""
     return (
         connection.execute(sa.select(sa.literal(1)).select_from(_FILE_PIPES).limit(1)).first()
         is not None
@@ -116,7 +117,7 @@ def has_file_pipes(connection: Connection) -> bool:
 
 
 def update_file_pipe(connection: Connection, pipe_id: int, **values: object) -> None:
-    """Set fields of `FilePipeRecord`."""
+    """Set fields of a pipe's `FilePipeRecord`."""
     connection.execute(
         sa.update(_FILE_PIPES)
         .where(_FILE_PIPES.c.pipe_id == pipe_id)
@@ -146,7 +147,7 @@ def list_pipe_files(connection: Connection, pipe_id: int) -> list[PipeFileRecord
 
 
 def save_pipe_files(connection: Connection, pipe_id: int, files: Sequence[PipeFileRecord]) -> None:
-    """Record files that a pipe could not load; a record of the same path is replaced."""
+    """Record files that a pipe could not load. Replaces records of the same paths."""
     for each in files:
         values = {
             "size": each.size,
@@ -165,7 +166,7 @@ def save_pipe_files(connection: Connection, pipe_id: int, files: Sequence[PipeFi
 def delete_pipe_files(
     connection: Connection, pipe_id: int, paths: Collection[str] | None = None
 ) -> None:
-    """Delete records of files of a pipe, by default all."""
+    """Delete a pipe's records of these paths, or by default all of its records."""
     query = sa.delete(_PIPE_FILES).where(_PIPE_FILES.c.pipe_id == pipe_id)
     if paths is not None:
         query = query.where(in_array(_PIPE_FILES.c.path, encode_array(sorted(paths))))

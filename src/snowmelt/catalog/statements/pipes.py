@@ -1,7 +1,7 @@
-"""Pipes: CREATE, ALTER, DROP, DESCRIBE, SHOW and SYSTEM$PIPE_STATUS.
+"""Statements on pipes: CREATE, ALTER, DROP, DESCRIBE, SHOW and SYSTEM$PIPE_STATUS.
 
-A pipe takes streamed rows, or loads files: those that appear in a place (AUTO_INGEST = TRUE), or those
-that requests name. The COPY of files is checked by a function of the session.
+A pipe accepts streamed rows, or loads files: new files of a location (AUTO_INGEST = TRUE), or the files
+that requests name. The session's `check_file_copy` validates the COPY of files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from snowmelt.schema.types import TableName, to_display_name
 
 @dataclass(frozen=True, slots=True)
 class FileCopyText:
-    """The COPY of files of a pipe, unparsed, with its place in the statement."""
+    """The unparsed COPY of a pipe that loads files, with its position in the statement."""
 
     text: str
     position: SourcePosition
@@ -51,7 +51,7 @@ class FileCopyText:
 
 
 class CreatePipe(Statement):
-    """CREATE PIPE; `definition` is the text after AS."""
+    """CREATE PIPE. `definition` is the text after AS."""
 
     name: ObjectName
     create_mode: CreateMode
@@ -94,7 +94,7 @@ class CreatePipe(Statement):
 
 
 class AlterPipe(Statement):
-    """ALTER PIPE: pause, resume, refresh or comment; a field that is None stays as it is."""
+    """ALTER PIPE: pause, resume, refresh or comment. Fields that are None stay unchanged."""
 
     name: ObjectName
     if_exists: bool
@@ -126,7 +126,7 @@ class AlterPipe(Statement):
 
 
 class PipeStatus(Statement):
-    """SELECT SYSTEM$PIPE_STATUS('<pipe>'): the state of a pipe as JSON."""
+    """SELECT SYSTEM$PIPE_STATUS('<pipe>'), which returns the state of a pipe as JSON."""
 
     reads_only = True
 
@@ -175,12 +175,13 @@ class DescribePipe(Statement):
 
 
 def _check_file_copy(copy: FileCopyText, session: StatementSession, name: TableName) -> None:
-    """Verify the COPY of a pipe that loads files.
+    """Validate the COPY of a pipe that loads files.
 
     Raises:
         StatementError: If the COPY is invalid, or has an option that pipes do not support.
         TableNotFound: If the table does not exist.
-        PrivilegeMissing: If the role is not ACCOUNTADMIN: the service reads the files with its own rights.
+        PrivilegeMissing: If the role is not ACCOUNTADMIN, which is required because the service
+            reads the files with its own permissions.
     """
     session.require_administrator("CREATE PIPE of files")
     if session.check_file_copy is None:
@@ -200,7 +201,7 @@ def _check_file_copy(copy: FileCopyText, session: StatementSession, name: TableN
 
 
 def _check_pipe_copy(copy: PipeCopy, session: StatementSession, *, pipe_name: TableName) -> None:
-    """Verify that the COPY of a pipe fits its table.
+    """Validate the COPY of a pipe that accepts rows against its table.
 
     Raises:
         StatementError: If a column does not exist, or the number of expressions differs.
@@ -265,7 +266,7 @@ def _name_kind(state: FilePipeRecord | None) -> str:
 
 
 def _make_status(pipe: tables.PipeRecord, session: StatementSession) -> dict[str, object]:
-    """Return the fields of SYSTEM$PIPE_STATUS; those that do not apply are left out."""
+    """Return the fields of SYSTEM$PIPE_STATUS. Fields that do not apply are omitted."""
     state = file_pipes.find_file_pipe(session.connection, pipe.pipe_id)
     if state is None:
         return {"executionState": "RUNNING", "kind": _name_kind(state)}
@@ -335,7 +336,7 @@ def _names_files(cursor: TokenCursor) -> bool:
 
 
 def _skip_copy(cursor: TokenCursor) -> str:
-    """Return the text of the COPY to the end of the statement, which another grammar parses."""
+    """Return the text of the COPY up to the end of the statement. `check_file_copy` parses it."""
     first = cursor.current
     if not cursor.is_next("COPY"):
         raise cursor.make_error("Expected COPY here: the statement that loads the files")
@@ -368,7 +369,7 @@ def _parse_alter(cursor: TokenCursor, if_exists: bool) -> AlterPipe:
 
 
 def parse_pipe_status(cursor: TokenCursor) -> PipeStatus:
-    """Parse the rest of SELECT SYSTEM$PIPE_STATUS('<pipe>'), after the name of the function."""
+    """Parse SELECT SYSTEM$PIPE_STATUS('<pipe>') after the name of the function."""
     cursor.expect("(")
     at = cursor.current
     text = cursor.parse_string("the name of a pipe")
