@@ -19,7 +19,8 @@ MAX_CALL_CHARACTERS = 64 * 1024 * 1024
 _MAX_REASON_CHARACTERS = 4096
 _UTC = ZoneInfo("UTC")
 TRUNCATED_CODE = "cut"
-# Value of PROTOCOL that distinguishes a marker from a rejected row.
+# Values of PROTOCOL. They distinguish a marker from a rejected row.
+SDK_PROTOCOL = "sdk"
 REPLAY_PROTOCOL = "replay"
 REPLAY_VOID_PROTOCOL = "replay_void"
 
@@ -137,8 +138,12 @@ def convert_error_table_rows(
     Values of dropped columns are omitted.
     """
     names = {column.name for column in schema.columns}
-    wanted = [{f'"{name}"': row[name] for name in row if name in names} for row in rows]
-    return RowConverter(schema, zone=_UTC).convert(wanted)
+    listed = list(rows)
+    wanted = [{f'"{name}"': row[name] for name in row if name in names} for row in listed]
+    # A further column of the table may have the default CURRENT_TIMESTAMP.
+    rejected_at = next((row["REFUSED_AT"] for row in listed), None)
+    get_now = None if not isinstance(rejected_at, dt.datetime) else lambda: rejected_at
+    return RowConverter(schema, zone=_UTC, get_now=get_now).convert(wanted)
 
 
 def row_to_json(row: object) -> str:

@@ -67,7 +67,8 @@ class Column:
     `name` is the internal name (unquoted; upper-case unless it was quoted). `ordinal` (from 1) is never
     reused within a table's incarnation and is also the Parquet and Iceberg field ID. `precision` and
     `scale` are set for FIXED, `scale` (0–9) for TIME and timestamps, `length` (characters) for TEXT,
-    `byte_length` for TEXT and BINARY.
+    `byte_length` for TEXT and BINARY. `default` is the text of the value of rows that lack the column, or
+    CURRENT_TIMESTAMP in a timestamp column.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Column:
     scale: int | None = None
     length: int | None = None
     byte_length: int | None = None
+    default: str | None = None
 
     @property
     def display_name(self) -> str:
@@ -102,6 +104,17 @@ class Column:
                 return "SB8" if (self.scale or 0) <= 2 else "SB16"
             case _:
                 return _PHYSICAL_TYPES.get(self.kind, "LOB")
+
+    @property
+    def default_sql(self) -> str | None:
+        """The default value in SQL, such as `'new'`, `5` or `CURRENT_TIMESTAMP()`; None without one."""
+        if self.default is None or self.kind in {LogicalType.FIXED, LogicalType.REAL}:
+            return self.default
+        if self.kind is LogicalType.BOOLEAN:
+            return self.default.upper()
+        if self.kind in TIMESTAMP_TYPES and self.default == "CURRENT_TIMESTAMP":
+            return "CURRENT_TIMESTAMP()"
+        return "'" + self.default.replace("'", "''") + "'"
 
     @property
     def sql_type(self) -> str:
@@ -316,6 +329,7 @@ class ColumnFields(TypedDict):
     byte_length: int | None
     length: int | None
     collation: str | None
+    default: str | None
 
 
 def column_to_fields(column: Column) -> ColumnFields:
@@ -336,6 +350,7 @@ def column_to_fields(column: Column) -> ColumnFields:
         byte_length=byte_length,
         length=column.byte_length if column.kind is LogicalType.BINARY else column.length,
         collation=None,
+        default=column.default,
     )
 
 
@@ -363,6 +378,7 @@ def column_from_fields(fields: Mapping[str, object]) -> Column:
         scale=_require_int(fields, "scale", name) if timed or kind is LogicalType.FIXED else None,
         length=_require_int(fields, "length", name) if kind is LogicalType.TEXT else None,
         byte_length=_require_int(fields, "byte_length", name) if sized else None,
+        default=None if fields.get("default") is None else str(fields["default"]),
     )
     physical = str(fields["physical_type"]).upper()
     if column.physical_type != "LOB" and physical != column.physical_type:

@@ -9,5 +9,6 @@
 `deferred_single_rows`: single rows that are checked immediately and converted in a batch.
 `arrow_to_python`: conversion of Arrow values to equivalent Python values.
 `arrow_input`: conversion of a user's Arrow arrays and tables to chunk form.
+`default_values`: values of columns that rows lack.
 `row_converter`: conversion of rows and Arrow tables to a table in chunk form, with all errors.
 """

@@ -7,15 +7,17 @@ column. Only rejected rows take the exact path, which finds the first reason for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from snowmelt.errors import InternalError, InvalidRow, RowTooLarge
 from snowmelt.schema.chunk_types import (
@@ -25,6 +27,7 @@ from snowmelt.schema.chunk_types import (
     estimate_fixed_value_bytes,
     estimate_packed_bytes,
     estimate_value_bytes,
+    to_contiguous_array,
 )
 from snowmelt.schema.conversion.arrow_input import (
     ArrowRows,
@@ -36,6 +39,10 @@ from snowmelt.schema.conversion.column_converter import (
     flatten_chunks,
     make_column_converters,
 )
+from snowmelt.schema.conversion.default_values import (
+    make_default_chunk_array,
+    make_default_value,
+)
 from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker
 from snowmelt.schema.conversion.packed_input_columns import CompactColumn, concatenate_to_arrays
 from snowmelt.schema.conversion.value_rules import make_value_rule
@@ -46,6 +53,9 @@ from snowmelt.schema.types import (
     python_type_name,
     to_internal_name,
 )
+
+if TYPE_CHECKING:
+    Mask: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 Row = Mapping[str, object]
 Piece: TypeAlias = CompactColumn | pa.Array | pa.ChunkedArray
@@ -98,7 +108,10 @@ class RowConverter:
         zone: ZoneInfo,
         compatibility: Compatibility = Compatibility.STRICT,
         max_row_bytes: int = MAX_ROW_BYTES,
+        get_now: Callable[[], dt.datetime] | None = None,
     ) -> None:
+        """Prepare for the columns; `get_now` returns the value of the default CURRENT_TIMESTAMP."""
+        self._get_now = get_now
         self.schema = schema
         self._zone = zone
         self._compatibility = compatibility
@@ -113,9 +126,13 @@ class RowConverter:
         self._positions = {column.name: place for place, column in enumerate(schema.columns)}
         self._cached_spellings: dict[str, int] = {}
         self._rules = [make_value_rule(column, zone, compatibility) for column in schema.columns]
-        self._required = [
+        self._not_null = [
             place for place, column in enumerate(schema.columns) if not column.nullable
         ]
+        self._defaults = [
+            place for place, column in enumerate(schema.columns) if column.default is not None
+        ]
+        self._required = [place for place in self._not_null if place not in self._defaults]
 
     def convert(self, rows: Sequence[Row], *, stop_at_first: bool = False) -> RowConversion:
         """Convert a batch. Reports and omits rejected rows.
@@ -161,7 +178,11 @@ class RowConverter:
         refused: set[int] = set()
         for place, converter in enumerate(self._converters):
             if place not in names:
-                arrays.append(pa.nulls(len(rows), converter.type))
+                arrays.append(
+                    pa.nulls(len(rows), converter.type)
+                    if place not in self._defaults
+                    else make_default_chunk_array(converter.column, len(rows), self._find_now())
+                )
                 continue
             pieces: list[pa.Array] = []
             start = 0
@@ -212,6 +233,9 @@ class RowConverter:
         if twice:
             self._check_values_of_all_spellings(row, row_index)
         stored: list[StoredValue] = [None] * len(self._columns)
+        for place in self._defaults:
+            if place not in given:
+                stored[place] = make_default_value(self._columns[place], self._find_now())
         for place, value in given.items():
             stored[place] = self._rules[place](value, row_index)
         size = sum(map(estimate_value_bytes, stored, self._widths))
@@ -236,15 +260,22 @@ class RowConverter:
     def _resolve_keys(self, keys: tuple[str, ...]) -> tuple[int, ...] | None:
         """Return the columns of a row's keys, or None if a key is missing or unknown."""
         places = self._distinct_positions(keys)
-        if places is None or not set(self._required) <= set(places.values()):
+        if places is None or not {*self._required, *self._defaults} <= set(places.values()):
             return None
         return tuple(places.values())
 
     def _pack_columns(self, rows: Sequence[Row]) -> tuple[list[Piece], set[int]]:
         """Return each column packed by `ColumnConverter.pack`, and the rejected rows."""
         columns, refused = self._gather_columns(rows)
+        lacking = self._find_lacking_rows(rows) if self._defaults else {}
         pieces: list[Piece] = []
-        for values, converter in zip(columns, self._converters, strict=True):
+        for place, (values, converter) in enumerate(zip(columns, self._converters, strict=True)):
+            if place in lacking:
+                default = make_default_chunk_array(converter.column, 1, self._find_now())[0]
+                piece, positions = _pack_with_default(converter, values, lacking[place], default)
+                refused.update(positions)
+                pieces.append(piece)
+                continue
             if values is None:
                 pieces.append(pa.nulls(len(rows), converter.type))
                 if not converter.column.nullable:
@@ -254,6 +285,24 @@ class RowConverter:
             refused.update(positions)
             pieces.append(piece)
         return pieces, refused
+
+    def _find_now(self) -> dt.datetime | None:
+        return None if self._get_now is None else self._get_now()
+
+    def _find_lacking_rows(self, rows: Sequence[Row]) -> dict[int, Mask]:
+        """Return the rows that lack a column with a default, by the position of the column."""
+        found: dict[int, Mask] = {}
+        given = [
+            frozenset(map(self._find_position, row))
+            if isinstance(row, (dict, Mapping))
+            else frozenset[int | None]()
+            for row in cast("Sequence[object]", rows)
+        ]
+        for place in self._defaults:
+            mask = np.fromiter((place not in each for each in given), np.bool_, len(rows))
+            if mask.any():
+                found[place] = mask
+        return found
 
     def _gather_columns(self, rows: Sequence[Row]) -> tuple[list[list[object] | None], set[int]]:
         """Return the values of each column (None if no row has it), and the rejected rows."""
@@ -349,7 +398,9 @@ class RowConverter:
         if missing:
             advice = "Values for all non-nullable columns must be specified"
             raise _columns_error("Missing columns", missing, advice, "missing_not_null", row_index)
-        null = self._display_names(place for place in self._required if given[place] is None)
+        null = self._display_names(
+            place for place in self._not_null if place in given and given[place] is None
+        )
         if null:
             what = "Not-nullable columns with null values"
             advice = "Values for all non-nullable columns must not be null"
@@ -374,6 +425,18 @@ class RowConverter:
             names = ("extra_columns", "missing_not_null", "null_for_not_null")
             return RowError(row_index, row, error, *map(fields.get, names))
         raise InternalError(f"row {row_index} was refused by a column but is valid")
+
+
+def _pack_with_default(
+    converter: ColumnConverter, values: list[object] | None, lacking: Mask, default: pa.Scalar
+) -> tuple[pa.Array, list[int]]:
+    """Return a column with the default in the rows that lack it, and the rejected rows."""
+    if values is None or lacking.all():
+        return pa.repeat(default, len(lacking)), []
+    piece, positions = converter.pack(values)
+    array = converter.unpack(piece) if isinstance(piece, CompactColumn) else piece
+    filled = pc.if_else(pa.array(lacking), default, to_contiguous_array(array))
+    return filled, [place for place in positions if not lacking[place]]
 
 
 class DeferredRows:
