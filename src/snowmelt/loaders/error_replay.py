@@ -320,7 +320,8 @@ class ErrorReplay:
                 read[str(row["REFUSAL_ID"])] = made
         schema = table.schema if self._channel is None else self._channel.state.target.schema
         zone = self._options.zone or _UTC
-        errors = RowConverter(schema, zone=zone).convert(list(read.values())).errors
+        converter = RowConverter(schema, zone=zone, get_now=self._source.clock.now)
+        errors = converter.convert(list(read.values())).errors
         keys = list(read)
         for error in errors:
             self._count_rejected_row(_ROW_INDEX_PATTERN.sub("", str(error.error)))

@@ -1,4 +1,4 @@
-"""CREATE TABLE AS and INSERT with a query: parsing, and writing the rows as one load."""
+"""CREATE TABLE AS and INSERT: parses the statements, and writes the rows of the query as one load."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from snowmelt.catalog.jobs.load_history import LoadTotals
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.clock import Clock
 from snowmelt.errors import LoadRefused, SnowmeltError, StatementError, UnknownOutcome, Unsupported
+from snowmelt.schema.conversion.default_values import has_defaults
 from snowmelt.schema.types import TableName, to_display_name
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.write_commit import (
@@ -71,7 +72,7 @@ _SQL_TYPES: dict[type[st.DataType], str] = {
 
 @dataclass(frozen=True, slots=True)
 class CreateTableAs:
-    """CREATE TABLE … AS statement: `table` as written, and the query for columns and rows."""
+    """CREATE TABLE … AS statement: `table` as written, and the query."""
 
     table: str
     query: str
@@ -159,7 +160,7 @@ def _to_sql_type(field: st.StructField) -> str:
     return found
 
 
-# --- INSERT in `Snowmelt.sql`: inserts a query's rows into a table, by position, in one commit.
+# --- INSERT in `Snowmelt.sql`: inserts the rows of a query by position, in one commit.
 
 INSERT_RESULT_COLUMNS = ("number of rows inserted",)
 _FULL_NAME_PARTS = 3
@@ -168,12 +169,16 @@ _MAX_STATEMENT_CHARACTERS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class InsertStatement:
-    """INSERT statement. `columns` are internal names, or None if not listed; `query` returns the rows."""
+    """INSERT statement. `columns` are the listed internal names, or None. `query` gives the rows.
+
+    `uses_default` is True if a value is the word DEFAULT, which `query` has as NULL.
+    """
 
     table: TableName
     columns: tuple[str, ...] | None
     query: str
     text: str
+    uses_default: bool = False
 
 
 def parse_insert(text: str, namespace: tuple[str, ...]) -> InsertStatement | None:
@@ -215,7 +220,8 @@ def parse_insert(text: str, namespace: tuple[str, ...]) -> InsertStatement | Non
     if at >= len(tokens):
         raise _make_statement_error("an INSERT ends with VALUES or a query")
     table = TableName(*namespace[: _FULL_NAME_PARTS - len(parts)], *parts)
-    return InsertStatement(table, columns, _extract_query(text, tokens[at:]), text)
+    query, uses_default = _extract_query(text, tokens[at:])
+    return InsertStatement(table, columns, query, text, uses_default)
 
 
 def insert_rows(
@@ -229,13 +235,20 @@ def insert_rows(
 
     Raises:
         TableNotFound: If the table does not exist or the role lacks INSERT on it.
-        LoadRefused: If the number of values is invalid, or a required value is missing.
+        LoadRefused: If the number of values is invalid, a required value is missing, or a value is DEFAULT in
+            a table with default values.
         LoadFailed: If a value does not fit its column.
         LoadOvertaken: If the table was dropped or changed during the insert.
         UnknownOutcome: If the rows may have been committed. LOAD_HISTORY shows the outcome.
     """
     with connection.database.reading() as reading:
         schema = find_table(reading, insert.table).schema
+    if insert.uses_default and has_defaults(schema):
+        raise LoadRefused(
+            what=f"DEFAULT in the values of INSERT INTO {insert.table}",
+            reason="the table has columns with default values. List the columns, and leave those out "
+            "that get their default",
+        )
     names = name_values_by_position(schema, insert.columns, len(rows.columns), insert.table)
     target = resolve_write_target(
         connection,
@@ -256,7 +269,7 @@ def insert_rows(
 def make_load_result(
     files: Sequence[WrittenFile], rows: int | None = None, removed: Collection[str] = ()
 ) -> LoadResult:
-    """Return the result of a load; `rows` is that of the files by default."""
+    """Return the result of a load. `rows` is by default the number of rows in the files."""
     count = sum(file.rows for file in files) if rows is None else rows
     totals = LoadTotals(0, count, 0, sum(file.size for file in files))
     return LoadResult(files, (), totals, removed=frozenset(removed))
@@ -271,14 +284,14 @@ def run_as_load(
     what: str,
     privileges: Sequence[str] = ("INSERT",),
 ) -> LoadResult:
-    """Run `write` while a load is open, and commit its result.
+    """Open a load, run `write`, and commit its result.
 
-    The role needs one of `privileges` on the table. `what` names the statement in errors.
+    The role must have one of `privileges` on the table. `what` is the statement's name in errors.
 
     Raises:
         TableNotFound: If the table does not exist or the role lacks the privilege on it.
-        LoadRefused: If a task has refused a row.
-        LoadOvertaken: If the table was dropped or changed meanwhile.
+        LoadRefused: If a task rejected a row.
+        LoadOvertaken: If the table was dropped or changed during the statement.
         UnknownOutcome: If the result may have been committed.
     """
     load = begin_load(
@@ -308,7 +321,7 @@ def run_as_load(
 
 def write_rows(plan: WritePlan, rows: DataFrame) -> list[WriteTaskResult]:
     """Write the rows of a query as native files, by position."""
-    # Positional names allow a query to return duplicate column names.
+    # Name the columns by position, because a query may return duplicate names.
     named = rows.toDF(*(f"c{at}" for at in range(len(rows.columns))))
     outcomes = encode_variants_as_json(named).mapInArrow(
         partial(_write_task, plan), "outcome binary"
@@ -335,7 +348,7 @@ def encode_variants_as_json(rows: DataFrame) -> DataFrame:
 
 
 def _parse_column_list(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...] | None, int]:
-    """Parse the column list after the table. Return it, or None, and the index of the next token."""
+    """Parse the optional column list. Return it or None, and the index of the next token."""
     if at >= len(tokens) or tokens[at].token_type != TokenType.L_PAREN:
         return None, at
     if at + 1 < len(tokens) and tokens[at + 1].text.upper() in {"SELECT", "WITH", "VALUES", "("}:
@@ -354,8 +367,8 @@ def _parse_column_list(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...
     return tuple(names), at + 1
 
 
-def _extract_query(text: str, tokens: Sequence[Token]) -> str:
-    """Return the query's text, with NULL for DEFAULT: NULL is the default of every column."""
+def _extract_query(text: str, tokens: Sequence[Token]) -> tuple[str, bool]:
+    """Return the query's text, with NULL for DEFAULT, and True if there is a DEFAULT."""
     end = tokens[-1].start if tokens[-1].token_type == TokenType.SEMICOLON else len(text)
     query, begin = "", tokens[0].start
     if tokens[0].text.upper() == "VALUES":
@@ -366,7 +379,7 @@ def _extract_query(text: str, tokens: Sequence[Token]) -> str:
             }:
                 query += text[begin : token.start] + "NULL"
                 begin = token.end + 1
-    return query + text[begin:end]
+    return query + text[begin:end], bool(query)
 
 
 def _make_statement_error(reason: str) -> StatementError:

@@ -100,9 +100,7 @@ class DelimitedBlockParser:
         refused: dict[int, tuple[str, str]] = {}
         for column, cells in zip(self._converter.columns, block.columns, strict=True):
             parts, found = (
-                column.decode_and_convert_texts(pa.nulls(rows, pa.binary()))
-                if cells is None
-                else column.convert_cells(cells)
+                column.make_missing_arrays(rows) if cells is None else column.convert_cells(cells)
             )
             arrays.extend(parts)
             for row, reason in found.items():
@@ -186,7 +184,10 @@ class DelimitedBlockParser:
             spans.append((start, record.end))
         if not at:
             return None, 0
-        texts = [pa.array(column, pa.binary()) for column in columns]
+        texts = [
+            None if place is None else pa.array(column, pa.binary())
+            for column, place in zip(columns, self._shape.field_indexes, strict=True)
+        ]
         table, refused = self._converter.convert_columns(texts, len(numbers))
         reasons |= {numbers[row]: reason for row, reason in refused.items()}
         table = self._converter.drop_rejected_rows(table, refused)

@@ -151,7 +151,7 @@ class UdxRowBuilder:
 
     def __init__(self, target: ParseTarget, types: SizedColumnTypes, host: UdxHost) -> None:
         """Prepare for a stream. Raise PhaseFailed if the number of columns is wrong."""
-        columns = target.schema.columns
+        columns, started_at = target.schema.columns, target.started_at
         if types.getColumnCount() != len(columns):
             raise PhaseFailed(
                 reason=f"it declares {types.getColumnCount()} columns, expected {len(columns)}"
@@ -163,7 +163,10 @@ class UdxRowBuilder:
         self._schema = target.schema
         self._columns = [ColumnConverter(column, _ZONE, Compatibility.COPY) for column in columns]
         self._row_converter = RowConverter(
-            target.schema, zone=_ZONE, compatibility=Compatibility.COPY
+            target.schema,
+            zone=_ZONE,
+            compatibility=Compatibility.COPY,
+            get_now=None if started_at is None else lambda: started_at,
         )
         self._truncations = _make_truncations(target)
         self._records = 0
