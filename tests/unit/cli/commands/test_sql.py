@@ -80,7 +80,7 @@ def test_instants_for_programs_name_their_zone(
         "COPY demo.public.t FROM 't.csv'",
     )
     found = snowmelt("sql", "SELECT i, n FROM demo.public.t", "--format", "json").stdout
-    assert json.loads(found) == [{"I": "2026-01-01 00:00:00+00:00", "N": "2026-01-01 00:00:00"}]
+    assert json.loads(found) == [{"i": "2026-01-01 00:00:00+00:00", "n": "2026-01-01 00:00:00"}]
     found = snowmelt("sql", "SELECT i FROM demo.public.t").stdout
     assert "2026-01-01 00:00:00\n" in found
 
