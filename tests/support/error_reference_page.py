@@ -122,6 +122,8 @@ REMEDIES = {
     "sync_failed": "Check the disk, then restart the service.",
     "too_many_requests": "Reduce the request rate of the channel, and send the request again.",
     "transport_failed": "Check the network and the host.",
+    "connect_failed": "Start the service, or check its host and port.",
+    "connect_timed_out": "Check the network and the host.",
     "timed_out": "Retry, or raise the timeout.",
     "connection_gone": "Retry; check the host's log if it recurs.",
     "tls_refused": "Correct the certificate, or set CA_FILE of the integration.",

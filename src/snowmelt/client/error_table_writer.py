@@ -25,6 +25,7 @@ from snowmelt.clock import Clock
 from snowmelt.errors import SnowmeltError, UserError
 from snowmelt.schema.conversion.row_converter import RowConverter, RowError
 from snowmelt.schema.error_table import (
+    SDK_PROTOCOL,
     ErrorRowOrigin,
     convert_error_table_rows,
     make_error_table_rows,
@@ -98,7 +99,7 @@ class ErrorTableWriter:
             return None
         origin = ErrorRowOrigin(
             str(channel.target.table),
-            "sdk",
+            SDK_PROTOCOL,
             channel.name,
             self._clock.now(),
             offset_tokens[0],

@@ -112,6 +112,7 @@ class TextColumnConverter:
         self._rule = make_value_rule(column, COPY_TIME_ZONE, Compatibility.COPY)
         self._has_format = options.format is not None
         self._is_whole = column.kind is LogicalType.FIXED and not column.scale
+        self.truncated_values = 0
         # As in Vertica, an integer column rejects 1.5 from a file, but rounds 1.5 from an
         # expression.
         self.rounds = False
@@ -306,7 +307,7 @@ class TextColumnConverter:
         ]
 
     def convert_text_exactly(self, value: str) -> StoredValue:
-        """Convert one text by the exact rules.
+        """Convert one text by the exact rules. Counts a truncated value.
 
         Raises:
             InvalidRow: If the column rejects the value.
@@ -319,7 +320,9 @@ class TextColumnConverter:
         ):
             value = value[2:]
         if self._truncates:
-            value = self._truncate_to_column_length(value)
+            shortened = self._truncate_to_column_length(value)
+            self.truncated_values += len(shortened) < len(value)
+            value = shortened
         stored = self._rule(value, 0)
         if self._is_whole and not self.rounds and _may_have_fraction(value):
             self._check_whole_number(Decimal(value.strip(TRIMMED_CHARACTERS)))
@@ -374,12 +377,13 @@ class TextColumnConverter:
         """Return the rejection reason with the column and the value."""
         written = str(error).partition("format: ")[2].partition(", rowIndex")[0]
         reason = error.fields.get("reason") or written or str(error)
+        hint = ""
         if self.column.kind in _DATE_TIME_KINDS and not self._has_format:
             form = f"{self.column.display_name} FORMAT {_EXAMPLE_FORMATS[self.column.kind]}"
-            reason = f"{reason}; for another format, specify {form}"
+            hint = f"; for another format, specify {form}"
         shown = repr(value[:_MAX_SHOWN_CHARS]) if isinstance(value, str) else _display_value(value)
         more = "…" if isinstance(value, str) and len(value) > _MAX_SHOWN_CHARS else ""
-        return f"{self.label}: {reason}: {shown}{more}"
+        return f"{self.label}: {reason}: {shown}{more}{hint}"
 
     def _truncate_to_column_length(self, value: str) -> str:
         column = self.column
@@ -496,6 +500,13 @@ class TableConverter:
             for place, reason in reasons.items():
                 refused.setdefault(place, (column.column.display_name, reason))
         return self.make_table(arrays), refused
+
+    def pop_truncated_count(self) -> int:
+        """Return the number of values truncated since the last call."""
+        count = sum(column.truncated_values for column in self.columns)
+        for column in self.columns:
+            column.truncated_values = 0
+        return count
 
     def make_table(self, arrays: Sequence[pa.Array]) -> pa.Table:
         """Return a table of native arrays. NOT NULL columns may still contain nulls."""

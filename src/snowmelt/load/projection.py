@@ -76,8 +76,9 @@ class ColumnProjector:
         if failure is not None:
             raise _make_load_failure(failure, numbers, file.path)
         rows = self._arrange_columns(batch.rows, table)
+        truncated = batch.truncated_values + self._computed_columns.pop_truncated_count()
         if not refused:
-            return replace(batch, rows=rows)
+            return replace(batch, rows=rows, truncated_values=truncated)
         keep = np.ones(rows.num_rows, np.bool_)
         keep[list(refused)] = False
         late = [
@@ -91,7 +92,9 @@ class ColumnProjector:
             for place, (name, reason) in refused.items()
         ]
         rejects = tuple(sorted((*batch.rejects, *late), key=lambda reject: reject.record))
-        return ParsedBatch(rows.filter(pa.array(keep)), rejects, batch.records)
+        return replace(
+            batch, rows=rows.filter(pa.array(keep)), rejects=rejects, truncated_values=truncated
+        )
 
     def _arrange_columns(self, parsed: pa.Table, evaluated: pa.Table | None) -> pa.Table:
         """Return the table's columns: computed, parsed or default."""
@@ -171,6 +174,10 @@ class _ComputedColumns:
             if not reason.endswith(NOT_NULL_VIOLATION) and column.kind not in _TRUNCATABLE_KINDS:
                 return table, {}, ExpressionFailure(computed, place, reason)
         return table, refused, None
+
+    def pop_truncated_count(self) -> int:
+        """Return the number of computed values truncated since the last call."""
+        return self._converter.pop_truncated_count()
 
 
 def _find_table_column(name: str, plan: StackPlan) -> Column:

@@ -244,7 +244,7 @@ class _JsonRecordDecoder:
             rejects.append(ParseReject(number, start, records[index], reason, column))
         count = table.num_rows + len(rejects)
         self._record_count += count
-        return ParsedBatch(table, tuple(rejects), count)
+        return ParsedBatch(table, tuple(rejects), count, self._converter.pop_truncated_count())
 
     def _extract_rows(
         self, documents: JsonRecords, record_indexes: Sequence[int], problems: dict[int, str]

@@ -128,7 +128,7 @@ class ColumnFileParser:
                 names = _match_columns(file.schema, objects.converter.columns)
                 for batch in file.read([name for name in names if name is not None]):
                     yield self._parse_batch(batch, names, objects)
-            except pa.ArrowException as error:
+            except (pa.ArrowException, OSError) as error:
                 raise PhaseFailed(
                     reason=f"not {self.format_name} file, or broken: {error}"
                 ) from None

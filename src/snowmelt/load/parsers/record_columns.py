@@ -100,7 +100,7 @@ class RecordRowBuilder:
                 ParseReject(self._record_count + place + 1, offset, data, reason, column)
             )
         self._record_count += count
-        return ParsedBatch(table, tuple(rejects), count)
+        return ParsedBatch(table, tuple(rejects), count, self.converter.pop_truncated_count())
 
 
 def display_record(value: object) -> bytes:

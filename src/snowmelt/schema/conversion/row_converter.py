@@ -1,8 +1,8 @@
-"""Conversion of a user's rows into a table in chunk form, with all errors of the rows.
+"""Conversion of a user's rows to a table in chunk form, with all errors of the rows.
 
 Rows are checked in the order of the specification (v1, §5.2): unknown columns, then missing ones,
 then nulls, then values in the row's own order, then the row's size. A batch is converted column by
-column. Only rows that some column rejects take the exact path, which finds the first reason.
+column. Only rejected rows take the exact path, which finds the first reason for the rejection.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Piece: TypeAlias = CompactColumn | pa.Array | pa.ChunkedArray
 
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
-# Limit of cached spellings: rows with random keys must not fill the memory.
+# Maximum number of cached key spellings, so that rows with random keys do not fill the memory.
 _MAX_CACHED_SPELLINGS = 100_000
 _PACKED_TOGETHER = 1_024
 _MESSAGE_PREFIX = "The given row cannot be converted to the internal format:"
@@ -70,9 +70,9 @@ _MESSAGE_PREFIX = "The given row cannot be converted to the internal format:"
 
 @dataclass(frozen=True, slots=True)
 class RowError:
-    """Why a row of a batch was rejected; `row_index` is its position, from 0.
+    """Rejection of a row of a batch. `row_index` is its zero-based position.
 
-    The three tuples name columns if that check rejected the row, and are None otherwise.
+    Each of the three tuples has column names if its check rejected the row, and is None otherwise.
     """
 
     row_index: int
@@ -84,13 +84,13 @@ class RowError:
 
     @property
     def lacks_columns(self) -> bool:
-        """True if columns of the table rejected it, not a value."""
+        """True if the row was rejected for its columns, not for a value."""
         return bool(self.extra_columns or self.missing_not_null or self.null_for_not_null)
 
 
 @dataclass(frozen=True, slots=True)
 class RowConversion:
-    """The valid rows of a batch in chunk form, and the rejected ones."""
+    """Valid rows of a batch in chunk form, and the rejected rows."""
 
     table: pa.Table
     row_count: int
@@ -99,7 +99,7 @@ class RowConversion:
 
 
 class RowConverter:
-    """Converts rows for one version of a table. Not thread-safe."""
+    """Converter of rows for one version of a table. Not thread-safe."""
 
     def __init__(
         self,
@@ -135,9 +135,9 @@ class RowConverter:
         self._required = [place for place in self._not_null if place not in self._defaults]
 
     def convert(self, rows: Sequence[Row], *, stop_at_first: bool = False) -> RowConversion:
-        """Convert a batch; rejected rows are reported and left out.
+        """Convert a batch. Reports and omits rejected rows.
 
-        With `stop_at_first`, one rejected row leaves no rows, and only the first is reported.
+        With `stop_at_first`, returns no rows if one is rejected, and reports only the first one.
         """
         if not rows:
             return RowConversion(self.arrow_schema.empty_table(), 0, 0, [])
@@ -149,10 +149,10 @@ class RowConverter:
         return self._finish_conversion(arrays, refused, rows, stop_at_first=stop_at_first)
 
     def try_defer(self, rows: Sequence[Row]) -> DeferredRows | None:
-        """Pack rows for a later conversion; None if a row is, or may be, rejected."""
+        """Pack rows for a later conversion. Return None if a row is not certainly valid."""
         columns: list[list[Piece]] = [[] for _ in self._columns]
         size = 0.0
-        # In blocks, so that gathered values are still in the processor cache when they are packed.
+        # Process blocks of rows, so that values are in the processor cache when they are packed.
         for start in range(0, len(rows), _PACKED_TOGETHER):
             pieces, refused = self._pack_columns(rows[start : start + _PACKED_TOGETHER])
             size += sum(map(_estimate_piece_bytes, pieces, self._widths))
@@ -163,11 +163,11 @@ class RowConverter:
         return DeferredRows(self, columns, len(rows), int(size) + 1) if rows else None
 
     def make_converters(self) -> list[ColumnConverter]:
-        """Return converters for use by another thread."""
+        """Return new converters, for use by another thread."""
         return make_column_converters(self.schema, self._zone, self._compatibility)
 
     def convert_arrow_table(self, table: pa.Table, *, stop_at_first: bool = False) -> RowConversion:
-        """Convert a table whose columns are named like keys of rows, with the same result."""
+        """Convert a table whose column names are the keys of rows, as rows are converted."""
         rows = ArrowRows(table)
         places = self._distinct_positions(table.column_names)
         if not len(rows) or places is None or not set(self._required) <= set(places.values()):
@@ -211,7 +211,7 @@ class RowConverter:
         table = pa.Table.from_arrays(arrays, schema=self.arrow_schema)
         if not rejected:
             return RowConversion(table, len(rows), int(total) + 1, [])
-        # Leave rejected rows out, and find the first reason of each.
+        # Omit rejected rows, and find the first reason of each.
         places = sorted(rejected)
         if stop_at_first:
             error = self._find_row_error(rows[places[0]], places[0])
@@ -224,10 +224,10 @@ class RowConverter:
         return RowConversion(table, table.num_rows, int(size) + 1 if table.num_rows else 0, errors)
 
     def convert_row(self, row: Row, row_index: int = 0) -> tuple[StoredValue, ...]:
-        """Convert one row check by check; return its stored values in ordinal order.
+        """Convert one row on the exact path. Return its stored values in ordinal order.
 
         Raises:
-            InvalidRow: If a check fails, with the reason of the first one.
+            InvalidRow: If a check fails. Has the reason of the first failed check.
         """
         given, twice = self._check_columns(row, row_index)
         if twice:
@@ -248,7 +248,7 @@ class RowConverter:
         return tuple(stored)
 
     def build_table(self, rows: Sequence[tuple[StoredValue, ...]]) -> pa.Table:
-        """Return the table, in chunk form, of rows that `convert_row` returned."""
+        """Return rows from `convert_row` as a table in chunk form."""
         if not rows:
             return self.arrow_schema.empty_table()
         arrays = [
@@ -258,14 +258,14 @@ class RowConverter:
         return pa.Table.from_arrays(arrays, schema=self.arrow_schema)
 
     def _resolve_keys(self, keys: tuple[str, ...]) -> tuple[int, ...] | None:
-        """Return the columns of the keys of a row; None if a key is missing or unknown."""
+        """Return the columns of a row's keys, or None if a key is missing or unknown."""
         places = self._distinct_positions(keys)
         if places is None or not {*self._required, *self._defaults} <= set(places.values()):
             return None
         return tuple(places.values())
 
     def _pack_columns(self, rows: Sequence[Row]) -> tuple[list[Piece], set[int]]:
-        """Return each column as `ColumnConverter.pack` does, and the rejected rows."""
+        """Return each column packed by `ColumnConverter.pack`, and the rejected rows."""
         columns, refused = self._gather_columns(rows)
         lacking = self._find_lacking_rows(rows) if self._defaults else {}
         pieces: list[Piece] = []
@@ -305,7 +305,7 @@ class RowConverter:
         return found
 
     def _gather_columns(self, rows: Sequence[Row]) -> tuple[list[list[object] | None], set[int]]:
-        """Return the values of each column, None for a column in no row, and the rejected rows."""
+        """Return the values of each column (None if no row has it), and the rejected rows."""
         columns: list[list[object] | None] = [None] * len(self._columns)
         if list(map(type, rows)).count(dict) == len(rows):
             gathered = self._gather_same_keys(rows)
@@ -320,10 +320,11 @@ class RowConverter:
         return list(given), refused
 
     def _gather_same_keys(self, rows: Sequence[Row]) -> list[list[object] | None] | None:
-        """Return the columns of dicts that all have the keys of the first; None if some have others."""
+        """Return the columns of dicts with equal keys, or None if some have other keys."""
         keys = tuple(rows[0])
         places = self._distinct_positions(keys)
-        # Each row has all these keys, or a lookup fails; the total shows that none has more.
+        # A lookup fails if a row lacks one of these keys. The total count shows that no row has
+        # more.
         if not places or sum(map(len, rows)) != len(keys) * len(rows):
             return None
         columns: list[list[object] | None] = [None] * len(self._columns)
@@ -331,7 +332,7 @@ class RowConverter:
             if len(keys) == 1:
                 columns[places[keys[0]]] = [row[keys[0]] for row in rows]
                 return columns
-            # Row by row into one list, so that each row is read once, while it is in the cache.
+            # Read row by row into one list, so that each row is in the cache when it is read.
             values = list(chain.from_iterable(map(itemgetter(*keys), rows)))
         except KeyError:
             return None
@@ -355,7 +356,7 @@ class RowConverter:
         return gathered, refused
 
     def _distinct_positions(self, keys: Iterable[object]) -> dict[str, int] | None:
-        """Map keys to positions of columns; None if a key is unknown or two name the same column."""
+        """Map keys to column positions. Return None if a key is unknown, or two name one column."""
         places: dict[str, int] = {}
         for key in keys:
             place = self._find_position(key)
@@ -377,7 +378,7 @@ class RowConverter:
         return place
 
     def _check_columns(self, row: Row, row_index: int) -> tuple[dict[int, object], bool]:
-        """Check the columns of a row; return values by position, and True if a column is named twice."""
+        """Check a row's columns. Return values by position, and True if keys name a column twice."""
         if not isinstance(row, (dict, Mapping)):
             raise InvalidRow(
                 reason=f"a row is a mapping, not {python_type_name(row)}, rowIndex:{row_index}"
@@ -410,7 +411,7 @@ class RowConverter:
         return [self._columns[place].display_name for place in places]
 
     def _check_values_of_all_spellings(self, row: Row, row_index: int) -> None:
-        """Also convert values that a later spelling of their column replaces."""
+        """Also convert values that are replaced, because a later key names the same column."""
         for key, value in row.items():
             place = self._find_position(key)
             if place is not None and value is not None:
@@ -439,10 +440,10 @@ def _pack_with_default(
 
 
 class DeferredRows:
-    """Packed rows of one or more calls; `size_bytes` is an estimate.
+    """Packed rows of one or more calls. `size_bytes` is an estimate.
 
-    A flush converts them into one table, mostly without the interpreter lock. So the fixed cost of a
-    conversion is paid once, not for each call.
+    A flush converts them to one table, mostly without the interpreter lock. The fixed cost of a
+    conversion therefore occurs once per flush, not once per call.
     """
 
     __slots__ = ("columns", "form", "rows", "size_bytes")
@@ -470,7 +471,7 @@ class DeferredRows:
         return True
 
     def to_table(self) -> pa.Table:
-        """Return the rows in chunk form; from any thread."""
+        """Return the rows in chunk form. May be called in any thread."""
         arrays = []
         for pieces, converter in zip(self.columns, self.form.make_converters(), strict=True):
             made = concatenate_to_arrays(pieces, converter)
