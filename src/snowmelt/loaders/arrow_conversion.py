@@ -1,7 +1,7 @@
-"""Arrow columns into native form, with the same rules as rows of a channel.
+"""Convert Arrow columns to native form, with the same rules as for rows of a channel.
 
-Companion columns (nanoseconds, offsets) may be supplied with their column; otherwise they are derived
-from it.
+Companion columns (nanoseconds, zone offsets) may be supplied with their column. Otherwise they are
+computed from it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MAX_SHOWN_CHARACTERS = 60
 def convert_to_native(
     schema: TableSchema, sources: Sequence[int | None], batch: pa.RecordBatch, zone: tzinfo
 ) -> pa.Table:
-    """Convert a batch to native form.
+    """Convert a record batch to native form.
 
     Args:
         schema: Columns of the table.
-        sources: Index of each native field among the columns of the batch. None: the field is NULL, or is
-            derived from its column.
+        sources: Index of the batch column for each native field. None: the field is NULL, or is
+            computed from its column.
         batch: The rows.
-        zone: Applies to values without a time zone.
+        zone: Time zone of values without a time zone.
 
     Raises:
         LoadFailed: If a value does not fit its column.
@@ -54,7 +54,7 @@ def convert_to_native(
         for at, place in enumerate(others, start=1):
             if place is not None:
                 given = cast_companion(column, fields[at].name, batch.column(place))
-                # Writers that do not know companions leave them NULL.
+                # Writers that do not support companions leave them NULL.
                 whole = pc.coalesce(given, parts[at])
                 parts[at] = pc.if_else(pc.is_null(parts[0]), pa.scalar(None, pa.int32()), whole)
                 check_local_time_range(column, parts)
@@ -63,7 +63,7 @@ def convert_to_native(
 
 
 def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]:
-    """Return a column in native form, with its companions.
+    """Convert a column to native form, with its companion columns.
 
     Args:
         column: The target column.
@@ -77,7 +77,7 @@ def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]
         raise _make_column_error(column, "it is NOT NULL, and a value is NULL")
     kind = array.type
     if pa.types.is_timestamp(kind) and kind.tz and column.kind is LogicalType.TIMESTAMP_TZ:
-        # Spark timestamps do not store an offset.
+        # Spark timestamps have no zone offset.
         array = array.cast(pa.timestamp(kind.unit, "UTC"))
     try:
         converted, wrong = convert_arrow_array(ColumnConverter(column, zone), array)
@@ -96,7 +96,7 @@ def cast_column(column: Column, array: pa.Array, zone: tzinfo) -> list[pa.Array]
 
 
 def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
-    """Return a companion column of nanoseconds or offsets that the DataFrame supplies.
+    """Verify and convert a companion column of nanoseconds or offsets that the DataFrame supplies.
 
     Raises:
         LoadFailed: If a value is out of range.
@@ -110,7 +110,7 @@ def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
 
 
 def check_local_time_range(column: Column, arrays: Sequence[pa.Array]) -> None:
-    """Verify the local times that a column and its supplied offsets result in.
+    """Verify that a column and its supplied offsets give local times that are in range.
 
     Raises:
         LoadFailed: If a local time is outside the years 1 to 9999.
@@ -143,5 +143,5 @@ def make_null_column(column: Column, rows: int) -> list[pa.Array]:
 
 
 def format_column_names(columns: Sequence[Column]) -> str:
-    """Return display names, separated by commas."""
+    """Return the display names of columns, separated by commas."""
     return ", ".join(column.display_name for column in columns)

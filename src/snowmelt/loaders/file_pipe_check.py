@@ -1,4 +1,4 @@
-"""Check of a COPY that loads files as they appear: of a pipe, or of `snowmelt copy --watch`."""
+"""Validate a COPY that loads files as they appear, for pipes and `snowmelt copy --watch`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def check_file_copy(session: StatementSession, text: str, pipe: TableName) -> TableRecord:
-    """Check the COPY of a pipe, whose schema completes short names, and return its table.
+    """Validate the COPY of a pipe and return its table. Short names are in the schema of the pipe.
 
     Raises:
         StatementError: If the COPY cannot be parsed, or has an option that is not supported.
         TableNotFound: If the table does not exist.
         PrivilegeMissing: If the role lacks INSERT on the table.
     """
-    # Here, not above: a service starts without the load stack.
+    # Imported here, so that a service starts without the load stack.
     from snowmelt.load.planner import check_load, list_named_steps
     from snowmelt.loaders.copy_job import find_load_functions
 
@@ -44,7 +44,7 @@ def check_file_copy(session: StatementSession, text: str, pipe: TableName) -> Ta
 
 
 def parse_watched_copy(text: str) -> CopyStatement:
-    """Parse a COPY of files that appear in a place.
+    """Parse a COPY that loads files as they appear.
 
     Raises:
         StatementError: If the COPY cannot be parsed, or has an option that is not supported.

@@ -190,7 +190,7 @@ class _MigrateCommand:
         return migrate
 
     def _read_sequences(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
-        """Return the last and the migrated sequence of these tables, or of all tables."""
+        """Return the last and the migrated commit sequence of these tables, or of all tables."""
         from snowmelt.catalog.objects.tables import find_table, list_tables
 
         with self._database.reading() as connection:

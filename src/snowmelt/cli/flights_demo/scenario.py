@@ -423,8 +423,8 @@ def _equality(equal: bool) -> str:
 
 _DEFAULT_NAMESPACE = {"database": "demo", "schema": "public"}
 _EARTH_RADIUS_MILES = 3958.76
-# Tolerance in miles: the column `distance` has whole miles on an ellipsoid, and the service uses a
-# sphere.
+# The column `distance` of the flights has whole miles, computed on an ellipsoid. The service
+# computes on a sphere.
 _DISTANCE_QUERY = (
     "SELECT count(m), sum(CAST(round(m) AS BIGINT)), "
     "count_if(abs(m - distance) > greatest(1, distance / 200)) "
