@@ -22,7 +22,7 @@ class Clock(Protocol):
         """Block this thread for a number of seconds. Return immediately if it is not positive."""
 
     async def pause(self, seconds: float) -> None:
-        """Suspend this task for some seconds. If not positive, only yield to the event loop."""
+        """Suspend this task for `seconds`. If that is not positive, only yield to the event loop."""
 
 
 class SystemClock:
