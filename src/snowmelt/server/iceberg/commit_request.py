@@ -53,8 +53,7 @@ _RESERVED_PROPERTIES = frozenset(
         "write.update.isolation-level",
         "write.merge.isolation-level",
         "write.metadata.previous-versions-max",
-        # Location properties that must stay unchanged, because engines may write only in the
-        # table's folder.
+        # Locations cannot be set, because engines may write only in the table's folder.
         "write.data.path",
         "write.metadata.path",
         "write.folder-storage.path",
