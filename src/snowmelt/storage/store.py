@@ -113,7 +113,7 @@ class ObjectWriter(Protocol):
 
 
 class Store(Protocol):
-    """Interface of stores of objects by path, relative to one root. Folders, separated by `/`, exist implicitly.
+    """Interface of object stores. Paths are relative to one root; `/` separates implicit folders.
 
     A put is atomic: readers see the old or the new object. Puts are durable after `sync`.
     `split_path` validates paths. Objects that are not regular files (links, pipes) are rejected.

@@ -185,9 +185,8 @@ def reject_unsupported_parameters(
     """Verify that every header and parameter of a request is supported.
 
     Raises:
-        S3Error: NotImplemented, if one is not supported; the error has its name. InvalidRequest, if
-            an operation that stores nothing has a customer encryption key, as for unencrypted
-            objects in S3.
+        S3Error: If one is not supported: NotImplemented with its name. If an operation that stores
+            nothing has a customer encryption key: InvalidRequest, as for unencrypted objects in S3.
     """
     heeded = SUPPORTED_PARAMETERS[operation]
     for name, value in _list_requested_parameters(call):
