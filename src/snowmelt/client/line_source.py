@@ -62,7 +62,7 @@ class LineSource:
 
     @property
     def file_identity(self) -> str | None:
-        """Identity of the file, unchanged by growth and renaming. None until the first line is complete."""
+        """Identity of the file; growth and renaming keep it. None until the first line is complete."""
         return None if self.first_line_digest is None else f"{self.inode}-{self.first_line_digest}"
 
     @property
