@@ -17,6 +17,7 @@
 `object_source`: objects of buckets as input of the select engine.
 `console`: the web console.
 `publisher_process`: the process that publishes snapshots for engines, and its supervisor.
+`file_pipe_routes`: Snowpipe's REST API of pipes that load files.
 `file_pipe_process`: the process that loads the files of pipes, and its supervisor.
 `error_responses`: converts errors to HTTP responses.
 `sts_stage_locator`: STS credentials for direct uploads to the bucket of the stage.

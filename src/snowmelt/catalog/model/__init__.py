@@ -287,16 +287,22 @@ pipes = _define_table(
     _unique_live_index("uq_pipes_live", "schema_id", "name"),
 )
 # Pipes that load files, with the state of the worker. A file with an error is in `pipe_files` until
-# it is loaded or deleted. Loaded files are in `loaded_files` only.
+# it is loaded or deleted. Loaded files are in `loaded_files` only. With `named_only` the pipe loads
+# only the files that requests name; they are in `pipe_notices`.
 file_pipes = _define_table(
     "file_pipes",
     "pipe_id pipes.pipe_id!, paused flag, refresh_at time?, refreshed_at time?, listed_at time?,"
     "waiting_files bigint?, oldest_waiting_at time?, last_file text?, last_load_at time?,"
-    "last_error text?, last_error_at time?, attempts int?, attempted_file text?",
+    "last_error text?, last_error_at time?, attempts int?, attempted_file text?, named_only flag",
 )
 pipe_files = _define_table(
     "pipe_files",
     "pipe_id pipes.pipe_id!, path text!, size bigint?, tag text?, state text, error text?, at time",
+)
+pipe_notices = _define_table(
+    "pipe_notices",
+    "pipe_id pipes.pipe_id!, path text!, received_at time, ended_at time?",
+    _partial_index("ix_pipe_notices_waiting", "pipe_id", where="ended_at IS NULL"),
 )
 # Channels of the row API: counts, and the last request, to detect its repetition. No foreign key:
 # channel IDs are never reused, and an orphaned row is small.
