@@ -47,7 +47,7 @@ def check_file_copy(session: StatementSession, text: str, pipe: TableName) -> Ta
 
 @dataclass(frozen=True, slots=True)
 class PipeLocation:
-    """Where the files of a pipe are: `folder` is what names are relative to.
+    """Location of a pipe's files. Names in requests are relative to `folder`.
 
     `reject_limit` is the number of rejects at which a file is not loaded. None: no limit.
     """
@@ -58,8 +58,8 @@ class PipeLocation:
     _inputs: tuple[InputPath, ...]
 
     def find_path(self, name: str) -> str | None:
-        """Return the path of a named file, None if the COPY of the pipe does not load it."""
-        # Here, not above: a service starts without the load stack.
+        """Return the path of a named file, or None if the pipe's COPY does not cover it."""
+        # Imported here, so that a service starts without the load stack.
         from snowmelt.load.sources.files import match_location
 
         for each in self._inputs:
@@ -70,7 +70,7 @@ class PipeLocation:
 
 
 def find_pipe_location(definition: str, pipe: TableName) -> PipeLocation:
-    """Return the place of the files of a pipe by its COPY."""
+    """Return the location of a pipe's files, from its COPY."""
     from snowmelt.load.sources.files import find_base_folder
 
     statement = parse_watched_copy(definition)

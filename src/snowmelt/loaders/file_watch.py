@@ -1,7 +1,7 @@
 """Load new files in folders and stores, each once, in batches by age and size.
 
-A round lists the files, adds the files that requests name, skips those that the table already has,
-and loads a batch when it is due. The commit of a load records its files together with the rows, so
+A round lists the files, adds files named in requests, skips those that the table already has, and
+loads a batch when it is due. The commit of a load records its files together with the rows, so
 after a crash the watch resumes with the remaining files. A file that cannot be loaded is reported
 and retried later. It does not stop other files.
 """
@@ -93,10 +93,10 @@ class WatchJournal(Protocol):
         """Record the end of a load with its failed and its loaded files."""
 
     def list_notices(self) -> Sequence[FileNotice]:
-        """Return the files that requests name and that wait."""
+        """Return the waiting files that are named in requests."""
 
     def end_notices(self, paths: Sequence[str]) -> None:
-        """Record that named files are loaded, or not tried again."""
+        """Record that named files are loaded or abandoned."""
 
 
 class MemoryJournal:
@@ -190,7 +190,7 @@ class FileWatch:
         journal: WatchJournal | None = None,
         named_only: bool = False,
     ) -> None:
-        """Prepare the watch; with `named_only` it lists files only in a round after `refresh`.
+        """Create a watch. With `named_only`, it lists files only after `refresh`.
 
         Raises:
             StatementError: If the statement cannot be parsed, or cannot be watched.
@@ -261,10 +261,10 @@ class FileWatch:
             results += self._load(batch)
         return results
 
-    # Named files.
+    # Files named in requests.
 
     def _find_named_files(self) -> None:
-        """Add the files that requests name to those that wait."""
+        """Add files named in requests to the waiting files."""
         notices = self._journal.list_notices()
         self._named = {each.path for each in notices}
         found: list[InputFile] = []
@@ -279,7 +279,7 @@ class FileWatch:
                 self._record_outcomes([InputFile(path)], {path: reason})
             else:
                 found.append(file)
-        # Clients name a file after it is complete.
+        # No wait for stable files: clients name a file after it is complete.
         self._sort_in(found, -math.inf)
         ended += [each.path for each in found if each.path in self._state.done]
         if ended:
@@ -290,13 +290,13 @@ class FileWatch:
                 self._state.done.pop(path, None)
 
     def _select_named(self, notices: Sequence[FileNotice], ended: list[str]) -> list[str]:
-        """Return the paths to look at; add those whose outcome is known to `ended`."""
+        """Return the paths to check. Add paths whose outcome is known to `ended`."""
         state, now = self._state, self._context.clock.monotonic()
         selected: list[str] = []
         for each in notices:
             failure = state.failures.get(each.path)
             if failure is not None and failure.at < each.received_at:
-                # The request is later than the failure.
+                # Retry, because the request is later than the failure.
                 del state.failures[each.path]
                 failure = None
             is_final = failure is not None and failure.retry_at is None
@@ -340,7 +340,7 @@ class FileWatch:
         state.failures = {path: each for path, each in state.failures.items() if path in paths}
 
     def _sort_in(self, found: Sequence[InputFile], stable_since: float) -> None:
-        """Add files that the table does not have to those that wait."""
+        """Add files that the table does not have to the waiting files."""
         state, now = self._state, self._context.clock.now()
         monotonic = self._context.clock.monotonic()
         fresh: list[InputFile] = []

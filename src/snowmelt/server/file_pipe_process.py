@@ -85,12 +85,12 @@ class CatalogJournal:
             file_pipes.save_pipe_files(connection, self._pipe_id, failed)
 
     def list_notices(self) -> Sequence[FileNotice]:
-        """Return the files that requests name and that wait."""
+        """Return the waiting files that are named in requests."""
         with self._database.reading() as connection:
             return file_pipes.list_waiting_notices(connection, self._pipe_id)
 
     def end_notices(self, paths: Sequence[str]) -> None:
-        """Record that named files are loaded, or not tried again."""
+        """Record that named files are loaded or abandoned."""
         with self._database.writing() as connection:
             file_pipes.end_notices(connection, self._pipe_id, paths, self._clock.now())
 
@@ -293,7 +293,7 @@ def run_file_pipes(settings: Settings) -> None:
 
 
 class FilePipeSupervisor:
-    """Supervises the process. Starts it when there is a pipe that loads files. Thread-safe.
+    """Supervises the process that loads files, and starts it when there is such a pipe. Thread-safe.
 
     The process has the reading end of a pipe, and exits when this process ends for any reason.
     """
