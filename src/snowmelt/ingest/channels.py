@@ -1,6 +1,6 @@
-"""Channel service: configures clients; opens, checks and drops channels.
+"""Channel service: configures clients, and opens, checks and drops channels.
 
-Also adds the columns that a client's rows have and the table lacks (`evolve_schema`).
+Also adds columns of a client's rows that are missing in the table (`evolve_schema`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _RequestedOpen:
 
 @dataclass(frozen=True, slots=True)
 class ChannelService:
-    """Channel operations of the service. Opens and drops of many requests share a transaction."""
+    """Channel operations of the service. Concurrent opens and drops share a transaction."""
 
     database: Database
     write_batcher: WriteBatcher
@@ -91,7 +91,7 @@ class ChannelService:
     def configure_client(
         self, request: ConfigureClientRequest, requester: StageRequester
     ) -> ConfigureClientResponse:
-        """Issue a new client prefix, never used before, and the upload location of its blobs.
+        """Issue a new, unique client prefix, and the upload location of its blobs.
 
         Raises:
             RoleNotGranted: If the role is not granted to the user.
@@ -121,11 +121,11 @@ class ChannelService:
         )
 
     def open_channel(self, request: OpenChannelRequest, user: str) -> Future[OpenChannelResponse]:
-        """Open a channel, fencing previous owners. A repeated request gets its first response.
+        """Open a channel, fencing previous owners. A repeated request gets the first response again.
 
-        The future raises RoleNotGranted if the role is not granted to the user, DatabaseNotFound,
-        SchemaNotFound or TableNotFound if one is missing or the role may not use it, and
-        TooManyChannels if the table's limit is reached.
+        The future raises RoleNotGranted if the role is not granted to the user, TooManyChannels if
+        the table's limit is reached, and DatabaseNotFound, SchemaNotFound or TableNotFound if the
+        object does not exist or the role may not use it.
 
         Raises:
             NameMissing: If the request lacks a name.
@@ -146,7 +146,7 @@ class ChannelService:
     def _open_in_transaction(
         self, connection: sa.Connection, requests: Sequence[_RequestedOpen]
     ) -> list[OpenChannelResponse | SnowmeltError]:
-        """Open channels of any tables, in order for each table; return a response for each."""
+        """Open channels of any tables, in order for each table. Return a response for each."""
         responses: dict[int, OpenChannelResponse | SnowmeltError] = {}
         tables_by_sender: dict[tuple[TableName, str, str | None], TableRecord | SnowmeltError] = {}
         together: dict[int, tuple[TableRecord, list[int]]] = {}
@@ -220,7 +220,7 @@ class ChannelService:
     def get_channel_statuses(
         self, request: ChannelStatusRequest, user: str
     ) -> ChannelStatusResponse:
-        """Return the committed offset tokens in request order; each channel has its own error code.
+        """Return the committed offset token or an error code for each channel, in request order.
 
         Raises:
             RoleNotGranted: If the role is not granted to the user.
@@ -255,12 +255,12 @@ class ChannelService:
         return ChannelStatusResponse(status_code=0, message="Success", channels=answers)
 
     def drop_channel(self, request: DropChannelRequest, user: str) -> Future[DropChannelResponse]:
-        """Drop a channel; with a client sequencer only if that owner still holds it.
+        """Drop a channel. If a client sequencer is given, drop it only if that is still the owner.
 
-        The future raises RoleNotGranted if the role is not granted to the user, DatabaseNotFound,
-        SchemaNotFound or TableNotFound if one is missing or the role may not use it,
-        ChannelNotFound if the channel does not exist, and ChannelFenced if another client has
-        opened it.
+        The future raises RoleNotGranted if the role is not granted to the user, ChannelNotFound if
+        the channel does not exist, ChannelFenced if another client has opened it, and
+        DatabaseNotFound, SchemaNotFound or TableNotFound if the object does not exist or the role
+        may not use it.
 
         Raises:
             NameMissing: If the request lacks a name.
@@ -280,7 +280,7 @@ class ChannelService:
                     now=self.clock.now(),
                 )
             except ChannelNotFound:
-                # A repeated drop, sent because its response was lost, succeeds.
+                # A drop that is repeated after a lost response succeeds.
                 left = channel_tombstones.find_tombstones(connection, current, [channel])
                 if (
                     channel not in left
@@ -317,7 +317,7 @@ class ChannelService:
         caller: tuple[str, str | None],
         resolved_tables: dict[tuple[TableName, int | None], TableRecord | UserError],
     ) -> tuple[TableRecord, str] | UserError:
-        """Return the table and channel that a query names, or the error in the names."""
+        """Return the table and channel in a query, or the error in the names."""
         try:
             name, channel = _parse_table_name(query), _parse_channel_name(query.channel_name)
         except NameMissing as error:
@@ -333,9 +333,9 @@ class ChannelService:
         return table if isinstance(table, UserError) else (table, channel)
 
     def _make_channel_open(self, requested: _RequestedOpen) -> channels.ChannelOpen:
-        """Return the channel open for a request; a request ID is `<client prefix>_<n>`.
+        """Convert a request to a `ChannelOpen`. A request ID has the form `<client prefix>_<n>`.
 
-        A request ID without a prefix of this user identifies nothing (None). Otherwise one user could
+        A request ID that has no prefix of this user is ignored (None). Otherwise a user could
         replay another user's request.
         """
         request_id, token = requested.request.request_id, requested.request.offset_token
@@ -358,10 +358,10 @@ def _find_queries_matching_foreign_channels(
     resolved_channels: Sequence[tuple[TableRecord, str] | UserError],
     records: Mapping[tuple[int, str], channels.ChannelRecord],
 ) -> set[int]:
-    """Return the indexes of queries that may match another client's channel by name and sequencer.
+    """Return the indexes of queries that may match another client's channel by accident.
 
-    A table may replace a dropped one of the same name, with a channel of the same name and an equal
-    sequencer. The client must not take that channel's committed token for its own.
+    A new table may have the name of a dropped one, and a channel with the same name and sequencer.
+    The client must not use the committed token of that channel.
     """
     asked: dict[TableName, dict[str, list[int]]] = {}
     opened_at: dict[int, dt.datetime] = {}
@@ -400,8 +400,8 @@ def _build_channel_status(
         persisted_row_sequencer=record.row_sequencer,
     )
     if query.client_sequencer not in {None, record.client_sequencer}:
-        # Include the token: the official client uses it whatever the code. Without a token, an
-        # application would resend committed rows.
+        # Include the token, because the official client uses it regardless of the code. Without a
+        # token, an application would resend committed rows.
         fenced = ChannelFenced(channel=to_display_name(channel))
         status.status_code, status.message = fenced.response_code, str(fenced)
     elif query.with_columns:
@@ -433,7 +433,7 @@ def _parse_channel_name(text: str | None) -> str:
     if not text:
         raise NameMissing("channel", ResponseCode.CHANNEL_NAME_MISSING)
     if "\0" in text:
-        # Neither database matches texts that contain NUL.
+        # Texts with NUL match nothing in either database, so skip them.
         raise RequestMalformed(reason="a channel's name cannot contain the character NUL")
     return to_internal_name(text)
 
@@ -456,15 +456,15 @@ def _parse_table_name(
 def evolve_schema(
     database: Database, clock: Clock, request: EvolveTableRequest, user: str
 ) -> EvolveTableResponse:
-    """Add columns to a table and drop NOT NULL constraints, as far as not already done.
+    """Add missing columns to a table, and drop NOT NULL constraints.
 
     Raises:
-        RequestMalformed: If the table is not named, or a column has no name.
+        RequestMalformed: If the name of the table or of a column is missing.
         RoleNotGranted: If the role is not granted to the user.
         StatementError: If a column type is invalid.
         TableNotFound: If the table does not exist, or the role may not use it.
         PrivilegeMissing: If the role may not evolve the table.
-        EvolutionRefused: If schema evolution is not enabled, or too many columns come at once.
+        EvolutionRefused: If schema evolution is not enabled, or one request adds too many columns.
     """
     if not (request.database and request.schema and request.table):
         raise RequestMalformed(reason="database, schema and table must be named")

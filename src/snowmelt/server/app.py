@@ -1,4 +1,4 @@
-"""Construction of the service: all components and the ASGI application."""
+"""Build a service: all components and the ASGI application."""
 
 from __future__ import annotations
 
@@ -101,15 +101,15 @@ class ServiceComponents:
 
     @property
     def s3_stage(self) -> Store | None:
-        """The stage, if clients upload through the S3 endpoint; else None.
+        """The stage if clients upload through the S3 endpoint, else None.
 
-        The official SDK of the row API does so if it can reach the service over TLS.
+        The official SDK of the row API does if it can reach the service over TLS.
         """
         is_folder = isinstance(self.channel_service.stage_locator, FolderStageLocator)
         return None if is_folder and not self.settings.tls_cert else self.stage
 
     def close(self) -> None:
-        """Answer pending requests, then close threads and connections."""
+        """Finish pending requests, then close threads and connections."""
         if self.console is not None:
             self.console.close()
         self.row_api.close()
@@ -124,10 +124,10 @@ class ServiceComponents:
 
 
 def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceComponents:
-    """Open catalog, keys and stage, creating what is missing, and start the registrar.
+    """Open or create catalog, keys and stage, and start the registrar.
 
     Raises:
-        ConfigurationError: If settings are invalid together.
+        ConfigurationError: If the combination of settings is invalid.
         CatalogUnavailable: If the catalog cannot be reached.
     """
     check_settings(settings)
@@ -175,7 +175,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         pause_s=settings.group_pause_ms / 1000,
         max_group_requests=settings.group_limit,
         max_queued_requests=settings.queue_limit,
-        # One more thread than processes, to prepare requests meanwhile.
+        # One more thread than processes, to prepare the next request while all processes are busy.
         verify_threads=max(settings.verify_threads, processes + 1),
     )
     durability = StageSync(stage, verifier, clock)
@@ -203,7 +203,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         )
     )
     publisher = PublisherSupervisor(database, settings, clock)
-    # Loads may wait for a publication, and must not hold up other requests meanwhile.
+    # Loads of tables may wait for a publication and must not block other requests.
     iceberg_threads = ThreadPoolExecutor(_ICEBERG_THREAD_COUNT, thread_name_prefix="iceberg")
     warehouse = open_warehouse(settings.warehouse_url)
     engine_commits = CommitProcesses(settings)
@@ -252,7 +252,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
 
 
 def _build_console(parts: ConsoleParts) -> Console | None:
-    """Return the console, None if it is off: without TLS, others would read its cookies."""
+    """Return the console, or None if it is off. "auto" requires loopback or TLS to protect cookies."""
     mode = parts.settings.console
     if mode == "auto":
         is_safe = parts.settings.listens_on_loopback or parts.settings.tls_cert
@@ -278,14 +278,14 @@ def _parse_decoding_exempt_users(settings: Settings) -> frozenset[str]:
 def _choose_stage_locator(
     settings: Settings, stage: Store, upload_locator: StageLocator
 ) -> StageLocator:
-    """Return how clients reach the stage: its folder only for clients on this machine."""
+    """Return the locator of the stage. Only clients on this machine get its folder."""
     if isinstance(stage, LocalStore) and not has_remote_clients(settings):
         return FolderStageLocator(stage.root)
     return upload_locator
 
 
 def _make_upload_locator(settings: Settings, keyring: KeyRing, clock: Clock) -> StageLocator:
-    """Return how clients upload: through the S3 endpoint, or into the bucket itself."""
+    """Return the locator for uploads, either through the S3 endpoint or directly to the bucket."""
     at_endpoint = EndpointStageLocator(
         keyring,
         clock,
@@ -350,7 +350,7 @@ def _make_metrics_endpoint(service: ServiceComponents) -> MetricsEndpoint:
         clock=service.clock,
         threads=service.threads,
         token=token,
-        # Without a token, clients on other machines must not learn the names of tables.
+        # Require a token, because metrics contain names of tables.
         with_table_labels=token is not None or service.settings.listens_on_loopback,
     )
 
@@ -375,7 +375,7 @@ async def _handle_not_found(request: Request, error: Exception) -> Response:
 
 
 def _ensure_dev_user(database: Database, clock: Clock) -> str:
-    """Create the user of requests without a token; it has no key."""
+    """Create the user for requests without a token. It has no key."""
     _log.warning("--dev: requests without a token have all privileges")
     with database.writing() as connection:
         try:

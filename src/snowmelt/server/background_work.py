@@ -1,8 +1,8 @@
 """Background workers: migrator process, service heartbeat and housekeeping.
 
 Housekeeping deletes unreferenced blobs and files and old records. The heartbeat registers the
-service in its deployment and follows the clock of the catalog. Memory that bursts have left unused
-goes back to the operating system.
+service in its deployment and synchronizes its clock with the catalog. Unused memory is returned to
+the operating system.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _log = logging.getLogger("snowmelt.server")
 
 _MIN_RESTART_DELAY_S = 1.0
 _MAX_RESTART_DELAY_S = 60.0
-# A child that has run this long did its work; the next failure begins a new series.
+# A child that has run this long counts as successful, so restart delays begin at the minimum again.
 _STABLE_RUNTIME_S = 120.0
 _STOP_TIMEOUT_S = 10.0
 _BACK_PRESSURE_INTERVAL_S = 1.0
-# How soon a crashed publisher is replaced. A load starts one at once.
+# Interval of checks whether the publisher has crashed. A load starts it immediately.
 _DEMAND_INTERVAL_S = 1.0
-# How soon a new pipe begins to load.
+# Interval of checks for new pipes that load files.
 _FILE_PIPES_INTERVAL_S = 1.0
 
 
@@ -94,17 +94,17 @@ class BackgroundWorkers:
         ]
 
     def start(self) -> None:
-        """Start the threads. Each begins with a pause."""
+        """Start the threads. Each first waits for its interval."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop threads and migrator, waiting some seconds for work in progress."""
+        """Stop threads and migrator. Wait a few seconds for work in progress."""
         self._stopping.set()
         self._publisher.stop()
         for thread in self._threads:
             if thread.ident is not None:
-                # The next service completes a round that ends with the process.
+                # The next service completes a round that the end of this process interrupts.
                 thread.join(_STOP_TIMEOUT_S)
         self._file_pipes.stop()
         if self._migrator is not None:
@@ -124,12 +124,12 @@ class BackgroundWorkers:
 
 
 class Migrator:
-    """Keeps one migrating child process alive once there are chunks.
+    """Supervises the child process that migrates. Starts it when there are chunks.
 
-    The child also compacts native files. It starts after a delay if only loads create them.
+    The child also compacts native files. If only loads create files, it is started after a delay.
 
-    The child holds the reading end of a pipe. When this process ends in any way, the pipe closes and
-    the child exits.
+    The child has the reading end of a pipe. When this process ends for any reason, the pipe closes
+    and the child exits.
     """
 
     def __init__(self, service: ServiceComponents) -> None:
@@ -143,7 +143,7 @@ class Migrator:
         self._not_before = 0.0
 
     def ensure_running(self) -> None:
-        """Start the child if there is work, and restart it if it has died."""
+        """Start the child if there is work. Restart it if it has died."""
         now = self._clock.monotonic()
         if self._child is not None:
             code = self._child.poll()
@@ -159,7 +159,7 @@ class Migrator:
             self._start_child(now)
 
     def stop(self) -> None:
-        """Close the pipe of the child; send SIGTERM after ten seconds, SIGKILL after ten more."""
+        """Close the child's pipe. Send SIGTERM after 10 s and SIGKILL after another 10 s."""
         child, self._child = self._child, None
         if child is not None:
             stop_child(child)
@@ -184,7 +184,7 @@ class Migrator:
 
 
 class ServiceHeartbeat:
-    """The record of this service in the catalog, for other services and `snowmelt doctor`."""
+    """Keeps the record of this service in the catalog, for other services and `snowmelt doctor`."""
 
     def __init__(self, database: Database, clock: DatabaseServerClock, *, url: str) -> None:
         self._database = database
@@ -195,10 +195,11 @@ class ServiceHeartbeat:
         self._was_ahead = False
 
     def send(self) -> None:
-        """Update the record, and compare the clock with the catalog's.
+        """Update the record, and synchronize the clock with the catalog's.
 
         Raises:
-            CatalogUnavailable: If the catalog cannot be reached; the clock correction stays unchanged.
+            CatalogUnavailable: If the catalog cannot be reached. The clock correction then stays
+                unchanged.
         """
         with self._database.writing() as connection:
             now = self._clock.synchronize(connection)
@@ -224,7 +225,7 @@ class ServiceHeartbeat:
         self._was_ahead = is_ahead
 
     def deregister(self) -> None:
-        """Remove the record. If that fails, the record expires within a minute."""
+        """Delete the record. If that fails, the record expires within a minute."""
         try:
             with self._database.writing() as connection:
                 deregister_service(connection, self._id)
@@ -232,23 +233,23 @@ class ServiceHeartbeat:
             _log.warning("Cannot deregister the service: %s", error)
 
 
-# Much longer than any registration or clean-up takes.
+# Much longer than any registration or garbage collection takes.
 _TOMBSTONE_RETENTION = dt.timedelta(days=7)
 _DELETE_BATCH_ROWS = 1_000
-# Longer than the official SDK repeats a request, which is ten hours.
+# The official SDK repeats a request for up to ten hours.
 _REQUEST_ID_RETENTION = dt.timedelta(hours=12)
-# Row files are deleted when their rows are committed; abandoned ones after this time.
+# Row files are deleted when their rows are committed. Abandoned ones are deleted after this time.
 _ROW_FILE_RETENTION = dt.timedelta(hours=24)
 _ROW_FILE_CLEANUP_INTERVAL_S = 3_600.0
-# Concurrent collectors are safe but duplicate work.
+# Concurrent collectors are safe, but would duplicate work.
 _LEASE_NAME = "housekeeping"
 _LEASE_TTL_S = 60.0
 
 
 class Housekeeping:
-    """Periodic clean-up. The next round completes an interrupted one.
+    """Periodic garbage collection. The next round completes an interrupted one.
 
-    Once `stopping` is set, a round ends before the next object or transaction.
+    After `stopping` is set, a round ends before its next object or transaction.
     """
 
     def __init__(self, service: ServiceComponents, stopping: threading.Event) -> None:
@@ -259,7 +260,7 @@ class Housekeeping:
         self._next_row_file_cleanup_at = service.clock.monotonic()
 
     def __call__(self) -> None:
-        """Run one round, unless another service is running one."""
+        """Run one round unless another service is running one."""
         service = self._service
         with service.database.writing() as connection:
             lease = leases.acquire_lease(
@@ -277,16 +278,16 @@ class Housekeeping:
                 leases.release_lease(connection, lease)
 
     def _raise_if_stopping(self) -> None:
-        """Check that the service is not stopping.
+        """Raise an error if the service is stopping.
 
         Raises:
-            ServiceBusy: If it is.
+            ServiceBusy: If the service is stopping.
         """
         if self._stopping.is_set():
             raise ServiceBusy(reason="it is stopping")
 
     def _run_round(self) -> None:
-        # Here, not above: with it comes PyIceberg, which takes longer to load than the service.
+        # Imported here, because it imports PyIceberg, which takes longer to load than the service.
         from snowmelt.table import garbage_collection as cleanup
 
         service = self._service
@@ -317,7 +318,7 @@ class Housekeeping:
             )
 
     def _delete_orphaned_row_files(self) -> None:
-        """Delete row files whose requests never came, at most once an hour."""
+        """Delete row files without a request. Runs at most once an hour."""
         service = self._service
         if service.clock.monotonic() < self._next_row_file_cleanup_at:
             return
@@ -351,19 +352,19 @@ class Housekeeping:
 
 
 def use_system_memory_pool() -> None:
-    """Make Arrow allocate from the heap of the C library in this process.
+    """Make Arrow allocate memory from the C library's heap in this process.
 
-    Arrow's default pool, mimalloc, keeps memory that another thread has freed: of 193 MB from a burst of
-    requests it released 64, the heap of the C library 112 of 137.
+    Arrow's default pool, mimalloc, retains memory that another thread has freed. After a burst of
+    requests it released 64 of 193 MB; the C library's heap released 112 of 137 MB.
     """
     pa.set_memory_pool(pa.system_memory_pool())
 
 
 def release_memory() -> None:
-    """Return unused pages of Arrow's pool and of the C library's heap to the system.
+    """Return unused pages of Arrow's pool and the C library's heap to the operating system.
 
-    Both keep freed memory for the next request. C libraries other than glibc have no such call; there
-    only Arrow's pool is released. Takes milliseconds; other threads continue.
+    Both retain freed memory for later requests. With C libraries other than glibc, only Arrow's
+    pool is released. Takes milliseconds and does not block other threads.
     """
     pa.default_memory_pool().release_unused()
     try:

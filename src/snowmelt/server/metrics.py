@@ -1,7 +1,6 @@
 """Metrics in Prometheus text format.
 
-Counters are plain numbers. They get names and labels only when the metrics are read. Handlers set
-the route label of a request; raw paths would make the label cardinality unbounded.
+Counters are plain numbers. They get names and labels only when the metrics are read.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ OTHER_ROUTE = "other"
 
 
 class RequestCounts:
-    """Request counters of one port; updated in its event loop only."""
+    """Request counters of one port. Updated only in its event loop."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int], int] = {}
@@ -56,7 +55,7 @@ class RequestCounts:
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def snapshot(self) -> dict[tuple[str, int], int]:
-        """Return a copy of the counters; from any thread."""
+        """Return a copy of the counters. Thread-safe."""
         return self._counts.copy()
 
 
@@ -87,7 +86,7 @@ SelectCounts: TypeAlias = "tuple[int, int, int]"
 
 @dataclass(slots=True)
 class MetricSources:
-    """Sources of the metrics; the components of a service add their own."""
+    """Sources of the metrics. Each component of a service adds its source."""
 
     get_registration_counts: Callable[[], RequestMetrics[int]]
     get_row_counts: Callable[[], RequestMetrics[str]]
@@ -98,7 +97,7 @@ class MetricSources:
 
 @dataclass(frozen=True, slots=True)
 class CatalogMetrics:
-    """Metrics from the catalog at one moment."""
+    """Metrics from the catalog, read at the same time."""
 
     read_at: dt.datetime
     backlogs: Sequence[TableBacklog]
@@ -107,7 +106,7 @@ class CatalogMetrics:
 
 
 def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
-    """Read the metrics of the catalog. Takes seconds with millions of waiting chunks."""
+    """Read the metrics of the catalog. Takes seconds if there are millions of unmigrated chunks."""
     with database.reading() as connection:
         return CatalogMetrics(
             at,
@@ -120,7 +119,7 @@ def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
 def render_metrics(
     sources: MetricSources, catalog_metrics: CatalogMetrics | None, *, with_table_labels: bool
 ) -> bytes:
-    """Return the metrics page. `catalog_metrics` of None means that the catalog did not answer."""
+    """Return the metrics page. `catalog_metrics` is None if the catalog did not respond."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     registry.register(_MetricsCollector(sources, catalog_metrics, with_table_labels))
@@ -129,7 +128,7 @@ def render_metrics(
 
 @dataclass(eq=False, slots=True)
 class _MetricsCollector:
-    """All metrics of a page except those of the process."""
+    """Collector of all metrics except those of the process."""
 
     _sources: MetricSources
     _catalog_metrics: CatalogMetrics | None

@@ -41,9 +41,9 @@ EXAMPLES = """examples:
   snowmelt kafka --stream --settings connect.properties
   snowmelt kafka run connectors.toml
 
-In frames (the default), one COPY loads the new messages every --frame seconds, into the catalog of
-the data folder. With --stream, rows go through a service, a channel for each partition, and are
-visible after about a second. In both modes each message becomes a row once, even after a crash.
+By default, one COPY loads the available messages every --frame seconds, directly into the catalog
+of the data folder. With --stream, rows are sent to a service, with a channel for each partition, and
+are visible within seconds. In both cases each message is loaded exactly once, even after a crash.
 `run` starts the connectors of a file, and restarts those that fail.
 """
 _STREAM_OPTIONS = ("evolve", "errors_tolerance", "dead_letter_topic", "from_time", "on_new_source")
@@ -174,7 +174,7 @@ def run(options: argparse.Namespace) -> int:
         return run_action(options)
     buffers = [vars(options)[each] or 0 for each in _BUFFER_OPTIONS]
     if options.frame <= 0 or min(buffers) < 0:
-        raise UserError("A frame is longer than nothing, and buffers are not negative.")
+        raise UserError("--frame must be positive, and the --buffer options must not be negative.")
     with stopping_on_signals() as stop:
         if options.stream:
             _stream_messages(options, stop)
@@ -182,7 +182,8 @@ def run(options: argparse.Namespace) -> int:
             _load_frames(options, stop)
         if options.once and not options.stream and stop.is_set():
             print(
-                "snowmelt: stopped before the end offsets; run it again to go on", file=sys.stderr
+                "snowmelt: stopped before the end offsets. Run the command again to continue",
+                file=sys.stderr,
             )
             return 1
     return 0

@@ -16,7 +16,7 @@ EXAMPLES = """examples:
   snowmelt status
   snowmelt status --format json
 
-Exit code 1 if the service does not answer, or a chunk is quarantined. `snowmelt doctor` checks more.
+Exit code 1 if the service does not respond, or a chunk is quarantined. `snowmelt doctor` checks more.
 """
 
 

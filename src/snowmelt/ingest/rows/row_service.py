@@ -1,4 +1,4 @@
-"""Operations of the row API without HTTP: pipes, channels and append requests."""
+"""Operations of the row API, without HTTP: pipes, channels and append requests."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _MAX_STATUS_CHANNELS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RawAppendRequest:
-    """A decompressed append request. `continuation` is the token's text, None for the elastic channel.
+    """A decompressed append request. `continuation` is the token's text; None: elastic channel.
 
-    `client` is None unless the official SDK sent the request.
+    `client` is None if the request is not from the official SDK.
     """
 
     path: PipePath
@@ -73,7 +73,7 @@ class RawAppendRequest:
 
 @dataclass(frozen=True, slots=True)
 class RowService:
-    """Operations of the row API. Every method blocks and must run in a thread."""
+    """Operations of the row API. Methods block and must run in a thread."""
 
     database: Database
     write_batcher: WriteBatcher
@@ -130,7 +130,8 @@ class RowService:
                 opened.client_sequencer, opened.row_sequencer + 1, table.table_id, base64
             )
             if name not in known:
-                # The channel was dropped after this request's first response, so the caller is fenced already.
+                # The channel was dropped after the first response to this request, so the caller is
+                # already fenced.
                 raise ContinuationStale(token=following, channel=channel)
             return OpenRowChannelResponse(
                 str(following), build_channel_status(path, channel, known[name])
@@ -139,7 +140,7 @@ class RowService:
         return self.write_batcher.submit(write, group_key=path)
 
     def drop_channel(self, path: PipePath, channel: str, sender: RowSender) -> Future[str | None]:
-        """Drop a channel and return its last offset token; None if the channel does not exist.
+        """Drop a channel. Return its last offset token, or None if the channel does not exist.
 
         The future raises PipeNotFound if the pipe does not exist or the role may not insert through it.
 
@@ -188,8 +189,8 @@ class RowService:
         found = {
             name: build_channel_status(path, name, known[internal])
             for name, internal in wanted.items()
-            # A newer channel of the same name is not reported until this pipe opens it. Otherwise
-            # a client would take another channel's committed token for its own.
+            # A newer channel of the same name is not reported until this pipe opens it. Otherwise a
+            # client would use the committed token of another channel.
             if internal in known
             and (internal not in left or left[internal].dropped_at <= known[internal].opened_at)
         }
@@ -201,7 +202,7 @@ class RowService:
     def resolve_request(
         self, request: RawAppendRequest, *, refresh: bool
     ) -> tuple[PipeTarget, str, AppendOutcome | None]:
-        """Return the target and channel of a request, and its outcome if its rows need no conversion.
+        """Return the target and channel of a request, and its outcome if that is already known.
 
         Raises:
             PipeNotFound: If the pipe does not exist, or the role may not insert through it.
@@ -263,15 +264,15 @@ class RowService:
         *,
         refresh: bool = False,
     ) -> None:
-        """Convert rows and queue them; `respond` is called once, from any thread.
+        """Convert rows and queue them. `respond` is called once, in any thread.
 
-        `get_body` returns newline-delimited JSON and is called only if needed. `refresh` reads the table
-        from the catalog, because it has changed.
+        `get_body` returns newline-delimited JSON, and is called only if needed. `refresh` reads a
+        changed table from the catalog again.
 
         Raises:
             PipeNotFound: If the pipe does not exist, or the role may not insert through it.
             RequestMalformed: If a token or the request ID contains NUL.
-            BodyUnreadable: If `get_body` raises it; so does `BodyTooLarge`.
+            BodyUnreadable: If `get_body` raises it. The same applies to `BodyTooLarge`.
             RowsBusy: If the service is stopping, or the table's migration backlog is over its limit.
         """
         check_no_nul_texts(request)
@@ -284,7 +285,8 @@ class RowService:
         try:
             rows = get_body()
         except RequestMalformed:
-            # An uploaded file is deleted once its rows are committed, perhaps by a copy of this request.
+            # The file is deleted when its rows are committed, so a copy of this request may have
+            # committed them.
             outcome = self._find_replay_outcome(request, target)
             if outcome is None:
                 raise
@@ -334,9 +336,10 @@ class RowService:
     def _convert_and_evolve(
         self, request: RawAppendRequest, target: PipeTarget, data: bytes
     ) -> tuple[PipeTarget, ConvertedRows]:
-        """Convert rows; if the table has schema evolution, add the columns that they need.
+        """Convert rows. If the table has schema evolution, add the columns that they need.
 
-        The current table, not the cached one, decides which rows are rejected and where they are kept.
+        The current table, and not the cached one, determines which rows are rejected and where they
+        are kept.
         """
         converted = self._convert(request, target, data)
         if converted.rejected_count:
@@ -357,7 +360,7 @@ class RowService:
 
 
 def get_internal_channel_name(request: RawAppendRequest) -> str:
-    """Return the internal name of the channel that counts a request's rows.
+    """Return the internal name of a request's channel.
 
     Raises:
         RequestMalformed: If the channel name is invalid.
@@ -375,7 +378,7 @@ def make_append_request(
     inserted_ms: int,
     respond: Callable[[AppendOutcome], None],
 ) -> AppendRequest:
-    """Return a request with converted rows for the committer."""
+    """Create a request with converted rows for the committer."""
     token = request.continuation
     return AppendRequest(
         target=target,
@@ -391,14 +394,14 @@ def make_append_request(
 
 
 def _make_idempotency_key(request: RawAppendRequest) -> str:
-    """Return the key that identifies repeated requests; without a channel it contains the user."""
+    """Return the key that identifies repetitions of a request. Without a channel, it contains the user."""
     if request.continuation is not None:
         return request.request_id
     return f"{request.sender.user} {request.request_id}"
 
 
 def check_no_nul_texts(request: RawAppendRequest) -> None:
-    """Reject texts that the catalog cannot store.
+    """Reject texts with NUL, which the catalog cannot store.
 
     Raises:
         RequestMalformed: If a token or the request ID contains NUL.
@@ -414,7 +417,7 @@ def _reject_nul(*texts: str | None) -> None:
 
 
 def parse_channel_name(text: str) -> str:
-    """Return the internal name of a channel.
+    """Parse the name of a channel and return its internal form.
 
     Raises:
         RequestMalformed: If the name is invalid.
@@ -427,7 +430,7 @@ def parse_channel_name(text: str) -> str:
 def build_channel_status(
     path: PipePath, channel: str, record: RowChannel | None
 ) -> RowChannelStatus:
-    """Return the status of a channel; `record` is None for the elastic channel before its first row."""
+    """Build a channel's status. `record` is None for the elastic channel before its first row."""
     status = RowChannelStatus(path.database, path.schema, path.pipe, channel)
     if record is None:
         return status
