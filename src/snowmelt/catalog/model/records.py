@@ -24,6 +24,9 @@ ObjectKind = Literal[
 
 # Shows names, counts and history of tables, but no rows; on a table, a container, or the account.
 MONITOR = "MONITOR"
+# Privileges on the account: to follow this installation, and to promote or fence a site.
+REPLICATE = "REPLICATE"
+FAILOVER = "FAILOVER"
 # Privileges on a table to change its rows.
 ROW_PRIVILEGES = ("INSERT", "UPDATE", "DELETE")
 PRIVILEGES: dict[ObjectKind, tuple[str, ...]] = {
