@@ -42,6 +42,7 @@ from snowmelt.server.console.layout import MOUNT_PATH as CONSOLE_PATH
 from snowmelt.server.console.request import ConsoleParts
 from snowmelt.server.console.workers import ConsoleWorkers
 from snowmelt.server.error_responses import RouteNotFound, error_response
+from snowmelt.server.file_pipe_routes import FilePipeRoutes
 from snowmelt.server.iceberg.authentication import EngineAuthenticator
 from snowmelt.server.iceberg.commit_process import CommitProcesses
 from snowmelt.server.iceberg.routes import MOUNT_PATH, IcebergCatalog
@@ -328,6 +329,9 @@ def create_app(service: ServiceComponents) -> ServiceMiddleware:
         routes=[
             make_health_route(service.database, service.stage, service.threads),
             *make_row_routes(service.row_api, taking),
+            FilePipeRoutes(
+                service.database, service.authenticator, service.clock, service.threads
+            ).make_route(),
             Mount(MOUNT_PATH, app=service.iceberg),
             *_make_console_routes(service.console),
             _make_metrics_endpoint(service).make_route(),
