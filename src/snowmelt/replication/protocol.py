@@ -173,8 +173,9 @@ def read_frames(file: BinaryIO) -> Iterator[Frame]:
     count = 0
     while True:
         length = file.read(_LENGTH_BYTES)
-        data = file.read(int.from_bytes(length, "big")) if len(length) == _LENGTH_BYTES else b""
-        if not data:
+        size = int.from_bytes(length, "big") if len(length) == _LENGTH_BYTES else 0
+        data = file.read(size)
+        if not size or len(data) != size:
             raise EOFError
         frame = _decoder.decode(data)
         if isinstance(frame, EndOfState):

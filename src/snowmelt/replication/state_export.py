@@ -305,7 +305,7 @@ def _export_changes(
         if is_chunks:
             table_ids = [parse_row_key(model.tables, key)[0] for key in keys.get("tables", ())]
             yield from _export_new_chunks(connection, stored, table_ids, sequences)
-        elif missing:
+        if missing:
             yield DeletedKeys([list(key) for key in missing])
 
 

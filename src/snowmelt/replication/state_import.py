@@ -10,6 +10,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any, BinaryIO
 
 import msgspec
@@ -207,7 +208,7 @@ class StateImporter:
 
 
 class _SetAside:
-    """Finds the chunks, tokens and native states of a former line that the new line does not have."""
+    """Finds the chunks, tokens, loads and tables of a former line that the new line does not have."""
 
     def __init__(
         self, connection: sa.Connection, warehouse: Warehouse, epoch: int, now: dt.datetime
@@ -220,33 +221,44 @@ class _SetAside:
 
     def record(self, content: BinaryIO) -> None:
         """Compare the catalog with the state of the new line, and write what is lost."""
-        chunks: set[tuple[Any, ...]] = set()
+        new: dict[str, set[Any]] = {name: set() for name in _IDENTITIES}
         tokens: dict[int, str | None] = {}
-        pointers: dict[str, str | None] = {}
         for part in _read_parts(content):
             name = part.header.name
             for values in part.rows:
                 row = dict(zip(part.header.columns, values, strict=True))
-                if name in {"chunks", "chunk_ledger"}:
-                    chunks.add(_chunk_identity(row))
-                elif name == "tables":
-                    pointers[row["incarnation"]] = row["pointer"]
+                if name in _IDENTITIES:
+                    new[name].add(_IDENTITIES[name](row))
                 elif name == "channels":
                     tokens[row["channel_id"]] = row["offset_token"]
-        self._find_chunks(chunks)
-        self._find_channels(tokens)
-        self._find_native_states(pointers)
+        new["chunks"] |= new["chunk_ledger"]
+        channels = self._find_chunks(new["chunks"])
+        channels |= {
+            (row["table_id"], row["channel"])
+            for row in self._list_lost(model.rowless_commits, new["rowless_commits"])
+        }
+        self._add_channels(channels, tokens)
+        for row in self._list_lost(model.loads, new["loads"]):
+            if row["state"] == "committed":
+                self._add(
+                    "load", self._name(row["table_id"]), load_id=row["load_id"], rows=row["rows"]
+                )
+        for row in self._list_lost(model.tables, new["tables"]):
+            pointer = None if row["pointer"] is None else self._warehouse.to_path(row["pointer"])
+            self._add("table", self._name(row["table_id"]), path=pointer)
         for start in range(0, len(self._found), _ROWS_PER_STATEMENT):
             self._connection.execute(
                 sa.insert(model.set_aside), self._found[start : start + _ROWS_PER_STATEMENT]
             )
 
-    def _find_chunks(self, known: set[tuple[Any, ...]]) -> None:
+    def _find_chunks(self, known: set[Any]) -> set[tuple[int, str]]:
+        """Add the lost chunks, and return their channels."""
+        channels: set[tuple[int, str]] = set()
         for table in (model.chunks, model.chunk_ledger):
-            for row in self._read(table):
-                if _chunk_identity(row) in known:
-                    continue
+            for row in list(self._list_lost(table, known)):
                 known.add(_chunk_identity(row))
+                advances = msgspec.json.decode(row["channels"])
+                channels.update((row["table_id"], each[0]) for each in advances)
                 self._add(
                     "chunk",
                     self._name(row["table_id"]),
@@ -255,26 +267,26 @@ class _SetAside:
                     rows=row["rows"],
                     offset=row["offset"],
                     length=row["length"],
-                    channels=msgspec.json.decode(row["channels"]),
+                    channels=advances,
                 )
+        return channels
 
-    def _find_channels(self, tokens: Mapping[int, str | None]) -> None:
+    def _add_channels(
+        self, channels: set[tuple[int, str]], tokens: Mapping[int, str | None]
+    ) -> None:
         for row in self._read(model.channels):
-            token = tokens.get(row["channel_id"])
-            if row["offset_token"] != token:
+            if (row["table_id"], row["name"]) in channels:
                 self._add(
                     "channel",
                     self._name(row["table_id"]),
                     channel=row["name"],
                     offset_token=row["offset_token"],
-                    new_offset_token=token,
+                    new_offset_token=tokens.get(row["channel_id"]),
                 )
 
-    def _find_native_states(self, pointers: Mapping[str, str | None]) -> None:
-        for row in self._read(model.tables):
-            pointer = None if row["pointer"] is None else self._warehouse.to_path(row["pointer"])
-            if pointers.get(row["incarnation"]) != pointer:
-                self._add("native table", self._name(row["table_id"]), path=pointer)
+    def _list_lost(self, table: sa.Table, known: set[Any]) -> Iterator[Mapping[Any, Any]]:
+        identify = _IDENTITIES[table.name]
+        return (row for row in self._read(table) if identify(row) not in known)
 
     def _read(self, table: sa.Table) -> Iterator[Mapping[Any, Any]]:
         yield from self._connection.execute(sa.select(stored_form(table))).mappings()
@@ -427,6 +439,16 @@ def _stage_path(row: Mapping[Any, Any]) -> str:
     """Return the path of a blob in the stage, which the ledger has as a whole."""
     prefix = row.get("prefix")
     return row["path"] if prefix is None else f"{prefix}/{row['path']}"
+
+
+# What identifies a row at both lines.
+_IDENTITIES: dict[str, Callable[[Mapping[Any, Any]], Any]] = {
+    "chunks": _chunk_identity,
+    "chunk_ledger": _chunk_identity,
+    "rowless_commits": itemgetter("table_id", "channel", "client_sequencer", "row_sequencer"),
+    "loads": itemgetter("load_id"),
+    "tables": itemgetter("incarnation"),
+}
 
 
 def _read_table_names(connection: sa.Connection) -> dict[int, str]:

@@ -183,9 +183,11 @@ def _collect(
     for table in [*live, *gone]:
         on_step()
         with _recording_problems(table, problems):
-            _retire_chunks(database, table, clock, before, is_replica=is_replica)
+            # The primary deletes the rows of a replica's chunks. Their blobs are unregistered then.
+            if not is_replica:
+                _retire_chunks(database, table, clock, before)
     failpoints.hit_failpoint(Failpoint.CLEANUP_MARKED)
-    blobs = _delete_retired_blobs(database, stage, clock, on_step)
+    blobs = 0 if is_replica else _delete_retired_blobs(database, stage, clock, on_step)
     unregistered = _delete_unregistered_blobs(database, stage, clock, on_step)
     house = Warehouse(warehouse)
     files = 0
@@ -251,12 +253,7 @@ def _try_mark_purged(database: Database, table: TableRecord, clock: Clock) -> bo
 
 
 def _retire_chunks(
-    database: Database,
-    table: TableRecord,
-    clock: Clock,
-    before: dt.datetime,
-    *,
-    is_replica: bool,
+    database: Database, table: TableRecord, clock: Clock, before: dt.datetime
 ) -> None:
     """Mark the chunks that no plan can reference."""
     with database.reading() as connection:
@@ -274,8 +271,7 @@ def _retire_chunks(
         if table.dropped_at is not None:
             chunks.discard_quarantined_chunks(connection, table.table_id, clock.now())
         chunks.retire_chunks(connection, table.table_id, last, clock.now())
-        if not is_replica:
-            load_history.delete_expired_positions(connection, table.incarnation, clock.now())
+        load_history.delete_expired_positions(connection, table.incarnation, clock.now())
 
 
 def _delete_retired_blobs(

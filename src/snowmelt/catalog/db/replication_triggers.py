@@ -22,7 +22,7 @@ from snowmelt.catalog import model
 READ_ONLY_MESSAGE = "this site does not accept writes"
 
 _PREFIX = "snowmelt_"
-# Chunks are found by their sequence. Only their later state is recorded.
+# New chunks are found by their sequence, so that a registration does not record each.
 _CHUNKS = model.chunks.name
 # Leases exclude processes of one site.
 _UNGUARDED_TABLES = frozenset({model.leases.name})
@@ -54,8 +54,7 @@ def reject_writes(connection: sa.Connection) -> None:
     for table in model.list_portable_tables():
         if table.name in _UNGUARDED_TABLES:
             continue
-        # Each site deletes the blobs of its own stage, and the rows of their chunks.
-        for operation in ("INSERT",) if table.name == _CHUNKS else _OPERATIONS:
+        for operation in _OPERATIONS:
             name = f"{_PREFIX}reject_{table.name}_{operation.lower()}"
             if _is_sqlite(connection):
                 _execute(
@@ -106,9 +105,10 @@ def _record_on_sqlite(connection: sa.Connection, table: sa.Table) -> None:
         rows = {"INSERT": ("NEW",), "UPDATE": ("OLD", "NEW"), "DELETE": ("OLD",)}[operation]
         condition = ""
         if table.name == _CHUNKS:
-            if operation != "UPDATE":
+            if operation == "INSERT":
                 continue
-            condition = "WHEN OLD.quarantine_reason IS NOT NEW.quarantine_reason "
+            if operation == "UPDATE":
+                condition = "WHEN OLD.quarantine_reason IS NOT NEW.quarantine_reason "
         columns = _key_columns(table)
         inserts = []
         for row in rows:
@@ -143,14 +143,15 @@ def _record_on_postgres(connection: sa.Connection, table: sa.Table) -> None:
         _execute(
             connection,
             f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-            f"{insert('(SELECT NEW.*)')} RETURN NULL; END $$",
+            f"{insert('(SELECT OLD.*)')} RETURN NULL; END $$",
         )
-        _execute(
-            connection,
-            f"CREATE TRIGGER {function}_update AFTER UPDATE ON {table.name} FOR EACH ROW "
-            "WHEN (OLD.quarantine_reason IS DISTINCT FROM NEW.quarantine_reason) "
-            f"EXECUTE FUNCTION {function}()",
-        )
+        changed = "WHEN (OLD.quarantine_reason IS DISTINCT FROM NEW.quarantine_reason) "
+        for operation, condition in (("UPDATE", changed), ("DELETE", "")):
+            _execute(
+                connection,
+                f"CREATE TRIGGER {function}_{operation.lower()} AFTER {operation} ON {table.name} "
+                f"FOR EACH ROW {condition}EXECUTE FUNCTION {function}()",
+            )
         return
     _execute(
         connection,
