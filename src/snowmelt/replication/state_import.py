@@ -238,14 +238,14 @@ class _SetAside:
             for row in self._list_lost(model.rowless_commits, new["rowless_commits"])
         }
         self._add_channels(channels, tokens)
-        for row in self._list_lost(model.loads, new["loads"]):
-            if row["state"] == "committed":
-                self._add(
-                    "load", self._name(row["table_id"]), load_id=row["load_id"], rows=row["rows"]
-                )
-        for row in self._list_lost(model.tables, new["tables"]):
-            pointer = None if row["pointer"] is None else self._warehouse.to_path(row["pointer"])
-            self._add("table", self._name(row["table_id"]), path=pointer)
+        for load in self._list_lost(model.loads, new["loads"]):
+            if load["state"] == "committed":
+                name = self._name(load["table_id"])
+                self._add("load", name, load_id=load["load_id"], rows=load["rows"])
+        for table in self._list_lost(model.tables, new["tables"]):
+            address = table["pointer"]
+            path = None if address is None else self._warehouse.to_path(address)
+            self._add("table", self._name(table["table_id"]), path=path)
         for start in range(0, len(self._found), _ROWS_PER_STATEMENT):
             self._connection.execute(
                 sa.insert(model.set_aside), self._found[start : start + _ROWS_PER_STATEMENT]
