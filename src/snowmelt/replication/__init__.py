@@ -5,7 +5,6 @@ difference names, and applies it in one transaction. So each state of a follower
 primary had, and all objects of it are there.
 
 `protocol`: messages between sites.
-`other_sites`: addresses and keys of other sites.
 `state_export`: states of a primary.
 `object_copy`: objects that a state names, verified.
 `state_import`: a state into the catalog of a follower.

@@ -31,6 +31,7 @@ from snowmelt.catalog.objects.failover_groups import (
 )
 from snowmelt.client.connection import make_transport
 from snowmelt.client.settings import ClientSettings
+from snowmelt.client.sites import ask_site_state
 from snowmelt.client.transport import Transport
 from snowmelt.errors import (
     ServiceUnavailable,
@@ -38,7 +39,6 @@ from snowmelt.errors import (
 )
 from snowmelt.failpoints import Failpoint
 from snowmelt.replication.object_copy import ObjectCopier, ObjectTarget
-from snowmelt.replication.other_sites import ask_state
 from snowmelt.replication.protocol import (
     PullRequest,
     PullResponse,
@@ -47,7 +47,7 @@ from snowmelt.replication.protocol import (
 )
 from snowmelt.replication.state_export import delete_confirmed_changes
 from snowmelt.replication.state_import import StateImporter, list_needed_objects
-from snowmelt.wire.replication_paths import PULL_PATH, READ_PATH
+from snowmelt.wire.sites import PULL_PATH, READ_PATH
 
 _log = logging.getLogger("snowmelt.replication")
 
@@ -132,7 +132,7 @@ class SiteWorker:
                 _log.warning("the switch was given up: the other site is silent")
 
     def _fence_if_replaced(self, group: FailoverGroup, url: str) -> bool:
-        state = ask_state(url, ca_file=group.settings.ca_file)
+        state = ask_site_state(url, ca_file=group.settings.ca_file)
         if state is None or state.group != group.name or state.epoch <= group.epoch:
             return False
         with self._database.writing() as connection:
@@ -271,7 +271,7 @@ class SiteWorker:
 
     def _look_for_primary(self, group: FailoverGroup, url: str) -> None:
         """Follow another site if the known one says so."""
-        state = ask_state(url, ca_file=group.settings.ca_file)
+        state = ask_site_state(url, ca_file=group.settings.ca_file)
         if state is None or state.primary_url is None or state.primary_url == url:
             return
         own = group.settings.addresses

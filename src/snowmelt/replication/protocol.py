@@ -1,7 +1,7 @@
 """Messages between the sites of a failover group.
 
 Requests are JSON over POST, with the token of a user that has the privilege REPLICATE. Answers are
-MessagePack, except `SiteState`, which is JSON and needs no token.
+MessagePack, except `wire.sites.SiteState`, which is JSON and needs no token.
 
 The follower asks: its request is also the confirmation of the last state. So a primary needs no address
 and no credentials of its followers, and one that is down holds up nothing but offset tokens.
@@ -111,17 +111,6 @@ class ReadResponse(msgspec.Struct):
 
     size: int
     content: bytes = b""
-
-
-class SiteState(msgspec.Struct, kw_only=True):
-    """What a site is. Anybody may ask."""
-
-    group: str | None = None
-    site: str | None = None
-    role: str | None = None
-    epoch: int = 0
-    addresses: tuple[str, ...] = ()
-    primary_url: str | None = None
 
 
 class TableHeader(msgspec.Struct, array_like=True, tag="table"):

@@ -17,10 +17,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.errors import SiteReadOnly
 
 # The text of the error that a rejected write raises.
 READ_ONLY_MESSAGE = "this site does not accept writes"
 
+_SELECT_ROLE = sa.select(model.failover_groups.c.role)
 _PREFIX = "snowmelt_"
 # New chunks are found by their sequence, so that a registration does not record each.
 _CHUNKS = model.chunks.name
@@ -85,9 +87,22 @@ def remove_triggers(connection: sa.Connection) -> None:
             _execute(connection, f"DROP TRIGGER {name}{suffix}")
 
 
+def require_writable(connection: sa.Connection) -> None:
+    """Check that this site accepts writes, for operations that may have nothing to write.
+
+    Such an operation would otherwise be judged by the state of a follower.
+
+    Raises:
+        SiteReadOnly: If it does not.
+    """
+    role = connection.execute(_SELECT_ROLE).scalar()
+    if role not in {None, "primary"}:
+        raise SiteReadOnly
+
+
 def refresh_triggers(connection: sa.Connection) -> None:
     """Create the triggers again for the tables of a newer version of the catalog."""
-    role = connection.execute(sa.select(model.failover_groups.c.role)).scalar()
+    role = connection.execute(_SELECT_ROLE).scalar()
     if role is not None:
         (record_changes if role == "primary" else reject_writes)(connection)
 

@@ -33,7 +33,7 @@ from snowmelt.server.middleware import AuthenticatedRequest, PostRoute
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import Store
 from snowmelt.table.warehouse_paths import Warehouse
-from snowmelt.wire.replication_paths import PULL_PATH, READ_PATH, STATE_PATH
+from snowmelt.wire.sites import PULL_PATH, READ_PATH, STATE_PATH, SiteState
 
 if TYPE_CHECKING:
     from snowmelt.backup.creation import BackupSource
@@ -166,8 +166,6 @@ class ReplicationRoutes:
         return msgspec.msgpack.encode(ReadResponse(found.size, content))
 
     def _describe(self) -> bytes:
-        from snowmelt.replication.protocol import SiteState
-
         with self._database.reading() as connection:
             group = failover_groups.find_group(connection)
         if group is None:

@@ -9,9 +9,9 @@ import threading
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.failover_groups import SiteRole
+from snowmelt.client.sites import ask_site_state
 from snowmelt.clock import Clock
 from snowmelt.config import Settings
-from snowmelt.replication.other_sites import ask_state
 from snowmelt.server.child_process import start_child, stop_child
 
 _log = logging.getLogger("snowmelt.server")
@@ -93,7 +93,9 @@ def fence_if_replaced(database: Database) -> None:
     if group is None or group.role not in {SiteRole.PRIMARY, SiteRole.CLOSING}:
         return
     for slot in slots:
-        state = None if slot.url is None else ask_state(slot.url, ca_file=group.settings.ca_file)
+        state = (
+            None if slot.url is None else ask_site_state(slot.url, ca_file=group.settings.ca_file)
+        )
         if state is not None and state.group == group.name and state.epoch > group.epoch:
             with database.writing() as connection:
                 failover_groups.fence(connection, slot.url)
