@@ -74,6 +74,10 @@ class CatalogUnavailable(RemoteError, status=503, response_code=10):
     """Catalog unavailable: {reason}."""
 
 
+class SiteReadOnly(RemoteError, status=503, response_code=10):
+    """This site is not the primary of its failover group, so it does not accept writes. Write to the primary."""
+
+
 class TransactionConflict(ConflictError, status=503, response_code=10, retryable=True):
     """Transaction conflict: the catalog rolled this transaction back. Run it again."""
 

@@ -63,6 +63,7 @@ class ChannelFailure:
 
 
 REOPENED_FAILURE = ChannelFailure("it was opened again by this client", is_fenced=True)
+MOVED_FAILURE = ChannelFailure("another site is the primary now; `resume` continues there")
 DROPPED_FAILURE = ChannelFailure("it was dropped by this client")
 
 
