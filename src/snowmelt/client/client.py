@@ -33,7 +33,7 @@ from snowmelt.client.registrar import ClientIdentity, RegistrationSender
 from snowmelt.client.schema_refresh import SchemaRefresher, failure_from_status
 from snowmelt.client.service_requests import ApiClient, ChannelName
 from snowmelt.client.settings import ClientOptions, ClientSettings, parse_compatibility
-from snowmelt.client.sites import SiteWatch, find_primary_address, split_addresses
+from snowmelt.client.sites import SiteWatch, find_primary, split_addresses
 from snowmelt.client.stage import open_stage
 from snowmelt.client.transport import Transport
 from snowmelt.config_file import find_profile
@@ -97,11 +97,13 @@ class Client:
             timeout_s=max(settings.request_timeout.total_seconds(), 1),
         )
         urls = split_addresses(url)
-        first = urls[0]
-        if len(urls) > 1:
-            first = find_primary_address(urls, ca_file=settings.ca_file) or first
-        self._connect_to(first)
-        self._site_watch = self._watch_sites(urls) if len(urls) > 1 else None
+        self._site_watch: SiteWatch | None = None
+        if len(urls) == 1:
+            self._connect_to(urls[0])
+            return
+        primary = find_primary(urls, ca_file=settings.ca_file)
+        self._connect_to(urls[0] if primary is None else primary.url)
+        self._site_watch = self._watch_sites(urls, -1 if primary is None else primary.epoch)
 
     def _connect_to(self, url: str) -> None:
         transport = self._make_transport(url)
@@ -111,9 +113,10 @@ class Client:
             transport.stop()
             raise
 
-    def _watch_sites(self, urls: Sequence[str]) -> SiteWatch:
+    def _watch_sites(self, urls: Sequence[str], epoch: int) -> SiteWatch:
         watch = SiteWatch(
             urls,
+            epoch,
             # The thread must not keep the client alive.
             find_trouble=weakref.WeakMethod(self._find_address_in_trouble),
             move=weakref.WeakMethod(self._move),

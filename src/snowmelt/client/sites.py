@@ -7,6 +7,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -45,14 +46,21 @@ def ask_site_state(
     return None
 
 
-def find_primary_address(urls: Sequence[str], *, ca_file: str | None = None) -> str | None:
-    """Return the address of the primary with the highest epoch, None if no primary answers."""
-    found: list[tuple[int, str]] = []
+class Primary(NamedTuple):
+    """A site that says that it is the primary, with its epoch."""
+
+    epoch: int
+    url: str
+
+
+def find_primary(urls: Sequence[str], *, ca_file: str | None = None) -> Primary | None:
+    """Return the primary with the highest epoch, None if none answers."""
+    found = []
     for url in urls:
         state = ask_site_state(url, ca_file=ca_file)
         if state is not None and state.role in {PRIMARY_ROLE, None}:
-            found.append((state.epoch, url))
-    return max(found)[1] if found else None
+            found.append(Primary(state.epoch, url))
+    return max(found, default=None)
 
 
 class SiteWatch:
@@ -61,6 +69,7 @@ class SiteWatch:
     def __init__(
         self,
         urls: Sequence[str],
+        epoch: int,
         *,
         find_trouble: weakref.WeakMethod[Callable[[], str | None]],
         move: weakref.WeakMethod[Callable[[str], None]],
@@ -69,10 +78,12 @@ class SiteWatch:
     ) -> None:
         """Prepare the thread.
 
-        `find_trouble` returns the address of the current site if requests to it fail. `move` is called with
+        `epoch` is the highest that the client has seen. A primary of a lower one was replaced: it lacks rows
+        that another site has reported. `find_trouble` returns the address of the current site if requests to it fail. `move` is called with
         the address of another primary. The thread ends when their object is gone.
         """
         self._urls = urls
+        self._epoch = epoch
         self._find_trouble = find_trouble
         self._move = move
         self._clock = clock
@@ -102,13 +113,16 @@ class SiteWatch:
             since = now if since is None else since
             if now - since < _TROUBLE_S:
                 continue
-            primary = find_primary_address(self._urls, ca_file=self._ca_file)
-            if primary is None or primary == address or self._stopping.is_set():
+            primary = find_primary(self._urls, ca_file=self._ca_file)
+            if primary is None or primary.epoch < self._epoch or self._stopping.is_set():
+                continue
+            self._epoch = primary.epoch
+            if primary.url == address:
                 continue
             try:
-                move(primary)
+                move(primary.url)
             except SnowmeltError as error:
-                _log.warning("Cannot move to %s yet: %s", primary, error)
+                _log.warning("Cannot move to %s yet: %s", primary.url, error)
             else:
                 since = None
             del find_trouble, move

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.db.replication_triggers import require_writable
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import channel_tombstones, failover_groups, tables
@@ -244,6 +245,8 @@ class ChannelService:
             RoleNotGranted: If the role is not granted to the user.
         """
         with self.database.reading() as connection:
+            # The state of a follower must not fence the clients of the primary.
+            require_writable(connection)
             resolve_effective_role(connection, user, _parse_role(request.role))
             seen: dict[tuple[TableName, int | None], TableRecord | UserError] = {}
             found = [

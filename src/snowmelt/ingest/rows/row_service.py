@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.db.replication_triggers import require_writable
 from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.channel_tombstones import find_tombstones
 from snowmelt.catalog.objects.failover_groups import ToldChannel
@@ -187,6 +188,7 @@ class RowService:
             for name in names
         }
         with self.database.reading() as connection:
+            require_writable(connection)
             table, _ = find_writable_table(connection, path, sender)
             known = row_request_state.find_row_channels(
                 connection, table.table_id, list(wanted.values())
