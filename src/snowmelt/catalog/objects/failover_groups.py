@@ -413,6 +413,35 @@ def find_untold_channels(
     }
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicationLag:
+    """How far replication is: seconds, None if they do not apply to this site."""
+
+    group: str
+    role: SiteRole
+    behind_s: float | None
+    silent_s: float | None
+
+
+def measure_replication_lag(connection: sa.Connection, now: dt.datetime) -> ReplicationLag | None:
+    """Return the age of a secondary's state, or the longest silence of a primary's followers.
+
+    None without a group.
+    """
+    group = find_group(connection)
+    if group is None:
+        return None
+    behind_s = silent_s = None
+    if group.role is SiteRole.SECONDARY and group.state_at is not None:
+        behind_s = (now - group.state_at).total_seconds()
+    if group.is_primary:
+        silent_s = max(
+            ((now - slot.requested_at).total_seconds() for slot in list_slots(connection)),
+            default=None,
+        )
+    return ReplicationLag(group.name, group.role, behind_s, silent_s)
+
+
 # Promotion and fencing.
 
 
