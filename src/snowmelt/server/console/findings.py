@@ -49,7 +49,7 @@ def list_findings(page: PageRequest) -> list[ConsoleProblem]:
         found += check_services(page)
         found += check_disk(page.parts.settings)
         for source in page.parts.finding_sources:
-            found += _run_source(source(page.connection))
+            found += _run_source(source(page))
     found += find_quarantined(page)
     found += find_waiting(page)
     found += find_failed_runs(page)

@@ -7,6 +7,8 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import msgspec
+
 from snowmelt.catalog.jobs.leases import list_services
 from snowmelt.catalog.views.channels import ChannelFilter, fetch_channels
 from snowmelt.catalog.views.history import fetch_loads, fetch_maintenance_runs, fetch_migrations
@@ -15,6 +17,7 @@ from snowmelt.catalog.views.tables import fetch_tables
 from snowmelt.errors import RequestMalformed
 from snowmelt.schema.types import TableName
 from snowmelt.server.console.findings import list_findings
+from snowmelt.server.console.pages.checks import require_account_view
 from snowmelt.server.console.request import PageRequest
 
 JSON_PATH = "/api/v1"
@@ -97,6 +100,23 @@ def _maintenance(page: PageRequest) -> dict[str, object]:
     return _page_to_json("maintenance", found)
 
 
+def _checks(page: PageRequest) -> dict[str, object]:
+    require_account_view(page)
+    results = page.parts.checks.read()
+    findings = list(results.findings)
+    if page.visibility.with_tokens is not None:
+        findings = [msgspec.structs.replace(each, detail="") for each in findings]
+    return {
+        "running": results.is_running,
+        "checked_at": _to_json(results.checked_at),
+        "tables": results.tables,
+        "rows": results.rows,
+        "findings": msgspec.to_builtins(findings),
+        "installation": msgspec.to_builtins(results.installation),
+        "failures": list(results.failures),
+    }
+
+
 _VIEWS: dict[str, JsonView] = {
     "/overview": _overview,
     "/channels": _channels,
@@ -104,6 +124,7 @@ _VIEWS: dict[str, JsonView] = {
     "/loads": _loads,
     "/migrations": _migrations,
     "/maintenance": _maintenance,
+    "/checks": _checks,
 }
 
 

@@ -20,6 +20,7 @@ SECTIONS = (
     ("Tables", "/tables", "t"),
     ("Loads", "/loads", "l"),
     ("Migrations", "/migrations", "m"),
+    ("Checks", "/checks", "k"),
     ("Query", "/query", "q"),
     ("Select", "/select", "s"),
     ("Functions", "/functions", "f"),
@@ -218,8 +219,8 @@ def form(path: str, session: Session, *children: Child, class_: str | None = Non
     )
 
 
-def filter_form(path: str, *children: Child) -> Html:
-    """Return a form whose fields become the address of the page."""
+def filter_form(path: str, *children: Child, label: str | None = None) -> Html:
+    """Return a form whose fields become the address of the page. Two forms of one page need labels."""
     return tag(
         "form",
         children,
@@ -228,6 +229,7 @@ def filter_form(path: str, *children: Child) -> Html:
         action=href(path),
         class_="filter",
         role="search",
+        aria_label=label,
     )
 
 

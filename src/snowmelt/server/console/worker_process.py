@@ -1,11 +1,11 @@
-"""A process of the console: runs SELECTs on objects, and replays rejected rows."""
+"""A process of the console: runs SELECTs on objects, replays rejected rows, and traces rows."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from typing import IO
+from typing import IO, Any, TypeAlias
 
 import msgspec
 
@@ -18,7 +18,7 @@ from snowmelt.catalog.sql.cursor import parse_table_name
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import PrivilegeMissing
-from snowmelt.server.console.workers import ReplayTask, SelectResult, SelectTask
+from snowmelt.server.console.workers import ReplayTask, SelectResult, SelectTask, TraceTask
 from snowmelt.server.request_process import (
     ProcessResponse,
     make_failure,
@@ -33,6 +33,7 @@ _PREVIEW_ROWS = 5
 _MAX_RESULT_BYTES = 4 * 1024 * 1024
 _MAX_LINE_CHARACTERS = 10_000
 _clock = SystemClock()
+_Task: TypeAlias = SelectTask | ReplayTask | TraceTask
 
 
 def run_tasks(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
@@ -42,13 +43,16 @@ def run_tasks(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> 
     mounts = mount_backends(database, _clock, settings.s3_backend)
     registry = BucketRegistry(database, LocalStore(settings.objects_dir), _clock, mounts=mounts)
     for message in serve_requests(requests, responses):
-        task: SelectTask | ReplayTask = msgspec.json.decode(message, type=SelectTask | ReplayTask)
+        task: _Task = msgspec.json.decode(message, type=_Task)
         try:
             if isinstance(task, SelectTask):
                 result: object = run_select(settings, registry, task)
+            elif isinstance(task, TraceTask):
+                result = run_trace(settings, database, task)
             else:
                 result = run_replay(settings, database, task)
-            response = ProcessResponse(body=msgspec.Raw(msgspec.json.encode(result)))
+            body = msgspec.json.encode(result, enc_hook=str)
+            response = ProcessResponse(body=msgspec.Raw(body))
         except Exception as error:  # noqa: BLE001 - the process goes on
             response = make_failure(error, type(task).__name__)
         write_message(responses, msgspec.json.encode(response))
@@ -145,6 +149,25 @@ def run_replay(settings: Settings, database: Database, task: ReplayTask) -> str:
         lines.append(f"Rows that went in before: {result.already_inserted:,}.")
     lines += [f"{count:,} × {reason}" for reason, count in result.reject_reasons.most_common(20)]
     return "\n".join(lines)
+
+
+def run_trace(settings: Settings, database: Database, task: TraceTask) -> list[dict[str, Any]]:
+    """Return traces as JSON objects: chunks of a channel, or rows that satisfy a condition."""
+    from snowmelt.integrity.trace import Tracer
+    from snowmelt.table.warehouse_paths import open_warehouse
+
+    tracer = Tracer(
+        database,
+        open_or_create_keyring(database, settings.keys_dir),
+        open_store(settings.stage_url),
+        open_warehouse(settings.warehouse_url),
+        parse_table_name(task.table),
+    )
+    if task.condition:
+        rows = tracer.trace_rows(task.condition, limit=task.limit)
+        return [row.to_dict() for row in rows]
+    chunks = tracer.trace_channel(task.channel, task.token or None, limit=task.limit)
+    return [chunk.to_dict() for chunk in chunks]
 
 
 if __name__ == "__main__":

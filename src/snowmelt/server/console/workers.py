@@ -1,4 +1,4 @@
-"""Processes for what the console runs beside queries: SELECTs on objects, and replays.
+"""Processes for what the console runs beside queries: SELECTs on objects, replays and traces.
 
 A process that exceeds its time is killed; the service and its other requests do not notice.
 """
@@ -9,6 +9,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -54,6 +55,16 @@ class ReplayTask(msgspec.Struct, tag="replay"):
     token: str | None
 
 
+class TraceTask(msgspec.Struct, tag="trace"):
+    """A trace in a table: of a channel (with a token or its last commits), or of the rows of a condition."""
+
+    table: str
+    channel: str
+    token: str
+    condition: str
+    limit: int
+
+
 class ConsoleWorkers:
     """Runs tasks in at most two processes. Thread-safe."""
 
@@ -75,6 +86,15 @@ class ConsoleWorkers:
         """
         body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
         return msgspec.json.decode(body, type=SelectResult)
+
+    async def trace(self, task: TraceTask) -> list[dict[str, Any]]:
+        """Return traces as JSON objects: chunks of a channel, or rows.
+
+        Raises:
+            SnowmeltError: If it fails, or takes longer than a query may.
+        """
+        body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
+        return msgspec.json.decode(body, type=list[dict[str, Any]])
 
     async def replay(self, session: Session, table: str, *, is_dry: bool) -> str:
         """Replay the rejected rows of a table as the user of a session; return what happened.

@@ -36,6 +36,7 @@ from snowmelt.server.console.layout import (
     text_field,
 )
 from snowmelt.server.console.markup import EMPTY, Child, Html, cut, tag
+from snowmelt.server.console.pages.trace import trace_path
 from snowmelt.server.console.request import PageRequest
 
 _ORDERS = (
@@ -132,7 +133,8 @@ def show_channel(page: PageRequest) -> ConsolePage:
         "Is it behind, why, and who owns it?",
         [
             Region("state", _render_state(page, channel)),
-            Region("commits", _render_commits(page, table.table_id, chunks, name)),
+            _render_trace_link(page, channel),
+            Region("commits", _render_commits(page, channel, chunks)),
             Region("history", _render_history(page, events)),
         ],
         section="Channels",
@@ -178,7 +180,25 @@ def _render_state(page: PageRequest, channel: ChannelView) -> Html:
     )
 
 
-def _render_commits(page: PageRequest, table_id: int, chunks: list[ChunkView], name: str) -> Html:
+def _render_trace_link(page: PageRequest, channel: ChannelView) -> Html:
+    if not page.visibility.can_see_tokens(channel.table_id):
+        return EMPTY
+    to_last = link(
+        "Trace its last commits to blobs and native files",
+        trace_path(channel.table),
+        channel=channel.name,
+    )
+    return tag("p", to_last)
+
+
+def _render_token_trace(channel: ChannelView, token: str | None) -> Html | str:
+    if token is None:
+        return "none"
+    return link(token, trace_path(channel.table), channel=channel.name, token=token)
+
+
+def _render_commits(page: PageRequest, channel: ChannelView, chunks: list[ChunkView]) -> Html:
+    name = channel.name
     if not chunks:
         return panel(
             "Recent commits",
@@ -187,14 +207,16 @@ def _render_commits(page: PageRequest, table_id: int, chunks: list[ChunkView], n
     recent = list(reversed(chunks[:_MAX_CHART_CHUNKS]))
     labels = [each.registered_at.strftime("%H:%M:%S UTC") for each in recent]
     latencies = [_latency_s(each) or 0.0 for each in recent]
-    shows_tokens = page.visibility.can_see_tokens(table_id)
+    shows_tokens = page.visibility.can_see_tokens(channel.table_id)
     rows = [
         (
             format_number(chunk.seq),
             age(chunk.registered_at, page.now),
             format_number(chunk.rows),
             format_seconds(_latency_s(chunk)),
-            next(each[2] or "none" for each in chunk.channels if each[0] == name)
+            _render_token_trace(
+                channel, next(each[2] for each in chunk.channels if each[0] == name)
+            )
             if shows_tokens
             else HIDDEN,
             "native file" if chunk.is_migrated else "chunk on the stage",

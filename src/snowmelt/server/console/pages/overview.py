@@ -27,6 +27,7 @@ from snowmelt.server.console.layout import (
     table_link,
 )
 from snowmelt.server.console.markup import EMPTY, Html, join, tag
+from snowmelt.server.console.pages.checks import render_check_summary
 from snowmelt.server.console.request import ConsoleProblem, PageRequest
 
 _BARS = 60
@@ -40,6 +41,7 @@ def show_overview(page: PageRequest) -> ConsolePage:
         "Is anything wrong, and what do I do?",
         [
             Region("findings", _render_findings(page)),
+            Region("checks", _render_checks(page)),
             Region("figures", _render_figures(page, activity)),
             Region("chart", EMPTY if activity is None else _render_chart(activity)),
             Region("tables", _render_tables(page)),
@@ -59,6 +61,10 @@ def _render_findings(page: PageRequest) -> Html:
     if not found:
         return tag("p", "Nothing is wrong that the catalog knows of.", class_="allwell")
     return tag("ul", (_render_finding(each, page) for each in found), class_="findings")
+
+
+def _render_checks(page: PageRequest) -> Html:
+    return render_check_summary(page) if page.visibility.is_account_visible else EMPTY
 
 
 def _render_finding(finding: ConsoleProblem, page: PageRequest) -> Html:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from snowmelt.server.console.layout import ConsolePage
-from snowmelt.server.console.pages import channels, functions, loads, overview, tables
+from snowmelt.server.console.pages import channels, checks, functions, loads, overview, tables
 from snowmelt.server.console.request import PageRequest
 
 _SEGMENT = "([^/]+)"
@@ -38,6 +38,7 @@ ROUTES = (
     _route("/loads", loads.show_loads),
     _route("/loads/*", loads.show_load),
     _route("/migrations", loads.show_migrations),
+    _route("/checks", checks.show_checks),
     _route("/functions", functions.show_functions, is_live=False),
 )
 

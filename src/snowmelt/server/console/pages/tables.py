@@ -121,6 +121,8 @@ def show_table(page: PageRequest) -> ConsolePage:
         " · ",
         link("Rejected rows", f"{path}/rejected"),
         " · ",
+        link("Trace a row or token", f"{path}/trace"),
+        " · ",
         link("Query it", "/query", sql=f"SELECT * FROM {table.name} LIMIT 20"),
     )
     migrations = fetch_migrations(
