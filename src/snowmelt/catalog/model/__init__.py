@@ -171,14 +171,15 @@ schemas = _define_table(
 # garbage collection deletes the table, and UNDROP cannot restore it. `error_table_id` is the table of
 # its rejected rows, which may not exist any longer. `engine_properties` are the properties that other
 # engines have set, as a JSON object. `lineage_from_seq` is the sequence from which `chunk_ledger` is
-# complete; NULL until the first commit to a table that was created before there was one.
+# complete; NULL until the first commit to a table that was created before there was one. `freshness_s` is
+# the longest expected time between two commits.
 tables = _define_table(
     "tables",
     "table_id id, schema_id schemas.schema_id, incarnation text, name text, owner text,"
     "cluster_by text, schema_version int, last_seq bigint, migrated_seq bigint, pointer text?,"
     "created_at time, dropped_at time?, schema_evolution flag,"
     f"{_RETENTION}, {_WITH_PARENT}, purged_at time?, error_table_id bigint?,"
-    "hides_fresh_rows flag, engine_properties text?, lineage_from_seq bigint?",
+    "hides_fresh_rows flag, engine_properties text?, lineage_from_seq bigint?, freshness_s bigint?",
     sa.UniqueConstraint("incarnation"),
     _unique_live_index("uq_tables_live", "schema_id", "name"),
 )

@@ -102,7 +102,8 @@ class TableRecord:
     which is `retention_days` after the drop: its own setting, or that of schema or database, or 1.
     `error_table_id` is the table of its rejected rows, which may not exist any longer.
     `hides_fresh_rows` leaves rows out of Iceberg snapshots until they are in native files;
-    `engine_properties` is a JSON object of properties that other engines have set.
+    `engine_properties` is a JSON object of properties that other engines have set. `freshness_s` is
+    the longest expected time between two commits; None if there is no expectation.
     """
 
     table_id: int
@@ -125,6 +126,7 @@ class TableRecord:
     error_table_id: int | None = None
     hides_fresh_rows: bool = False
     engine_properties: str | None = None
+    freshness_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

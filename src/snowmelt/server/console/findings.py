@@ -15,8 +15,10 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import MAX_CLOCK_SKEW_S
 from snowmelt.catalog.jobs.leases import list_services
+from snowmelt.catalog.statements.tables import format_duration
 from snowmelt.catalog.streaming.chunks import list_quarantined_chunks
 from snowmelt.catalog.views.channels import ChannelFilter, fetch_channels
+from snowmelt.catalog.views.freshness import list_late_tables
 from snowmelt.catalog.views.tables import list_table_names
 from snowmelt.config import Settings
 from snowmelt.errors import SnowmeltError
@@ -51,6 +53,7 @@ def list_findings(page: PageRequest) -> list[ConsoleProblem]:
         for source in page.parts.finding_sources:
             found += _run_source(source(page))
     found += find_quarantined(page)
+    found += find_late_tables(page)
     found += find_waiting(page)
     found += find_failed_runs(page)
     found += find_rejecting_channels(page)
@@ -120,6 +123,37 @@ def find_quarantined(page: PageRequest) -> Iterator[ConsoleProblem]:
             f"Queries of {name} fail. Restore {chunk.path} on the stage, or discard its rows:"
             f" snowmelt chunks give-up {chunk.seq} --table {name}",
             path=href(table_path(name)),
+        )
+
+
+def find_late_tables(page: PageRequest) -> Iterator[ConsoleProblem]:
+    """Find tables that had no commit for longer than their FRESHNESS, and who sends their rows."""
+    for table in list_late_tables(page.connection, page.now, page.visibility)[:_MAX_LISTED]:
+        expected = format_duration(table.freshness_s)
+        if table.last_commit_at is None:
+            what = "had no commit since it was created"
+        else:
+            silent_s = (page.now - table.last_commit_at).total_seconds()
+            what = f"had no commit for {format_seconds(silent_s)}"
+        newest = fetch_channels(
+            page.connection,
+            page.visibility,
+            chosen=ChannelFilter(table_id=table.table_id),
+            order="recent",
+            limit=1,
+        ).rows
+        remedy = "No channel is open: start its client or load."
+        if newest:
+            remedy = (
+                f"Look at the client of channel {newest[0].name} of user {newest[0].owner}, which"
+                " committed last."
+            )
+        yield ConsoleProblem(
+            WRONG,
+            f"Table {table.name} is late: it {what}, and at least one is expected every {expected}.",
+            f"{remedy} To expect no more rows: ALTER TABLE {table.name} UNSET FRESHNESS",
+            since=table.late_at,
+            path=href("/channels", find=str(table.name), sort="recent"),
         )
 
 

@@ -418,6 +418,7 @@ def state_mark(state: str) -> Html:
         "running": "busy",
         "note": "note",
         "quiet": "note",
+        "never": "note",
         "failed": "bad",
         "lost": "bad",
         "wrong": "bad",

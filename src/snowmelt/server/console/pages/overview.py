@@ -157,6 +157,7 @@ def _render_tables(page: PageRequest) -> Html:
     rows = [
         (
             table_link(each.name),
+            state_mark(each.judge_freshness(page.now)),
             format_number(each.channels),
             age(each.last_commit_at, page.now),
             format_number(each.waiting_chunks),
@@ -166,7 +167,7 @@ def _render_tables(page: PageRequest) -> Html:
     return panel(
         "Tables with the most waiting chunks",
         data_table(
-            ("table", "channels", "last commit", "waiting chunks"),
+            ("table", "state", "channels", "last commit", "waiting chunks"),
             rows,
             caption="Ten tables, most waiting chunks first",
             numeric="channels,waiting chunks",

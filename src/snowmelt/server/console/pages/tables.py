@@ -6,6 +6,7 @@ import json
 
 from snowmelt.catalog.objects.tables import find_table_by_id
 from snowmelt.catalog.security.access_control import list_grants
+from snowmelt.catalog.statements.tables import format_duration
 from snowmelt.catalog.streaming.chunks import measure_backlog
 from snowmelt.catalog.views.channels import ChannelFilter, fetch_channels
 from snowmelt.catalog.views.history import RunView, fetch_maintenance_runs, fetch_migrations
@@ -81,10 +82,20 @@ def _render_list(page: PageRequest, rows: list[TableView]) -> Html:
             'snowmelt sql "CREATE TABLE demo.public.events (id NUMBER, what VARCHAR)"',
         )
     return data_table(
-        ("table", "last commit", "channels", "chunks", "waiting chunks", "owner", "created"),
+        (
+            "table",
+            "state",
+            "last commit",
+            "channels",
+            "chunks",
+            "waiting chunks",
+            "owner",
+            "created",
+        ),
         [
             (
                 table_link(each.name),
+                state_mark(each.judge_freshness(page.now)),
                 age(each.last_commit_at, page.now),
                 format_number(each.channels),
                 format_number(each.chunks),
@@ -161,7 +172,13 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
     error_table = names.get(table.error_table_id or 0)
     return figures(
         (
+            (
+                "State",
+                state_mark(table.judge_freshness(page.now)),
+                describe_expectation(table.freshness_s),
+            ),
             ("Last commit", age(table.last_commit_at, page.now), "of any channel"),
+            ("Last load", age(table.last_load_at, page.now), "with rows"),
             (
                 "Waiting for migration",
                 f"{format_number(backlog.chunks)} chunks",
@@ -183,6 +200,13 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
             ),
         )
     )
+
+
+def describe_expectation(freshness_s: int | None) -> str:
+    """Return the expectation of a table in words."""
+    if freshness_s is None:
+        return "no expectation: ALTER TABLE … SET FRESHNESS = '5 minutes' sets one"
+    return f"a commit is expected every {format_duration(freshness_s)}"
 
 
 def _render_commits(chunks: list[ChunkView]) -> Html:
@@ -269,10 +293,11 @@ def _render_channels(page: PageRequest, table: TableView) -> Html:
     return panel(
         "Channels, longest without a commit first",
         data_table(
-            ("channel", "owner", "last commit", "rows", "rejected"),
+            ("channel", "state", "owner", "last commit", "rows", "rejected"),
             [
                 (
                     link(each.name, channel_path(table.name, each.name)),
+                    state_mark(each.judge_freshness(page.now)),
                     each.owner,
                     age(each.last_commit_at, page.now),
                     format_number(each.rows),
