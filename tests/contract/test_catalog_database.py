@@ -164,7 +164,7 @@ _LATER_TABLES = (
     *("uploads", "libraries", "load_functions", "loads", "loaded_files", "stream_offsets"),
     *("api_integrations", "external_functions", "translators", "maintenance_runs", "services"),
     *("security_integrations", "pipes", "row_channels", "row_requests", "row_clients"),
-    *("future_grants", "file_pipes", "pipe_files"),
+    *("future_grants", "file_pipes", "pipe_files", "pipe_notices"),
 )
 _LATER_COLUMNS = """
     deployment.master_key_check tables.schema_evolution tables.purged_at tables.error_table_id

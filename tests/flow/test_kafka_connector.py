@@ -241,3 +241,64 @@ def test_members_of_a_group_share_the_partitions_and_take_over(apache_streaming:
         apache_streaming.wait_for(1, 2, 3, 4, 5, 6)
     assert apache_streaming.ids() == [1, 2, 3, 4, 5, 6]
     assert [apache_streaming.token(f"{topic}:P{partition}") for partition in (0, 1)] == ["2", "2"]
+
+
+ENVELOPE = {
+    "before": None,
+    "after": {"id": 1, "name": "a"},
+    "source": {"ts_ms": 1_700_000_000_123, "lsn": 42, "table": "t"},
+    "op": "c",
+    "ts_ms": 1_700_000_000_999,
+}
+
+
+def test_change_events_in_both_forms(streaming: Streaming) -> None:
+    topic = streaming.kafka.topic("changes", [])
+    streaming.sql(
+        "ALTER TABLE {t} ADD COLUMN cdc_operation VARCHAR, cdc_time TIMESTAMP_TZ(3),"
+        " cdc_position VARCHAR, cdc_before VARIANT",
+    )
+    update = {
+        **ENVELOPE,
+        "op": "u",
+        "before": {"id": 1, "name": "a"},
+        "after": {"id": 1, "name": "b"},
+    }
+    delete = {**ENVELOPE, "op": "d", "before": {"id": 1, "name": "b"}, "after": None}
+    flattened = {
+        "id": 2,
+        "name": "c",
+        "__op": "u",
+        "__source_lsn": 43,
+        "__source_ts_ms": 1_700_000_000_123,
+    }
+    deleted = {"id": 2, "name": None, "__deleted": "true"}
+    events: list[Any] = [
+        {"schema": {}, "payload": ENVELOPE},
+        update,
+        delete,
+        flattened,
+        deleted,
+        {**ENVELOPE, "op": "m"},
+        {"id": 3},
+        {**ENVELOPE, "op": "x"},
+    ]
+    streaming.kafka.produce(topic, 0, [*(json.dumps(each).encode() for each in events), None])
+    with streaming.running(topic, change_events="debezium"):
+        streaming.wait_for(1, 1, 1, 2, 2)
+        streaming.wait_until(lambda: len(streaming.refused) == 2)
+        streaming.wait_until(lambda: streaming.token("changes:P0") == "8")
+    rows = streaming.rows()
+    names = ("CDC_OPERATION", "NAME", "CDC_POSITION", "CDC_BEFORE")
+    found = list(zip(*(column(rows, name) for name in names), strict=True))
+    assert found == [
+        ("insert", "a", '{"lsn": 42}', None),
+        ("update", "b", '{"lsn": 42}', '{"id":1,"name":"a"}'),
+        ("delete", "b", '{"lsn": 42}', None),
+        ("update", "c", '{"lsn": 43}', None),
+        ("delete", None, None, None),
+    ]
+    times = column(rows, "CDC_TIME")
+    assert [each and round(each.timestamp() * 1000) for each in times] == [
+        1_700_000_000_123
+    ] * 4 + [None]

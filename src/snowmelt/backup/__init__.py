@@ -1,15 +1,15 @@
-"""Backups of an installation, and their restoration.
+"""Back up and restore an installation.
 
-A backup is a folder or bucket of points. Each point has everything that the catalog named in one
-transaction: the catalog's tables, and the blobs, native files and objects of buckets.
+A backup is a folder or bucket with backup points. A point contains the tables of the catalog as of
+one transaction, and the blobs, native files and S3 objects that they refer to.
 
 `manifests`: the records of a point.
-`backup_keys`: the key pair that protects the keys in a backup.
-`destination`: layout, lock, journals and verified objects of a backup.
-`catalog_tables`: tables of the catalog in a portable form, and back.
-`native_metadata`: files of native tables, and their metadata with other addresses.
-`creation`: one point, full or incremental.
-`restoration`: a point into an empty installation.
-`verification`: a trial restoration with checks.
-`expiration`: deletion of old points and of objects that no point names.
+`backup_keys`: the key pair that encrypts the keys in a backup.
+`destination`: storage of a backup: layout, lock, journals, verified objects.
+`catalog_tables`: export and import of the catalog's tables.
+`native_metadata`: lists the files of native tables and changes URLs in their metadata.
+`creation`: creates a point.
+`restoration`: restores a point into an empty installation.
+`verification`: verifies a point with a trial restoration.
+`expiration`: deletes old points and unreferenced objects.
 """

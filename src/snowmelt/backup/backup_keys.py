@@ -1,7 +1,8 @@
-"""Key pair of backups: the public half seals keys, a restoration needs the private half.
+"""Key pair of a backup: the public key encrypts secrets, and only the private key decrypts them.
 
-A sealed key is the ephemeral public key, a nonce, and AES-256-GCM with a key derived from the X25519
-exchange. Its purpose is authenticated, so a sealed key cannot take the place of another one.
+An encrypted ("sealed") key consists of the ephemeral public key, a nonce, and AES-256-GCM
+ciphertext under a key derived from the X25519 exchange. The purpose is authenticated, so one sealed
+key cannot replace another.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from snowmelt.backup.manifests import BackupDamaged, BackupRejected
 from snowmelt.storage.local_store import create_durable_file
 
-# The public half, in the folder of the master key.
+# File of the public key in the folder of the master key.
 PUBLIC_KEY_FILE = "backup.pub"
 
 _KEY_BYTES = 32
@@ -58,7 +59,7 @@ def load_public_key(path: Path) -> X25519PublicKey:
     """Read a public key from a PEM file.
 
     Raises:
-        BackupRejected: If the file is missing or is no such key.
+        BackupRejected: If the file is missing or not an X25519 public key.
     """
     if not path.exists():
         raise BackupRejected(
@@ -80,7 +81,7 @@ def load_private_key(path: Path) -> X25519PrivateKey:
     """Read a private key from a PEM file.
 
     Raises:
-        BackupRejected: If the file is missing or is no such key.
+        BackupRejected: If the file is missing or not an X25519 private key.
     """
     if not path.exists():
         raise BackupRejected(reason=f"there is no private key at {path}")
@@ -101,7 +102,7 @@ def compute_fingerprint(key: X25519PublicKey) -> str:
 
 
 def seal_key(recipient: X25519PublicKey, key: bytes, purpose: str) -> bytes:
-    """Encrypt a key for the owner of the private half."""
+    """Encrypt a key for the owner of the private key."""
     ephemeral = X25519PrivateKey.generate()
     sender = _to_bytes(ephemeral.public_key())
     cipher = AESGCM(_derive(ephemeral.exchange(recipient), sender, _to_bytes(recipient)))
@@ -113,7 +114,7 @@ def open_key(owner: X25519PrivateKey, sealed: bytes, purpose: str) -> bytes:
     """Decrypt a sealed key.
 
     Raises:
-        BackupDamaged: If it was sealed for another key pair or purpose, or was changed.
+        BackupDamaged: If the key was sealed for another key pair or purpose, or was modified.
     """
     sender, nonce = sealed[:_KEY_BYTES], sealed[_KEY_BYTES : _KEY_BYTES + _NONCE_BYTES]
     try:

@@ -1,8 +1,8 @@
-"""Tables of the catalog as Parquet files that fit every database, and back.
+"""Export tables of the catalog to Parquet files that any database can import.
 
-The files have stored values: instants in microseconds. Three columns differ from the catalog: `pointer`
-of `tables` is a path in the warehouse, and the keys of tables and the secrets of access keys are sealed
-with the key pair of the backup.
+The files contain values as stored: timestamps are microseconds. Three columns differ from the
+catalog: `pointer` of `tables` is a path in the warehouse; table keys and the secrets of access keys
+are sealed with the public key of the backup.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import sqlalchemy as sa
 from snowmelt.backup.manifests import BackupRejected
 from snowmelt.catalog import model
 
-# State of processes and stores, which a restored installation has none of: services, unregistered blobs,
-# unfinished uploads, published snapshots. The deployment is new. Leases keep their epochs, released.
+# Not exported: state of processes and stores that a restored installation does not have (services,
+# unregistered blobs, unfinished uploads, published snapshots), and the deployment, which gets a new
+# number. Leases are exported as released and keep their epochs.
 LOCAL_TABLES = frozenset(
     {
         *("deployment", "services", "sightings", "dropped_files"),
@@ -32,13 +33,13 @@ LOCAL_TABLES = frozenset(
 _ROWS_PER_BATCH = 5_000
 _COMPRESSION = "zstd"
 
-# Converts a row; may return the same one.
+# Converts a row; may return the row itself.
 RowConverter = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class TableExport:
-    """A file with the rows of a table. `last_id` is the last number that the table gave."""
+    """A file with the rows of a table. `last_id` is the last number that the table assigned."""
 
     path: Path
     rows: int
@@ -46,7 +47,7 @@ class TableExport:
 
 
 def list_exported_tables() -> list[sa.Table]:
-    """Return the tables that belong to a point; a referenced table comes first."""
+    """Return the tables that belong to a point, referenced tables before the referring ones."""
     return [table for table in model.metadata.sorted_tables if table.name not in LOCAL_TABLES]
 
 
@@ -55,7 +56,7 @@ def export_table(
 ) -> TableExport:
     """Write the rows of a table to a file.
 
-    Chunks whose blobs are being deleted are left out: their rows are in native files.
+    Omits chunks whose blobs are being deleted: their rows are in native files.
     """
     stored = _stored_form(table)
     query = sa.select(stored)
@@ -88,9 +89,9 @@ def import_table(
     last_id: int | None,
     convert: RowConverter | None,
 ) -> int:
-    """Insert the rows of a file into an empty table, and return their number.
+    """Insert the rows of a file into an empty table, and return the number of rows.
 
-    Columns that the file lacks have their defaults.
+    Columns that are missing in the file get their default values.
 
     Raises:
         BackupRejected: If the file has a column that the catalog lacks, or text that the database cannot
@@ -117,7 +118,7 @@ def import_table(
 
 
 def _stored_form(table: sa.Table) -> sa.TableClause:
-    """Return a table whose columns have stored values, without conversion of instants."""
+    """Return a table definition that reads values as stored, without conversion of timestamps."""
     return sa.table(
         table.name,
         *(

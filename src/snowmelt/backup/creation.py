@@ -1,8 +1,9 @@
-"""Create a point: export the catalog in one transaction, copy what it names, write the manifest last.
+"""Create a backup point: export the catalog, copy the files it refers to, write the manifest last.
 
-Everything that the catalog names is immutable, so copying may take hours while the installation runs.
-Clean-up deletes nothing meanwhile (`leases.acquire_backup_lease`). That is for speed only: each object
-is verified, and a point that lacks one is never written.
+All files that the catalog refers to are immutable, so copying may take hours while the installation
+runs. A lease suspends garbage collection meanwhile (`leases.acquire_backup_lease`). Correctness
+does not depend on the lease: every object is verified, and no manifest is written if one is
+missing.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ from snowmelt.schema.types import TableName
 from snowmelt.storage.store import Store
 from snowmelt.table.warehouse_paths import Warehouse
 
-# The hold of a killed backup ends after this time.
+# Lifetime of the lease: garbage collection resumes this long after a backup was killed.
 HOLD_S = 60.0
 
 _ATTEMPTS = 3
@@ -74,7 +75,7 @@ _INVENTORY_ROWS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class BackupSource:
-    """The installation to back up; `bucket` has the objects of local buckets."""
+    """The installation to back up. `bucket` stores the objects of local S3 buckets."""
 
     database: Database
     stage: Store
@@ -84,13 +85,13 @@ class BackupSource:
     clock: Clock
 
     def get_store(self, name: StoreName) -> Store:
-        """Return the store of a file."""
+        """Return the store that contains a file."""
         return {"stage": self.stage, "warehouse": self.warehouse.store, "bucket": self.bucket}[name]
 
 
 @dataclass(frozen=True, slots=True)
 class _SourceFile:
-    """A file that a point names. `ranges` are (offset, length, MD5) of the chunks in a blob."""
+    """A file that belongs to a point. `ranges` are (offset, length, MD5) of the chunks in a blob."""
 
     store: StoreName
     kind: FileKind
@@ -101,7 +102,7 @@ class _SourceFile:
 
 @dataclass(slots=True)
 class _Export:
-    """The catalog at one time, as files in a folder, and what it names."""
+    """The exported catalog as files in a folder, and the files that it refers to."""
 
     at: dt.datetime
     catalog_version: str
@@ -125,20 +126,20 @@ def create_point(
 ) -> PointManifest:
     """Back up an installation as a new point, while it runs.
 
-    Contents that the backup has already are not copied again. An interrupted run leaves no point, and the
-    next run continues it. `progress` is called with the numbers of copied objects and bytes.
+    Copies only contents that the backup does not have yet. An interrupted run creates no point; the
+    next run continues its work. `progress` receives the numbers of copied objects and bytes.
 
     Raises:
-        BackupRejected: If another backup or expiry of the destination runs.
+        BackupRejected: If another backup or expiration is using the destination.
         SourceDamaged: If an object of the installation is missing or has wrong bytes.
-        BackupDamaged: If the destination returns other bytes than were written.
+        BackupDamaged: If the destination does not return the bytes that were written.
     """
     with destination.locked(), _holding(source, destination.url):
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return _create(source, destination, public_key, progress)
             except _ObjectVanished as error:
-                # A clean-up that began before the backup deleted it.
+                # Garbage collection that began before the backup deleted the object.
                 if attempt == _ATTEMPTS:
                     raise SourceDamaged(
                         path=str(error),
@@ -209,7 +210,7 @@ def _create(
 def _export_catalog(source: BackupSource, public_key: X25519PublicKey, folder: Path) -> _Export:
     with source.database.reading() as connection:
         deployment = connection.execute(sa.select(model.deployment)).one()
-        # The transaction sees only what was committed before this.
+        # The transaction sees only commits from before this time.
         export = _Export(
             source.clock.now(),
             read_schema_version(connection) or "",
@@ -275,7 +276,7 @@ def _describe_tables(
     states = []
     files: list[_SourceFile] = []
     for table_id, row in rows.items():
-        # Clean-up may have deleted files of a table that UNDROP cannot restore.
+        # Garbage collection may have deleted files of a table whose retention has passed.
         if row["purged_at"] is not None:
             continue
         native_rows = 0
@@ -309,7 +310,7 @@ def _describe_tables(
 def _list_blobs(export: _Export) -> Iterator[_SourceFile]:
     ranges: dict[str, list[tuple[int, int, str]]] = {}
     for chunk in read_rows(export.paths["chunks"]):
-        # The blob of a quarantined chunk is known to be damaged, and is missing in a backup.
+        # Omit the blob of a quarantined chunk, which is known to be damaged.
         if chunk["quarantine_reason"] is None:
             path = f"{chunk['prefix']}/{chunk['path']}"
             ranges.setdefault(path, []).append((chunk["offset"], chunk["length"], chunk["md5"]))
@@ -338,7 +339,7 @@ def _list_channels(export: _Export, tables: Iterable[TableAtPoint]) -> tuple[Cha
 
 
 class _Copier:
-    """Copies files into a backup, several at once, and records them in journals."""
+    """Copies files into a backup concurrently, and records them in journals."""
 
     def __init__(
         self, source: BackupSource, destination: BackupDestination, progress: Progress
@@ -347,7 +348,8 @@ class _Copier:
         self._destination = destination
         self._progress = progress
         self._existing = destination.list_objects()
-        # Files of one deployment keep their content; those of a restored one may differ.
+        # Reuse applies to files of the same deployment only: a restored one may have other content
+        # under the same path.
         with source.database.reading() as connection:
             self._deployment_id = leases.read_deployment_id(connection)
         self._known = self._read_known_files()
@@ -357,7 +359,7 @@ class _Copier:
         self.copied_bytes = 0
 
     def copy_files(self, files: Iterable[_SourceFile]) -> list[InventoryEntry]:
-        """Copy files that the backup lacks, and return the entries of all."""
+        """Copy the files that the backup does not have. Return the inventory entries of all files."""
         entries: list[InventoryEntry] = []
         missing: list[_SourceFile] = []
         for file in files:
@@ -383,7 +385,7 @@ class _Copier:
             return spool.stored
 
     def _find_known(self, file: _SourceFile) -> InventoryEntry | None:
-        """Return the entry of a file that an earlier run has copied: files never change."""
+        """Return the entry of a file that an earlier run has copied, or None. Files never change."""
         stored = self._known.get((file.store, file.path))
         if stored is None or self._existing.get(stored.sha256) != stored.size:
             return None
@@ -467,7 +469,7 @@ def _write_inventory(entries: Iterable[InventoryEntry], path: Path) -> Path:
 def read_inventory(
     destination: BackupDestination, point: PointManifest
 ) -> Iterator[InventoryEntry]:
-    """Yield the files of a point.
+    """Yield the inventory of a point: its files.
 
     Raises:
         BackupDamaged: If the inventory is missing or has wrong bytes.

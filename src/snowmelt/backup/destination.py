@@ -1,8 +1,12 @@
-"""Layout of a backup, its lock, its journals, and objects that are verified before and after a copy.
+"""Storage of a backup: layout, lock, journals, and objects that are verified when read and written.
 
-`points/<id>.json`: manifests. `objects/<sha256>`: contents, each once. `journals/<run>`: objects that a
-run has copied, until its manifest names them. `expiring.json`: points that are being deleted.
-`lock.json`: the running backup or expiry.
+Layout:
+
+* `points/<id>.json`: manifests
+* `objects/<sha256>`: contents, each stored once
+* `journals/<run>`: objects that a run has copied and no manifest refers to yet
+* `expiring.json`: points that are being deleted
+* `lock.json`: the running backup or expiration
 """
 
 from __future__ import annotations
@@ -38,16 +42,16 @@ _JOURNALS = "journals"
 _OBJECTS = "objects"
 _LOCK = "lock.json"
 _EXPIRING = "expiring.json"
-# A content up to this size is verified in memory, a larger one in a temporary file.
+# Contents up to this size are verified in memory, larger ones in a temporary file.
 _SPOOL_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 1024 * 1024
 _LOCK_RENEWAL_S = 10.0
-# A holder that has not renewed the lock for this long has died.
+# A holder that has not renewed the lock for this long counts as dead.
 _LOCK_TTL_S = 60.0
 
 
 class Spool:
-    """A content that was read completely, with its SHA-256. Close it to free its space."""
+    """A completely read content with its SHA-256, in memory or in a temporary file. Close it after use."""
 
     def __init__(self, blocks: Iterable[bytes]) -> None:
         self.file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 - `close`
@@ -73,12 +77,12 @@ class Spool:
         return hashlib.md5(self.file.read(length), usedforsecurity=False).hexdigest()
 
     def close(self) -> None:
-        """Free the space."""
+        """Release the memory or the temporary file."""
         self.file.close()
 
 
 def read_object(store: Store, path: str) -> Iterator[bytes]:
-    """Yield the blocks of an object."""
+    """Yield the content of an object in blocks."""
     with contextlib.closing(store.open(path)) as found:
         yield from found.read_blocks()
 
@@ -94,10 +98,10 @@ def hash_object(store: Store, path: str) -> StoredObject:
 
 
 def write_verified(store: Store, path: str, spool: Spool) -> None:
-    """Write a content, and read it back. Durable after the store's `sync`.
+    """Write a content and read it back to verify it. It is durable after the store's `sync`.
 
     Raises:
-        BackupDamaged: If the store returns other bytes.
+        BackupDamaged: If the store does not return the bytes that were written.
     """
     if spool.stored.size <= _SPOOL_BYTES:
         store.put(path, b"".join(spool.read_blocks()))
@@ -130,7 +134,7 @@ class BackupDestination:
         return self.store.url
 
     def list_points(self) -> list[PointManifest]:
-        """Return the points, oldest first, without those that are being deleted."""
+        """Return the points, oldest first, except those that are being deleted."""
         gone = set(self.read_expiring())
         names = sorted(each.path for each in self.store.list(_POINTS))
         points = [decode_manifest(self.store.get(name), name) for name in names]
@@ -138,7 +142,7 @@ class BackupDestination:
         return sorted(kept, key=lambda point: (point.at, point.point_id))
 
     def add_point(self, manifest: PointManifest) -> None:
-        """Make everything durable, then write the manifest: the point exists from then on.
+        """Sync all objects, then write the manifest, which completes the point.
 
         Raises:
             BackupRejected: If another process has taken over the lock.
@@ -150,7 +154,7 @@ class BackupDestination:
         self.store.put(path, encode_manifest(manifest), create_only=True, durable=True)
 
     def delete_point(self, point_id: str) -> None:
-        """Delete a manifest. Its objects stay."""
+        """Delete the manifest of a point, but not its objects."""
         self.store.delete(_point_path(point_id))
 
     def read_expiring(self) -> list[str]:
@@ -161,7 +165,7 @@ class BackupDestination:
             return []
 
     def write_expiring(self, point_ids: list[str]) -> None:
-        """Mark points before they are deleted. An empty list removes the mark."""
+        """Replace the list of points that are being deleted. An empty list deletes the file."""
         if point_ids:
             self.store.put(_EXPIRING, msgspec.json.encode(point_ids), durable=True)
         else:
@@ -172,11 +176,11 @@ class BackupDestination:
         return {each.path.rpartition("/")[2]: each.size for each in self.store.list(_OBJECTS)}
 
     def delete_object(self, sha256: str) -> None:
-        """Delete a content that no point names."""
+        """Delete a content that no point refers to."""
         self.store.delete(StoredObject(sha256, 0).path)
 
     def add_object(self, spool: Spool, existing: Mapping[str, int]) -> bool:
-        """Store a content, unless it is there and intact. Return True if it was written."""
+        """Store a content unless it is already stored and intact. Return True if it was written."""
         path = spool.stored.path
         if spool.stored.sha256 in existing and hash_object(self.store, path) == spool.stored:
             return False
@@ -184,7 +188,7 @@ class BackupDestination:
         return True
 
     def open_spool(self, stored: StoredObject) -> Spool:
-        """Read a content completely, verified. The caller closes it.
+        """Read and verify a complete content. The caller closes it.
 
         Raises:
             BackupDamaged: If the object is missing or has other bytes.
@@ -205,7 +209,7 @@ class BackupDestination:
 
     @contextlib.contextmanager
     def downloaded(self, stored: StoredObject, folder: Path) -> Iterator[Path]:
-        """Write a verified content to a temporary file in a folder."""
+        """Write a verified content to a temporary file in a folder for the duration of the block."""
         path = folder / f"{secrets.token_hex(8)}.tmp"
         with contextlib.closing(self.open_spool(stored)) as spool, path.open("wb") as file:
             for block in spool.read_blocks():
@@ -216,13 +220,13 @@ class BackupDestination:
             path.unlink()
 
     def add_journal(self, run_id: str, number: int, entries: list[InventoryEntry]) -> None:
-        """Record objects that a run has copied, so that the next run need not read them again."""
+        """Record objects that a run has copied, so that the next run can skip them."""
         self.store.sync()
         path = f"{_JOURNALS}/{run_id}/{number:06d}"
         self.store.put(path, msgspec.msgpack.encode(entries), durable=True)
 
     def read_journals(self, folder: str) -> Iterator[InventoryEntry]:
-        """Yield the objects of runs that did not write a manifest; `folder` is the start of their IDs."""
+        """Yield the objects of runs that wrote no manifest and whose IDs begin with `folder`."""
         for each in list(self.store.list(f"{_JOURNALS}/{folder}")):
             with contextlib.suppress(ObjectMissing):
                 yield from msgspec.msgpack.decode(
@@ -230,13 +234,13 @@ class BackupDestination:
                 )
 
     def delete_journals(self) -> None:
-        """Delete all journals, after a manifest names what they record."""
+        """Delete all journals. A manifest must refer to their objects."""
         for each in list(self.store.list(_JOURNALS)):
             self.store.delete(each.path)
 
     @contextlib.contextmanager
     def locked(self, clock: Clock | None = None) -> Iterator[None]:
-        """Exclude other backups and expiries of this destination while the block runs.
+        """Lock the destination against other backups and expirations while the block runs.
 
         Raises:
             BackupRejected: If another process holds the lock.
@@ -258,7 +262,7 @@ class _LockContent(msgspec.Struct, frozen=True):
 
 
 class _DestinationLock:
-    """A lock as an object. Its holder changes it every 10 s; one that stands still is taken over."""
+    """A lock in an object that its holder renews every 10 s. Others take over a lock that is not renewed."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -315,7 +319,7 @@ class _DestinationLock:
     def _has_died(self, other: _LockContent) -> bool:
         if other.host == self._record.host:
             return not _is_process_alive(other.process)
-        # Clocks of two hosts are not compared: the record must stand still by this one's clock.
+        # Only the local clock is used: wait until the record has not changed for the timeout.
         self._clock.sleep(_LOCK_TTL_S)
         return self._read() == other
 
@@ -355,4 +359,4 @@ Progress = Callable[[int, int], None]
 
 
 def report_nothing(_objects: int, _bytes: int) -> None:
-    """Default progress report."""
+    """Ignore progress; the default of `progress` parameters."""

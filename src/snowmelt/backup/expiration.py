@@ -1,7 +1,7 @@
-"""Delete old points, and objects that no point names.
+"""Delete old backup points, and objects that no point refers to.
 
-The points are marked before the first manifest is deleted, so an interrupted expiry is completed by the
-next one, and no marked point is restored or used by a backup.
+Points are marked as expiring before the first manifest is deleted. The next expiration completes an
+interrupted one. Marked points are neither restored nor used as a base for backups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from snowmelt.failpoints import Failpoint
 
 @dataclass(frozen=True, slots=True)
 class ExpirationResult:
-    """The deleted points, and the number and bytes of deleted objects."""
+    """The IDs of deleted points, and the number and bytes of deleted objects."""
 
     points: tuple[PointManifest, ...]
     objects: int
@@ -26,13 +26,13 @@ class ExpirationResult:
 
 
 def expire_points(destination: BackupDestination, before: dt.datetime) -> ExpirationResult:
-    """Delete the points that are older than a time, except the newest point, and what only they name.
+    """Delete points older than a time, and the objects that only they refer to. Keeps the newest point.
 
-    Objects that an interrupted backup has copied are deleted, too: a backup and an expiry never run at
-    the same time.
+    Also deletes objects that an interrupted backup has copied. A lock ensures that no backup runs
+    at the same time.
 
     Raises:
-        BackupRejected: If a backup or another expiry runs.
+        BackupRejected: If a backup or another expiration is running.
     """
     with destination.locked():
         points = destination.list_points()

@@ -1,4 +1,4 @@
-"""Records of a point: its manifest, and the inventory of its objects."""
+"""Record types of a backup point: manifest and inventory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 
 from snowmelt.errors import InternalError, UserError
 
-# Version of the layout. A newer one is rejected by name.
+# Version of the layout. Manifests of newer versions are rejected.
 FORMAT_VERSION = 1
 
-# The stores of an installation; `bucket` is the folder of objects of local buckets.
+# The stores of an installation. `bucket` is the folder with the objects of local S3 buckets.
 StoreName = Literal["stage", "warehouse", "bucket"]
-# Kinds of files. The addresses in `metadata`, `list` and `manifest` are rewritten by a restoration.
+# Kinds of files. A restoration rewrites the URLs in `metadata`, `list` and `manifest` files.
 FileKind = Literal["blob", "data", "metadata", "list", "manifest", "object"]
 
 
@@ -32,7 +32,7 @@ class SourceDamaged(InternalError):
 
 
 class StoredObject(msgspec.Struct, frozen=True):
-    """An object of a backup, named by the SHA-256 of its content."""
+    """An object of a backup. Its name is the SHA-256 of its content."""
 
     sha256: str
     size: int
@@ -44,7 +44,7 @@ class StoredObject(msgspec.Struct, frozen=True):
 
 
 class InventoryEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A file of the installation, and the object that has its content."""
+    """A file of the installation, and the backup object with its content."""
 
     store: StoreName
     kind: FileKind
@@ -53,7 +53,7 @@ class InventoryEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ExportedTable(msgspec.Struct, frozen=True):
-    """A table of the catalog as a Parquet object. `last_id` is the last number that it gave, if it numbers rows."""
+    """An exported table of the catalog. `last_id` is the last assigned row number, or None."""
 
     stored: StoredObject
     rows: int
@@ -61,7 +61,7 @@ class ExportedTable(msgspec.Struct, frozen=True):
 
 
 class TableAtPoint(msgspec.Struct, frozen=True):
-    """Counts of a table at a point. `fresh_rows` are those of chunks above the watermark."""
+    """Counts of a table at a point. `fresh_rows` counts the rows of chunks that are not migrated."""
 
     table_id: int
     name: str
@@ -74,7 +74,7 @@ class TableAtPoint(msgspec.Struct, frozen=True):
 
 
 class ChannelAtPoint(msgspec.Struct, frozen=True):
-    """A channel at a point; `table` is the name of its table."""
+    """State of a channel at a point. `table` is the name of its table."""
 
     table: str
     channel: str
@@ -84,10 +84,11 @@ class ChannelAtPoint(msgspec.Struct, frozen=True):
 
 
 class PointManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that belongs to a point. Without its manifest there is no point.
+    """Manifest of a point: everything that belongs to it. The point exists if its manifest does.
 
-    `at` is when the catalog was read, by its clock. `warehouse_root` is the address before the paths of
-    native files. `copied` counts the objects that earlier points did not have.
+    `at` is the time at which the catalog was read, by the catalog's clock. `warehouse_root` is the
+    URL that precedes the paths of native files. `copied` counts the objects that were not in
+    earlier points.
     """
 
     point_id: str
@@ -109,7 +110,7 @@ class PointManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live_tables(self) -> tuple[TableAtPoint, ...]:
-        """The tables that are not dropped."""
+        """The tables that were not dropped."""
         return tuple(table for table in self.tables if not table.is_dropped)
 
 
@@ -124,17 +125,17 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 def encode_manifest(manifest: PointManifest) -> bytes:
-    """Return the content of a manifest's file."""
+    """Serialize a manifest."""
     point = msgspec.json.encode(manifest)
     digest = hashlib.sha256(point).hexdigest()
     return msgspec.json.encode(_Envelope(FORMAT_VERSION, digest, msgspec.Raw(point)))
 
 
 def decode_manifest(data: bytes, path: str) -> PointManifest:
-    """Return the manifest in a file.
+    """Parse the content of a manifest file.
 
     Raises:
-        BackupRejected: If a newer Snowmelt wrote it.
+        BackupRejected: If a newer version of Snowmelt wrote it.
         BackupDamaged: If its checksum is wrong or it cannot be parsed.
     """
     try:

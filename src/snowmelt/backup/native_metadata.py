@@ -1,7 +1,8 @@
-"""Files of a native table, and copies of its metadata for another warehouse.
+"""List the files of a native table, and rewrite its metadata for another warehouse.
 
-Iceberg metadata names files by full addresses. Paths in the warehouse stay the same, so a restoration
-replaces the start of each address, in the metadata file, the manifest lists and the manifests.
+Iceberg metadata refers to files by full URLs. Paths within the warehouse stay the same, so a
+restoration replaces the start of each URL in the metadata file, the manifest lists and the
+manifests.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _COMPRESSION: Literal["deflate"] = "deflate"
 
 @dataclass(frozen=True, slots=True)
 class NativeFileReference:
-    """A file of a native table: its kind, address, and size if metadata states it."""
+    """A file of a native table: kind, URL, and size (None if the metadata does not contain it)."""
 
     kind: FileKind
     address: str
@@ -40,10 +41,10 @@ class NativeFileReference:
 
 
 def list_table_files(pointer: str, incarnation: str) -> tuple[list[NativeFileReference], int]:
-    """Return the files of all retained snapshots, and the number of rows in the current one.
+    """Return the files of all retained snapshots, and the number of rows of the current snapshot.
 
     Raises:
-        SourceDamaged: If the table has files that a backup does not know.
+        SourceDamaged: If the table has files of a kind that backups do not support.
     """
     native = load_native_table(pointer, incarnation)
     if native.metadata.statistics or native.metadata.partition_statistics:
@@ -62,7 +63,7 @@ def list_table_files(pointer: str, incarnation: str) -> tuple[list[NativeFileRef
             if manifest.content is not ManifestContent.DATA:
                 raise SourceDamaged(path=path, reason="another tool has added delete files")
             found[path] = NativeFileReference("manifest", path, manifest.manifest_length)
-            # Deleted entries name files of expired snapshots, which may be gone.
+            # Deleted entries refer to files of expired snapshots, which may no longer exist.
             for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
                 file = entry.data_file
                 found[file.file_path] = NativeFileReference(
@@ -72,7 +73,7 @@ def list_table_files(pointer: str, incarnation: str) -> tuple[list[NativeFileRef
 
 
 class AddressConverter:
-    """Replaces the start of addresses; `old_root` and `new_root` end in a slash."""
+    """Replaces the start of URLs. `old_root` and `new_root` end in a slash."""
 
     def __init__(self, old_root: str, new_root: str) -> None:
         self.old_root = old_root
@@ -80,23 +81,23 @@ class AddressConverter:
 
     @property
     def changes_nothing(self) -> bool:
-        """True if both warehouses have the same address."""
+        """True if both warehouses have the same URL."""
         return self.old_root == self._new_root
 
     def convert(self, address: str) -> str:
-        """Return the address in the new warehouse.
+        """Return the corresponding URL in the new warehouse.
 
         Raises:
-            BackupRejected: If the address is not in the old one.
+            BackupRejected: If the URL is not in the old warehouse.
         """
         if not address.startswith(self.old_root):
             raise BackupRejected(reason=f"{address} is not in the warehouse {self.old_root}")
         return self._new_root + address.removeprefix(self.old_root)
 
     def convert_metadata(self, content: bytes) -> bytes:
-        """Return a metadata file with new addresses.
+        """Return the content of a metadata file with converted URLs.
 
-        It names no earlier metadata files, which belong to no point.
+        Removes the references to earlier metadata files, which are not backed up.
         """
         found: dict[str, Any] = json.loads(content)
         found["location"] = self.convert(found["location"] + "/").removesuffix("/")
@@ -109,7 +110,7 @@ class AddressConverter:
 def convert_manifest(
     local: Path, manifest: ManifestFile, converter: AddressConverter, output: OutputFile
 ) -> ManifestFile:
-    """Write a manifest, which lies at `local`, with new addresses, and return its entry in lists."""
+    """Write a copy of the manifest in file `local` with converted URLs. Return its manifest-list entry."""
     source = deepcopy(manifest)
     source[0] = str(local)
     copy_manifest(source, _local_io(local), output, converter.convert)
@@ -121,7 +122,7 @@ def convert_manifest(
 def convert_manifest_list(
     local: Path, convert: Callable[[ManifestFile], ManifestFile], output: OutputFile
 ) -> None:
-    """Write a manifest list, which lies at `local`, with the entries that `convert` returns."""
+    """Write a copy of the manifest list in file `local`, with the entries that `convert` returns."""
     with AvroFile[ManifestFile](_local_io(local).new_input(str(local))) as original:
         header = dict(original.header.meta)
     parent = header.get("parent-snapshot-id", "null")
@@ -137,7 +138,7 @@ def convert_manifest_list(
 
 
 def read_local_list(local: Path) -> Iterator[ManifestFile]:
-    """Yield the manifests of a list that lies at `local`."""
+    """Yield the manifests of the manifest list in file `local`."""
     yield from read_manifest_list(_local_io(local).new_input(str(local)))
 
 

@@ -1,8 +1,8 @@
-"""Restore a point into an empty installation: objects first, the catalog last, in one transaction.
+"""Restore a point into an empty installation: objects first, then the catalog in one transaction.
 
-The restored installation has a new deployment ID, and its client sequencers begin above those of the
-original. So a client of the original must reopen its channels before it writes here. It then resumes
-after the tokens of the point.
+The restored installation has a new deployment ID, and its client sequencers begin above those of
+the original. A client of the original must therefore reopen its channels before it writes here. It
+then resumes after the offset tokens of the point.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ from snowmelt.storage.store import Store
 from snowmelt.table.file_io import make_file_io
 from snowmelt.table.warehouse_paths import Warehouse
 
-# Marks an installation that is being restored, at the root of its warehouse.
+# File at the root of the warehouse that marks an installation as being restored.
 MARKER = "restoring.json"
 
 _THREADS = 4
-# Sequencers of a line are above its number times this. Minutes since 2026 number the lines, so two
-# restorations of a point differ.
+# A restored installation's client sequencers begin at the minutes since 2026 times this number, so
+# two restorations of the same point differ.
 _SEQUENCERS_PER_LINE = 2**32
 _LINES_SINCE = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _PLAIN_KINDS = frozenset({"blob", "data", "object"})
@@ -87,7 +87,7 @@ _PLAIN_KINDS = frozenset({"blob", "data", "object"})
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
-    """The empty installation. A missing master key is created in `keys_dir`."""
+    """The empty installation to restore into. A missing master key is created in `keys_dir`."""
 
     catalog_url: str
     stage: Store
@@ -97,11 +97,11 @@ class RestoreTarget:
     clock: Clock
 
     def get_store(self, name: StoreName) -> Store:
-        """Return the store of a file."""
+        """Return the store that receives a file."""
         return {"stage": self.stage, "warehouse": self.warehouse.store, "bucket": self.bucket}[name]
 
     def list_stores(self) -> list[Store]:
-        """Return the stores of the installation."""
+        """Return all stores of the installation."""
         return [self.stage, self.warehouse.store, self.bucket]
 
 
@@ -111,10 +111,10 @@ class _Marker(msgspec.Struct, frozen=True):
 
 
 def choose_point(points: list[PointManifest], text: str) -> PointManifest:
-    """Return the point of an ID, the last one at or before a time, or the `latest`.
+    """Return the point with an ID, the last point at or before a time, or the `latest` point.
 
     Raises:
-        BackupRejected: If there is none.
+        BackupRejected: If there is no such point.
     """
     if not points:
         raise BackupRejected(reason="it has no point. Create one with `snowmelt backup`")
@@ -148,13 +148,14 @@ def restore_point(
     *,
     progress: Progress = report_nothing,
 ) -> int:
-    """Restore a point, and return the deployment ID of the new installation.
+    """Restore a point. Return the deployment ID of the new installation.
 
-    An interrupted restoration leaves no catalog. The same command continues it. `progress` is called with
+    An interrupted restoration leaves no catalog; the same call continues it. `progress` receives
     the numbers of restored objects and bytes.
 
     Raises:
-        BackupRejected: If the installation is not empty, or the private key is another one.
+        BackupRejected: If the installation is not empty, or the private key does not match the
+            backup.
         BackupDamaged: If an object of the backup is missing or has wrong bytes.
     """
     if compute_fingerprint(private_key.public_key()) != point.key_fingerprint:
@@ -183,7 +184,7 @@ def restore_point(
 
 
 def _begin(database: Database, point: PointManifest, target: RestoreTarget) -> _Marker:
-    """Mark an empty installation, or return the mark of an interrupted restoration of the point."""
+    """Create the mark of a restoration, or return that of an interrupted restoration of the same point."""
     try:
         marker = msgspec.json.decode(target.warehouse.store.get(MARKER), type=_Marker)
     except ObjectMissing:
@@ -260,7 +261,7 @@ def _restore_files(
 
 
 class _MetadataWriter:
-    """Writes Iceberg metadata with the addresses of the new warehouse."""
+    """Writes Iceberg metadata with the URLs of the new warehouse."""
 
     def __init__(
         self, destination: BackupDestination, target: RestoreTarget, addresses: AddressConverter
@@ -305,7 +306,7 @@ class _MetadataWriter:
         self._converted[manifest.manifest_path] = converted
 
     def _convert_entry(self, manifest: ManifestFile) -> ManifestFile:
-        # Counts and sequence numbers of the entry are its own, path and length those of the copy.
+        # Keep the entry's counts and sequence numbers; take path and length of the copy.
         converted = deepcopy(manifest)
         copy = self._converted[manifest.manifest_path]
         converted[0], converted[1] = copy.manifest_path, copy.manifest_length
@@ -364,7 +365,8 @@ def _restore_catalog(
                         sequencer_floor=floor,
                     )
                 )
-                # Channels count as just opened: the age of the point is not idle time.
+                # Channels count as just opened, so the age of the point does not count as idle
+                # time.
                 connection.execute(
                     sa.update(model.channels).values(client_sequencer=floor, opened_at=now)
                 )
@@ -372,7 +374,7 @@ def _restore_catalog(
 
 
 def _compute_floor(point: PointManifest, now: dt.datetime) -> int:
-    """Return the lowest client sequencer of the new line, above all of the original."""
+    """Return the lowest client sequencer of the restored installation, above all of the original."""
     previous = point.sequencer_floor // _SEQUENCERS_PER_LINE
     minutes = int((now - _LINES_SINCE).total_seconds() // 60)
     return max(previous + 1, minutes) * _SEQUENCERS_PER_LINE

@@ -1,4 +1,4 @@
-"""Verify a point: restore it into a scratch folder, and read everything that it has."""
+"""Verify a point: restore it into a scratch folder, and read all its data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from snowmelt.table.warehouse_paths import open_warehouse
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """What was read, and the problems, as sentences."""
+    """Counts of verified data, and the problems found, as sentences."""
 
     tables: int
     rows: int
@@ -54,7 +54,7 @@ def verify_point(
 
     Raises:
         BackupDamaged: If an object of the backup is missing or has wrong bytes.
-        BackupRejected: If the private key is another one.
+        BackupRejected: If the private key does not match the backup.
     """
     with tempfile.TemporaryDirectory(prefix="snowmelt-verify-", dir=scratch) as name:
         folder = Path(name)
@@ -78,7 +78,7 @@ def verify_point(
 def find_problems(
     database: Database, keyring: KeyRing, target: RestoreTarget, point: PointManifest
 ) -> Iterator[str]:
-    """Yield what differs between a restored installation and the manifest of its point.
+    """Yield each difference between a restored installation and the manifest of its point.
 
     Reads the footer of each native file, decrypts and decodes each chunk, compares the channels, and runs
     a deep check (`snowmelt check --deep`).
@@ -132,7 +132,7 @@ def _find_table_problems(
         )
     readable = [chunk for chunk in chunks if chunk.seq not in held]
     current = versions[table.schema.version]
-    # Decoding raises an error if a chunk has other rows than it was registered with.
+    # Decoding raises an error if the number of rows differs from the registered one.
     for task in make_chunk_read_tasks(database, keyring, target.stage.url, readable, current):
         run_chunk_read_task(task)
     fresh = [chunk for chunk in chunks if chunk.seq > table.migrated_seq or chunk.seq in held]

@@ -2,11 +2,11 @@
 
 `model`: SQLAlchemy table definitions, record types and constants.
 `db`: engines, transactions, SQL dialects and schema upgrades.
-`sql`: text of statements into tokens, names, types and clauses.
-`statements`: grammar, execution and listing of each kind of object.
+`sql`: lexer and parsers of names, types and clauses.
+`statements`: SQL statements for each kind of object: grammar, execution and listing.
 `objects`: databases, schemas, tables, functions, pipes and buckets.
 `security`: users, roles, grants and encryption keys.
 `streaming`: channels, chunks and the commit protocol.
-`views`: pages of rows for people, as one role may see them.
+`views`: pages of rows for the console and the CLI, limited to what a role may see.
 `jobs`: leases, and the histories of loads, migrations and maintenance.
 """

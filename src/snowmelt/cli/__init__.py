@@ -1,6 +1,6 @@
 """The command line `snowmelt`.
 
-`main`: entry point: it finds and runs the subcommand, and prints errors.
+`main`: entry point; finds and runs the subcommand, and prints errors.
 `commands`: one module per subcommand.
 `command_context`: shared options, and the objects that commands create from them.
 `spark_session`: a local Spark session for commands.

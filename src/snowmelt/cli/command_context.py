@@ -1,4 +1,4 @@
-"""Shared options of commands, and the objects created from them: settings, catalog, clients, signals."""
+"""Shared options of commands, and the objects created from them: settings, catalog, clients."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 def add_global_options(parser: argparse.ArgumentParser, *, is_top_level: bool = False) -> None:
-    """Add the global options, valid before a command, after it, and after its action.
+    """Add the global options. They are valid before a command, after it, and after its action.
 
-    Only the outermost parser sets defaults, because defaults of an inner one would override values given
-    before the command.
+    Only the outermost parser sets defaults, because defaults of an inner parser would override
+    values given before the command.
     """
     absent = None if is_top_level else argparse.SUPPRESS
     group = parser.add_argument_group("global options")
@@ -77,7 +77,7 @@ def add_action(
         options["formatter_class"] = argparse.RawDescriptionHelpFormatter
     parser = actions.add_parser(name, **options)
     add_global_options(parser)
-    # `command_parser` provides the suggestions for a misspelled option.
+    # `command_parser` supplies the suggestions for a misspelled option.
     parser.set_defaults(action=run, command_parser=parser)
     return parser
 
@@ -88,7 +88,7 @@ def run_action(options: argparse.Namespace) -> int:
 
 
 def load_settings(options: argparse.Namespace, **overrides: object) -> Settings:
-    """Load the settings of a command. `overrides` are its own options; None means not given.
+    """Load the settings of a command. `overrides` has values of its options, None if not given.
 
     Raises:
         ConfigurationError: If a value is invalid.
@@ -100,7 +100,7 @@ def load_settings(options: argparse.Namespace, **overrides: object) -> Settings:
 
 @contextlib.contextmanager
 def opening_catalog(settings: Settings, *, create: bool = False) -> Iterator[Database]:
-    """Open the catalog for a command. With `create`, create a missing data folder and catalog.
+    """Open the catalog for a command. If `create` is true, create a missing data folder and catalog.
 
     Raises:
         ConfigurationError: If the catalog does not exist and `create` is False.
@@ -144,14 +144,15 @@ def add_statement_options(parser: argparse.ArgumentParser) -> None:
 
 
 _DEFAULT_URL = "http://127.0.0.1:8080"
-# Longer than the path of a file, shorter than the text of a key.
+# Longer than any file path, shorter than the text of any key.
 _MAX_PATH_LENGTH = 512
 
 
 def add_service_options(group: argparse._ArgumentGroup, *, is_optional: bool = False) -> None:
     """Add the options for the address of the service and the credentials of the user.
 
-    With `is_optional` the command works on the catalog unless --url or --profile is given.
+    If `is_optional` is true, the command uses the catalog directly unless --url or --profile is
+    given.
     """
     default = "none: open the catalog" if is_optional else _DEFAULT_URL
     group.add_argument("--url", help=f"address of the service (default: {default})")
@@ -184,15 +185,15 @@ class _ServiceArguments(NamedTuple):
 
 
 def _find_key(key: Path | str | None) -> Path | str | None:
-    """Return the path of a key, or its text."""
+    """Return a key option: a path, or the text of the key."""
     is_text = isinstance(key, str) and (len(key) > _MAX_PATH_LENGTH or "\n" in key)
     return key if key is None or is_text else Path(key)
 
 
 def _resolve_service(options: argparse.Namespace) -> _ServiceArguments:
-    """Combine options and profile.
+    """Combine the options with the profile.
 
-    An address on the command line does not get the credentials of a profile that is not specified there.
+    If the command line has a URL and no profile, the default profile's credentials are not used.
     """
     profile = None
     if options.profile is not None or options.url is None:
@@ -211,10 +212,10 @@ def _resolve_service(options: argparse.Namespace) -> _ServiceArguments:
 def create_client(options: argparse.Namespace, login: ServiceLogin | None = None) -> Client:
     """Create a client from the options of `add_service_options` and `--role`.
 
-    `login` has the values for options that are not given.
+    `login` has the values of options that are not given.
 
     Raises:
-        ConfigurationError: If address, key, certificates or profile are invalid.
+        ConfigurationError: If the URL, key, certificates or profile are invalid.
     """
     from snowmelt.client.client import Client
 
@@ -230,7 +231,7 @@ def create_console_client(options: argparse.Namespace) -> ConsoleClient:
     """Create a client of the console from the options of `add_service_options` and `--role`.
 
     Raises:
-        ConfigurationError: If address, key, certificates or profile are invalid.
+        ConfigurationError: If the URL, key, certificates or profile are invalid.
     """
     from snowmelt.client.console import ConsoleClient
 
@@ -239,7 +240,7 @@ def create_console_client(options: argparse.Namespace) -> ConsoleClient:
 
 
 class StatementOutput(NamedTuple):
-    """Columns and rows of a statement, or its message without columns."""
+    """Result of a statement: columns and rows, or only a message."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -250,10 +251,10 @@ StatementRunner = Callable[[str], StatementOutput]
 
 
 def is_remote(options: argparse.Namespace) -> bool:
-    """Return True if a statement command works on a service, not on the catalog.
+    """Return True if a statement command uses a service, and not the catalog directly.
 
     Raises:
-        UserError: If options of both are given.
+        UserError: If options for both are given.
     """
     remote = options.url is not None or options.profile is not None
     if not remote:
@@ -267,11 +268,11 @@ def is_remote(options: argparse.Namespace) -> bool:
 def opening_statement_runner(
     options: argparse.Namespace, *, creates_catalog: bool = False
 ) -> Iterator[StatementRunner]:
-    """Return a function that runs statements in the catalog, or in the service of `--url`.
+    """Yield a function that runs statements in the catalog, or through the service of `--url`.
 
     Raises:
-        ConfigurationError: If there is no catalog and `creates_catalog` is false, or address, key
-            or profile are invalid.
+        ConfigurationError: If there is no catalog and `creates_catalog` is false, or the URL, key
+            or profile is invalid.
     """
     names = vars(options)
     role, database, schema = (names.get(name) for name in ("role", "database", "schema"))
@@ -300,10 +301,10 @@ def opening_statement_runner(
 
 
 def opening_statement_client(options: argparse.Namespace) -> StatementClient:
-    """Create the client of the statement API from the options of a command. It is a context manager.
+    """Create the client of the statement API from the options of a command.
 
     Raises:
-        ConfigurationError: If address, key, certificates or profile are invalid.
+        ConfigurationError: If the URL, key, certificates or profile are invalid.
     """
     from snowmelt.client.statements import StatementClient
 
@@ -375,13 +376,13 @@ def make_copy_context(
 
 
 class RejectionWriter:
-    """Writer that reports rejected records on standard error and appends them to the `--errors` file."""
+    """Reports rejected records on standard error and appends them to the `--errors` file."""
 
     def __init__(self, options: argparse.Namespace, followed: Sequence[str] = ()) -> None:
-        """Verify and open the file. The command must not read its own output.
+        """Open the file, after checking that it is not an input of the command.
 
         Raises:
-            OutputRefused: If it is a file of the deployment or one of the `followed` files.
+            OutputRefused: If the file belongs to the deployment or is one of the `followed` files.
         """
         from snowmelt.loaders.file_tail import is_followed
         from snowmelt.storage.overwrite_protection import CommandOutput, check_outputs
@@ -395,7 +396,7 @@ class RejectionWriter:
             self._file = options.errors.open("a", encoding="utf-8")
 
     def write(self, position: object, reason: str, data: bytes, **place: object) -> None:
-        """Report one line or message. `place` has additional fields for its position in the file."""
+        """Report one line or message. `place` has additional fields with its position."""
         print(f"rejected: {position}: {reason}", file=sys.stderr, flush=True)
         if self._file is not None:
             text = data.decode(errors="backslashreplace")

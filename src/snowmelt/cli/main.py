@@ -1,4 +1,4 @@
-"""Entry point of the command `snowmelt`: subcommand lookup, execution, error messages.
+"""Entry point of the command `snowmelt`: runs subcommands and prints errors.
 
 A subcommand is a module in `commands` with NAME, SUMMARY, EXAMPLES, `add_arguments(parser)` and
 `run(options)`, which returns the exit code. Subcommands import slow modules only in `run`.
@@ -59,7 +59,7 @@ _DESCRIPTION = (
     "Stream rows into Apache Iceberg tables, exactly once, and query them a second later."
 )
 _INTERRUPTED_EXIT_CODE = 130  # shells return it for SIGINT
-# The extra that a command needs. All other commands need `server`.
+# The extra that a command needs. Commands not listed need `server`.
 _EXTRAS_BY_COMMAND = {
     "copy": "load",
     "demo": "demo",
@@ -70,7 +70,7 @@ _EXTRAS_BY_COMMAND = {
     "select": "select",
     "warm": "select",
 }
-# Modules whose distribution has another name, or is installed by the distribution listed here.
+# Distributions of modules whose distribution has another name or is installed by another one.
 _DISTRIBUTIONS_BY_MODULE = {
     "botocore": "boto3",
     "llvmlite": "numba",
@@ -80,7 +80,7 @@ _DISTRIBUTIONS_BY_MODULE = {
 
 
 class Command(Protocol):
-    """Interface of a subcommand's module."""
+    """Interface of a subcommand module."""
 
     NAME: str
     SUMMARY: str
@@ -94,7 +94,7 @@ class Command(Protocol):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run the command line and return its exit code."""
     try:
         commands = [
             cast("Command", import_module(f"snowmelt.cli.commands.{name}")) for name in _COMMANDS
@@ -111,7 +111,8 @@ def _run_command(options: argparse.Namespace) -> int:
                 warnings.showwarning = _print_warning
             return cast("Command", options.command).run(options)
     except BrokenPipeError:
-        # The reader closed the pipe. Redirect the output, or Python would report the error at exit.
+        # The reader closed the pipe. Redirect the output, because Python would report the error at
+        # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
@@ -138,7 +139,7 @@ def _format_error(error: Exception, command: Command) -> str:
 
 
 def find_extra(module: str, command: str) -> str:
-    """Return the extra that installs a module: the command's own if possible, else the smallest."""
+    """Return the extra that installs a module: the command's extra if possible, else the smallest."""
     distribution = _DISTRIBUTIONS_BY_MODULE.get(module, module.replace("_", "-"))
     extras = list_extras()
     wanted = _EXTRAS_BY_COMMAND.get(command, "server")
@@ -158,7 +159,7 @@ def list_extras() -> dict[str, set[str]]:
             distribution, others, extra = found.groups()
             extras.setdefault(extra, set()).add(distribution)
             included.setdefault(extra, set()).update(re.findall(r"\w+", others or ""))
-    for _ in extras:  # a chain of included extras is shorter than the number of extras
+    for _ in extras:  # enough passes for the longest possible chain of included extras
         for extra, others in included.items():
             extras[extra].update(*(extras.get(other, ()) for other in others))
     return extras

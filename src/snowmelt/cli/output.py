@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("table", "json", "csv")
-# The layout of a table needs all its rows in memory.
+# The layout of a table needs all rows in memory.
 MAX_TABLE_ROWS = 1000
 _UNLIMITED_WIDTH = 100_000
 _VARIANT_PRECISION = 60
@@ -38,12 +38,12 @@ def add_format_option(parser: argparse.ArgumentParser) -> None:
 def print_rows(
     columns: Sequence[str], rows: Iterable[Sequence[object]], output_format: str
 ) -> None:
-    """Print rows in one of FORMATS; JSON and CSV stream."""
+    """Print rows in one of FORMATS. JSON and CSV are streamed."""
     {"table": _print_table, "json": _print_json, "csv": _print_csv}[output_format](columns, rows)
 
 
 def print_message(message: str, output_format: str) -> None:
-    """Print the message of a statement without rows; in JSON and CSV as the column `status`."""
+    """Print the message of a statement without rows. In JSON and CSV it is the column `status`."""
     if output_format == "table":
         print(message, flush=True)
     else:
@@ -51,7 +51,7 @@ def print_message(message: str, output_format: str) -> None:
 
 
 def format_cell(value: object) -> str:
-    """Return a value as text: ISO 8601, hexadecimal bytes, plain decimals."""
+    """Format a value as text: ISO 8601 times, hexadecimal bytes, decimals without exponents."""
     for kind, text in _CELL_FORMATTERS:
         if isinstance(value, kind):
             return text(value)
@@ -59,11 +59,11 @@ def format_cell(value: object) -> str:
 
 
 def to_json_text(value: object) -> str:
-    """Return a value as JSON. Decimals keep every digit, and a VARIANT is its JSON."""
+    """Format a value as JSON. Decimals keep all digits, and a VARIANT becomes its JSON."""
     for kind, text in _JSON_FORMATTERS:
         if isinstance(value, kind):
             return text(value)
-    if type(value).__name__ == "VariantVal":  # Spark's VARIANT; its text is JSON
+    if type(value).__name__ == "VariantVal":  # Spark's VARIANT, whose text is JSON
         return _format_variant(value)
     return _quote_json(format_cell(value))
 
@@ -100,7 +100,7 @@ def _format_json_object(items: Iterable[tuple[object, object]]) -> str:
     return "{" + ", ".join(pairs) + "}"
 
 
-# The order matters: a bool is an int, and a datetime is a date.
+# Order matters: bool is a subclass of int, and datetime of date.
 _CELL_FORMATTERS: tuple[tuple[type | UnionType, Callable[[Any], str]], ...] = (
     (str, str),
     (bool, lambda value: str(value).lower()),
@@ -120,7 +120,7 @@ _JSON_FORMATTERS: tuple[tuple[type | UnionType, Callable[[Any], str]], ...] = (
 
 
 def format_count(count: int, noun: str) -> str:
-    """Return a number with its noun in singular or plural: `1 row`, `1,234 rows`."""
+    """Format a number with its noun in singular or plural: `1 row`, `1,234 rows`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -154,7 +154,7 @@ def _measure_width(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> 
 
 
 def _print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print each row as a block with a line per column, because a wide wrapped grid is unreadable."""
+    """Print each row as a block with a line per column, for tables that do not fit the terminal."""
     width = max(map(len, columns), default=0)
     for number, row in enumerate(rows, start=1):
         print(f"── row {number} " + "─" * 20)
@@ -164,7 +164,7 @@ def _print_records(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> 
 
 
 def _print_grid(columns: Sequence[str], shown: Sequence[Sequence[object]]) -> None:
-    # Redirected output is not wrapped.
+    # Do not wrap redirected output.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -191,7 +191,7 @@ def _print_grid(columns: Sequence[str], shown: Sequence[Sequence[object]]) -> No
 
 
 def _escape_unprintable(text: str) -> str:
-    """Escape control characters, which would move the cursor of a terminal."""
+    """Escape control characters, which could move the cursor of a terminal."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)

@@ -1,4 +1,4 @@
-"""A local Spark session for commands: started at first use, stopped at the end."""
+"""Local Spark session for commands: started at first use, stopped at the end."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from snowmelt.spark.snowmelt_session import Snowmelt
 
 _STDERR_FD = 2
-# A killed Java gives gigabytes of memory back before it ends.
+# Timeout of the end of a killed Java process, which first releases gigabytes of memory.
 _EXIT_SECONDS = 60
-# A Snowmelt error in a Python traceback, of any package.
+# Matches a Snowmelt error in a Python traceback.
 _SNOWMELT_ERROR = re.compile(r"\bsnowmelt(?:\.\w+)+: (.+)")
 
 
@@ -31,11 +31,12 @@ _SNOWMELT_ERROR = re.compile(r"\bsnowmelt(?:\.\w+)+: (.+)")
 def opening_spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
     """Start a local Spark session and stop it at the end.
 
-    With `quiet`, Java's startup messages and its logs of errors that Python raises are dropped.
+    If `quiet` is true, suppresses Java's startup messages, and logs of errors that Python raises.
 
     Raises:
         JavaMissing: If no Java is available.
-        RemoteError: If Spark did not start, with its last message, or its Java process ended.
+        RemoteError: If Spark did not start (the error contains its last message), or its Java
+            process ended.
     """
     from snowmelt.spark.session import local_session
 
@@ -62,16 +63,16 @@ def opening_spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
                 "the system killed the process for its memory, stop other programs first."
             ) from error
         finally:
-            # It fails if Java has ended, which is already reported.
+            # Stopping fails if Java has ended, which was already reported.
             with contextlib.suppress(Exception):
                 spark.stop()
 
 
 def _get_exit_status(java: subprocess.Popen[bytes], error: BaseException) -> int | None:
-    """Return the exit status of Java, or None while it runs.
+    """Return the exit status of Java, or None if it is running.
 
-    The kernel closes the sockets of a killed process before its parent can read the status. So after an
-    error of the connection this waits for the status.
+    The kernel closes the sockets of a killed process before its parent can read the status. After a
+    connection error, this function therefore waits for the status.
     """
     from py4j.protocol import Py4JNetworkError
 
@@ -88,8 +89,8 @@ def _get_exit_status(java: subprocess.Popen[bytes], error: BaseException) -> int
 def _using_utc() -> Iterator[None]:
     """Set the local time zone to UTC within the block.
 
-    PySpark converts timestamps without a zone to local times. In other zones than UTC it raises an error
-    at the ends of the calendar.
+    PySpark converts timestamps without a zone to local times. In zones other than UTC, it raises an
+    error near the years 1 and 9999.
     """
     # The C library reads TZ from the environment.
     zone = os.environ.get("TZ")  # noqa: TID251
@@ -127,7 +128,7 @@ def _start_quietly(start: Callable[[], SparkSession]) -> SparkSession:
 
 @contextlib.contextmanager
 def opening_lake(settings: Settings, *, role: str, quiet: bool = True) -> Iterator[Snowmelt]:
-    """Open the settings' catalog in a local Spark session, for queries of a role.
+    """Start a local Spark session for queries of the settings' catalog with a role.
 
     Raises:
         JavaMissing: If no Java is available.
@@ -151,7 +152,7 @@ def opening_lake(settings: Settings, *, role: str, quiet: bool = True) -> Iterat
 
 @contextlib.contextmanager
 def translating_spark_errors() -> Iterator[None]:
-    """Raise a RemoteError with a one-line message in place of Spark's error.
+    """Translate Spark errors within the block to a RemoteError with a one-line message.
 
     Raises:
         RemoteError: If Spark failed or rejected the query.
@@ -165,13 +166,13 @@ def translating_spark_errors() -> Iterator[None]:
 
 
 def _extract_message(text: str) -> str:
-    """Return the message from a text that may contain plans and stack traces.
+    """Extract the message from a text that may contain plans and stack traces.
 
-    The last Snowmelt error in the text takes precedence.
+    Prefers the last Snowmelt error in the text.
     """
     ours = _SNOWMELT_ERROR.findall(text)
     if ours:
-        # The last error is the outermost one; its causes come before it.
+        # The last error is the outermost one. Its causes precede it.
         return str(ours[-1])
     first, _, rest = text.strip().partition("\n")
     if first.startswith("An error occurred while calling") and rest:

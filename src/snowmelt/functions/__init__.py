@@ -1,8 +1,8 @@
-"""External functions: definitions, the caller, the service SDK and test proxies.
+"""External functions: definitions, the caller, the service SDK and proxies for tests.
 
 `signature`: SQL types, arguments and signatures of functions.
 `definition`: external functions, API integrations and translators, with their CREATE statements.
-`urls`: parsing and normalization of service URLs, allowed and blocked prefixes.
+`urls`: parsing and normalization of service URLs, and checks of allowed and blocked prefixes.
 `errors`: errors of the caller and of the service.
 `wire`: the JSON format of batches, with headers, values and compression.
 `caller`: conversion of argument columns to batches, requests and result columns.
@@ -10,8 +10,8 @@
 `probe`: sends single batches to a service, for manual checks and tests.
 `proxy`: fault injection, recording and replay between a caller and a service.
 
-`snowmelt.functions.service` needs neither Spark nor a database nor a web framework. The names
-exported here are therefore imported at first use.
+`snowmelt.functions.service` must not load Spark, a database or a web framework. The names exported
+here are therefore imported at first use.
 """
 
 from __future__ import annotations

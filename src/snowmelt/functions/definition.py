@@ -1,7 +1,7 @@
 """Definitions of external functions, API integrations and translators, with CREATE statements.
 
-Functions and integrations are sent to the processes that make the calls, so neither contains a
-secret. A secret is named by a reference (`env:NAME`, `file:PATH`) and read where it is used.
+Functions and integrations are sent to the processes that make the calls, so they contain no
+secrets. They contain references (`env:NAME`, `file:PATH`), which those processes resolve.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AuthenticationMethod(StrEnum):
     SIGV4 = "SIGV4"
 
 
-# The clauses that a method requires (True) or allows (False); it rejects others.
+# Clauses that a method requires (True) or allows (False). It rejects all others.
 _AUTHENTICATION_FIELDS: dict[AuthenticationMethod, dict[str, bool]] = {
     AuthenticationMethod.NONE: {},
     AuthenticationMethod.BASIC: {"USER": True, "SECRET": True},
@@ -46,7 +46,7 @@ class NullInputAction(StrEnum):
 
 
 class Volatility(StrEnum):
-    """Volatility of a function. IMMUTABLE: equal arguments give equal results, so one call suffices."""
+    """Volatility of a function. IMMUTABLE: equal arguments give equal results, so call it once."""
 
     VOLATILE = "VOLATILE"
     IMMUTABLE = "IMMUTABLE"
@@ -62,19 +62,19 @@ class RequestCompression(StrEnum):
 
 
 class FailureAction(StrEnum):
-    """Effect of a failed row or of a permanently failed batch: abort the query, or return NULL."""
+    """Effect of a failed row or a permanently failed batch: abort the query, or return NULL."""
 
     ABORT = "ABORT"
     RETURN_NULL = "RETURN_NULL"
 
 
 class _StoredDefinition:
-    """Base of the definitions that the catalog stores as JSON."""
+    """Base class of the definitions that the catalog stores as JSON."""
 
     __slots__ = ()
 
     def to_json(self) -> bytes:
-        """Return the definition as the JSON that the catalog stores."""
+        """Return the definition as JSON for the catalog."""
         return msgspec.json.encode(self)
 
     @classmethod
@@ -91,8 +91,9 @@ class _StoredDefinition:
 class ApiIntegration(_StoredDefinition):
     """Allowed targets of calls, and the credentials to authenticate with.
 
-    Prefixes are URLs. `secret` and `api_key` are references. `user` is the user name for BASIC or the
-    access key ID for SIGV4. SIGV4 without one uses boto3's default credential search.
+    Prefixes are URLs. `secret` and `api_key` are references to secrets. `user` is the user name for
+    BASIC, or the access key ID for SIGV4. SIGV4 without `user` uses boto3's default credential
+    search.
     """
 
     name: str
@@ -107,7 +108,8 @@ class ApiIntegration(_StoredDefinition):
     region: str | None = None
     ca_file: str | None = None
     comment: str | None = None
-    # Stored and displayed but not used: statements written for cloud providers run unchanged.
+    # Stored and displayed, but not used, so that statements written for cloud providers run
+    # unchanged.
     aws_role_arn: str | None = None
     azure_tenant_id: str | None = None
     azure_ad_application_id: str | None = None
@@ -117,7 +119,8 @@ class ApiIntegration(_StoredDefinition):
         """Verify that the clauses are consistent.
 
         Raises:
-            DeclarationInvalid: If the authentication method lacks a clause or has an unused one.
+            DeclarationInvalid: If a clause that the authentication method requires is missing, or
+                one that it does not allow is present.
         """
         for field, value in (("USER", self.user), ("SECRET", self.secret)):
             need = _AUTHENTICATION_FIELDS[self.authentication].get(field)
@@ -136,7 +139,7 @@ class ApiIntegration(_StoredDefinition):
 
 
 class TranslatorLanguage(StrEnum):
-    """Language of a translator. PYTHON runs without a sandbox in the processes that make the calls."""
+    """Language of a translator. PYTHON has no sandbox."""
 
     JAVASCRIPT = "JAVASCRIPT"
     PYTHON = "PYTHON"
@@ -160,11 +163,11 @@ class Translator:
 
 @dataclass(frozen=True, slots=True)
 class ExternalFunction(_StoredDefinition):
-    """One external function; `signature.name` is the name as it was written.
+    """One external function. `signature.name` is its name as written in the statement.
 
     `integration` is an internal name. Translators are full names as SQL writes them.
-    Omitted clauses have the defaults of the published format (spec section 1.1). None means that the
-    caller chooses.
+    Omitted clauses have the defaults of the published format (spec section 1.1). None: the caller
+    chooses.
     """
 
     signature: FunctionSignature
@@ -192,7 +195,7 @@ class ExternalFunction(_StoredDefinition):
 
     @property
     def version(self) -> str:
-        """A short digest of everything that the result of a call depends on; the key of caches."""
+        """Short digest of everything that a call's result depends on. Used as the key of caches."""
         return hashlib.sha256(self.to_json()).hexdigest()[:12]
 
 
@@ -202,10 +205,10 @@ class ExternalFunction(_StoredDefinition):
 def format_create_function(
     function: ExternalFunction, name: str, integration: str, *, replace: bool = False
 ) -> str:
-    """Return the CREATE EXTERNAL FUNCTION statement of a definition; omit clauses at their defaults.
+    """Return the CREATE EXTERNAL FUNCTION statement of a definition, without default clauses.
 
     Args:
-        function: The definition. Its own name and integration are ignored.
+        function: The definition. The name and integration in it are ignored.
         name: Name of the function, as SQL writes it.
         integration: Name of the API integration, as SQL writes it.
         replace: Write CREATE OR REPLACE.
@@ -269,6 +272,6 @@ def _omit_default(value: str, default: str) -> str | None:
 
 
 def quote_literal(text: str) -> str:
-    """Quote a string as a literal that reads the same in Snowmelt, Snowflake and Spark."""
+    """Quote a string as a literal that Snowmelt, Snowflake and Spark parse identically."""
     doubled = text.replace("\\", "\\\\").replace("'", "''")
     return f"'{doubled}'"

@@ -1,4 +1,4 @@
-"""Errors of external functions, of the caller and of the service."""
+"""Errors of external functions, raised by the caller or the service."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BatchTooLarge(UserError):
 class BatchIdReused(ConflictError):
     """Batch ID was already used with a different body."""
 
-    # 400, not 409: callers of this protocol handle 400.
+    # 400, not 409, because callers of this protocol handle 400.
     code = "batch_id_reused"
     status = 400
 
@@ -55,7 +55,7 @@ class FunctionNotFound(UserError):
 class ResponseInvalid(RemoteError):
     """{reason}."""
 
-    # The code that reads a response knows neither function nor batch; the caller adds them.
+    # Without function and batch, which the decoder does not know. The caller adds them.
     code = "reply_invalid"
 
 
@@ -80,7 +80,7 @@ class ConnectionLost(TransportFailed):
 class TlsUntrusted(TransportFailed):
     """{host}: {reason}."""
 
-    # A retry does not make a certificate trusted.
+    # Not retryable: a retry does not make a certificate trusted.
     code = "tls_refused"
     retryable = False
 
@@ -88,7 +88,7 @@ class TlsUntrusted(TransportFailed):
 class PayloadTooLarge(RemoteError):
     """{reason}."""
 
-    # A caller that can split the batch sends it in halves.
+    # The caller splits the batch and sends the halves, if it can.
     code = "too_large"
     retryable = False
 

@@ -1,4 +1,4 @@
-"""Service probe: sends single batches to a service and returns its responses, for tests."""
+"""Service probe: sends single batches to a service and returns the responses, for tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from snowmelt.functions.urls import parse_url
 from snowmelt.functions.wire.messages import BatchResponse, RequestWriter, ResponseReader
 from snowmelt.schema.types import LogicalType
 
-# The probe does not split batches: its caller decides their size.
+# No limit, because the probe does not split batches: its caller decides their size.
 _MAX_BATCH_BYTES = 256 * 1024 * 1024
 
 
@@ -50,7 +50,7 @@ class ServiceProbe:
         """
         self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._writer = RequestWriter(signature.arguments)
-        # As lenient as calls from queries, so that both accept the same responses.
+        # Be as lenient as queries are, so that both accept the same responses.
         special = signature.returns.kind is LogicalType.REAL
         self._reader = ResponseReader(signature.returns, raw=True, lenient=special)
         plan = _make_call_plan(url, signature, timeout_s, compress=compress)
@@ -70,7 +70,8 @@ class ServiceProbe:
         """Send a batch and return the response of the service.
 
         Raises:
-            CallFailed: If the service returned an invalid response, or none within the timeout.
+            CallFailed: If the service returned an invalid response, or no response within the
+                timeout.
         """
         batch_id = f"{query_id}:{ordinal}"
         body = self._writer.encode_body(row_count, columns)

@@ -1,4 +1,4 @@
-"""Signatures of external functions: arguments, SQL types, and their text in DDL and headers."""
+"""Signatures of external functions: arguments and SQL types, and their text in DDL and headers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BASE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """A type. NUMBER has `precision` and `scale`, times have `scale`, `length` is in characters."""
+    """A SQL type. NUMBER has `precision` and `scale`, times `scale`. `length` is in characters."""
 
     kind: LogicalType
     precision: int | None = None
@@ -39,14 +39,14 @@ class SqlType:
 
     @property
     def base_name(self) -> str:
-        """The type's name without parameters, as signature headers list arguments."""
+        """Name of the type without parameters, as in signature headers."""
         return _BASE_NAMES.get(self.kind, str(self.kind))
 
     def format_with_parameters(self, text_length: int = MAX_TEXT_BYTES) -> str:
-        """Return the type with its parameters, as return-type headers write it.
+        """Return the type with its parameters, as in return-type headers.
 
         Args:
-            text_length: Length to write for a VARCHAR that has none, in characters.
+            text_length: Length in characters to write for a VARCHAR without a length.
         """
         if self.kind is LogicalType.FIXED:
             return f"NUMBER({self.precision},{self.scale})"
@@ -60,7 +60,7 @@ class SqlType:
 
     @property
     def ddl(self) -> str:
-        """The type as a CREATE statement writes it, without parameters at their defaults."""
+        """The type as in CREATE statements, without parameters that have default values."""
         if self.kind in {LogicalType.TEXT, LogicalType.BINARY} and self.length is None:
             return self.base_name
         if (
@@ -136,9 +136,10 @@ def parse_sql_type_text(text: str) -> SqlType:
 
 @dataclass(frozen=True, slots=True)
 class HeaderStyle:
-    """Format of a signature in headers; the defaults are those of the published format.
+    """Format of a signature in headers. The defaults are those of the published format.
 
-    Newer engines send the name in upper case and 134217728 as the length of a plain VARCHAR.
+    Newer engines send the name in upper case, and the length 134217728 for a VARCHAR without a
+    length.
     """
 
     upper_name: bool = False
@@ -169,33 +170,33 @@ class FunctionSignature:
 
     @property
     def min_arguments(self) -> int:
-        """The minimum number of arguments of a call; arguments with defaults are the last ones."""
+        """Minimum number of arguments of a call. Arguments with defaults come last."""
         return sum(each.default is None for each in self.arguments)
 
     @property
     def is_strict(self) -> bool:
-        """True if a row with any NULL gives NULL and is not sent."""
+        """True if a row with any NULL is not sent, and its result is NULL."""
         return bool(self.arguments) and not any(each.nullable for each in self.arguments)
 
     def format_header_name(self, style: HeaderStyle) -> str:
-        """Return the name as the function name header writes it."""
+        """Return the name in the form of the function name header."""
         return self.name.upper() if style.upper_name else self.name
 
     def format_arguments(self) -> str:
-        """Return the arguments as the signature header lists them: `(N NUMBER, S VARCHAR)`."""
+        """Return the arguments in the form of the signature header: `(N NUMBER, S VARCHAR)`."""
         listed = ", ".join(f"{each.name.upper()} {each.type.base_name}" for each in self.arguments)
         return f"({listed})"
 
     def format_return_type(self, style: HeaderStyle) -> str:
-        """Return the result type as the return-type header writes it."""
+        """Return the result type in the form of the return-type header."""
         return self.returns.format_with_parameters(style.text_length)
 
     def format_ddl(self) -> str:
-        """Return `NAME(ARGUMENTS)` and `RETURNS TYPE` on two lines, as a CREATE statement writes them."""
+        """Return `NAME(ARGUMENTS)` and `RETURNS TYPE` on two lines, as in a CREATE statement."""
         return f"{self.name}({self.format_arguments_ddl()})\nRETURNS {self.returns.ddl}"
 
     def format_arguments_ddl(self) -> str:
-        """Return the arguments as a CREATE statement lists them, without parentheses."""
+        """Return the arguments as in a CREATE statement, without parentheses."""
         return ", ".join(
             f"{to_display_name(each.name.upper())} {each.type.ddl}"
             + (f" DEFAULT {each.default}" if each.default is not None else "")
@@ -216,7 +217,7 @@ def parse_arguments(text: str) -> tuple[tuple[str, SqlType], ...] | None:
     if not inner:
         return ()
     found = []
-    # Split at commas outside parentheses: types may have parameters.
+    # Split only at commas outside parentheses, because types may have parameters.
     pieces, depth, start = [], 0, 0
     for at, sign in enumerate(inner):
         depth += (sign == "(") - (sign == ")")

@@ -1,4 +1,4 @@
-"""Service URLs: strict parsing, normalization, and checks against an integration's prefixes.
+"""Service URLs: parses strictly, normalizes, and checks URLs against an integration's prefixes.
 
 A check can be bypassed if two programs parse a URL differently. A URL is therefore parsed strictly
 and rebuilt from the parsed parts. Only the rebuilt form is compared and called. Error messages
@@ -43,7 +43,7 @@ _DOT_SEGMENTS = frozenset({b".", b".."})
 
 @dataclass(frozen=True, slots=True)
 class ServiceUrl:
-    """A normalized URL: lower-case scheme and host, an explicit port, no `..`.
+    """A normalized URL: scheme and host in lower case, an explicit port, no `..` in the path.
 
     `path` begins with `/`. Only the characters of `path` and `query` that need it are percent-encoded.
     `query` is None if the URL has no `?`.
@@ -57,13 +57,13 @@ class ServiceUrl:
 
     @property
     def authority(self) -> str:
-        """Host, and the port unless it is the default of the scheme: the value of a Host header."""
+        """Value of the Host header: the host, and the port unless it is the scheme's default."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def request_target(self) -> str:
-        """Path and query, as in the request line."""
+        """Path and query, for the request line."""
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
     @property
@@ -120,7 +120,7 @@ def is_within_allowed_prefix(url: ServiceUrl, prefix: ServiceUrl) -> bool:
     """Return True if a URL has the scheme, host, port and leading path segments of a prefix."""
     if (url.scheme, url.host, url.port) != (prefix.scheme, prefix.host, prefix.port):
         return False
-    # Compare decoded segments: servers treat `%3B` and `;` the same.
+    # Compare decoded segments, because servers treat `%3B` and `;` the same.
     mine, first = _split_path(url.path), _split_path(prefix.path)
     if not first[-1]:
         return len(mine) >= len(first) and mine[: len(first) - 1] == first[:-1]
@@ -148,7 +148,7 @@ def is_url_extension(url: ServiceUrl, base_url: ServiceUrl) -> bool:
         return False
     if base_url.query is None:
         return True
-    # Only `&` may follow the base query: other text would extend its last value.
+    # The base query must be followed by `&`: other text would extend its last value.
     rest = (url.query or "").removeprefix(base_url.query)
     return url.path == base_url.path and (not rest or rest.startswith("&"))
 
@@ -157,7 +157,7 @@ def resolve_allowed_url(url: str, integration: ApiIntegration) -> ServiceUrl:
     """Parse a URL and verify that the integration allows calls to it.
 
     Raises:
-        UrlRefused: If the URL is invalid, under no allowed prefix, or under a blocked one.
+        UrlRefused: If the URL is invalid, under no allowed prefix, or under a blocked prefix.
     """
     address = parse_url(url)
     if not any(
@@ -198,7 +198,7 @@ def _normalize_host(text: str) -> str:
         except ValueError:
             raise UrlRefused(reason="has a host in [ ] that is no IPv6 address") from None
     try:
-        # The codec applies nameprep, which replaces full-width letters and dots.
+        # Use the codec's result: its nameprep step replaces full-width letters and dots.
         host = (text if text.isascii() else text.encode("idna").decode("ascii")).lower()
     except UnicodeError:
         raise UrlRefused(reason="has a host that is not a valid domain name") from None
@@ -211,7 +211,8 @@ def _normalize_host(text: str) -> str:
         try:
             return str(ipaddress.IPv4Address(host))
         except ValueError:
-            # Resolvers read 127.1, 0x7f000001 and 2130706433 as 127.0.0.1.
+            # Require four numbers: resolvers also read 127.1, 0x7f000001 and 2130706433 as
+            # 127.0.0.1.
             raise UrlRefused(reason="has an IPv4 address that is not four numbers") from None
     return host
 
@@ -225,17 +226,17 @@ def _normalize_path(text: str) -> str:
         raise UrlRefused(reason="has an encoded / or a \\ in its path")
     while True:
         if _INVALID_UTF8_PATTERN.search(plain):
-            # Some decoders read %C0%AF as a slash.
+            # Some decoders decode the invalid %C0%AF to a slash.
             raise UrlRefused(reason="has bytes in its path that are no UTF-8")
         if _CONTROL_CHARACTER_PATTERN.search(plain):
             raise UrlRefused(reason="has an encoded control character in its path")
-        # Some servers remove `;` and the text after it before they look for dots.
+        # Some servers remove `;` and the text after it before they resolve dot segments.
         if any(
             segment.split(b";")[0] in _DOT_SEGMENTS
             for segment in _SEGMENT_SEPARATOR_PATTERN.split(plain)
         ):
             raise UrlRefused(reason="has . or .. in its path: write the path that is meant")
-        # A server behind a decoding proxy may decode a second time.
+        # A server behind a proxy that decodes may decode a second time.
         again = unquote_to_bytes(plain)
         if again == plain:
             return path
@@ -247,7 +248,7 @@ def _normalize_path(text: str) -> str:
 
 
 def _normalize_escapes(text: str, allowed: re.Pattern[str], component: str) -> str:
-    """Verify the characters, decode unneeded escapes and write the other escapes in upper case."""
+    """Verify the characters, decode unnecessary escapes and convert other escapes to upper case."""
     if not allowed.match(text):
         raise UrlRefused(
             reason=f"has signs in its {component} that must be percent-encoded, or a % without two "
@@ -277,7 +278,8 @@ def _split_path_leniently(path: str) -> tuple[str, ...]:
     found = []
     for each in plain.split(b"/"):
         name = each.split(b";")[0].decode(errors="surrogateescape")
-        # Apply upper() before casefold(): some letters map to an ASCII letter only in upper case.
+        # Apply upper() before casefold(), because some letters map to an ASCII letter only in upper
+        # case.
         name = unicodedata.normalize("NFKC", name).upper().casefold().rstrip(". \t")
         if name:
             found.append(name)

@@ -1,11 +1,14 @@
-"""Checks of what is stored, and traces of rows.
+"""Integrity checks of stored data, and traces of rows.
+
+Terms: the *ledger* is the permanent record of migrated chunks. The *lineage* is the ledger and the
+record of native files: it tells which chunks and loads are in which file.
 
 `findings`: kinds of findings, with their meaning and remedy.
-`table_state`: what the catalog says of a table, read in one transaction.
-`catalog_checks`: sequences, channels and the ledger against each other.
-`file_checks`: the lineage, the native table and its files against each other.
-`chunk_checks`: chunks and their blobs.
-`orphan_checks`: objects that nothing refers to.
+`table_state`: the catalog's data about a table, read in one transaction.
+`catalog_checks`: compares sequences, channels and ledger.
+`file_checks`: compares the lineage, the native table and its files.
+`chunk_checks`: compares chunks with their blobs.
+`orphan_checks`: finds unreferenced objects.
 `checker`: runs the checks of a table or of all tables.
-`trace`: from a token, file, load or row to everything that it passed.
+`trace`: finds the commit, blob, native files and snapshots of a token, file, load or row.
 """

@@ -1,4 +1,4 @@
-"""Sequences, channels and the ledger of a table, against each other."""
+"""Compare a table's commit sequence, channels and ledger."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from snowmelt.schema.types import to_display_name
 def check_catalog(
     connection: sa.Connection, state: TableState
 ) -> tuple[list[Finding], LedgerTotals]:
-    """Check a table's rows in the catalog. Return findings, and the ledger by sequence.
+    """Check a table's records in the catalog. Return findings, and the ledger's totals by sequence.
 
-    The state must be of the same read transaction.
+    The caller must have read `state` in the same transaction.
     """
     table = state.table
     findings = list(_check_sequences(state))
@@ -109,7 +109,7 @@ def _make_ledger_gap(state: TableState, first: int, last: int) -> Finding:
 def _compare_with_row(
     state: TableState, chunk: LedgerChunk, row: StoredChunkRow | None
 ) -> Iterator[Finding]:
-    """Compare a chunk of the ledger with its row in `chunks`, if that is still there."""
+    """Compare a chunk of the ledger with its row in `chunks`, unless that row is deleted."""
     if row is None:
         return
     record = row.record
@@ -133,7 +133,7 @@ def _compare_with_row(
 
 @dataclass(slots=True)
 class _Position:
-    """Last commit of a channel. `token` is the last one that this client committed."""
+    """Last commit of a channel. `token` is the last offset token that its current owner committed."""
 
     client_sequencer: int
     row_sequencer: int
@@ -143,24 +143,24 @@ class _Position:
 
 
 class _ChannelFollower:
-    """Follows the commits of all channels in the order of the table's sequence."""
+    """Replays the commits of all channels in sequence order, and reports gaps and contradictions."""
 
     def __init__(self, state: TableState) -> None:
         self.findings: list[Finding] = []
         self.positions: dict[str, _Position] = {}
         self._state = state
         self._rowless = {(each.channel, each.row_sequencer): each for each in state.rowless}
-        # Commits without rows of the time before the lineage were not recorded.
+        # Commits without rows were not recorded before the lineage began.
         self._is_complete = state.lineage_from == 0
 
     def follow(self, seq: int, path: str, offset: int, channels: Iterable[ChannelCommit]) -> None:
-        """Follow one chunk."""
+        """Apply the commits of one chunk."""
         for commit in channels:
             self._follow_commit(seq, commit)
             self._advance(commit, path, offset)
 
     def end(self) -> None:
-        """Compare the channels with their last commits."""
+        """Compare the stored state of each channel with its last commit."""
         for channel in self._state.channels:
             position = self.positions.get(channel.name)
             if position is not None:
@@ -199,7 +199,7 @@ class _ChannelFollower:
                 seq=seq,
             )
         elif found == expected or (
-            # The channel was dropped and opened again, so it counts from 1.
+            # The channel was dropped and created again, so its row sequencers restart at 1.
             commit.client_sequencer > last.client_sequencer and self._counts_from_one(name, found)
         ):
             return
@@ -219,7 +219,7 @@ class _ChannelFollower:
             )
 
     def _skip_rowless(self, channel: str, until: int | None) -> None:
-        """Follow the commits without rows that come next, up to a row sequencer."""
+        """Apply the next commits without rows, up to a row sequencer."""
         last = self.positions[channel]
         while until is None or last.row_sequencer + 1 < until:
             commit = self._rowless.get((channel, last.row_sequencer + 1))

@@ -1,4 +1,4 @@
-"""Checks of tables while everything runs: no locks, one read transaction for each table."""
+"""Check tables while the system runs: without locks, in one read transaction for each table."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from snowmelt.table.warehouse_paths import Warehouse
 
 @dataclass(frozen=True, slots=True)
 class CheckSettings:
-    """What to check.
+    """Scope of a check.
 
-    With `deep`, data is read: a share `sample` of the files and chunks, those added since `since`. `seed` makes
-    a sample repeatable.
+    With `deep`, the check reads data: the fraction `sample` (0 to 1) of the files and chunks added
+    since `since`. The same `seed` selects the same sample.
     """
 
     deep: bool = False
@@ -40,9 +40,9 @@ class CheckSettings:
 
 @dataclass(slots=True)
 class TableReport:
-    """Result of the checks of one table. Counts are those of the objects that were checked.
+    """Result of the checks of one table, with the number of checked objects of each kind.
 
-    `unprovable` says what has no proof, because it is older than the lineage.
+    `unprovable` describes the data that cannot be verified because it is older than the lineage.
     """
 
     table: TableName
@@ -57,9 +57,9 @@ class TableReport:
 
 
 class IntegrityChecker:
-    """Checker of one installation. Reads only.
+    """Integrity checker of one installation. Read-only.
 
-    `on_progress` is called with a sentence when a step begins.
+    Each step calls `on_progress` with a sentence when it begins.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class IntegrityChecker:
         self._random = random.Random(settings.seed)  # noqa: S311 - a sample, no secret
 
     def check_all(self, names: Sequence[TableName] = ()) -> Iterator[TableReport]:
-        """Check tables, all without names, and yield a report for each.
+        """Check the named tables, or all tables if there are no names. Yield a report for each.
 
         Raises:
             TableNotFound: If a named table does not exist.
@@ -104,15 +104,15 @@ class IntegrityChecker:
             yield report
 
     def check_stage(self) -> list[Finding]:
-        """Return blobs on the stage that no chunk refers to."""
+        """Return a finding for each blob on the stage that no chunk refers to."""
         self._on_progress("stage: blobs without chunks")
         return list(check_orphan_blobs(self._database, self._stage, self._clock.now()))
 
     def check_table(self, name: TableName) -> TableReport:
         """Check one table.
 
-        A finding is reported only if a second look finds it again: files may be replaced and deleted while the
-        first look reads them.
+        Reports a finding only if a second check confirms it, because files may be replaced and
+        deleted while the first check reads them.
 
         Raises:
             TableNotFound: If it does not exist.

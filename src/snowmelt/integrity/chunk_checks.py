@@ -1,4 +1,4 @@
-"""Chunks whose blobs are on the stage: bytes, rows and statistics."""
+"""Check chunks whose blobs are on the stage: bytes, rows and statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from snowmelt.wire.column_statistics import NO_STORED_STATISTICS, encode_stored_
 
 
 def list_needed_chunks(state: TableState) -> list[StoredChunkRow]:
-    """Return the chunks that a query reads from the stage: waiting and quarantined ones."""
+    """Return the chunks that queries read from the stage: waiting and quarantined chunks."""
     watermark = state.table.migrated_seq
     return [
         chunk
@@ -32,7 +32,7 @@ def list_needed_chunks(state: TableState) -> list[StoredChunkRow]:
 
 
 def check_blobs(state: TableState, sizes: Mapping[str, int]) -> Iterator[Finding]:
-    """Check that the blobs of needed chunks are there, with `sizes` in bytes by path in the stage."""
+    """Check that the blobs of needed chunks exist. `sizes` maps paths in the stage to bytes."""
     name = state.table.name
     for chunk in list_needed_chunks(state):
         record, path = chunk.record, chunk.stage_path
@@ -53,7 +53,7 @@ def check_blobs(state: TableState, sizes: Mapping[str, int]) -> Iterator[Finding
 
 
 def check_keys(database: Database, keyring: KeyRing, state: TableState) -> Iterator[Finding]:
-    """Check that the keys of all chunks open."""
+    """Check that the master key decrypts the data keys of all chunks."""
     for key_id in sorted({chunk.record.key_id for chunk in state.chunks}):
         try:
             with database.reading() as connection:
@@ -89,7 +89,7 @@ def check_chunk_contents(
         except (TableInconsistent, SnowmeltError) as error:
             if error.retryable:
                 raise
-            # Reported with the keys.
+            # `check_keys` reports this.
             continue
         yield from _check_content(state, totals, chunk, task, stage)
 
@@ -106,14 +106,15 @@ def _check_content(
     try:
         table = run_chunk_read_task(task)
     except ObjectMissing:
-        # Reported by the listing, if a query needs it.
+        # `check_blobs` reports this if a query needs the blob.
         return
     except BlobCorrupt as error:
         yield make_finding("chunk-corrupt", name, f"Chunk {seq}: {error}", **subject)
         return
     stored = totals.find_fingerprint(seq)
     if stored is not None:
-        # The ledger has the columns of the time of the migration, `table` those of now.
+        # The ledger's fingerprint covers the columns at the time of the migration. `table` has the
+        # current ones.
         written = state.schemas.get(int(totals.versions[seq]))
         if written is None or not keeps_values(written, state.table.schema):
             stored = None
@@ -129,7 +130,7 @@ def _check_content(
 def _find_statistics_error(
     state: TableState, chunk: StoredChunkRow, task: ChunkReadTask, stage: Store
 ) -> str | None:
-    """Return why stored statistics are not those of the rows; None if they are, or are not stored."""
+    """Return how the stored statistics differ from the rows; None if they do not, or none are stored."""
     stored = chunk.record.statistics
     written = state.schemas.get(chunk.record.schema_version)
     if stored == NO_STORED_STATISTICS or written is None:
@@ -140,7 +141,7 @@ def _find_statistics_error(
     try:
         found = msgspec.msgpack.decode(stored, type=dict[str, list[object]])
     except msgspec.DecodeError:
-        # Versions before 0.2 stored another form, which prunes nothing.
+        # Versions before 0.2 stored another format, which is not used for pruning.
         return None
     expected = msgspec.msgpack.decode(
         encode_stored_statistics(written, collect_statistics(table, written)),

@@ -1,4 +1,4 @@
-"""The lineage of a table, its native table and its files, against each other."""
+"""Compare the lineage of a table, its native table and its files."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def check_files(
 
     Args:
         state: The table in the catalog.
-        totals: Its ledger.
-        warehouse: The warehouse.
+        totals: Totals of the table's ledger.
+        warehouse: Store of the native files.
         sizes: Bytes of the objects in the table's folder, by path.
 
     Returns:
@@ -117,9 +117,10 @@ def _check_lineage(state: TableState, totals: LedgerTotals) -> Iterator[Finding]
 def _sum_chunk_fingerprints(
     state: TableState, totals: LedgerTotals, file: NativeFileRecord
 ) -> Fingerprint | None:
-    """Return the fingerprint of a file by the ledger; None if that is not known.
+    """Return the fingerprint that the ledger implies for a file, or None if it is unknown.
 
-    It is not if loads are in the file, or if a column was dropped between chunks and file.
+    It is unknown if the file has rows of loads, or if a column was dropped after its chunks were
+    written.
     """
     ranges, schema = file.chunk_ranges, state.schemas.get(file.schema_version)
     if len(ranges) != len(file.sources) or schema is None:
@@ -140,7 +141,7 @@ def _list_some(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]
 
 
 def _check_compactions(state: TableState) -> Iterator[Finding]:
-    """Check that each compaction wrote the rows of the files that it joined."""
+    """Check that each compaction wrote exactly the rows of its input files."""
     before: dict[str, list[NativeFileRecord]] = {}
     after: dict[str, list[NativeFileRecord]] = {}
     for file in state.files:
@@ -258,7 +259,7 @@ def check_file_content(
     try:
         data = warehouse.store.get(path)
     except ObjectMissing:
-        # Reported by the listing.
+        # `check_files` reports this.
         return
     if record is not None and record.sha256 is not None:
         found = hashlib.sha256(data).hexdigest()
@@ -375,7 +376,7 @@ def _find_min_max(
     if low is None:
         return None
     if pa.types.is_decimal(kind):
-        # The default context rounds to 28 digits.
+        # Python's default decimal context would round to 28 digits.
         with localcontext(prec=_DECIMAL_DIGITS):
             return int(low.scaleb(kind.scale)), int(high.scaleb(kind.scale))
     return low, high

@@ -1,4 +1,4 @@
-"""Kinds of findings of a check, with their meaning and what to do."""
+"""Kinds of findings of an integrity check, with their meaning and remedy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a finding is.
+    """Severity of a finding.
 
-    ERROR: what is promised does not hold. WARNING: nothing is wrong with any row. UNDECIDED: the check
-    could not read what it needs.
+    ERROR: a guarantee is violated. WARNING: all rows are correct, but something else is not.
+    UNDECIDED: the check could not read the data it needs.
     """
 
     ERROR = "error"
@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FindingKind:
-    """A kind of finding; `remedy` says what to do."""
+    """A kind of finding. `remedy` tells the operator what to do."""
 
     name: str
     meaning: str
@@ -239,7 +239,7 @@ KINDS = {kind.name: kind for kind in _KINDS}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding: `subject` names chunk, channel, file, run or load by key."""
+    """One finding. `subject` identifies the chunk, channel, file, run or load by key."""
 
     kind: FindingKind
     table: str
@@ -248,7 +248,7 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        """The severity of the kind."""
+        """The severity of the finding's kind."""
         return self.kind.severity
 
     def to_dict(self) -> dict[str, object]:
@@ -265,5 +265,5 @@ class Finding:
 
 
 def make_finding(kind: str, table: object, detail: str, **subject: object) -> Finding:
-    """Return a finding of a kind; `detail` is a sentence with expected and found values."""
+    """Return a finding of a kind. `detail` is a sentence with the expected and actual values."""
     return Finding(KINDS[kind], str(table), detail, subject)

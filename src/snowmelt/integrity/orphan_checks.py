@@ -1,4 +1,4 @@
-"""Objects that nothing refers to, although clean-up should have deleted them."""
+"""Find unreferenced objects that garbage collection should have deleted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from snowmelt.table.iceberg import list_retained_file_addresses
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.warehouse_paths import Warehouse, is_published_path
 
-# Clean-up deletes what is unregistered after a day, and replaced files after their retention.
+# Garbage collection deletes unregistered objects after a day, and replaced files after their
+# retention.
 _MIN_AGE = dt.timedelta(days=2)
 _BATCH = 10_000
 _MAX_FINDINGS = 20
@@ -31,7 +32,7 @@ def check_orphan_files(
     listed: Iterable[ObjectInfo],
     now: dt.datetime,
 ) -> Iterator[Finding]:
-    """Check the files in a table's folder, up to twenty findings."""
+    """Return up to 20 findings about unreferenced files in a table's folder."""
     old = [
         each
         for each in listed
@@ -45,7 +46,7 @@ def check_orphan_files(
     except Exception as error:
         if isinstance(error, SnowmeltError) and error.retryable:
             raise
-        # Reported with the native table.
+        # `check_files` reports native metadata that cannot be read.
         return
     with database.reading() as connection:
         published = published_snapshots.list_published_paths(connection, state.table.table_id)
@@ -59,7 +60,7 @@ def check_orphan_files(
 
 
 def check_orphan_blobs(database: Database, stage: Store, now: dt.datetime) -> Iterator[Finding]:
-    """Check the blobs on the stage, up to twenty findings."""
+    """Return up to 20 findings about unreferenced blobs on the stage."""
     count = 0
     lying = (each for each in stage.list() if each.modified_at < now - _MIN_AGE)
     while batch := list(islice(lying, _BATCH)):
@@ -77,7 +78,7 @@ def check_orphan_blobs(database: Database, stage: Store, now: dt.datetime) -> It
 
 
 def _parse_path(path: str) -> str | None:
-    """Return the path of a blob below its prefix, None if it is no blob."""
+    """Return the path of a blob below its prefix, or None if the object is not a blob."""
     _, _, name = path.partition("/")
     try:
         parse_blob_path(name)

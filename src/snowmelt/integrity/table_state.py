@@ -1,4 +1,4 @@
-"""What the catalog says of a table, read in one transaction."""
+"""The catalog's data about a table, read in one transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RECORD_COLUMNS = [_CHUNKS.c[name] for name in ChunkRecord.__struct_fields__]
 
 @dataclass(frozen=True, slots=True)
 class StoredChunkRow:
-    """A row of `chunks`, with the columns that proofs need."""
+    """A row of `chunks`, with the columns that the checks need."""
 
     record: ChunkRecord
     channels: tuple[lineage.ChannelCommit, ...]
@@ -47,8 +47,8 @@ class StoredChunkRow:
 class LedgerTotals:
     """Rows, schema version and fingerprint of each chunk in the ledger, by sequence.
 
-    Index 0 is unused. `rows` is -1 for sequences that are not in the ledger. `sums` are the two sums of the
-    fingerprints that are known.
+    Index 0 is unused. `rows` is -1 for sequences that are not in the ledger. `sums` are the two
+    sums of each known fingerprint.
     """
 
     rows: NDArray[np.int64]
@@ -59,7 +59,7 @@ class LedgerTotals:
 
     @classmethod
     def of_length(cls, last_seq: int) -> LedgerTotals:
-        """Return totals for sequences up to `last_seq`, without any chunk."""
+        """Return empty totals with space for sequences up to `last_seq`."""
         size = last_seq + 1
         return cls(
             np.full(size, -1, np.int64),
@@ -80,18 +80,18 @@ class LedgerTotals:
             self.discarded.add(chunk.seq)
 
     def find_fingerprint(self, seq: int) -> Fingerprint | None:
-        """Return the fingerprint of a chunk; None if it is unknown."""
+        """Return the fingerprint of a chunk, or None if it is unknown."""
         if not 0 < seq < len(self.rows):
             return None
         return self.sum_fingerprints([(seq, seq)])
 
     def sum_rows(self, ranges: Sequence[tuple[int, int]]) -> int:
-        """Return the rows of chunks from first to last; unknown chunks have none."""
+        """Return the number of rows of the chunks from first to last. Unknown chunks count as 0."""
         parts = (self.rows[first : last + 1] for first, last in ranges)
         return sum(int(part[part > 0].sum()) for part in parts)
 
     def sum_fingerprints(self, ranges: Sequence[tuple[int, int]]) -> Fingerprint | None:
-        """Return the fingerprint of chunks from first to last; None if one is unknown."""
+        """Return the combined fingerprint of the chunks from first to last, or None if one is unknown."""
         total = Fingerprint()
         for first, last in ranges:
             part = slice(first, last + 1)
@@ -104,7 +104,7 @@ class LedgerTotals:
 
 @dataclass(frozen=True, slots=True)
 class ChannelOpening:
-    """An opening of a channel in the history."""
+    """A record of the history: the opening of a channel."""
 
     client_sequencer: int
     offset_token: str | None
@@ -112,10 +112,11 @@ class ChannelOpening:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table, as of one transaction. The ledger and the chunks are read on their own.
+    """State of a table in one transaction. Excludes the ledger and the chunks, which are read separately.
 
-    `lineage_from` is the sequence from which the ledger is complete, None before the first commit to a
-    table of an older version. `rows_of_load_files` are the rows of a load's inputs, by load.
+    `lineage_from` is the sequence from which the ledger is complete. It is None if an older version
+    created the table and no commit followed. `rows_of_load_files` maps loads to the rows of their
+    input files.
     """
 
     table: TableRecord
@@ -153,7 +154,7 @@ class TableState:
 
 
 def read_table_state(connection: sa.Connection, table: TableRecord) -> TableState:
-    """Read what the catalog says of a table."""
+    """Read the catalog's data about a table."""
     table_id = table.table_id
     return TableState(
         table=table,
@@ -181,7 +182,7 @@ _ALL = 1_000_000_000
 def _read_openings(
     connection: sa.Connection, table_id: int
 ) -> dict[str, dict[int, ChannelOpening]]:
-    """Return the openings of channels by client sequencer, as far as the history goes back."""
+    """Return the openings of channels in the retained history, by client sequencer."""
     names = ("channel", "client_sequencer", "offset_token")
     query = sa.select(*(_HISTORY.c[name] for name in names)).where(
         _HISTORY.c.table_id == table_id, _HISTORY.c.event == "opened"
@@ -195,7 +196,7 @@ def _read_openings(
 
 
 def _read_row_counts(connection: sa.Connection, table_id: int) -> list[tuple[str, int, int, int]]:
-    """Return channel, parsed, inserted and rejected rows of the channels of the row API."""
+    """Return name and counts of parsed, inserted and rejected rows for each channel of the row API."""
     counts, channels = model.row_channels, model.channels
     query = (
         sa.select(
@@ -219,7 +220,7 @@ def _sum_load_files(connection: sa.Connection, table_id: int) -> dict[str, tuple
 
 
 def read_chunk_rows(connection: sa.Connection, table_id: int) -> list[StoredChunkRow]:
-    """Return the rows of a table's chunks that clean-up has not deleted, by sequence."""
+    """Return the retained rows of `chunks` of a table, by sequence."""
     further = (_CHUNKS.c.channels, _CHUNKS.c.retired_at, _CHUNKS.c.quarantine_reason)
     query = sa.select(*_RECORD_COLUMNS, *further).where(_CHUNKS.c.table_id == table_id)
     rows = connection.execute(query.order_by(_CHUNKS.c.seq))

@@ -1,4 +1,4 @@
-"""Traces: from a token, a file, a load or a row to everything that it passed."""
+"""Trace a token, file, load or row to its commit, blob, native files and snapshots."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _CONDITION_LIMITS: dict[str, str | bool | int | float | list[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where the rows of a chunk are, or were, in a native file.
+    """Position of a chunk's rows in a current or removed native file.
 
-    `rows` are first and last row in the file, counted from 0; None if the file is sorted. `row_groups` are
-    None if they are not known.
+    `rows` are the first and last row in the file, counted from 0, or None if the file is sorted.
+    `row_groups` is None if they are unknown.
     """
 
     path: str
@@ -63,7 +63,7 @@ class FilePlace:
 
 @dataclass(frozen=True, slots=True)
 class ChunkTrace:
-    """The way of one chunk: commit, blob, native files, snapshots.
+    """Trace of one chunk: its commit, blob, native files and snapshots.
 
     `state` is `waiting` (on the stage), `native`, `changed` (a later statement or engine replaced its rows),
     `quarantined` or `discarded`.
@@ -115,7 +115,7 @@ class ChunkTrace:
 
 @dataclass(frozen=True, slots=True)
 class FileTrace:
-    """A native file, and where its rows come from."""
+    """Trace of a native file: the chunks and loads that its rows come from."""
 
     record: NativeFileRecord
     chunks: tuple[ChunkTrace, ...]
@@ -141,10 +141,10 @@ class FileTrace:
 
 @dataclass(frozen=True, slots=True)
 class RowTrace:
-    """A row that satisfies a condition: its values, its place, and the chunks it may come from.
+    """Trace of a row: its values, its position, and the chunks that it may come from.
 
-    There are several chunks only in a file of a clustered table. `loads` are those of its file if it comes
-    from no chunk.
+    Only rows of a clustered table have several possible chunks. If the row comes from no chunk,
+    `loads` are the loads in its file.
     """
 
     values: dict[str, Any]
@@ -166,7 +166,7 @@ class RowTrace:
 
 @dataclass(frozen=True, slots=True)
 class _ChunkFacts:
-    """Facts of a chunk, from the ledger or from its row."""
+    """Data of a chunk, from the ledger or from its row in `chunks`."""
 
     source: LedgerChunk | ChunkRecord
     path: str
@@ -176,7 +176,7 @@ class _ChunkFacts:
 
 @dataclass(slots=True)
 class _Lineage:
-    """Lineage of a table, read once."""
+    """Lineage of a table, read when the tracer is created."""
 
     table: TableRecord
     files: list[NativeFileRecord]
@@ -185,7 +185,7 @@ class _Lineage:
 
 
 class Tracer:
-    """Traces in one table. Reads only."""
+    """Traces the rows of one table. Read-only."""
 
     def __init__(
         self,
@@ -214,14 +214,14 @@ class Tracer:
 
     @property
     def table(self) -> TableRecord:
-        """The table, as of the creation of the tracer."""
+        """The table's record at the creation of the tracer."""
         return self._lineage.table
 
     def trace_channel(self, channel: str, token: str | None, *, limit: int) -> list[ChunkTrace]:
-        """Return the chunks of a channel: the last ones, or those that a token is in.
+        """Return the last chunks of a channel, or the chunks of the commit that contains a token.
 
-        If no commit ends with the token, and all tokens are whole numbers, it is the first commit that ends
-        with a greater one.
+        That is the commit that ends with the token. If there is none and all tokens are integers,
+        it is the first commit that ends with a greater token.
 
         Raises:
             NotFound: If the channel has no such commit.
@@ -252,10 +252,10 @@ class Tracer:
         return [self._trace_chunk(seq) for seq in seqs]
 
     def trace_file(self, path: str, *, limit: int) -> FileTrace:
-        """Return a native file with its chunks, given the end of its path or address.
+        """Return the trace of a native file, given the end of its path or URL.
 
         Raises:
-            NotFound: If no file, or more than one, has that path.
+            NotFound: If no file or several files match.
         """
         found = [each for each in self._lineage.files if path.endswith(each.path)] or [
             each for each in self._lineage.files if each.path.endswith(path)
@@ -271,7 +271,7 @@ class Tracer:
         return FileTrace(record, chunks, _list_loads(record))
 
     def trace_load(self, load_id: str) -> dict[str, Any]:
-        """Return a load with its inputs and its native files, as a JSON object.
+        """Return a load with its input files and its native files, as a JSON object.
 
         Raises:
             NotFound: If the table has no such load.
@@ -300,9 +300,9 @@ class Tracer:
         }
 
     def trace_rows(self, condition: str, *, limit: int) -> list[RowTrace]:
-        """Return the rows that satisfy an SQL condition, each with the chunks that it may come from.
+        """Return a trace of each row that satisfies an SQL condition.
 
-        Conditions are DuckDB's, over the table's columns. Reads the whole table.
+        The condition is DuckDB SQL over the table's columns. Reads the whole table.
 
         Raises:
             StatementError: If the condition is invalid.
@@ -346,7 +346,7 @@ class Tracer:
         return RowTrace(values, path, row, (), ())
 
     def _lay_out(self, record: NativeFileRecord) -> Iterator[tuple[int | str, int, int]]:
-        """Yield each chunk or load of a file in the order of its rows, with first row and row count."""
+        """Yield each chunk or load of a file in row order, with its first row and row count."""
         position = 0
         for source in record.sources:
             if not isinstance(source[0], int):
@@ -392,7 +392,7 @@ class Tracer:
                 iter(lineage.find_ledger_chunks(connection, self.table.table_id, [seq])), None
             )
             run = None if kept is None else run_history.find_migration(connection, kept.run_id)
-        # The ledger and the chunk row have the same facts; one of the two may be missing.
+        # The ledger and the row in `chunks` have the same data. One of them may be missing.
         if kept is not None:
             facts = _ChunkFacts(kept, kept.path, kept.channels, kept.registered_at)
         elif row is not None:
@@ -433,7 +433,7 @@ class Tracer:
             return connection.execute(query).scalar()
 
     def _locate(self, record: NativeFileRecord, seq: int | None) -> FilePlace:
-        """Return the place of a chunk, or of all rows, in a file."""
+        """Return the position of a chunk, or of all rows, in a file."""
         rows = None
         if seq is None:
             rows = (0, record.rows - 1)
@@ -462,7 +462,7 @@ class Tracer:
     def _find_row_groups(
         self, record: NativeFileRecord, rows: tuple[int, int]
     ) -> tuple[int, ...] | None:
-        """Return the row groups of rows in a current file; None for a removed one."""
+        """Return the row groups of rows in a current file, or None if the file is removed."""
         if record.removed_at is not None or self._warehouse.store.head(record.path) is None:
             return None
         metadata = pq.read_metadata(pa.BufferReader(self._warehouse.store.get(record.path)))
@@ -475,7 +475,7 @@ class Tracer:
         return tuple(groups)
 
     def _list_snapshots(self, record: NativeFileRecord) -> tuple[int, ...]:
-        """Return the retained snapshots that have a current file, oldest first."""
+        """Return the retained snapshots that contain a file, oldest first."""
         native = load_current_native_table(self.table)
         if native is None or record.removed_at is not None:
             return ()
@@ -493,7 +493,7 @@ class Tracer:
 
 
 def _find_covering(commits: Iterable[tuple[int, ChannelCommit]], token: str) -> list[int]:
-    """Return the first commit whose token is a greater whole number; none if a token is no number."""
+    """Return the first commit whose token is a greater integer. Empty if any token is not an integer."""
     if not token.isdecimal():
         return []
     for seq, commit in commits:
@@ -524,7 +524,7 @@ def _list_loads(record: NativeFileRecord) -> tuple[str, ...]:
 
 
 def _filter(rows: pa.Table, condition: str, limit: int) -> list[tuple[int, dict[str, Any]]]:
-    """Return number and values of the rows that satisfy a condition, at most `limit`."""
+    """Return the row numbers and values of at most `limit` rows that satisfy a condition."""
     if limit <= 0:
         return []
     numbered = rows.append_column(_ROW_NUMBER, pa.array(range(rows.num_rows), pa.int64()))

@@ -1,8 +1,8 @@
-"""Fast casts of text by Arrow, for text forms whose results equal the rules for single values.
+"""Fast casts of text by Arrow, limited to text forms for which Arrow gives the exact result.
 
-Other text is left to those rules. A missing form costs only time, but an invalid one would produce
-incorrect values. `ArraySyntax` parses arrays in delimited files, such as `[a,b,"c,d",null]`, with
-configurable delimiters.
+The exact rules for single values convert all other text. Omitting a form here costs only time, but
+including one that Arrow casts differently would produce incorrect values. `ArraySyntax` parses
+arrays in delimited files, such as `[a,b,"c,d",null]`, with configurable delimiters.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ArrowTextCaster:
         Return None if some values must be converted one by one.
         """
         if self._kind is LogicalType.FIXED:
-            # Arrow checks the number of digits before it moves the decimal point.
+            # Arrow checks the number of digits before it applies the scale.
             return [array] if _is_within_precision(array) else None
         if self._kind is LogicalType.REAL:
             # Some spellings of infinities and NaN must be rejected.
@@ -103,7 +103,7 @@ class ArrowTextCaster:
         return [array]
 
     def mask_castable(self, texts: pa.Array) -> Mask | None:
-        """Return a mask of the texts that Arrow may cast, False for null. None if it may cast none."""
+        """Return a mask of the texts that Arrow may cast, or None if there are none."""
         if self._kind is LogicalType.TEXT:
             return self._mask_texts_within_length(texts)
         if self._kind is LogicalType.BOOLEAN:
@@ -176,7 +176,7 @@ class ArrowTextCaster:
         return bool(self._mask_texts_within_length(array).all())
 
     def has_text_over_byte_limit(self, longest_bytes: int) -> bool:
-        """Return True if a text of this size in bytes may exceed the column's length."""
+        """Return True if a text of this many bytes may exceed the column's length."""
         return longest_bytes > min(self._column.length or MAX_TEXT_BYTES, MAX_TEXT_BYTES)
 
     def _mask_texts_within_length(self, texts: pa.Array) -> Mask:
@@ -202,7 +202,7 @@ def _is_within_precision(array: pa.Array) -> bool:
 
 
 def _parse_offset_minutes(texts: pa.Array) -> Int64s:
-    """Return the offsets at the ends of texts, in minutes. 0 for Z and null."""
+    """Parse the UTC offsets at the ends of texts, in minutes. Z and null give 0."""
     written = pc.match_substring_regex(texts, rf"{_OFFSET_PATTERN}$")
     ends = pc.if_else(written, pc.utf8_slice_codeunits(texts, -6), "+00:00").fill_null("+00:00")
     hours = pc.utf8_slice_codeunits(ends, 1, 3).cast(pa.int64()).to_numpy()

@@ -1,14 +1,15 @@
 """Conversion of text and value columns into native table columns, with exact per-value fallback.
 
-Arrow casts text of known safe forms as whole columns. All other text goes through the rules for
-single values (`snowmelt.schema.conversion.value_rules`). Loads accept more forms than streams: a
-space between date and time, an hour alone, an offset without a colon, date formats, trimming, and
-text that is truncated to its column's length. Text without a time zone is a naive timestamp in UTC.
+Arrow casts whole columns of text in forms that are known to be safe. Other text is converted by the
+rules for single values (`snowmelt.schema.conversion.value_rules`). Loads accept more forms than
+streams: a space between date and time, an hour without minutes, an offset without a colon, and date
+formats. They can also trim text, and truncate it to the column's length. Text without a time zone
+is in UTC.
 
-`TextNormalizer` rewrites text before conversion: date formats, and bytes written as hexadecimal,
-octal or binary digits. Templates are those of `TO_DATE` and `TO_TIMESTAMP`
-(`snowmelt.load.expressions.datetime_templates`). `docs/reference/copy-functions.md` lists what
-FORMAT accepts.
+`TextNormalizer` rewrites text with a FORMAT before conversion: dates with a template, and bytes
+written as hexadecimal, octal or binary digits. The templates are those of `TO_DATE` and
+`TO_TIMESTAMP` (`snowmelt.load.expressions.datetime_templates`). `docs/reference/copy-functions.md`
+lists what FORMAT accepts.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ _NO_OPTIONS = ColumnOptions()
 
 
 class TextColumnConverter:
-    """Converter of one column. `column_number` is its position in the target, from 1."""
+    """Converter of one column. `column_number` is its 1-based position in the target."""
 
     def __init__(
         self, column: Column, column_number: int, options: ColumnOptions, *, enforce_length: bool
@@ -100,7 +101,8 @@ class TextColumnConverter:
         self._rule = make_value_rule(column, COPY_TIME_ZONE, Compatibility.COPY)
         self._has_format = options.format is not None
         self._is_whole = column.kind is LogicalType.FIXED and not column.scale
-        # As in Vertica, an integer column rejects a parsed 1.5, but rounds a computed 1.5.
+        # As in Vertica, an integer column rejects 1.5 from a file, but rounds 1.5 from an
+        # expression.
         self.rounds = False
         self._text_caster = ArrowTextCaster(column)
         self._converter = ColumnConverter(column, COPY_TIME_ZONE, Compatibility.COPY)
@@ -128,9 +130,9 @@ class TextColumnConverter:
         return parts
 
     def convert_texts(self, texts: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
-        """Convert strings to native arrays, null for rejected values, and the reasons by row.
+        """Convert strings to native arrays. Also return the reason of each rejected row.
 
-        A null in `texts` is NULL.
+        Rejected values are null in the arrays. A null in `texts` is NULL.
         """
         if self.trim:
             texts = pc.utf8_trim(texts, self.trim)
@@ -152,13 +154,13 @@ class TextColumnConverter:
         if parts is None:
             parts, plain = self._make_null_arrays(len(texts)), np.zeros(len(texts), np.bool_)
         elif (outside := out_of_range_mask(self.column, parts)) is not None:
-            # The exact rules reject them with a reason.
+            # Convert these with the exact rules, which reject them with a reason.
             plain = plain & ~outside
         rest = np.zeros(len(texts), np.bool_) if plain.all() else ~plain & ~make_null_mask(texts)
         return self._replace_with_exact_values(parts, texts, np.flatnonzero(rest))
 
     def _rewrite_texts(self, texts: pa.Array) -> pa.Array | None:
-        """Return texts in the standard form, null for texts that do not match.
+        """Rewrite texts to the standard form. Texts that do not match become null.
 
         Return None if they can be rewritten only one by one.
         """
@@ -172,13 +174,13 @@ class TextColumnConverter:
         return pc.if_else(known, rewritten, pa.scalar(None, pa.string()))
 
     def decode_and_convert_texts(self, data: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
-        """Convert bytes like `convert_texts`. Invalid UTF-8 is rejected."""
+        """Convert bytes as `convert_texts` converts strings. Rejects invalid UTF-8."""
         texts, broken = decode_texts(data, self.label)
         parts, refused = self.convert_texts(texts)
         return parts, {**refused, **broken}
 
     def convert_cells(self, cells: TextCells) -> tuple[list[pa.Array], dict[int, str]]:
-        """Convert cells of delimited text like `decode_and_convert_texts`."""
+        """Convert cells of delimited text as `decode_and_convert_texts` converts bytes."""
         cast = None
         if not self.trim and self.rewrite.is_standard_form:
             cast = cells.cast(self.column, self._text_caster)
@@ -200,10 +202,10 @@ class TextColumnConverter:
         return parts, refused
 
     def convert_values(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
-        """Convert values of a typed format like `convert_texts`. None is NULL.
+        """Convert values of a typed format. None is NULL. Returns the same as `convert_texts`.
 
-        Strings are converted like those of a text file. Integers in a date or time column are
-        converted like their digits. In a text column, maps and lists become JSON.
+        Strings are converted as in a text file. An integer in a date or time column is converted as
+        the text of its digits. In a text column, maps and lists become JSON.
         """
         usual = _NATIVE_PYTHON_TYPES.get(self.column.kind, ())
         odd = [
@@ -239,7 +241,7 @@ class TextColumnConverter:
     def _convert_uniform_values(
         self, values: list[object]
     ) -> tuple[list[pa.Array], dict[int, str]]:
-        """Convert values that are all None or of the column's usual types."""
+        """Convert values if all are None or of the column's usual types."""
         if str in _NATIVE_PYTHON_TYPES.get(self.column.kind, ()):
             try:
                 return self.convert_texts(pa.array(values, pa.string()))
@@ -296,7 +298,7 @@ class TextColumnConverter:
             raise InvalidValue(reason=f"Not a whole number, which {self.column.sql_type} expects")
 
     def _has_fraction(self, value: object) -> bool:
-        """Return True if an integer column would have to round the value."""
+        """Return True if the value has a fraction, which an integer column would have to round."""
         if not self._is_whole or self.rounds or not isinstance(value, Decimal | float):
             return False
         if not math.isfinite(value):
@@ -337,7 +339,7 @@ class TextColumnConverter:
             raise InvalidValue(reason="Not a valid JSON") from None
 
     def describe_rejection(self, error: InvalidRow, value: object) -> str:
-        """Return the reason of a rejection with the column and the value."""
+        """Return the rejection reason with the column and the value."""
         written = str(error).partition("format: ")[2].partition(", rowIndex")[0]
         reason = error.fields.get("reason") or written or str(error)
         if self.column.kind in _DATE_TIME_KINDS and not self._has_format:
@@ -364,7 +366,7 @@ class TextColumnConverter:
         texts: pa.Array,
         indexes: Places,
     ) -> tuple[list[pa.Array], dict[int, str]]:
-        """Replace the values at these indexes with those of the exact rules."""
+        """Convert the values at these indexes again, with the exact rules."""
         refused: dict[int, str] = {}
         if len(indexes):
             values: list[StoredValue] = []
@@ -408,7 +410,7 @@ class TableConverter:
         Args:
             target: Columns and their options.
             array_syntax: Syntax of arrays in delimited text. None: JSON.
-            trim: Default of the column option, as the characters to remove from both ends.
+            trim: Characters to remove from both ends, for columns without the option TRIM.
         """
         self.schema = target.schema
         self.options = target.options
@@ -436,8 +438,8 @@ class TableConverter:
         """Convert columns of bytes or text. None is a column of NULLs.
 
         Returns:
-            All rows, with null for rejected values, and the column and reason of each rejected row,
-            by row.
+            All rows, with null for rejected values; and by row, the column and reason of each
+            rejection.
         """
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str, str]] = {}
@@ -467,7 +469,7 @@ class TableConverter:
 
 
 def _may_have_fraction(text: str) -> bool:
-    """Return True if a number may have a fraction. Fast check, because most numbers have digits only."""
+    """Return True if the text of a number may have a fraction. A fast check before the exact one."""
     return "." in text or "e" in text or "E" in text
 
 
@@ -489,7 +491,7 @@ def decode_texts(data: pa.Array, label: str) -> tuple[pa.Array, dict[int, str]]:
 
 
 def _display_value(value: object) -> str:
-    """Return the text of a value for messages, without the name of a Python class."""
+    """Return a value as text for messages, without Python class names."""
     return str(value) if isinstance(value, Decimal) else repr(value)
 
 
@@ -516,8 +518,8 @@ _BIT_BYTES = re.compile(r"(?:[01]{8})*")
 class TextNormalizer:
     """Rewriter of a column's texts.
 
-    `is_standard_form` is True if it only regularizes standard forms. `bulk_pattern` is a regular expression
-    and its replacement, with which matching texts are rewritten in one batch.
+    `is_standard_form` is True if there is no FORMAT, so that only standard forms are normalized.
+    `bulk_pattern` is a regular expression and its replacement, to rewrite many texts in one call.
     """
 
     def __init__(
@@ -541,7 +543,7 @@ class TextNormalizer:
 
 
 def make_text_normalizer(column: Column, template: str | None) -> TextNormalizer:
-    """Return the normalizer of a column. A template of None means the standard forms.
+    """Return the normalizer of a column. With the template None, it accepts the standard forms.
 
     Raises:
         LoadRefused: If the column does not support this format.
@@ -566,7 +568,7 @@ def _raise_format_rejected(column: Column, reason: str) -> None:
 
 
 def _normalize_timestamp_text(text: str) -> str:
-    """Return a timestamp with T, minutes, and a colon in its offset."""
+    """Rewrite a timestamp with a T, with minutes, and with a colon in its offset."""
     match = _LOOSE_TIMESTAMP.fullmatch(text.strip(TRIMMED_CHARACTERS))
     if match is None:
         return text

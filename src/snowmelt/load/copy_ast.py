@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from snowmelt.load.phase_protocols import ColumnOptions
 
-# A parameter name that suggests a secret or settings, and its value. It may redact too much.
+# A parameter whose name suggests a secret or settings, and its value. May redact more than needed.
 _SECRET_PARAMETER = re.compile(
     r"(\b\w*(?:secret|password|token|credential|conf)\w*\s*=\s*)E?'(?:[^'\\]|''|\\.)*'?",
     re.IGNORECASE | re.DOTALL,
@@ -50,8 +50,8 @@ class PhaseCall:
 class InputPath:
     """One path or glob. If `compression` is None, the file name determines it.
 
-    With `is_prefix`, all files whose paths start with `path` and match the regular expression
-    `pattern` as a whole.
+    With `is_prefix`, the input is every file whose path starts with `path` and fully matches the
+    regular expression `pattern`.
     """
 
     path: str
@@ -71,7 +71,7 @@ class StandardInput:
 
 @dataclass(frozen=True, slots=True)
 class ParsedColumn:
-    """A parsed column of the table. `name` is internal."""
+    """A parsed column of the table. `name` is its internal name."""
 
     name: str
     options: ColumnOptions
@@ -80,7 +80,7 @@ class ParsedColumn:
 
 @dataclass(frozen=True, slots=True)
 class FillerColumn:
-    """A parsed column that only expressions use. Its ordinal has no meaning."""
+    """A parsed column that only expressions use (FILLER). Its ordinal is not used."""
 
     column: Column
     options: ColumnOptions
@@ -88,13 +88,13 @@ class FillerColumn:
 
     @property
     def name(self) -> str:
-        """Its internal name."""
+        """Internal name."""
         return self.column.name
 
 
 @dataclass(frozen=True, slots=True)
 class ComputedColumn:
-    """A column of the table computed from parsed ones. `sql` is as written."""
+    """A column that is computed from parsed columns. `sql` is the expression as written."""
 
     name: str
     sql: str
@@ -107,7 +107,7 @@ CopyInputs: TypeAlias = tuple[InputPath, ...] | StandardInput | PhaseCall
 
 @dataclass(frozen=True, slots=True)
 class RejectOptions:
-    """Destination of rejected records: raw data and reasons to two files, or both to a table.
+    """Destination of rejected records: two files (raw data and reasons), or a table for both.
 
     An existing file is replaced only with `data_overwrite` or `exceptions_overwrite`.
     """
@@ -127,11 +127,11 @@ class CopyStatement:
         items: The column list. None: all columns of the table, in order.
         text: The statement as written.
         column_options: Options from the column list and COLUMN OPTION, by internal column name.
-        parsing: Options of the statement that are parameters of the parser, by their names there.
-        reject_max: The load fails at this number of rejects. 0: no limit.
-        binary_format: Format of binary columns without an option.
+        parsing: Options of the statement that become parameters of the parser, by parameter name.
+        reject_max: Number of rejects at which the load fails. 0: no limit.
+        binary_format: Format of binary columns without an option of their own.
         purge: Delete files after they were loaded.
-        file_reject_max: With `error_tolerance`, a file with this number of rejects is left out.
+        file_reject_max: Number of rejects at which a file is left out. Requires `error_tolerance`.
     """
 
     table: ObjectName
@@ -160,7 +160,7 @@ class CopyStatement:
         return _SECRET_PARAMETER.sub(r"\1'…'", self.text)
 
     def for_arriving_files(self) -> CopyStatement:
-        """Return the statement for batches of files that no file stops: limits of rejects are per file."""
+        """Return the statement for batches of arriving files. Limits of rejects apply per file."""
         return replace(
             self,
             error_tolerance=True,
@@ -180,5 +180,5 @@ _COPY_PATTERN = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*COPY\b", re.IGNO
 
 
 def is_copy_statement(sql: str) -> bool:
-    """Return True if a statement is a COPY. Cheap, because it checks every statement."""
+    """Return True if a statement is a COPY. Must be cheap, because every statement is checked."""
     return _COPY_PATTERN.match(sql) is not None

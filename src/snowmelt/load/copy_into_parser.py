@@ -1,7 +1,7 @@
 """Parser of Snowflake's COPY INTO, for the same load stack as COPY.
 
-Every option is either translated exactly or rejected by name. Strings have the rules of other
-statements: a backslash starts an escape.
+Every option is either translated exactly or rejected by name. Strings follow the rules of the other
+statements: a backslash starts an escape sequence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SCHEMES = {"s3", "gcs", "gs", "az", "file"}
 _PARSERS = {"JSON": "JSON", "AVRO": "AVRO", "PARQUET": "PARQUET"}
 _SKIP_FILE = re.compile(r"SKIP_FILE_(\d+)(%?)", re.IGNORECASE)
 
-# Options whose only supported value is the original's default, with what else to do.
+# Options whose only supported value is Snowflake's default, each with the alternative to suggest.
 _FIXED_COPY_OPTIONS = {
     "RETURN_FAILED_ONLY": ("FALSE", "query COPY_HISTORY for files that failed"),
     "LOAD_UNCERTAIN_FILES": ("FALSE", "the history of loads does not expire"),
@@ -102,7 +102,7 @@ def is_copy_into(sql: str) -> bool:
 
 
 def parse_copy_into(sql: str) -> CopyStatement:
-    """Parse COPY INTO of a table, with or without a semicolon at its end.
+    """Parse a COPY INTO a table, with or without a final semicolon.
 
     Raises:
         StatementError: If it is invalid, or has an option that is not supported.
@@ -142,7 +142,7 @@ def _parse_columns(cursor: TokenCursor) -> tuple[ParsedColumn, ...]:
 
 
 class _CopyIntoOptions:
-    """Source and options of one statement."""
+    """Parser of the source and options of one statement."""
 
     def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
@@ -195,7 +195,7 @@ class _CopyIntoOptions:
         self._path = path
 
     def parse_options(self) -> None:
-        """Parse the options that follow, in any order."""
+        """Parse the remaining options, in any order."""
         cursor = self._cursor
         given: set[str] = set()
         while cursor.current.kind is TokenKind.WORD:
@@ -221,7 +221,7 @@ class _CopyIntoOptions:
             self._parsers[word]()
 
     def to_statement_fields(self, *, has_columns: bool) -> dict[str, Any]:
-        """Return inputs, parser and options as arguments of CopyStatement.
+        """Return inputs, parser and options as arguments for CopyStatement.
 
         Raises:
             StatementError: If options exclude each other, or one is missing.
@@ -425,7 +425,7 @@ def _parse_fixed_option(cursor: TokenCursor, options: Mapping[str, tuple[str, st
 
 
 def _parse_character(cursor: TokenCursor) -> str:
-    """Parse a string, or NONE for the empty one."""
+    """Parse a string. NONE means the empty string."""
     if cursor.accept("NONE"):
         return ""
     return cursor.parse_string("a string, or NONE,")
@@ -470,7 +470,7 @@ _JSON_OPTIONS: dict[str, Callable[[TokenCursor], Any]] = {
 def _make_csv_parser(
     values: Mapping[str, Any], token: SqlToken, cursor: TokenCursor | None = None
 ) -> PhaseCall:
-    """Return the parser of CSV with these options; those not given have the original's defaults."""
+    """Return the CSV parser with these options. Other options have Snowflake's defaults."""
     quote = values.get("FIELD_OPTIONALLY_ENCLOSED_BY", "")
     escape = values.get("ESCAPE", "")
     unenclosed = escape or values.get("ESCAPE_UNENCLOSED_FIELD", "\\")

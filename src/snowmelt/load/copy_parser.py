@@ -38,7 +38,7 @@ _CLOSING_BRACKETS = frozenset({")", "]", "}"})
 
 
 def parse_copy(sql: str) -> CopyStatement:
-    """Parse a COPY statement or COPY INTO, with or without a semicolon at its end.
+    """Parse a COPY or COPY INTO statement, with or without a final semicolon.
 
     Raises:
         StatementError: If it is invalid or uses an unsupported option.
@@ -97,7 +97,7 @@ def _parse_column_item(cursor: TokenCursor) -> ColumnListItem:
     if cursor.accept("AS"):
         return ComputedColumn(name, _scan_expression(cursor), place)
     if cursor.accept("FILLER"):
-        # Skip Vertica's LONG: VARCHAR and VARBINARY have the maximum length without it.
+        # Skip Vertica's LONG: here, VARCHAR and VARBINARY always allow the maximum length.
         if cursor.is_next("LONG", "VARCHAR") or cursor.is_next("LONG", "VARBINARY"):
             cursor.advance()
         column = parse_column_type(cursor).to_column(name)
@@ -215,7 +215,7 @@ _UNSUPPORTED_OPTIONS = {
     "STORAGE": "Remove it: all loads write to the one warehouse",
 }
 
-# Options with a string: the field, the string's name in errors, and an optional word before it.
+# Options with a string value: field, name of the string in errors, optional word before the string.
 _TEXT_OPTIONS = {
     "DELIMITER": ("delimiter", "the delimiter", "AS"),
     "ENCLOSED": ("enclosed_by", "the quote", "BY"),
@@ -235,7 +235,7 @@ _STATEMENT_TEXT_OPTIONS = {
 
 
 def _parse_text_option(cursor: TokenCursor, option: tuple[str, str, str]) -> tuple[str, str]:
-    """Return the field and the string of an option whose first word is consumed."""
+    """Parse the rest of an option after its first word. Return its field and its string."""
     field, label, word = option
     if word:
         cursor.accept(word)
@@ -245,7 +245,7 @@ def _parse_text_option(cursor: TokenCursor, option: tuple[str, str, str]) -> tup
 def _parse_options_of_column(
     cursor: TokenCursor, base_options: ColumnOptions | None = None
 ) -> ColumnOptions:
-    """Parse the options that follow and add them to `base_options`."""
+    """Parse the remaining options of a column and add them to `base_options`."""
     found: dict[str, Any] = {}
     while True:
         token = cursor.current
@@ -273,7 +273,7 @@ def _parse_options_of_column(
 
 
 class StatementOptionParser:
-    """Parser of the options of the statement, including filters and parser."""
+    """Parser of the statement's options, including filters and parser."""
 
     def __init__(self, cursor: TokenCursor) -> None:
         self._cursor = cursor
@@ -308,7 +308,7 @@ class StatementOptionParser:
         )
 
     def parse(self) -> None:
-        """Parse all options that follow.
+        """Parse all remaining options.
 
         Raises:
             StatementError: If an option is unknown, given twice, invalid, or excludes another.
@@ -331,7 +331,7 @@ class StatementOptionParser:
             self._option_parsers[word](cursor.advance())
 
     def to_statement_fields(self) -> dict[str, Any]:
-        """Return the options as arguments of CopyStatement."""
+        """Return the options as arguments for CopyStatement."""
         return {
             **self._options,
             "filters": tuple(self._filters),
@@ -350,7 +350,7 @@ class StatementOptionParser:
         self._set_option(self._options, "parser", parser, token)
 
     def _parse_format_word(self, token: SqlToken) -> None:
-        """Parse PARQUET or FIXEDWIDTH, which name a parser without the word PARSER."""
+        """Parse PARQUET or FIXEDWIDTH, which select a parser without the word PARSER."""
         parser = _parse_phase_call_after_name(self._cursor, token)
         self._set_option(self._options, "parser", parser, token)
 
@@ -456,7 +456,7 @@ _OPTION_SPELLINGS = {"enforce_length": "ENFORCELENGTH", "reject_max": "REJECTMAX
 
 
 def _format_option_name(name: str) -> str:
-    """Return the spelling of an option in statements."""
+    """Return an option's name as statements spell it."""
     if name.startswith("collection_"):
         return name.replace("_", "").upper()
     return _OPTION_SPELLINGS.get(name, name.replace("_", " ").upper())
@@ -475,7 +475,7 @@ def _parse_phase_call(cursor: TokenCursor, description: str) -> PhaseCall:
         raise cursor.make_error(f"Expected the name of {description} here")
     cursor.advance()
     if token.text.upper() == "PUBLIC" and cursor.accept("."):
-        # Vertica's built-in functions, and most users' functions, are in this schema.
+        # Ignore this schema: it has Vertica's built-in functions and most user-defined ones.
         return _parse_phase_call(cursor, description)
     return _parse_phase_call_after_name(cursor, token)
 
@@ -580,7 +580,7 @@ def parse_interval(text: str, default_unit: str | None = None) -> dt.timedelta |
 
     Args:
         text: One or more terms, such as `1 day 02:00`.
-        default_unit: Unit of numbers without one. None: these are invalid.
+        default_unit: Unit of numbers without a unit. None: such numbers are invalid.
     """
     total, at = dt.timedelta(0), 0
     while at < len(text):

@@ -1,7 +1,7 @@
-"""Tester of a user-defined filter with many input chunkings. It reports differing outputs.
+"""Test that a user-defined filter's output does not depend on the chunking of its input.
 
-The host decides how to split the input into calls, and one object filters successive streams. The
-output of a filter must not depend on either.
+The output must also be the same if the object filtered another stream before. The report has every
+run whose output differs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SAMPLE_INPUTS: Mapping[str, bytes] = {
 
 @dataclass(frozen=True, slots=True)
 class InputChunking:
-    """One way to split an input: its name, the slices, and the bytes per call."""
+    """One way to split an input: name, slices, and bytes per call."""
 
     name: str
     slices: tuple[bytes, ...]
@@ -44,7 +44,7 @@ class InputChunking:
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """One run whose outcome differs from that of the whole input in one call.
+    """A run whose result differs from the run with the whole input in one call.
 
     `offset` is the first output byte that differs, or None if one run failed. `expected` and
     `actual` show the outputs from there, or the error.
@@ -64,7 +64,7 @@ class OutputDifference:
 
 @dataclass(slots=True)
 class FilterReport:
-    """Result for one input. `error` is the error of the run with the whole input, if any."""
+    """Result for one input. `error` is set if the run with the whole input failed."""
 
     runs: int = 0
     output_bytes: int = 0
@@ -104,7 +104,7 @@ def check_filter_with_chunkings(
     used: dict[int, Filter] = {}
     for chunking in (whole, *generate_chunkings(data)):
         again = used.setdefault(chunking.chunk_bytes, make(chunking.chunk_bytes))
-        # Reuse the object twice, so that the second run follows an equal stream.
+        # Reuse the object twice, so that the second run follows a stream with the same bytes.
         ways = ((make(chunking.chunk_bytes), False), (again, True), (again, True))
         found = [
             _compare_outputs(
@@ -113,7 +113,7 @@ def check_filter_with_chunkings(
             for phase, reused in ways
         ]
         report.runs += len(ways)
-        # If new objects differ, too, reuse is not the cause.
+        # If a new object gives a different output too, reuse is not the cause.
         report.differences += [each for each in found if each is not None][:1]
     return report
 
@@ -152,7 +152,7 @@ def _make_chunking(
 
 
 def _choose_cut_positions(data: bytes) -> list[int]:
-    """Return all cuts, or for long data about 40 even cuts and those at the first line end."""
+    """Return all positions; for long data, about 40 even ones and those at the first line end."""
     if len(data) <= _MAX_CUTS:
         return list(range(1, len(data)))
     step = len(data) / _MAX_CUTS
@@ -178,7 +178,7 @@ def _compare_outputs(
     is_reused_object: bool,
 ) -> OutputDifference | None:
     failed = (isinstance(expected, PhaseFailed), isinstance(actual, PhaseFailed))
-    # Only failure must not depend on the chunking. Position and text of the error may.
+    # Whether the filter fails must not depend on the chunking. The error's position and text may.
     if failed == (True, True) or expected == actual:
         return None
     offset = None

@@ -1,4 +1,4 @@
-"""Libraries of user code: files by name, imported as packages with unique names.
+"""Libraries of user code: sets of named files, each imported as a package with a unique name.
 
 Two libraries may have files of the same name. Within a library, `import x` prefers the library's
 `x` to any other module, and `vertica_sdk` is `snowmelt.load.udx.vertica_sdk`.
@@ -42,7 +42,7 @@ _SDK_MODULE_NAME = "vertica_sdk"
 class Library:
     """A loaded library of user code. Picklable: unpickling loads it again.
 
-    Lookups search `files` in their order. `name` appears in messages.
+    Lookups search `files` in order. `name` appears in messages.
     """
 
     def __init__(self, name: str, files: Mapping[str, bytes]) -> None:
@@ -60,7 +60,7 @@ class Library:
     ) -> PhaseDefinition[Filter | RecordFilter]:
         """Return the definition of a filter from a factory, class or function.
 
-        `display_name` is its name in statements and messages. Default: `name`.
+        `display_name` is the filter's name in statements and messages. Default: `name`.
 
         Raises:
             LoadRefused: If `name` is not found, is not a filter, or its file fails to import.
@@ -70,13 +70,13 @@ class Library:
     def parser(
         self, name: str, display_name: str | None = None
     ) -> PhaseDefinition[Parser | RecordParser]:
-        """Return the definition of a parser; arguments and errors as of `filter`."""
+        """Return the definition of a parser. Arguments and errors are those of `filter`."""
         return make_parser_definition(display_name or name, self.find_object(name))
 
     def source(
         self, name: str, display_name: str | None = None
     ) -> PhaseDefinition[Source | RecordSource]:
-        """Return the definition of a source; arguments and errors as of `filter`."""
+        """Return the definition of a source. Arguments and errors are those of `filter`."""
         return make_source_definition(display_name or name, self.find_object(name))
 
     def find_object(self, name: str) -> Any:
@@ -120,7 +120,7 @@ class Library:
         except BaseException as error:
             if is_ctrl_c(error):
                 raise
-            # `find_object` raises it if no other file defines the name.
+            # Continue: `find_object` raises this error if no other file defines the name.
             what = f"Library {self.name}, {path}"
             self._broken[path] = make_load_error(what, error)
             return None
@@ -136,7 +136,7 @@ def load_library(name: str, files: Mapping[str, bytes]) -> Library:
     """
     if not any(_is_top_level_file(path) for path in files):
         raise LoadRefused(what=f"Library {name}", reason="no file ends with .py")
-    # Unmodified user files import the SDK by this name, also during calls.
+    # User files import the SDK by this name, when they are loaded and during calls.
     sys.modules[_SDK_MODULE_NAME] = vertica
     return Library(name, files)
 
@@ -179,7 +179,7 @@ class _LibraryFinder:
         return None
 
     def has_module(self, root: str, top_module: str) -> bool:
-        """Return True if a library has this module. A copy of the SDK in it does not count."""
+        """Return True if a library has this module. Ignores a copy of the SDK in the library."""
         return top_module != _SDK_MODULE_NAME and self.find_spec(f"{root}.{top_module}") is not None
 
 
@@ -196,7 +196,7 @@ class _LibraryFileLoader(Loader):
         self._code = b"" if file is None else files[file]
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the file, if the module has one."""
+        """Run the module's file, if it has one."""
         module.__dict__["__builtins__"] = _make_library_builtins(self._root)
         if self._file is not None:
             module.__file__ = f"{self._library}/{self._file}"
@@ -223,7 +223,7 @@ _finder = _LibraryFinder()
 
 
 def _make_library_builtins(root: str) -> dict[str, Any]:
-    """Return builtins whose `__import__` prefers the library's modules, also during calls."""
+    """Return builtins whose `__import__` prefers the library's modules, even in later calls."""
     import builtins
 
     def importing(
@@ -245,7 +245,7 @@ def _make_library_builtins(root: str) -> dict[str, Any]:
 
 
 def _is_top_level_file(path: str) -> bool:
-    """Return True if lookups search this file."""
+    """Return True for a Python file at the top level, which lookups search."""
     parts = PurePosixPath(path)
     return parts.suffix == ".py" and (
         len(parts.parts) == 1 or (len(parts.parts) == 2 and parts.name == "__init__.py")

@@ -1,4 +1,4 @@
-"""Definitions of sources, filters and parsers: their parameters and how they are built.
+"""Definitions of sources, filters and parsers: parameters, and construction from their values.
 
 `define_phase` makes a definition from a dataclass whose fields are the parameters.
 """
@@ -71,7 +71,7 @@ class PhaseDefinition(Generic[Phase]):
         return self.make(**values)
 
     def compute_planned_values(self, arguments: Mapping[str, object]) -> Mapping[str, object]:  # noqa: ARG002
-        """Plan a statement, on the driver. Return picklable values for `build_phase` in all tasks.
+        """Plan the phase, on the driver. Return picklable values for `build_phase` in each task.
 
         Built-in phases plan nothing.
 
@@ -134,7 +134,7 @@ def import_definition(
         name: Case-insensitive name.
         locations: Module and variable of each definition.
         aliases: Further names, in lower case.
-        extra: The extra of Snowmelt that installs optional packages.
+        extra: The extra of Snowmelt that installs the optional package.
 
     Raises:
         MissingExtra: If an optional package is not installed.

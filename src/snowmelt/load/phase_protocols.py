@@ -19,12 +19,12 @@ from snowmelt.schema.types import TableSchema
 
 @dataclass(frozen=True, slots=True)
 class ColumnOptions:
-    """Options of one column. None means the default of the statement or parser.
+    """Options of one column. None means the statement's or parser's default.
 
     Attributes:
         trim: The character to remove from both ends.
         format: A date format, or HEX, OCTAL or BITSTRING for binary columns.
-        enforce_length: Reject rows with too long values. False: truncate the values.
+        enforce_length: Reject rows with values that are too long. False: truncate the values.
     """
 
     delimiter: str | None = None
@@ -40,7 +40,8 @@ class ColumnOptions:
 class ParseTarget:
     """The columns that a parser fills, in order, and their options by internal name.
 
-    `schema` includes filler columns. Formats with names match columns by name, others by position.
+    `schema` includes filler columns. Formats with field names match columns by name, others by
+    position.
     """
 
     schema: TableSchema
@@ -54,7 +55,7 @@ class ParseReject:
 
     Attributes:
         record: Record number in the portion, from 1.
-        offset: Start of the record in the parser's input, in bytes.
+        offset: Byte offset of the record in the parser's input.
         column: The column that caused the reject, if there is one.
     """
 
@@ -128,7 +129,7 @@ class ByteReader:
 
     @property
     def at_end(self) -> bool:
-        """True at the end of the input. Waits for the previous phase."""
+        """True at the end of the input. Blocks until the previous phase yields or ends."""
         self._fill(1)
         return not self._buffer
 
@@ -168,10 +169,10 @@ class _InputLister(Protocol):
 
 
 class Source(_InputLister, Protocol):
-    """A source of bytes. The driver and each task build their own."""
+    """A source of bytes. The driver and each task build their own object."""
 
     def read(self, portion: Portion) -> Iterator[bytes]:
-        """Yield the bytes of a portion, then those after it, up to the end of the file.
+        """Yield the bytes from the portion's start to the end of the file.
 
         Raises:
             PhaseFailed: If the file cannot be read, or has changed since it was listed.
@@ -188,7 +189,7 @@ class RecordSource(_InputLister, Protocol):
 
 @runtime_checkable
 class Filter(Protocol):
-    """A filter from bytes to bytes. One object runs successive streams."""
+    """A filter from bytes to bytes. One object filters successive streams."""
 
     def run(self, reader: ByteReader) -> Iterator[bytes]:
         """Yield the filtered bytes of one stream.
@@ -210,7 +211,7 @@ class RecordFilter(Protocol):
 
 @runtime_checkable
 class Parser(Protocol):
-    """A parser of bytes. `splittable`: it can start within a file, by `Portion`'s rule."""
+    """A parser of bytes. `splittable` means that it can start within a file, by `Portion`'s rule."""
 
     splittable: bool
 
@@ -219,8 +220,8 @@ class Parser(Protocol):
     ) -> Iterator[ParsedBatch]:
         """Yield the rows and rejects of one portion, in blocks of bounded size.
 
-        `reader` continues after the portion's end; the parser stops by `Portion`'s rule. A filtered
-        file is one portion.
+        `reader` does not end with the portion: the parser stops by `Portion`'s rule. A filtered
+        file is always one portion.
 
         Raises:
             PhaseFailed: If the bytes are not in this format.

@@ -55,11 +55,11 @@ class LoadPlan:
     """The tasks of a load, and the inputs that it omits.
 
     Attributes:
-        tasks: Tasks, the longest first.
-        skipped_files: Files that an earlier load has loaded.
-        changed_files: Paths of files that an earlier load has loaded with another size or version tag.
+        tasks: Tasks, the largest first.
+        skipped_files: Files that are left out because an earlier load loaded them.
+        changed_files: Paths of files that an earlier load loaded with another size or version tag.
         failed_inputs: Paths that could not be listed, with the reason. Only with ERROR TOLERANCE.
-        duplicate_paths: Paths to the same file as another path, with that path.
+        duplicate_paths: Paths that refer to the same file as another path, with that path.
     """
 
     tasks: tuple[LoadTask, ...]
@@ -103,12 +103,12 @@ def plan_load(  # noqa: PLR0913  what the caller knows and the statement does no
     limits: UserCodeLimits | None = None,
     listed_files: Sequence[InputFile] | None = None,
 ) -> LoadPlan:
-    """Plan a load of `parallelism` concurrent tasks: list the inputs, and check every step.
+    """Plan a load for `parallelism` concurrent tasks: list the inputs and check every step.
 
-    Portions have at least `min_portion_bytes`, unless their file is smaller. `saved_offsets` is the
-    end of the stream's last load, by topic and partition. User code runs in a worker process with
-    `limits`. `listed_files` are files of the statement's paths that are listed already; None: the paths
-    are listed now.
+    Portions have at least `min_portion_bytes`, unless their file is smaller. `saved_offsets` has
+    the end offsets of the stream's last load, by topic and partition. User code runs in a worker
+    process with `limits`. `listed_files` are the already listed files of the statement's paths; if
+    None, this function lists them.
 
     Raises:
         UserCodeFailed: If the worker process ends early, or exceeds a limit.
@@ -200,7 +200,7 @@ def list_named_steps(statement: CopyStatement) -> tuple[LoadStep, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedStack:
-    """The checked steps of a load. `files` are the inputs of a user's source, else None."""
+    """The checked steps of a load. `files` has the inputs of a user-defined source, else None."""
 
     plan: StackPlan
     splittable: bool
@@ -243,7 +243,7 @@ def _list_source_files(step: LoadStep, source: Source | RecordSource) -> Sequenc
 def _add_parsing_options(
     step: LoadStep, statement: CopyStatement, functions: LoadFunctions
 ) -> LoadStep:
-    """Return the parser with the options of the statement as parameters."""
+    """Return the parser with the statement's options as additional parameters."""
     if not statement.parsing:
         return step
     known = {each.name.lower() for each in functions.find_phase_definition(step).parameters}
@@ -313,7 +313,7 @@ def _resolve_columns(
                 f"COLUMN OPTION names {to_display_name(name)}, which is not a parsed column",
             )
     for column in parsed:
-        # Report invalid formats before the load reads anything.
+        # Report an invalid FORMAT before the load reads anything.
         make_text_normalizer(column, options.get(column.name, ColumnOptions()).format)
     schema = table if items is None else TableSchema(table.version, tuple(parsed))
     return ParseTarget(schema, options, statement.enforce_length), computed
@@ -353,7 +353,7 @@ def _list_input_files(
 
 
 def _choose_compressions(statement: CopyStatement, files: Sequence[InputFile]) -> ListedInputs:
-    """Return files of the statement's paths with their compression, which is the same for all paths."""
+    """Return the files with their compression, which is the same for all paths of a statement."""
     first = statement.inputs[0] if isinstance(statement.inputs, tuple) else None
     if first is None:
         return [(file, None) for file in files]
@@ -361,7 +361,7 @@ def _choose_compressions(statement: CopyStatement, files: Sequence[InputFile]) -
 
 
 def _drop_duplicate_files(listed: ListedInputs) -> tuple[ListedInputs, tuple[tuple[str, str], ...]]:
-    """Omit further paths to one local file; return these with the path that remains."""
+    """Drop all but one path to each local file. Also return each dropped path with the kept one."""
     kept: dict[tuple[int, int] | str, tuple[InputFile, InputCompression | None]] = {}
     repeated: list[tuple[str, str]] = []
     for file, compression in listed:
@@ -381,7 +381,7 @@ def _drop_duplicate_files(listed: ListedInputs) -> tuple[ListedInputs, tuple[tup
 def _choose_compression(
     input_path: InputPath, file: InputFile, statement: CopyStatement
 ) -> InputCompression | None:
-    """Return the compression to undo. The file suffix is the default if there are no filters."""
+    """Return the file's compression. The default follows from its suffix if there are no filters."""
     if input_path.compression is not None or statement.filters:
         return _normalize_compression(input_path.compression)
     name = file.path.partition("?")[0].lower()

@@ -21,9 +21,9 @@ class Portion:
     """Byte range of one file, from `offset`. Picklable.
 
     A `size` of None means up to the end. A record belongs to the portion that contains the byte
-    before it, and the first record of a file to the first portion. A parser that starts at an
-    offset above zero therefore skips everything through the first record end. A parser that ends
-    before the end of the file reads on through the first record end after its range.
+    before it. The first record of a file belongs to the first portion. Therefore, a parser that
+    starts at an offset above zero first skips to the end of a record. A parser whose range ends
+    before the file's end continues to the first record end after its range.
     """
 
     file: InputFile
@@ -53,10 +53,9 @@ def split_into_portions(
 ) -> tuple[Portion, ...]:
     """Split files into portions of similar size, about one for each of `parallelism` concurrent tasks.
 
-    A file of unknown size is one portion, and so is a file that cannot be split: it is filtered, or
-    its parser requires its start. Portions have at least `min_portion_bytes`, unless their file is
-    smaller. Portions of unknown size come first, then the largest, so that no task starts with a
-    large portion when the others have finished.
+    A file is one portion if its size is unknown, if it is filtered, or if its parser must start at
+    the beginning. Portions have at least `min_portion_bytes`, unless their file is smaller.
+    Portions of unknown size come first, then the largest, so that large portions do not start last.
     """
     listed = tuple(files)
     total = sum(file.size or 0 for file in listed)

@@ -1,4 +1,4 @@
-"""Projection of parsed columns to the columns of the table: computed, copied or NULL."""
+"""Projection of parsed columns to the table's columns, each of which is computed, copied or NULL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRUNCATABLE_KINDS = frozenset({LogicalType.TEXT, LogicalType.BINARY})
 
 
 class ColumnProjector:
-    """Projector from blocks of parsed columns to blocks of the table's columns."""
+    """Converter of blocks of parsed columns to blocks of the table's columns."""
 
     def __init__(self, plan: StackPlan) -> None:
         """Translate and check the expressions.
@@ -51,8 +51,8 @@ class ColumnProjector:
     def project(self, batch: ParsedBatch, records_before: int, file_path: str) -> ParsedBatch:
         """Return a block in the table's native form.
 
-        A row becomes a reject if a computed value is NULL in a NOT NULL column, or too long with
-        enforced lengths. The reject contains the parsed values, separated by `|`.
+        Rejects a row if a computed value is NULL in a NOT NULL column, or too long for a column
+        that enforces its length. The reject contains the parsed values, separated by `|`.
 
         Args:
             batch: Parsed columns.
@@ -105,7 +105,7 @@ class _ComputedColumns:
     """Computed columns: their expressions, and the conversion of the results to column types."""
 
     def __init__(self, plan: StackPlan, computed: Sequence[ComputedExpression]) -> None:
-        # Imported late: a load without expressions does not need DuckDB.
+        # Import late: a load without expressions does not need DuckDB.
         from snowmelt.load.column_converter import TableConverter
         from snowmelt.load.expressions.evaluator import ExpressionEvaluator
 
@@ -146,7 +146,7 @@ def _find_table_column(name: str, plan: StackPlan) -> Column:
 
 
 def _map_copied_columns(computed: ComputedExpression, plan: StackPlan) -> dict[str, str]:
-    """Return the native columns that an expression only copies. Empty if it does more."""
+    """Return the native columns that expressions only copy, or nothing if one of them computes."""
     written = computed.sql.strip()
     if not (written.isidentifier() or (written[:1] == written[-1:] == '"')):
         return {}

@@ -1,13 +1,13 @@
 """Execution of one portion of a load through source, filters, parser and expressions.
 
-Each step pulls from the previous one, so one slice per step bounds the memory. Errors name the file,
-portion, step, byte and record. Cancelling a load ends every step.
+Each step pulls slices from the previous one, so a run holds about one slice per step in memory.
+Errors name the file, portion, step, byte and record. Cancelling a load ends every step.
 
-`Prefetcher` runs a step on a thread ahead of its consumer, such as decompression beside parsing. It
-helps only steps that release the interpreter lock.
+`Prefetcher` runs a step, such as decompression, on a thread ahead of its consumer. Only steps that
+release the interpreter lock benefit.
 
 `check_step_chain` verifies the order of steps. A record source provides record boundaries. Record
-filters preserve them or write them into the bytes. A byte filter drops them.
+filters preserve the boundaries or write them into the bytes. A byte filter drops them.
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ from snowmelt.load.udx import shared_progress_page
 from snowmelt.schema.types import to_display_name
 
 _MAX_PREFETCHED = 2
-# A source that waits for the network ends when the load is cancelled, not by this join.
+# Maximum wait for the thread. A source that waits for the network ends only when the load is
+# cancelled.
 _JOIN_TIMEOUT_S = 5.0
 
 
 class Prefetcher:
-    """A single-use iterator that reads up to two slices ahead on a thread."""
+    """Single-use iterator that reads up to two slices ahead, on a thread."""
 
     def __init__(self, slices: Iterable[bytes]) -> None:
         self._slices = slices
@@ -151,7 +152,7 @@ def _make_record_input_error(step: LoadStep, before: LoadStep) -> LoadRefused:
 
 
 def check_column_options(plan: StackPlan, parser: Parser | RecordParser) -> None:
-    """Raise LoadRefused if a built-in parser would ignore an option of a column."""
+    """Raise LoadRefused if a column has an option that the built-in parser would ignore."""
     known: frozenset[str] = getattr(parser, "column_marks", frozenset())
     for name, options in plan.target.options.items():
         for mark, written in _FORMAT_OPTION_NAMES.items():
@@ -175,7 +176,7 @@ def emits_records(phase: object, *, has_record_input: bool) -> bool:
 class FailureLocator:
     """Locator of errors in one portion. It keeps the first failure.
 
-    The run reports that failure even if a later step suppresses the exception.
+    The run reports the first failure even if a later step suppresses its exception.
     """
 
     def __init__(self, portion: Portion) -> None:
@@ -196,8 +197,8 @@ class FailureLocator:
         Args:
             step: The step that failed.
             error: What it raised.
-            bytes_read: Bytes that the step had read before (a source: that it had emitted).
-            is_file_offset: `bytes_read` counts unfiltered bytes of the file.
+            bytes_read: Number of bytes that the step had read (for a source: emitted).
+            is_file_offset: True if `bytes_read` counts unfiltered bytes of the file.
         """
         portion = self._portion
         where = portion.file.path
@@ -234,7 +235,7 @@ _END_OF_ITEMS = object()
 class StepOutput(Generic[Item]):
     """The items that one step yields.
 
-    `handed` counts their bytes. `ended` is True after the last item.
+    `handed` is the number of bytes yielded. `ended` is True after the last item.
     """
 
     def __init__(
@@ -259,12 +260,12 @@ class StepOutput(Generic[Item]):
         self._checked_items = self._iter_checked_items()
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield the items; raises as `PortionRun.__iter__`."""
+        """Yield the items. Raises the errors of `PortionRun.__iter__`."""
         return self._checked_items
 
     def close(self) -> None:
         """Close the step. Idempotent."""
-        # An Arrow thread may still run the generator. It ends because the load is cancelled.
+        # An Arrow thread may still run the generator. Cancelling the load ends it.
         with suppress(ValueError):
             self._checked_items.close()
 
@@ -292,7 +293,7 @@ class StepOutput(Generic[Item]):
         try:
             return next(items, _END_OF_ITEMS)
         except (GeneratorExit, KeyboardInterrupt, SystemExit) as error:
-            # In a worker process, user code raised them, not Ctrl-C.
+            # In a worker process these come from user code, not from Ctrl-C.
             if not shared_progress_page.is_isolated():
                 raise
             self._locator.raise_if_cancelled()
@@ -331,10 +332,10 @@ def _count_item_bytes(item: object) -> int:
 
 
 class LoadStack:
-    """The steps of a load, reused for one portion at a time."""
+    """Steps of a load. They process one portion at a time."""
 
     def __init__(self, plan: StackPlan, functions: LoadFunctions) -> None:
-        """Build the steps; raises as `run_portion`."""
+        """Build the steps. Raises the errors of `run_portion`."""
         self._projector = ColumnProjector(plan)
         self.source = functions.make_phase(plan.source)
         self.filters = [functions.make_phase(step) for step in plan.filters]
@@ -357,7 +358,7 @@ class LoadStack:
         filters = self.filters
         of_user = self._user_code_flags
         if task.compression is not None:
-            # Always the built-in filter: a user's filter may have the same name.
+            # Use the built-in filter, even if a user-defined filter has the same name.
             step = LoadStep("filter", task.compression.value)
             filters = [LoadFunctions().make_phase(step), *filters]
             of_user = (of_user[0], False, *of_user[1:])
@@ -473,7 +474,7 @@ class PortionRun:
     def _make_reader(
         self, output: StepOutput[Any], phase: object, *, has_record_output: bool
     ) -> ByteReader:
-        """Return a reader of a step's output, with prefetching if the step profits from it."""
+        """Return a reader of a step's output. Prefetches if that speeds up the step."""
         if has_record_output:
             return ByteReader(map(join_records, output))
         if not getattr(phase, "overlaps", False) or (os.cpu_count() or 1) < 2:

@@ -1,4 +1,4 @@
-"""Picklable description of one load task: its portion and its source, filters and parser."""
+"""Picklable description of one load task: its portion, source, filters and parser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_SHOWN_CHARS = 60
 class LoadStep:
     """One source, filter or parser by name, with its original parameters.
 
-    `planned_values` is the result of the step's planning on the driver, for its tasks.
+    `planned_values` is the result of planning the step on the driver.
     """
 
     kind: StepKind
@@ -52,7 +52,7 @@ def _display_parameter(name: str, value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ComputedExpression:
-    """Column of the table, by internal name, with its expression as written."""
+    """A computed column's internal name, and its expression as written."""
 
     column: str
     sql: str
@@ -64,7 +64,7 @@ class StackPlan:
 
     Attributes:
         target: Parsed columns.
-        table: Columns of the resulting rows. Columns neither parsed nor computed are NULL.
+        table: Columns of the resulting rows. A column that is neither parsed nor computed is NULL.
         reject_limit: Number of rejects at which a task stops. None: no limit.
         started_at: Current time for expressions, timezone-aware. None: not available.
     """

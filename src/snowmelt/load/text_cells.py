@@ -1,4 +1,4 @@
-"""Cells of one column of delimited text, and their casts by kernels.
+"""Cells of one column of delimited text, and compiled casts for them.
 
 Kernels parse only unambiguous forms. Other text is left to the column's converter.
 """
@@ -28,7 +28,7 @@ _BOOLEAN_WORDS = np.array(
     ],
     np.uint64,
 )
-# Earlier years and larger offsets are left to the exact rules.
+# The kernels parse these years and offsets. The exact rules parse all others.
 _FIRST_YEAR_PACKED = 1000 << 46
 _LAST_DAY_PACKED = 9999 << 46 | 12 << 42 | 31 << 37
 _FIRST_YEAR_DAYS = -354_285
@@ -72,7 +72,7 @@ class TextCells:
         return pa.Array.from_buffers(arrow_type, len(cells), buffers)
 
     def cast(self, column: Column, caster: ArrowTextCaster) -> tuple[list[pa.Array], Mask] | None:
-        """Return native arrays, null for unparsed text, and a mask of the cells with unparsed text.
+        """Return native arrays, and a mask of the cells whose text was not parsed (null).
 
         Return None if no cell can be parsed. Parsed values are in the range of their type.
         """

@@ -1,7 +1,11 @@
-"""Check of a COPY that loads files as they appear: of a pipe, or of `snowmelt copy --watch`."""
+"""Check of a COPY that loads files as they appear: of a pipe, or of `snowmelt copy --watch`.
+
+Also finds the place of the files that requests to a pipe name.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -10,7 +14,7 @@ from snowmelt.catalog.statements.statement_context import (
     make_statement_error,
 )
 from snowmelt.errors import LoadRefused, StatementError
-from snowmelt.load.copy_ast import CopyStatement
+from snowmelt.load.copy_ast import CopyStatement, InputPath
 from snowmelt.load.copy_parser import parse_copy
 from snowmelt.schema.types import TableName
 
@@ -31,9 +35,7 @@ def check_file_copy(session: StatementSession, text: str, pipe: TableName) -> Ta
     from snowmelt.loaders.copy_job import find_load_functions
 
     statement = parse_watched_copy(text)
-    parts = statement.table.parts
-    name = TableName(*(pipe.database, pipe.schema)[: 3 - len(parts)], *parts)
-    table = session.find_table(name)
+    table = session.find_table(_complete_name(statement, pipe))
     session.require_privilege("TABLE", table.table_id, table.name, "INSERT")
     functions = find_load_functions(session.connection, list_named_steps(statement))
     try:
@@ -41,6 +43,50 @@ def check_file_copy(session: StatementSession, text: str, pipe: TableName) -> Ta
     except LoadRefused as error:
         raise make_statement_error(str(error).rstrip("."), statement.table.position) from error
     return table
+
+
+@dataclass(frozen=True, slots=True)
+class PipeLocation:
+    """Where the files of a pipe are: `folder` is what names are relative to.
+
+    `reject_limit` is the number of rejects at which a file is not loaded. None: no limit.
+    """
+
+    folder: str
+    table: TableName
+    reject_limit: int | None
+    _inputs: tuple[InputPath, ...]
+
+    def find_path(self, name: str) -> str | None:
+        """Return the path of a named file, None if the COPY of the pipe does not load it."""
+        # Here, not above: a service starts without the load stack.
+        from snowmelt.load.sources.files import match_location
+
+        for each in self._inputs:
+            found = match_location(each.path, name, is_prefix=each.is_prefix, pattern=each.pattern)
+            if found is not None:
+                return found
+        return None
+
+
+def find_pipe_location(definition: str, pipe: TableName) -> PipeLocation:
+    """Return the place of the files of a pipe by its COPY."""
+    from snowmelt.load.sources.files import find_base_folder
+
+    statement = parse_watched_copy(definition)
+    assert isinstance(statement.inputs, tuple)  # noqa: S101 - checked above
+    first = statement.inputs[0]
+    return PipeLocation(
+        find_base_folder(first.path, is_prefix=first.is_prefix),
+        _complete_name(statement, pipe),
+        statement.for_arriving_files().file_reject_max,
+        statement.inputs,
+    )
+
+
+def _complete_name(statement: CopyStatement, pipe: TableName) -> TableName:
+    parts = statement.table.parts
+    return TableName(*(pipe.database, pipe.schema)[: 3 - len(parts)], *parts)
 
 
 def parse_watched_copy(text: str) -> CopyStatement:

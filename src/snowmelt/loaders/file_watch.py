@@ -1,6 +1,6 @@
 """Loads of files that appear in folders and stores, each once, in batches by age and size.
 
-A round lists the files, leaves out those that the table has, and loads a batch when it is due. The
+A round lists the files, adds those that requests name, leaves out those that the table has, and loads a batch when it is due. The
 commit of a load records its files with the rows, so a watch that is killed at any moment continues
 with the rest. A file that cannot be loaded is reported and tried again later; it stops no other.
 """
@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from snowmelt import failpoints
 from snowmelt.catalog.jobs.load_history import find_loaded_files
-from snowmelt.catalog.objects.file_pipes import PipeFileRecord, PipeFileState
+from snowmelt.catalog.objects.file_pipes import FileNotice, PipeFileRecord, PipeFileState
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.errors import LoadFailed, LoadOvertaken, PhaseFailed
 from snowmelt.failpoints import Failpoint
 from snowmelt.load.copy_ast import InputPath
 from snowmelt.load.portion import InputFile
-from snowmelt.load.sources.files import find_by_prefix, find_new_files, is_object_url
+from snowmelt.load.sources.files import find_by_prefix, find_file, find_new_files, is_object_url
 from snowmelt.loaders.copy_job import (
     ArrivedFiles,
     CopyContext,
@@ -89,6 +90,12 @@ class WatchJournal(Protocol):
     ) -> None:
         """Record the end of a load: the files that failed, and those that were loaded."""
 
+    def list_notices(self) -> Sequence[FileNotice]:
+        """Return the files that requests name and that wait."""
+
+    def end_notices(self, paths: Sequence[str]) -> None:
+        """Record that named files are loaded, or not tried again."""
+
 
 class MemoryJournal:
     """The journal of a command: reports files that fail, and knows them until the process ends."""
@@ -124,6 +131,13 @@ class MemoryJournal:
             if is_new and self._on_failure is not None:
                 self._on_failure(each)
 
+    def list_notices(self) -> Sequence[FileNotice]:
+        """Return no files."""
+        return ()
+
+    def end_notices(self, paths: Sequence[str]) -> None:
+        """Do nothing."""
+
 
 @dataclass(slots=True)
 class _WaitingFile:
@@ -138,6 +152,7 @@ class _Failure:
     attempts: int
     # None: only a refresh tries again.
     retry_at: float | None
+    at: dt.datetime
 
     def is_left_out(self, version: tuple[int | None, str | None], now: float) -> bool:
         """Return True if this version of the file is not tried again yet."""
@@ -171,8 +186,9 @@ class FileWatch:
         *,
         limits: BatchLimits | None = None,
         journal: WatchJournal | None = None,
+        named_only: bool = False,
     ) -> None:
-        """Prepare the watch.
+        """Prepare the watch; with `named_only` it lists files only in a round after `refresh`.
 
         Raises:
             StatementError: If the statement cannot be parsed, or cannot be watched.
@@ -187,13 +203,15 @@ class FileWatch:
         self._journal = journal or MemoryJournal()
         self._listings = [_Listing(each) for each in statement.inputs]
         self._state = _State()
-        self._next_listing_at = 0.0
+        self._next_listing_at = math.inf if named_only else 0.0
+        self._named_only = named_only
+        self._named: set[str] = set()
         self._attempts, crashed = self._journal.read_attempts()
         for each in self._journal.list_failed_files():
             is_final = each.state is not PipeFileState.FAILED
             # A failed file is tried once more by each new process.
             self._state.failures[each.path] = _Failure(
-                (each.size, each.tag), len(_RETRY_DELAYS_S), None if is_final else 0.0
+                (each.size, each.tag), len(_RETRY_DELAYS_S), None if is_final else 0.0, each.at
             )
         if crashed is not None and self._attempts >= _MAX_DEATHS:
             self._give_up(crashed)
@@ -228,16 +246,64 @@ class FileWatch:
             RemoteError: If the catalog or a store does not respond.
             UnknownOutcome: If a load may have been committed; the next round finds out.
         """
+        self._find_named_files()
         now = self._context.clock.monotonic()
         if now >= self._next_listing_at:
             self._list_files()
             took = self._context.clock.monotonic() - now
-            self._next_listing_at = now + took / _LISTING_SHARE
+            self._next_listing_at = math.inf if self._named_only else now + took / _LISTING_SHARE
         failpoints.hit_failpoint(Failpoint.WATCH_LISTED)
         results: list[CopyResult] = []
         while batch := self._take_batch(until_empty=until_empty):
             results += self._load(batch)
         return results
+
+    # Named files.
+
+    def _find_named_files(self) -> None:
+        """Add the files that requests name to those that wait."""
+        notices = self._journal.list_notices()
+        self._named = {each.path for each in notices}
+        found: list[InputFile] = []
+        ended: list[str] = []
+        for path in self._select_named(notices, ended)[: self._limits.files]:
+            try:
+                file = find_file(path)
+                reason = f"{path} does not exist"
+            except PhaseFailed as error:
+                file, reason = None, str(error)
+            if file is None:
+                self._record_outcomes([InputFile(path)], {path: reason})
+            else:
+                found.append(file)
+        # Clients name a file after it is complete.
+        self._sort_in(found, -math.inf)
+        ended += [each.path for each in found if each.path in self._state.done]
+        if ended:
+            self._journal.end_notices(ended)
+            self._named.difference_update(ended)
+        if self._named_only:
+            for path in ended:
+                self._state.done.pop(path, None)
+
+    def _select_named(self, notices: Sequence[FileNotice], ended: list[str]) -> list[str]:
+        """Return the paths to look at; add those whose outcome is known to `ended`."""
+        state, now = self._state, self._context.clock.monotonic()
+        selected: list[str] = []
+        for each in notices:
+            failure = state.failures.get(each.path)
+            if failure is not None and failure.at < each.received_at:
+                # The request is later than the failure.
+                del state.failures[each.path]
+                failure = None
+            is_final = failure is not None and failure.retry_at is None
+            if is_final or each.path in state.done:
+                ended.append(each.path)
+            elif each.path not in state.waiting and (
+                failure is None or (failure.retry_at is not None and failure.retry_at <= now)
+            ):
+                selected.append(each.path)
+        return selected
 
     # Listing.
 
@@ -259,7 +325,7 @@ class FileWatch:
             self._sort_in(found, monotonic)
             listing.cursor = self._find_cursor(listing.cursor, found)
         if paths is not None:
-            self._forget_missing(paths)
+            self._forget_missing(paths | self._named)
 
     def _forget_missing(self, paths: set[str]) -> None:
         state = self._state
@@ -270,9 +336,10 @@ class FileWatch:
         state.waiting = {path: each for path, each in state.waiting.items() if path in paths}
         state.failures = {path: each for path, each in state.failures.items() if path in paths}
 
-    def _sort_in(self, found: Sequence[InputFile], monotonic: float) -> None:
+    def _sort_in(self, found: Sequence[InputFile], stable_since: float) -> None:
         """Add files that the table does not have to those that wait."""
         state, now = self._state, self._context.clock.now()
+        monotonic = self._context.clock.monotonic()
         fresh: list[InputFile] = []
         for file in found:
             version = (file.size, file.tag)
@@ -285,9 +352,9 @@ class FileWatch:
             if waiting is None:
                 fresh.append(file)
             elif (waiting.file.size, waiting.file.tag) != version:
-                waiting.file, waiting.stable_since = file, monotonic
+                waiting.file, waiting.stable_since = file, stable_since
         for file in self._leave_out_loaded(fresh):
-            state.waiting[file.path] = _WaitingFile(file, now, monotonic)
+            state.waiting[file.path] = _WaitingFile(file, now, stable_since)
 
     def _leave_out_loaded(self, files: Sequence[InputFile]) -> list[InputFile]:
         """Return the files whose paths the table does not have; report those that have changed since."""
@@ -375,7 +442,8 @@ class FileWatch:
             self._end_attempt(())
             for file in batch:
                 self._state.waiting.pop(file.path, None)
-            self._next_listing_at = 0.0
+            if not self._named_only:
+                self._next_listing_at = 0.0
             return []
         except LoadFailed as error:
             if len(batch) > 1:
@@ -400,6 +468,7 @@ class FileWatch:
         """Record what became of the files of a batch."""
         state, now = self._state, self._context.clock.monotonic()
         failed: list[PipeFileRecord] = []
+        at = self._context.clock.now()
         for file in batch:
             state.waiting.pop(file.path, None)
             version = (file.size, file.tag)
@@ -411,7 +480,7 @@ class FileWatch:
             attempts = known.attempts if known is not None and known.version == version else 0
             delay = _RETRY_DELAYS_S[attempts] if attempts < len(_RETRY_DELAYS_S) else None
             state.failures[file.path] = _Failure(
-                version, attempts + 1, None if delay is None else now + delay
+                version, attempts + 1, None if delay is None else now + delay, at
             )
             failed.append(
                 PipeFileRecord(
@@ -420,7 +489,7 @@ class FileWatch:
                     file.tag,
                     PipeFileState.FAILED,
                     errors[file.path],
-                    self._context.clock.now(),
+                    at,
                 )
             )
         loaded = [file.path for file in batch if file.path not in errors]
@@ -443,7 +512,7 @@ class FileWatch:
             "service may say why. ALTER PIPE … REFRESH tries again",
             self._context.clock.now(),
         )
-        self._state.failures[path] = _Failure((found.size, found.tag), 0, None)
+        self._state.failures[path] = _Failure((found.size, found.tag), 0, None, record.at)
         self._attempts = 0
         self._journal.end_attempt(0, [record], ())
 

@@ -1,12 +1,12 @@
-"""S3 Select: SQL over one object or a sequence of objects, from request to record stream.
+"""S3 Select: runs one SQL statement over one or more objects and streams the result records.
 
 `request`: the parsed request: statement, input format, output format, scan range, dialect.
-`xml_request_and_event_stream`: SelectObjectContent XML into a request, results into event stream frames.
-`client`: requests to a remote endpoint through boto3.
+`xml_request_and_event_stream`: parses SelectObjectContent XML and writes event stream frames.
+`client`: sends requests to a remote endpoint through boto3.
 `local_query`: queries over local files and pipes.
 `dialect`: the three SQL dialects.
-`sql`: statement text into a bound query.
-`formats`: objects into blocks of records and column batches.
+`sql`: parses a statement and binds it to a query.
+`formats`: reads objects as blocks of records and column batches.
 `vector`: vectorized expression evaluation.
 `scalar`: record-at-a-time evaluation, the reference semantics.
 `kernels`: Numba kernels for parsing, comparing and writing.

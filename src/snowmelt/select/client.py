@@ -23,7 +23,7 @@ DIALECT_HEADER = "x-snowmelt-select-dialect"
 OBJECTS_HEADER = "x-snowmelt-select-objects"
 
 _DEFAULT_REGION = "us-east-1"
-# The variables that other S3 clients read.
+# Environment variables that other S3 clients also read.
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _READ_TIMEOUT_S = 300
 
@@ -37,7 +37,7 @@ def _find_region() -> str:
 class SelectEndpoint:
     """URL and credentials of an S3 endpoint.
 
-    boto3's credential chain supplies keys that are None.
+    If a key is None, boto3's credential chain supplies it.
     """
 
     url: str

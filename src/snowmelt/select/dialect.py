@@ -1,6 +1,7 @@
 """SQL dialects of S3 Select: AWS, current Ceph, and Ceph of 2020.
 
-All dialects accept one grammar. The dialect decides only where the three conflict.
+All dialects share one grammar. The dialect matters only for constructs that the three interpret
+differently.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from enum import StrEnum
 
 
 class Dialect(StrEnum):
-    """SQL dialect of a statement. A construct that does not conflict works in every dialect."""
+    """SQL dialect of a statement. Constructs without conflicting meanings work in every dialect."""
 
     AWS = "aws"
     """Amazon's documentation: typed literals, three-valued logic, inferred types of strings."""

@@ -91,7 +91,7 @@ class SelectError(UserError, code="select"):
         self.fatal = fatal
 
     def wire_code(self, dialect: Dialect) -> str:
-        """Return the error code in the dialect. Ceph has only two codes for SQL errors."""
+        """Return the error code that the dialect sends. Ceph has only two codes for SQL errors."""
         if dialect.is_ceph and self.s3_code in _SYNTAX_CODES:
             return "UnsupportedSyntax"
         if dialect.is_ceph and self.s3_code in _EVALUATION_CODES:
@@ -116,8 +116,8 @@ class ErrorBudget:
         """Count the row that `error` drops.
 
         Raises:
-            SelectError: If `error` is fatal (`error` itself), or if the limit is reached. The second
-                contains the limit and the last error.
+            SelectError: If `error` is fatal (raises `error` itself), or if the limit is reached
+                (the message contains the limit and the last error).
         """
         if error.fatal:
             raise error

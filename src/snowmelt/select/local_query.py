@@ -1,4 +1,4 @@
-"""Local queries: SELECT over a file, several files or a pipe, without a running service."""
+"""Local queries: run a SELECT over files or a pipe without a running service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from snowmelt.select.request import SelectRequest
 
 
 class LocalFileSource(ConcurrentSource):
-    """Regular file, kept open. Replacing the path with another file does not affect the source."""
+    """Regular file that stays open, so replacing the file at the path does not affect the query."""
 
     def __init__(self, path: Path) -> None:
         """Open a file.

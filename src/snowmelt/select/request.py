@@ -1,4 +1,4 @@
-"""Parsed Select request: statement, input and output format, compression, scan range, dialect."""
+"""Parsed request: statement, input and output format, compression, scan range, dialect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from snowmelt.select.dialect import Dialect
 
 
 class HeaderMode(StrEnum):
-    """Use of the first record of a CSV object: data, column names, or ignored."""
+    """Meaning of the first record of a CSV object: data, column names, or ignored."""
 
     NONE = "NONE"
     USE = "USE"
@@ -45,7 +45,7 @@ class CsvInput:
 
 @dataclass(frozen=True, slots=True)
 class JsonInput:
-    """JSON input format: one value per line if `lines`, otherwise a sequence of values in any layout."""
+    """JSON input format: one value per line (`lines`), or a sequence of values in any layout."""
 
     lines: bool
 
@@ -103,9 +103,10 @@ class SelectRequest:
 
 @dataclass(frozen=True, slots=True)
 class GuessedForm:
-    """Form of an object by its name.
+    """Format and compression of an object, guessed from its name.
 
-    `input` is `csv`, `lines`, `json` or `parquet`; `delimiter` is that of fields if the name tells it.
+    `input` is `csv`, `lines`, `json` or `parquet`. `delimiter` is the field delimiter that the name
+    implies, if any.
     """
 
     input: str
@@ -114,7 +115,7 @@ class GuessedForm:
 
 
 def guess_form(name: str) -> GuessedForm:
-    """Return the form that the endings of a name tell (`.jsonl.gz`), by default plain CSV."""
+    """Guess the form from the suffixes of a name, such as `.jsonl.gz`. Default: uncompressed CSV."""
     suffixes = [each.lower() for each in PurePosixPath(name).suffixes[-2:]]
     packed = _COMPRESSIONS_BY_SUFFIX.get(suffixes[-1]) if suffixes else None
     if packed is not None:

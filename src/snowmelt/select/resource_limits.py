@@ -1,6 +1,6 @@
 """Resource limits of one execution, and the memory budget that enforces them.
 
-An error for an exceeded limit names the setting that raises it.
+The error for an exceeded limit names the setting to change.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class EngineSettings:
 
 
 class MemoryBudget:
-    """Counter of the memory that a result holds.
+    """Budget that counts the memory of a buffered result.
 
     Sizes are estimates above the actual sizes of the Python objects.
     """

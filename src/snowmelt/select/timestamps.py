@@ -51,7 +51,7 @@ _WHITESPACE = " \t\r\n\v\f"
 
 
 class TimestampPrecision(IntEnum):
-    """Smallest part that a timestamp was written with."""
+    """Precision of a timestamp: the smallest part that was written."""
 
     YEAR = 1
     MONTH = 2
@@ -73,7 +73,7 @@ _DATE_PART_PRECISION = {
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """Instant with its display format.
+    """Timestamp: an instant and its display format.
 
     `instant` is in nanoseconds since 1970-01-01T00:00Z. `offset_minutes` is in minutes east of UTC;
     None means unknown and is treated as UTC. `fraction_digits` is the number of digits after the decimal
@@ -201,7 +201,7 @@ def _make_local_datetime(
 
 
 def _parse_offset_minutes(offset_text: str | None) -> int | None:
-    """Return minutes, or None for no offset, for `-00:00` (unknown) and for an invalid one."""
+    """Return the offset in minutes. Return None if it is missing, unknown (`-00:00`) or invalid."""
     if offset_text is None or offset_text == "Z":
         return None if offset_text is None else 0
     hours, minutes = int(offset_text[1:3]), int(offset_text[3:].lstrip(":") or "0")
@@ -315,7 +315,7 @@ def calendar_diff(part: str, start: Timestamp, end: Timestamp) -> int:
 
 
 def timestamp_to_string(value: Timestamp, dialect: Dialect) -> str:
-    """Format a timestamp as in the dialect's output and CAST."""
+    """Format a timestamp as the dialect's output and CAST do."""
     local = value.local_datetime
     date = f"{local.year:04}-{local.month:02}-{local.day:02}"
     seconds = f"{local.second:02}"
@@ -326,7 +326,7 @@ def timestamp_to_string(value: Timestamp, dialect: Dialect) -> str:
         return f"{local.year:04}-{month}-{local.day:02} {clock}"
     clock = f"{local.hour:02}:{local.minute:02}"
     if dialect is Dialect.CEPH:
-        # The fraction has six digits, or is omitted if it is below one microsecond.
+        # Ceph writes six fractional digits, or none if the fraction is below one microsecond.
         micros = f".{local.nanos // 1000:06}" if local.nanos >= 1000 else ""
         zone = _format_offset(value.offset_minutes, unknown="+00:00")
         return f"{date}T{clock}:{seconds}{micros}{zone}"

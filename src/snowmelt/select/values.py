@@ -58,7 +58,7 @@ _TYPE_NAMES: dict[type, str] = {
 
 
 def describe_type(value: object) -> str:
-    """Return the name of the value's type in messages."""
+    """Return the type name of a value, for messages."""
     return "missing" if value is MISSING else _TYPE_NAMES.get(type(value), type(value).__name__)
 
 
@@ -142,12 +142,12 @@ def parse_boolean_text(text: str) -> bool | None:
 
 
 def format_value(value: object, dialect: Dialect) -> str:
-    """Format a value as in CSV output, `||` and CAST to STRING."""
+    """Format a value as text, as CSV output, `||` and CAST to STRING do."""
     return _FORMATTERS.get(type(value), _format_other)(value, dialect)
 
 
 def normalize_zero(value: Decimal) -> Decimal:
-    """Return a decimal without the sign of zero, which SQL's decimals do not have."""
+    """Remove the sign of a zero. SQL decimals have no negative zero."""
     return value or value.copy_abs()
 
 

@@ -1,8 +1,8 @@
 """Column vectors of query values, and the interface of a record batch.
 
-Each row of a vector is in one of three states: a value, NULL, or *deferred*. No kernel can compute
-a deferred row exactly, so the scalar evaluator computes it, in row order. Deferred takes precedence
-over NULL.
+Each row of a vector is a value, NULL, or *deferred*. No kernel can compute a deferred row exactly,
+so the scalar evaluator computes the deferred rows, in row order. Deferred takes precedence over
+NULL.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class VectorKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TimestampFormat:
-    """Display format of all timestamps of a column: precision and digits of the fractional second."""
+    """Display format of a column's timestamps: precision, and digits of the fractional second."""
 
     precision: TimestampPrecision
     fraction_digits: int
@@ -130,7 +130,7 @@ class BatchRow(Protocol):
 
 
 class ColumnBatch(Protocol):
-    """Consecutive records as columns. A worker creates a batch and discards it after the plan has run."""
+    """Consecutive records as columns. A worker creates, processes and discards a batch."""
 
     @property
     def row_count(self) -> int:
@@ -161,7 +161,7 @@ class RawRecordBatch(ColumnBatch, Protocol):
 
 
 def make_masked_text_vector(slices: StringSlices) -> ValueVector:
-    """Return slices as strings: past-end and empty-as-null are NULL, NEEDS_UNQUOTING is deferred."""
+    """Make a vector of slices: past-end and empty-as-null are NULL, NEEDS_UNQUOTING is deferred."""
     null = (slices.flags & (PAST_END | EMPTY_NULL)) != 0
     return ValueVector(VectorKind.TEXT, slices, null, (slices.flags & NEEDS_UNQUOTING) != 0)
 

@@ -1,7 +1,7 @@
 """Kernel warm-up: loads or compiles every Numba kernel before the first query.
 
-Loading from the Numba cache takes about 1 s. Without a cache, compilation takes 10 to 20 s of one
-processor: at the first start after an installation, or in `snowmelt warm`.
+Loading from the Numba cache takes about 1 s. Without a cache (the first start after an
+installation, or `snowmelt warm`), compilation takes 10 to 20 s of one processor.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _SAMPLE_CSV = (
     b'id,at,name,fare\n1,2018-01-02T03:04:05Z,"West, Isle",2.5\n2,2018-05-06T07:08:09Z,"a ""b""",\n'
 )
 _SAMPLE_JSON_LINES = b'{"id": 1, "name": "a", "at": {"x": 1}}\n{"id": 2, "name": "b"}\n'
-# Small enough to split the samples into several blocks: block splitting is also a kernel.
+# Splits the samples into several blocks, so that the kernel that splits blocks runs too.
 _SMALL_BLOCK_SETTINGS = EngineSettings(block_bytes=64)
 
 
 def warm_up_kernels(stopping: threading.Event | None = None) -> None:
-    """Run a few queries over sample records, so that their kernels stay loaded in this process.
+    """Run sample queries to load their kernels into this process.
 
     The most frequent kinds of query run first. Concurrent queries wait only for the kernels that they
     need. Stops before the next query once `stopping` is set.
@@ -58,7 +58,7 @@ def warm_up_kernels(stopping: threading.Event | None = None) -> None:
 
 
 class KernelWarmer:
-    """Background thread that loads the kernels when a service starts, so that clients do not wait."""
+    """Background thread that loads the kernels at service start, before the first query."""
 
     def __init__(self) -> None:
         """Create the thread without starting it."""

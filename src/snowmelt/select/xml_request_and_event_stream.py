@@ -1,9 +1,9 @@
 """Wire format of SelectObjectContent: XML requests in, event stream frames out.
 
 XML requests (specification §1.6): clients put raw control bytes such as CR LF and 0x01 into the
-text of delimiter elements. An XML parser folds the first into LF and rejects the second. Therefore
-each control byte is replaced by a private-use character that the document does not contain, and
-restored after parsing.
+text of delimiter elements. An XML parser converts CR LF to LF and rejects 0x01. Before parsing,
+each control byte is therefore replaced by a private-use character that the document does not
+contain. After parsing, the byte is restored.
 
 Event stream frames (specification §1.7): total length, header length, CRC-32 of these eight bytes,
 headers, payload, CRC-32 of all preceding bytes. Numbers are unsigned, 32 bits, big endian.
@@ -70,7 +70,7 @@ class XmlElement:
         return found[0] if found else None
 
     def reject_other_children(self, *names: str) -> None:
-        """Reject children with other names, so that misspelled options are reported.
+        """Reject a child whose name is not listed, so that misspelled options are reported.
 
         Raises:
             SelectError: If there is an unknown child, or text in an element that may have children.
@@ -170,7 +170,8 @@ def _escape_control_bytes(body: bytes, control_base: int) -> bytes:
             control = int(hexadecimal, 16) if hexadecimal else found[0]
         return chr(control_base + control).encode() if control < _CONTROL_COUNT else found
 
-    # Line ends before the first tag are not text: replaced, they would be syntax errors.
+    # Keep line ends before the first tag: they are not text, and a replacement would be a syntax
+    # error.
     body = body.strip()
     first = _ELEMENT_START_PATTERN.search(body)
     start = first.start() if first else 0
@@ -407,7 +408,7 @@ def _encode_header(name: str, value: str) -> bytes:
 def _encode_frame(
     headers: bytes, payload: bytes | memoryview = b""
 ) -> tuple[bytes, bytes | memoryview, bytes]:
-    """Return the bytes before the payload, the payload, and the bytes after it."""
+    """Encode a frame in three parts: bytes before the payload, payload, bytes after it."""
     prelude = _PRELUDE.pack(_FRAME_OVERHEAD_BYTES + len(headers) + len(payload), len(headers))
     start = prelude + _CHECKSUM_FIELD.pack(crc32(prelude)) + headers
     return start, payload, _CHECKSUM_FIELD.pack(crc32(payload, crc32(start)))

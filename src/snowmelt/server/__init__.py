@@ -17,6 +17,7 @@
 `object_source`: objects of buckets as sources of the select engine.
 `console`: pages for people.
 `publisher_process`: the process that publishes snapshots for engines, and its supervisor.
+`file_pipe_routes`: Snowpipe's REST API of pipes that load files.
 `file_pipe_process`: the process that loads the files of pipes, and its supervisor.
 `error_responses`: errors as HTTP status and JSON.
 `sts_stage_locator`: direct uploads to the bucket with STS credentials.

@@ -44,6 +44,7 @@ from snowmelt.server.console.pages.checks import list_check_problems
 from snowmelt.server.console.request import ConsoleParts
 from snowmelt.server.console.workers import ConsoleWorkers
 from snowmelt.server.error_responses import RouteNotFound, error_response
+from snowmelt.server.file_pipe_routes import FilePipeRoutes
 from snowmelt.server.iceberg.authentication import EngineAuthenticator
 from snowmelt.server.iceberg.commit_process import CommitProcesses
 from snowmelt.server.iceberg.routes import MOUNT_PATH, IcebergCatalog
@@ -325,6 +326,9 @@ def create_app(service: ServiceComponents) -> ServiceMiddleware:
         routes=[
             make_health_route(service.database, service.stage, service.threads),
             *make_row_routes(service.row_api, taking),
+            FilePipeRoutes(
+                service.database, service.authenticator, service.clock, service.threads
+            ).make_route(),
             Mount(MOUNT_PATH, app=service.iceberg),
             *_make_console_routes(service.console),
             _make_metrics_endpoint(service).make_route(),

@@ -1,4 +1,4 @@
-"""The process that loads the files of pipes with AUTO_INGEST, and its supervisor in a service.
+"""The process that loads the files of pipes, and its supervisor in a service.
 
 Each pipe has a thread of its own, so that a slow place delays its own pipe only. One process at a time
 loads a pipe: it holds a lease. The lease saves work; that no file is loaded twice follows from the
@@ -17,7 +17,7 @@ from snowmelt.catalog.db.database import Database, DatabaseServerClock
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.jobs.leases import Lease, new_lease_owner, renewing_lease
 from snowmelt.catalog.objects import file_pipes
-from snowmelt.catalog.objects.file_pipes import FilePipeRecord, PipeFileRecord
+from snowmelt.catalog.objects.file_pipes import FileNotice, FilePipeRecord, PipeFileRecord
 from snowmelt.clock import Clock, SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import SnowmeltError
@@ -84,6 +84,16 @@ class CatalogJournal:
                 file_pipes.delete_pipe_files(connection, self._pipe_id, loaded)
             file_pipes.save_pipe_files(connection, self._pipe_id, failed)
 
+    def list_notices(self) -> Sequence[FileNotice]:
+        """Return the files that requests name and that wait."""
+        with self._database.reading() as connection:
+            return file_pipes.list_waiting_notices(connection, self._pipe_id)
+
+    def end_notices(self, paths: Sequence[str]) -> None:
+        """Record that named files are loaded, or not tried again."""
+        with self._database.writing() as connection:
+            file_pipes.end_notices(connection, self._pipe_id, paths, self._clock.now())
+
 
 class PipeThread(threading.Thread):
     """Loads the files of one pipe until it is stopped. Each round reads the pipe's state."""
@@ -141,13 +151,13 @@ class PipeThread(threading.Thread):
         assert lease is not None  # noqa: S101 - it is held
         with renewing_lease(self._database, lease, ttl_s=_LEASE_TTL_S, clock=self._clock):
             if self._watch is None:
-                self._watch = self._make_watch()
+                self._watch = self._make_watch(named_only=state.named_only)
             if state.wants_refresh:
                 self._watch.refresh()
             self._watch.run_round()
         self._show_status(state)
 
-    def _make_watch(self) -> FileWatch:
+    def _make_watch(self, *, named_only: bool) -> FileWatch:
         from snowmelt.loaders.file_watch import FileWatch
         from snowmelt.loaders.load_task_execution import LocalTaskRunner
 
@@ -157,6 +167,7 @@ class PipeThread(threading.Thread):
             LocalTaskRunner(),
             limits=self._limits,
             journal=CatalogJournal(self._database, self._pipe, self._clock),
+            named_only=named_only,
         )
 
     def _hold_lease(self) -> bool:

@@ -1,20 +1,20 @@
 """Snowmelt tables in Spark: the only package that imports PySpark.
 
-`java`: a Java runtime for Spark.
+`java`: the Java runtime for Spark.
 `session`: the Spark settings that Snowmelt needs, and local sessions.
 `daemon`: the Python worker daemon with preloaded imports.
 `snowmelt_session`: `Snowmelt`, the public interface.
 `sql`: analysis and planning of queries, system views.
 `insert_statements`: CREATE TABLE AS and INSERT.
 `row_changes`: DELETE, UPDATE and MERGE.
-`positioned_rows`: native rows with their positions, and files without some of them.
+`positioned_rows`: native rows with their positions, and rewriting of files with changed rows.
 `tables`: a table as a DataFrame.
 `format`, `datasource`: the data source `snowmelt`.
 `copy_dataframe_source`, `select`: the data sources `snowmelt-load` and `snowmelt-select`.
 `functions`: external functions in a Spark session.
 `task_job`: Spark jobs that run Python tasks on executors.
 `load_job`: COPY as a Spark job.
-`error_translation`: Spark errors as Snowmelt errors.
+`error_translation`: translation of Spark errors to Snowmelt errors.
 
 `Snowmelt` is imported at first use, because importing PySpark takes a second.
 """

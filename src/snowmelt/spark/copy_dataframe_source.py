@@ -1,9 +1,9 @@
-"""`spark.read.format("snowmelt-load")`: raw files through filters and a parser, as a DataFrame.
+"""`spark.read.format("snowmelt-load")`: raw files as a DataFrame, through filters and a parser.
 
-The option `copy` is the text after FROM in a COPY statement. Alternatively, `load` gets the path and
-`copy` the rest. Rejected records are never lost silently: a column `_rejected` in the schema receives
-them, or the option `rejects` names a folder for them. Without either, the first rejected record
-fails the query, unless the option `ignore_rejects` is true.
+The option `copy` is the text after FROM in a COPY statement. Alternatively, `load` is the path and
+`copy` the rest of the statement. Rejected records are stored in the column `_rejected` if the
+schema has it, or in the folder that the option `rejects` names. Without either, the first rejected
+record fails the query, unless the option `ignore_rejects` is true.
 """
 
 from __future__ import annotations
@@ -94,10 +94,11 @@ class LoadSource(DataSource):
         return FORMAT
 
     def reader(self, schema: st.StructType) -> DataSourceReader:
-        """Return the reader of the files that the options name.
+        """Return a reader for the files that the options specify.
 
         Raises:
-            LoadRefused: If options are missing, or files cannot be parsed into a column's type.
+            LoadRefused: If options are missing, or a column has a type that files cannot be parsed
+                into.
         """
         return _LoadSourceReader(dict(self.options), schema)
 
@@ -192,7 +193,7 @@ def to_table_schema(schema: st.StructType) -> TableSchema:
     """Convert a DataFrame schema to the columns to parse, without `_rejected`.
 
     Raises:
-        LoadRefused: If files cannot be parsed into a column's type.
+        LoadRefused: If a column has a type that files cannot be parsed into.
     """
     fields = [field for field in schema.fields if field.name != REJECTED_COLUMN]
     return TableSchema(
@@ -273,7 +274,7 @@ class _RejectFile:
         self._writer.write_row_group(table)
 
     def finish(self) -> None:
-        """Publish the file, replacing one of an earlier read."""
+        """Publish the file. It replaces a file of an earlier read."""
         self._store.delete(self._path)
         if self._writer is not None:
             self._writer.finish()

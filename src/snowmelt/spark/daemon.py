@@ -21,14 +21,14 @@ _pyspark_worker = daemon.worker
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """Run one task, without a traceback if Spark closes the connection early.
+    """Run one task. Prints no traceback if Spark closes the connection early.
 
     A query with LIMIT closes its connections early, and PySpark prints a traceback for each.
     """
     try:
         return int(_pyspark_worker(sock, authenticated))
     except ConnectionError:
-        # As after a failed task, this process exits and the next task gets a new one.
+        # Exit, as after a failed task. The next task gets a new process.
         return 1
 
 

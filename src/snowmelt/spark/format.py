@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class TableSource(DataSource):
-    """Spark data source `snowmelt`. `lake` is the connection of the session's `Snowmelt`, if any."""
+    """Spark data source `snowmelt`. `lake` is the connection of the session's `Snowmelt`, or None."""
 
     lake: ClassVar[LakeConnection | None] = None
 
@@ -44,17 +44,17 @@ class TableSource(DataSource):
             TableNotFound: If the table does not exist or the role lacks privileges on it.
             LoadRefused: If an option is unknown.
         """
-        # `load()` does not report whether a stream is read, so accept the options of both. The reader,
-        # created by the first action, checks its own options.
+        # `load()` does not report whether a stream is read, so accept the options of batch and
+        # stream reads. The first action creates the reader, which checks its own options.
         check_options(self.options, READ_OPTIONS | STREAM_OPTIONS, "reading")
         return read_requested_schema(self._resolve_connection(), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of the table that the options name."""
+        """Return a batch reader of the table in the options."""
         return SnapshotReader(self._resolve_connection(), self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return the writer to the table that the options name.
+        """Return a batch writer to the table in the options.
 
         Raises:
             Unsupported: If the mode would overwrite rows.
@@ -64,13 +64,13 @@ class TableSource(DataSource):
         return TableWriter(self._resolve_connection(), self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  Spark's
-        """Return the writer of a stream's batches. Raises the same errors as `writer`."""
+        """Return a writer of a stream's batches. Raises the same errors as `writer`."""
         return TableStreamWriter(
             self._resolve_connection(), self.options, schema, overwrite=overwrite
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's
-        """Return the streaming reader of rows added to the table."""
+        """Return a streaming reader of the rows added to the table."""
         return TableStreamReader(self._resolve_connection(), self.options, schema)
 
     def _resolve_connection(self) -> LakeConnection:
@@ -78,10 +78,10 @@ class TableSource(DataSource):
 
 
 def register(spark: SparkSession, lake: LakeConnection | None = None) -> None:
-    """Register the format with a session. `lake` applies where options name no catalog."""
+    """Register the format with a session. `lake` applies if the options have no catalog."""
     if lake is None:
         spark.dataSource.register(TableSource)
         return
-    # A subclass, pickled whole for Spark, keeps the connection out of query plans.
+    # A subclass keeps the connection out of query plans, because Spark pickles the whole class.
     bound = type(TableSource.__name__, (TableSource,), {"lake": lake})
     spark.dataSource.register(bound)

@@ -1,4 +1,4 @@
-"""CREATE TABLE AS and INSERT with a query: parsing, and writing the rows as one load."""
+"""CREATE TABLE AS and INSERT: parses the statements, and writes the rows of the query as one load."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _SQL_TYPES: dict[type[st.DataType], str] = {
 
 @dataclass(frozen=True, slots=True)
 class CreateTableAs:
-    """CREATE TABLE … AS statement: `table` as written, and the query for columns and rows."""
+    """CREATE TABLE … AS statement: `table` as written, and the query."""
 
     table: str
     query: str
@@ -159,7 +159,7 @@ def _to_sql_type(field: st.StructField) -> str:
     return found
 
 
-# --- INSERT in `Snowmelt.sql`: inserts a query's rows into a table, by position, in one commit.
+# --- INSERT in `Snowmelt.sql`: inserts the rows of a query by position, in one commit.
 
 INSERT_RESULT_COLUMNS = ("number of rows inserted",)
 _FULL_NAME_PARTS = 3
@@ -168,7 +168,7 @@ _MAX_STATEMENT_CHARACTERS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class InsertStatement:
-    """INSERT statement. `columns` are internal names, or None if not listed; `query` returns the rows."""
+    """INSERT statement. `columns` are the listed internal names, or None. `query` gives the rows."""
 
     table: TableName
     columns: tuple[str, ...] | None
@@ -256,7 +256,7 @@ def insert_rows(
 def make_load_result(
     files: Sequence[WrittenFile], rows: int | None = None, removed: Collection[str] = ()
 ) -> LoadResult:
-    """Return the result of a load; `rows` is that of the files by default."""
+    """Return the result of a load. `rows` is by default the number of rows in the files."""
     count = sum(file.rows for file in files) if rows is None else rows
     totals = LoadTotals(0, count, 0, sum(file.size for file in files))
     return LoadResult(files, (), totals, removed=frozenset(removed))
@@ -271,14 +271,14 @@ def run_as_load(
     what: str,
     privileges: Sequence[str] = ("INSERT",),
 ) -> LoadResult:
-    """Run `write` while a load is open, and commit its result.
+    """Open a load, run `write`, and commit its result.
 
-    The role needs one of `privileges` on the table. `what` names the statement in errors.
+    The role must have one of `privileges` on the table. `what` is the statement's name in errors.
 
     Raises:
         TableNotFound: If the table does not exist or the role lacks the privilege on it.
-        LoadRefused: If a task has refused a row.
-        LoadOvertaken: If the table was dropped or changed meanwhile.
+        LoadRefused: If a task rejected a row.
+        LoadOvertaken: If the table was dropped or changed during the statement.
         UnknownOutcome: If the result may have been committed.
     """
     load = begin_load(
@@ -308,7 +308,7 @@ def run_as_load(
 
 def write_rows(plan: WritePlan, rows: DataFrame) -> list[WriteTaskResult]:
     """Write the rows of a query as native files, by position."""
-    # Positional names allow a query to return duplicate column names.
+    # Name the columns by position, because a query may return duplicate names.
     named = rows.toDF(*(f"c{at}" for at in range(len(rows.columns))))
     outcomes = encode_variants_as_json(named).mapInArrow(
         partial(_write_task, plan), "outcome binary"
@@ -335,7 +335,7 @@ def encode_variants_as_json(rows: DataFrame) -> DataFrame:
 
 
 def _parse_column_list(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...] | None, int]:
-    """Parse the column list after the table. Return it, or None, and the index of the next token."""
+    """Parse the optional column list. Return it or None, and the index of the next token."""
     if at >= len(tokens) or tokens[at].token_type != TokenType.L_PAREN:
         return None, at
     if at + 1 < len(tokens) and tokens[at + 1].text.upper() in {"SELECT", "WITH", "VALUES", "("}:
@@ -355,7 +355,7 @@ def _parse_column_list(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...
 
 
 def _extract_query(text: str, tokens: Sequence[Token]) -> str:
-    """Return the query's text, with NULL for DEFAULT: NULL is the default of every column."""
+    """Return the text of the query. Replaces DEFAULT with NULL, the default of every column."""
     end = tokens[-1].start if tokens[-1].token_type == TokenType.SEMICOLON else len(text)
     query, begin = "", tokens[0].start
     if tokens[0].text.upper() == "VALUES":

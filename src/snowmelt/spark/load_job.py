@@ -44,7 +44,7 @@ class SparkLoadRunner:
 
     @contextlib.contextmanager
     def _reporting_progress(self, task_count: int) -> Iterator[None]:
-        """Report the number of completed tasks, as Spark's scheduler counts them."""
+        """Report the number of completed tasks from Spark's scheduler while the block runs."""
         told = self._on_tasks
         if told is None:
             yield
@@ -57,7 +57,7 @@ class SparkLoadRunner:
         tracker = context.statusTracker()
 
         def watch() -> None:
-            # If the JVM exits, the load itself raises the error.
+            # If the JVM has exited, the load itself raises an error.
             with contextlib.suppress(Py4JError, OSError):
                 while not ended.wait(_POLL_INTERVAL_S):
                     jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))

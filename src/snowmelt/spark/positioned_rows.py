@@ -1,7 +1,7 @@
-"""Native rows with their positions: for statements that change rows, file by file.
+"""Native rows with their positions, for statements that change rows.
 
-A change finds the positions of its rows by a query, and rewrites each file that has one. Rows that it
-does not change stay exactly as they are, because they never become values of Spark.
+A statement finds the positions of its rows with a query, and rewrites each file that has such a
+row. Unchanged rows are copied exactly, because they are not converted to Spark values.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def create_positioned_frame(
     schema: TableSchema,
     partition_count: int,
 ) -> DataFrame:
-    """Return columns of native files with the file and the number of each row."""
+    """Return a DataFrame of native files, with the file and the row number of each row."""
     whole = native_schema(schema)
     fields = pa.schema([whole.field(column.native_name) for column in columns])
     shares = [list(paths[at::partition_count]) for at in range(min(partition_count, len(paths)))]
@@ -106,10 +106,10 @@ def create_positioned_frame(
 
 @dataclass(frozen=True, slots=True)
 class RewritePlan:
-    """How to rewrite files; picklable.
+    """Plan to rewrite files. Picklable.
 
-    `assignments` maps the number of an action to the columns that it sets, each with the index of its
-    value; an action without an entry deletes the row.
+    `assignments` maps the number of an action to the columns that it sets, with the index of each
+    value. An action without an entry deletes the row.
     """
 
     write: WritePlan
@@ -119,7 +119,7 @@ class RewritePlan:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenFile:
-    """A file whose rows a statement has changed, and the files that have the others; picklable."""
+    """A file that a statement changed, and the files that replace it. Picklable."""
 
     path: str
     written: tuple[WrittenFile, ...]
@@ -131,7 +131,7 @@ def rewrite_file(plan: RewritePlan, changes: pa.Table) -> RewrittenFile:
     """Rewrite one file. `changes` has the positions of rows, their actions and their new values.
 
     Raises:
-        LoadRefused: If two changes are for one row.
+        LoadRefused: If two changes concern one row.
         LoadFailed: If a value does not fit its column.
     """
     path = str(changes.column(FILE_COLUMN)[0])
@@ -164,7 +164,7 @@ def rewrite_file(plan: RewritePlan, changes: pa.Table) -> RewrittenFile:
 def _convert_values(
     plan: RewritePlan, changes: pa.Table, actions: Any
 ) -> list[tuple[str, Any, pa.Array]]:
-    """Return (native field, mask of changes, values of these) for each assignment."""
+    """Return, for each assignment, the native field, the mask of its changes, and their values."""
     schema, zone = plan.write.schema, parse_arrow_zone(plan.write.zone or "UTC")
     assert zone is not None  # noqa: S101  the session's zone was checked by the driver
     batch = decode_variant_columns(changes.combine_chunks().to_batches()[0])
@@ -190,7 +190,7 @@ def _change_batch(
     values: Sequence[tuple[str, Any, pa.Array]],
     first: int,
 ) -> pa.Table:
-    """Return a batch with the changes of its rows; `rows` are their places in it."""
+    """Apply changes to a batch. `rows` has the index of each changed row in the batch."""
     if not len(rows):
         return batch
     for name, mask, array in values:

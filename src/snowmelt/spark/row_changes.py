@@ -1,8 +1,8 @@
-"""DELETE, UPDATE and MERGE: parsing, and the change as one commit that replaces files.
+"""DELETE, UPDATE and MERGE: parses a statement, and applies it in one commit that replaces files.
 
-A statement sees the rows that are committed when it begins, which are migrated first. Rows that arrive
-later are not touched, and nothing waits for the statement. If another commit replaces one of its files
-meanwhile, it starts again.
+A statement first migrates the rows that are committed when it begins, and then changes only these.
+It does not block other writers. If another commit replaces one of its files before it commits, the
+statement starts again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ROW_CHANGE_RESULT_COLUMNS = (
     "number of rows updated",
     "number of rows deleted",
 )
-# The target of a statement in the queries that are made of it; no catalog has this name.
+# Placeholder for the target table in the queries of a statement. No catalog has this name.
 TARGET_PARTS = ("SNOWMELT_ROW_CHANGES", "PUBLIC", "TARGET")
 _FULL_NAME_PARTS = 3
 _MAX_ATTEMPTS = 5
@@ -71,7 +71,7 @@ _MAX_STATEMENT_CHARACTERS = 10_000
 class MatchedClause:
     """Rows of the table to change: the values to set by column, or None to delete the rows.
 
-    `takes_all` stands for `UPDATE SET *`.
+    `takes_all` is True for `UPDATE SET *`.
     """
 
     condition: str | None
@@ -91,7 +91,7 @@ class NotMatchedClause:
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """One statement. `alias` and `source` (a relation with its alias) are texts for Spark."""
+    """One statement. `alias` and `source` (a relation with its alias) are Spark SQL text."""
 
     kind: str
     table: TableName
@@ -105,7 +105,7 @@ class RowChange:
 
     @property
     def privileges(self) -> list[str]:
-        """The privileges that the statement needs."""
+        """Privileges that the statement requires."""
         kinds = ["DELETE" if each.values is None else "UPDATE" for each in self.matched]
         return list(dict.fromkeys([*kinds, *(["INSERT"] if self.not_matched else [])]))
 
@@ -133,7 +133,7 @@ def parse_row_change(text: str, namespace: tuple[str, ...]) -> RowChange | None:
 
 
 class _Words:
-    """Tokens of a statement, with a position; words in parentheses and CASE … END are passed over."""
+    """Cursor over the tokens of a statement. It skips words inside parentheses and CASE … END."""
 
     def __init__(self, text: str, tokens: Sequence[Token]) -> None:
         self.text = text
@@ -141,7 +141,7 @@ class _Words:
         self.at = 1
 
     def accept(self, *words: str) -> bool:
-        """Skip these words. Return False, without a step, if others follow."""
+        """Skip these words. If other words follow, stay in place and return False."""
         following = self._tokens[self.at : self.at + len(words)]
         found = [each.text.upper() for each in following if not _is_quoted(each)]
         if found != list(words):
@@ -153,7 +153,7 @@ class _Words:
         """Skip these words.
 
         Raises:
-            StatementError: If others follow.
+            StatementError: If other words follow.
         """
         if not self.accept(*words):
             there = self._tokens[self.at].text if self.at < len(self._tokens) else "the end"
@@ -161,17 +161,17 @@ class _Words:
 
     @property
     def is_at_end(self) -> bool:
-        """True behind the last token."""
+        """True after the last token."""
         return self.at >= len(self._tokens)
 
     def read_name(self) -> list[Token]:
-        """Read a dotted name, which may be missing."""
+        """Read a dotted name. Return an empty list if there is none."""
         run = read_dotted_name(self._tokens, self.at)
         self.at += max(2 * len(run) - 1, 0)
         return run
 
     def read_alias(self, stops: Sequence[str]) -> str | None:
-        """Read an alias, with or without AS; a word of `stops` is none."""
+        """Read an alias, with or without AS. A word in `stops` is not an alias."""
         if not self.accept("AS") and (self.is_at_end or self.is_at(*stops)):
             return None
         run = self.read_name()
@@ -180,14 +180,14 @@ class _Words:
         return quote_identifier(run[0].text)
 
     def is_at(self, *words: str) -> bool:
-        """Return True at one of these words."""
+        """Return True if the next word is one of these."""
         if self.is_at_end:
             return False
         token = self._tokens[self.at]
         return not _is_quoted(token) and token.text.upper() in words
 
     def read_until(self, *words: str) -> str:
-        """Return the text up to one of these words, a comma if it is one, or the end."""
+        """Return the text up to the next of these words (which may include a comma) or the end."""
         begin, depth, cases = self.at, 0, 0
         while not self.is_at_end:
             token = self._tokens[self.at]
@@ -206,7 +206,7 @@ class _Words:
         return self.text[self._tokens[begin].start : self._tokens[self.at - 1].end + 1]
 
     def read_list(self) -> list[str]:
-        """Return the texts of a list in parentheses."""
+        """Return the text of each item of a list in parentheses."""
         self.expect("(")
         texts = [self.read_until(",")]
         while self.accept(","):
@@ -229,7 +229,7 @@ def _make_error(reason: str) -> StatementError:
 def _read_target(
     words: _Words, namespace: tuple[str, ...], stops: Sequence[str]
 ) -> tuple[TableName, str]:
-    """Read the table and its alias, which is its last name if there is none."""
+    """Read the table and its alias. The default alias is the last part of the table's name."""
     run = words.read_name()
     parts = to_internal_parts(run)
     if not run or not _FULL_NAME_PARTS - len(namespace) <= len(parts) <= _FULL_NAME_PARTS:
@@ -365,10 +365,10 @@ _PARSERS: Mapping[str, Callable[[_Words, tuple[str, ...]], RowChange]] = {
 
 
 class RowChangeRunner:
-    """Runs statements that change rows.
+    """Runner of statements that change rows.
 
-    `run_query(text, target)` returns a query as a DataFrame, with `target` for the table of the name
-    `TARGET_PARTS`. `migrate(table)` migrates all rows of a table that are committed.
+    `run_query(text, target)` returns a query as a DataFrame, with `target` in place of the table
+    `TARGET_PARTS`. `migrate(table)` migrates all committed rows of a table.
     """
 
     def __init__(
@@ -394,7 +394,7 @@ class RowChangeRunner:
             StatementError: If a column does not exist.
             LoadRefused: If a value does not fit its column, a row matches several rows of the source, or
                 rows cannot be read. No row was changed.
-            LoadOvertaken: If other commits replace the same files again and again. No row was changed.
+            LoadOvertaken: If other commits repeatedly replaced the same files. No row was changed.
             UnknownOutcome: If the rows may have been changed. LOAD_HISTORY shows the outcome.
         """
         database = self._connection.database
@@ -447,7 +447,7 @@ class RowChangeRunner:
         return inserted, updated, deleted
 
     def _open_target(self, change: RowChange) -> tuple[DataFrame, TableSchema]:
-        """Migrate the rows of the table, and return them with their positions."""
+        """Migrate the rows of the table. Return them with their positions."""
         database = self._connection.database
         with database.reading() as connection:
             last = find_table(connection, change.table).last_seq

@@ -1,20 +1,20 @@
 """`spark.read.format("snowmelt-select")`: objects of an S3 endpoint, filtered by the endpoint.
 
-Columns and the option `where` become one SELECT. Each Spark task requests a byte range of the
-object. Spark does not report the columns of a query to a Python source, and reports filters
-unreliably. So the schema or the option `columns` selects the columns. Each option is text:
+The source sends one SELECT with the columns and the option `where`. Each Spark task requests a byte
+range of the object. Spark does not report the columns of a query to a Python source, and does not
+report filters reliably. The schema or the option `columns` therefore selects the columns. Options:
 
 * `path`: `s3://bucket/key`; `endpoint` (default `http://127.0.0.1:9000`), `accessKey` and
   `secretKey` (default: boto3's credential lookup)
 * `input`: `csv`, `lines`, `json` or `parquet`; `compression`: `none`, `gzip`, `bzip2`, `zstd`
-  (default: by the ending of the key, or `csv` and `none`); for CSV `header` (`none`, `use`, `ignore`), `delimiter`, `recordDelimiter`, `quote`,
-  `escape`, `comment`, `quotedRecords`
-* `columns`: names, separated by commas (default: all); `where`: the text of a WHERE clause in
-  which columns are `s.name`; `dialect`
+  (default: by the suffix of the key, else `csv` and `none`); for CSV `header` (`none`, `use`,
+  `ignore`), `delimiter`, `recordDelimiter`, `quote`, `escape`, `comment`, `quotedRecords`
+* `columns`: names, separated by commas (default: all); `where`: text of a WHERE clause, with
+columns written as `s.name`; `dialect`
 * `rangeBytes`: bytes per task (default 64 MiB); only uncompressed CSV and lines are split
 
-Without a schema, the source infers one from the first records: CSV columns are strings, JSON values
-keep their types, decimals of Parquet are decimals.
+Without a schema, the source infers one from the first records. CSV columns are strings, JSON values
+keep their types, and decimals of Parquet stay decimals.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class SelectSource(DataSource):
 
 @dataclass(frozen=True)
 class SelectPartition(InputPartition):
-    """Byte range that one task reads. None: the whole object."""
+    """Byte range that one task reads. If None, the task reads the whole object."""
 
     scan_range: ScanRange | None
 
@@ -259,7 +259,7 @@ class _SelectOptions:
         return [ScanRange(start, min(start + self.range_bytes, size) - 1) for start in starts]
 
     def read_decimal_types(self) -> dict[str, pa.DataType]:
-        """Return the types of the decimal columns of a Parquet object, which JSON does not tell."""
+        """Return the types of a Parquet object's decimal columns, which JSON results do not have."""
         footer = self._read_tail(_FOOTER_BYTES)
         length = int.from_bytes(footer[-8:-4], "little") + 8
         if length > len(footer):
@@ -345,7 +345,7 @@ def _quote_identifier(name: str) -> str:
 
 
 def _to_supported_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type if Spark columns support it, else string. Nested values stay JSON text."""
+    """Return the type if Spark columns support it, else string: nested values stay JSON text."""
     if (
         pa.types.is_null(data_type)
         or pa.types.is_nested(data_type)
@@ -392,7 +392,8 @@ def _to_record_batch(block: bytes, schema: pa.Schema, *, is_text_input: bool) ->
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-# Values stay JSON texts until the type of their column is known: a decimal has no exact double.
+# Keep values as JSON text until the column's type is known, because doubles are inexact for
+# decimals.
 _record_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _exact_decoder = msgspec.json.Decoder(float_hook=Decimal)
 _NULL = msgspec.Raw(b"null")
@@ -421,7 +422,7 @@ def _convert_json_values(texts: list[msgspec.Raw], field: pa.Field) -> pa.Array:
 
 
 def _to_text(text: bytes) -> str | None:
-    """Return a JSON text as the value of a string column: numbers and nested values as they are."""
+    """Convert JSON text to the value of a string column. Numbers and nested values stay JSON text."""
     if text == b"null":
         return None
     return str(msgspec.json.decode(text)) if text.startswith(b'"') else text.decode()
@@ -432,7 +433,7 @@ def _to_decimal(value: object) -> object:
 
 
 def _to_float_where_due(value: Any, kind: pa.DataType) -> Any:
-    """Return a value whose numbers are decimals only where its type has them."""
+    """Convert the decimals in a value to floats, except where the type has decimals."""
     if isinstance(value, dict) and pa.types.is_struct(kind):
         return {
             field.name: _to_float_where_due(value.get(field.name), field.type) for field in kind

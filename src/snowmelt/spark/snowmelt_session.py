@@ -98,8 +98,8 @@ _UTC_ZONE_NAMES = frozenset({"UTC", "ETC/UTC", "Z", "GMT", "+00:00"})
 class Snowmelt:
     """A Spark session connected to a Snowmelt catalog. Thread-safe.
 
-    Its process holds the catalog's URL and the master key, and so has administrator access. `role` limits
-    what the statements may do, but not what other code of the process can do.
+    The process has the catalog's URL and the master key, and therefore administrator access. `role`
+    limits only statements, not other code of the process.
     """
 
     def __init__(  # noqa: PLR0913  one argument for each setting of the lake
@@ -118,13 +118,14 @@ class Snowmelt:
         """Connect a Spark session to a catalog.
 
         Args:
-            spark: Any session. Settings that correct results depend on are set on it.
+            spark: Any session. Settings that correct results require are applied to it.
             catalog: URL of the catalog, or an open catalog.
             stage: URL or path of the stage. None: SNOWMELT_STAGE_URL.
             warehouse: URL or path of native files. None: SNOWMELT_WAREHOUSE_URL.
             keys: Folder of the master key, or an open key ring. None: SNOWMELT_KEYS_DIR.
             role: Internal name of the role whose privileges apply.
-            clock: None: the system clock, adjusted to the clock of PostgreSQL if they differ.
+            clock: Clock. None: the system clock, adjusted to the clock of PostgreSQL if they
+                differ.
             calling: Options for all calls of external functions. None: the defaults.
             create: Create the SQLite catalog if it is missing.
 
@@ -200,11 +201,11 @@ class Snowmelt:
         role: str = ACCOUNTADMIN,
         create: bool = False,
     ) -> Self:
-        """Open the lake in a data folder, with a local Spark session unless one is given.
+        """Open the tables in a data folder, with a local Spark session unless one is given.
 
         Args:
             data_dir: Data folder of `snowmelt serve`.
-            spark: Any session. None: a local one.
+            spark: Any session. None: start a local session.
             role: Internal name of the role whose privileges apply.
             create: Create the folder and the catalog if they are missing.
 
@@ -227,7 +228,7 @@ class Snowmelt:
         )
 
     def close(self) -> None:
-        """Close the catalog, unless it was passed open. The Spark session and DataFrames stay usable."""
+        """Close the catalog if this object opened it. Spark session and DataFrames stay usable."""
         self._frame_builder.release_cached_frames()
         if self._owns_database:
             self._database.close()
@@ -243,11 +244,12 @@ class Snowmelt:
     ) -> DataFrame:
         """Run one statement. Queries are lazy; all other statements run immediately.
 
-        A query returns a DataFrame over one snapshot. It always has the same rows, and is valid for
-        50 minutes. COPY returns one row with its counts; INSERT returns the number of rows.
+        A query returns a DataFrame over one snapshot. The DataFrame always has the same rows, and
+        is valid for 50 minutes. COPY returns one row with its counts. INSERT returns the number of
+        rows.
 
-        Tables are named `database.schema.table`; the name may be shorter if `database` is given. Other
-        names are resolved by the Spark session.
+        Tables are named `database.schema.table`. The name may be shorter if `database` is given.
+        The Spark session resolves all other names.
 
         Args:
             text: The statement.
@@ -375,7 +377,7 @@ class Snowmelt:
     def copy(
         self, text: str, *, database: str | None = None, schema: str | None = None
     ) -> CopyResult:
-        """Run COPY on Spark, with one task per segment of the files and a single commit.
+        """Run COPY on Spark, with one task per portion of the files and a single commit.
 
         Args:
             text: The statement.
@@ -423,7 +425,7 @@ class Snowmelt:
 
         Args:
             name: `database.schema.function`.
-            trying: Return the value and the error of each row, as `try_f` does.
+            trying: Return a struct of value and error for each row, as `try_f` does.
 
         Raises:
             NotFound: If it does not exist or the role lacks privileges on it.
@@ -464,7 +466,8 @@ class Snowmelt:
             text: The query.
             database: As for `sql`.
             schema: As for `sql`.
-            dry_run: Run the query without calling any service and count the calls. Every value is NULL.
+            dry_run: Run the query without calling services, and count the calls. Every value is
+                NULL.
 
         Raises:
             SnowmeltError: As for `sql`.
@@ -529,7 +532,8 @@ class Snowmelt:
     def migrate(self, name: str | None = None) -> list[MigrationResult]:
         """Migrate all chunks of a table, or of every table, into native files.
 
-        Without a name, tables that another migrator has locked or that are dropped meanwhile are skipped.
+        Without a name, skips tables that another migrator has locked, or that are dropped
+        meanwhile.
 
         Args:
             name: `database.schema.table`. None: every table that has chunks to migrate.
@@ -599,7 +603,7 @@ def _with_secrets_dir(options: CallerOptions, folder: Path) -> CallerOptions:
 
 
 def make_result_frame(spark: SparkSession, result: StatementResult) -> DataFrame:
-    """Return the result of a statement as a DataFrame. A message becomes the only column, `status`."""
+    """Return the result of a statement as a DataFrame. A message becomes the column `status`."""
     columns = result.columns or ("status",)
     rows = result.rows if result.columns else ((result.message,),)
     arrays = [_to_arrow_array([row[index] for row in rows]) for index in range(len(columns))]
@@ -650,7 +654,7 @@ def parse_full_function_name(text: str) -> FunctionName:
 
 
 def resolve_namespace(database: str | None, schema: str | None) -> tuple[str, ...]:
-    """Return the database and schema of short names, as internal names. Empty without a database."""
+    """Return the internal names of the database and schema of short names, or nothing without one."""
     if database is None:
         return ()
     return to_internal_name(database), to_internal_name("PUBLIC" if schema is None else schema)

@@ -1,10 +1,10 @@
 """Spark jobs that run Python tasks, and DataFrames of Snowmelt's internal data sources.
 
-A task reads and writes files in Python; only its outcome passes through the JVM. Spark may run a
-task twice. Each attempt writes its own files, and only files whose outcome reaches the driver are
-committed.
+A task reads and writes files in Python, and only its result passes through the JVM. Spark may run a
+task twice. Each attempt writes files of its own. Only the files of results that reach the driver
+are committed.
 
-On executors this module imports neither catalog nor database, only what a task needs.
+Executors import this module, so it must not import the catalog or the database.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
 
-# The name matches `spark.redaction.regex`, so Spark redacts the value where it shows options.
+# The name matches `spark.redaction.regex`, so that Spark redacts the value when it shows options.
 _PAYLOAD_OPTION = "secret_payload"
 
 _registered_sources: weakref.WeakKeyDictionary[SparkSession, set[type[DataSource]]] = (
@@ -37,7 +37,7 @@ _registration_lock = threading.Lock()
 def create_payload_frame(
     spark: SparkSession, source: type[DataSource], payload: object, schema: StructType | str
 ) -> DataFrame:
-    """Return a DataFrame of a data source, which reads `payload` with `load_payload`."""
+    """Return a DataFrame of a data source. The source reads `payload` with `load_payload`."""
     with _registration_lock:
         registered = _registered_sources.setdefault(spark, set())
         if source not in registered:
@@ -48,7 +48,7 @@ def create_payload_frame(
 
 
 def load_payload(source: DataSource) -> Any:
-    """Return the payload of the data source."""
+    """Return the payload that `create_payload_frame` stored in a source's options."""
     # Safe to unpickle: only this session's driver writes the option.
     return pickle.loads(base64.b85decode(source.options[_PAYLOAD_OPTION]))  # noqa: S301
 
@@ -56,6 +56,7 @@ def load_payload(source: DataSource) -> Any:
 def run_tasks(
     spark: SparkSession, work: Callable[[Task], Outcome], tasks: Sequence[Task]
 ) -> list[Outcome]:
-    """Run `work` for each task on executors and return the outcomes. `work` must be picklable."""
-    # Not a data source: planning one needs two Python workers, which takes 0.1 s per load.
+    """Run `work` for each task on executors, and return the results. `work` must be picklable."""
+    # Use an RDD, because planning a data source starts two Python workers, which takes 0.1 s per
+    # load.
     return spark.sparkContext.parallelize(tasks, max(1, len(tasks))).map(work).collect()

@@ -1,5 +1,5 @@
 """Database access: engines, transactions, locks and upgrades.
 
-`database`: opens the catalog; transactions, upgrades, writer lock, the server's clock.
+`database`: opening of the catalog, transactions, upgrades, writer lock, and server time.
 `dialect`: SQL that differs between SQLite and PostgreSQL; array parameters.
 """

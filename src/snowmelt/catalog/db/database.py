@@ -1,4 +1,4 @@
-"""Catalog database: connection URL, transactions, upgrades, and the clock of its server.
+"""Catalog database: connections, transactions, schema upgrades, and the server's clock.
 
 SQLite is used through two engines. With the driver's defaults, two SELECTs of one transaction could
 see different data, and two writers could both read before either wrote. Here a writer begins with
@@ -39,14 +39,15 @@ from snowmelt.errors import (
     UnknownOutcome,
 )
 
-# SQLSTATEs of PostgreSQL after which the transaction may be retried: serialization failure, deadlock,
-# and unique violation, because the retry finds the row that another transaction inserted.
-# The session setting lock_timeout ended a wait.
+# SQLSTATEs of PostgreSQL after which the transaction may be retried: serialization failure,
+# deadlock, unique violation (the retry finds the row that another transaction inserted), and a wait
+# that `lock_timeout` ended.
 _CONFLICT_SQLSTATES = frozenset({"40001", "40P01", "23505"})
 _LOCK_TIMEOUT_SQLSTATE = "55P03"
-# The server is a standby, for example after a failover, or an operator set it to read-only.
+# The server is read-only: it is a standby, for example after a failover, or an operator set it so.
 _READ_ONLY_SQLSTATE = "25006"
-# Operator intervention (57P01 …) and connection exceptions (08…): the server may have committed.
+# Operator intervention (57P01 …) and connection exceptions (08…). The server may have committed the
+# transaction.
 _CONNECTION_LOST_SQLSTATES = ("08", "57P")
 
 
@@ -95,11 +96,11 @@ class Database:
     def writing(self, *, urgent: bool = False) -> Iterator[sa.Connection]:
         """Open a write transaction. It commits at the end of the block, and rolls back if the block raises.
 
-        On SQLite writers run one after another, in order of arrival. On PostgreSQL they wait for row locks
-        only.
+        On SQLite, writers run one after another, in order of arrival. On PostgreSQL, they wait for
+        row locks only.
 
-        With `urgent` (SQLite) a writer waits for at most one other transaction of this process. Threads that
-        commit rows of many clients at once use it.
+        With `urgent`, a SQLite writer waits for at most one other transaction of this process.
+        Group commits of rows use it.
 
         Raises:
             CatalogBusy: If another transaction held a lock for too long.
@@ -137,7 +138,7 @@ class Database:
                 ) from error
 
     def create_file(self) -> None:
-        """Create the SQLite file if it is missing, and remember its identity.
+        """Create the SQLite file if it is missing, and store its identity for `check_unchanged`.
 
         Raises:
             CatalogUnavailable: If the file cannot be created or opened.
@@ -194,20 +195,20 @@ class Database:
         return None
 
 
-# To close any descriptor of a file drops all locks that the process has on it. SQLite would lose those
-# of its open connections: another process could then delete the log (-wal), with the commits in it. So a
-# catalog is opened here only to create it, and by one thread at a time.
+# Closing any descriptor of a file releases all locks that the process holds on it (POSIX). SQLite's
+# open connections would lose their locks, and another process could delete the log (-wal) with its
+# commits. So the file is opened here only to create it, and by one thread at a time.
 _creation_lock = threading.Lock()
 
 
 class _SqliteCatalogFile:
-    """File of a SQLite catalog, readable by its owner only; it must stay the same file.
+    """File of a SQLite catalog, readable by its owner only. Detects if the file is replaced or deleted.
 
-    SQLite continues to write to a file that was deleted or replaced, and those commits are lost.
+    SQLite continues to write to a deleted or replaced file, and loses those commits.
     """
 
     def __init__(self, path: Path) -> None:
-        # The process may change its working directory later.
+        # Make the path absolute: the process may change its working directory later.
         self._path = path.absolute()
         self._identity: tuple[int, int] | None = None
 
@@ -252,7 +253,7 @@ def open_database(url: str, *, busy_timeout_s: float = 60.0) -> Database:
     """Open a catalog's database without creating or upgrading its tables.
 
     Raises:
-        ConfigurationError: If the URL is of another kind.
+        ConfigurationError: If the URL is not a SQLite or PostgreSQL URL.
         CatalogUnavailable: If the database cannot be reached.
     """
     database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
@@ -272,7 +273,7 @@ def open_and_upgrade_database(
     Args:
         url: `sqlite:///path`, `postgresql://…`, or the path of a SQLite file.
         clock: The clock that dates a new catalog.
-        busy_timeout_s: How long a transaction waits for others.
+        busy_timeout_s: Maximum wait for the locks of other transactions, in seconds.
         create: Whether to create a missing SQLite file.
 
     Raises:
@@ -304,7 +305,7 @@ def open_and_upgrade_database(
 
 @dataclass(frozen=True, slots=True)
 class CatalogVersion:
-    """Version of a catalog's tables (None if there are none), and the newest known version."""
+    """Schema version of a catalog (None if it has no tables), and the newest supported version."""
 
     current: str | None
     newest: str
@@ -315,7 +316,7 @@ def read_catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVe
     """Return the version of a catalog without changing it.
 
     Raises:
-        ConfigurationError: If the URL is of another kind.
+        ConfigurationError: If the URL is not a SQLite or PostgreSQL URL.
         CatalogUnavailable: If the database cannot be reached.
     """
     database = Database(_parse_url(url), busy_timeout_s=busy_timeout_s)
@@ -329,7 +330,7 @@ def read_catalog_version(url: str, *, busy_timeout_s: float = 10.0) -> CatalogVe
 
 
 def read_server_time(connection: sa.Connection) -> dt.datetime | None:
-    """Return the time of the database server; None for SQLite."""
+    """Return the time of the database server, or None for SQLite."""
     if connection.dialect.name != "postgresql":
         return None
     found: dt.datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
@@ -337,10 +338,10 @@ def read_server_time(connection: sa.Connection) -> dt.datetime | None:
 
 
 def find_sqlite_path(url: str) -> Path | None:
-    """Return the file of a SQLite catalog, None for other databases.
+    """Return the file of a SQLite catalog, or None for other databases.
 
     Raises:
-        ConfigurationError: If the URL is not that of a catalog.
+        ConfigurationError: If the URL is not a SQLite or PostgreSQL URL.
         MissingExtra: If the URL needs a package that is not installed.
     """
     parsed = _parse_url(url)
@@ -361,7 +362,7 @@ def _parse_url(text: str) -> sa.URL:
         raise ConfigurationError(
             setting="catalog_url", reason="use sqlite:///path or postgresql://host/database"
         )
-    # Each connection to :memory: would open another database.
+    # Each connection to :memory: would open a separate database.
     if not url.database or ":memory:" in url.database:
         raise ConfigurationError(setting="catalog_url", reason="SQLite needs a file")
     return url
@@ -370,7 +371,7 @@ def _parse_url(text: str) -> sa.URL:
 def _create_sqlite_engine(url: sa.URL, timeout_s: float, *, for_writing: bool) -> sa.Engine:
     engine = sa.create_engine(
         url,
-        # Errors are logged, and parameters hold column minima and maxima: rows, in effect.
+        # Errors are logged, and parameters contain column minima and maxima, which are user data.
         hide_parameters=True,
         poolclass=QueuePool,
         pool_size=1 if for_writing else 8,
@@ -384,7 +385,8 @@ def _create_sqlite_engine(url: sa.URL, timeout_s: float, *, for_writing: bool) -
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys=ON")
         if for_writing:
-            # While other processes open the file, SQLite fails at once here, without its busy timeout.
+            # While other processes open the file, SQLite fails here immediately, ignoring its busy
+            # timeout.
             statement = "PRAGMA journal_mode=WAL"
             if not _execute_when_free(cursor, statement, timeout_s):
                 cursor.execute(statement)
@@ -408,7 +410,7 @@ def _create_sqlite_engine(url: sa.URL, timeout_s: float, *, for_writing: bool) -
 def _create_postgres_engine(url: sa.URL, timeout_s: float) -> sa.Engine:
     engine = sa.create_engine(
         url,
-        # Errors are logged, and parameters hold column minima and maxima: rows, in effect.
+        # Errors are logged, and parameters contain column minima and maxima, which are user data.
         hide_parameters=True,
         poolclass=QueuePool,
         pool_size=8,
@@ -425,18 +427,18 @@ def _create_postgres_engine(url: sa.URL, timeout_s: float) -> sa.Engine:
         cursor.execute(f"SET lock_timeout = {int(timeout_s * 1000)}")
         # Python code compares names by their UTF-8 bytes, so the session must use UTF-8.
         cursor.execute("SET client_encoding = 'UTF8'")
-        # An acknowledged row must be on disk, also if the role or the database has another default.
+        # Acknowledged rows must be on disk, so override any default of the role or the database.
         cursor.execute("SET synchronous_commit = 'on'")
-        # A plan cached while a table was empty would scan the whole table until the next ANALYZE;
-        # thousands of chunks arrive per second.
+        # A plan cached while a table was empty would scan the whole table until the next ANALYZE,
+        # while thousands of chunks arrive per second.
         cursor.execute("SET plan_cache_mode = 'force_custom_plan'")
         cursor.close()
         connection.commit()
 
     @event.listens_for(engine, "checkin")
     def follow_the_default_again(connection: Any, _record: object) -> None:
-        # After a transaction that only read, SQLAlchemy leaves `False` here: "BEGIN READ WRITE"
-        # would write past an operator's `default_transaction_read_only`.
+        # After a read-only transaction SQLAlchemy leaves `False` here. "BEGIN READ WRITE" would
+        # then override an operator's `default_transaction_read_only`.
         if connection is not None:
             connection.read_only = None
 
@@ -451,8 +453,8 @@ def _sqlstate(error: sa.exc.DBAPIError) -> str:
 
 _clock = SystemClock()
 
-# Polling interval for SQLite's lock. SQLite's own busy handler polls less and less often, down to once
-# in 100 ms, so a process that has waited long loses against a new one.
+# Polling interval for SQLite's lock. SQLite's own busy handler increases its interval up to 100 ms,
+# so a process that has waited long would lose to a new one.
 _POLL_INTERVAL_S = 0.001
 # Pause of a process after a transaction, so that other processes can take the lock.
 _RELEASE_PAUSE_S = 0.002
@@ -477,7 +479,7 @@ class FairWriterLock:
         self._pause_until = 0.0
 
     def acquire(self, timeout_s: float, *, urgent: bool) -> bool:
-        """Wait for the lock. Return False if it was not granted within `timeout_s` seconds."""
+        """Wait for the lock. Return False if the lock was not granted within `timeout_s` seconds."""
         if not self._wait_in_queue(timeout_s, urgent=urgent):
             return False
         if not urgent:
@@ -518,9 +520,9 @@ class FairWriterLock:
 
 
 def begin_immediate(connection: sa.Connection, timeout_s: float) -> None:
-    """Begin a write transaction, polling at a constant rate while another process writes.
+    """Begin a write transaction. Polls at a constant rate while another process writes.
 
-    The connection is to SQLite, and its busy timeout is 0.
+    Requires a SQLite connection with a busy timeout of 0.
 
     Raises:
         sqlalchemy.exc.OperationalError: If the lock was not free in time (SQLITE_BUSY), or the
@@ -532,12 +534,12 @@ def begin_immediate(connection: sa.Connection, timeout_s: float) -> None:
             return
     finally:
         cursor.close()
-    # Repeat through SQLAlchemy, which wraps the error.
+    # Execute again through SQLAlchemy, which wraps the error.
     connection.exec_driver_sql(_BEGIN_STATEMENT)
 
 
 def _execute_when_free(cursor: Any, statement: str, timeout_s: float) -> bool:
-    """Execute a statement, polling while SQLite is busy. Return False if it was not executed."""
+    """Execute a statement, polling while SQLite is busy. Return False if SQLite stayed busy."""
     until = _clock.monotonic() + timeout_s
     while _clock.monotonic() < until:
         try:
@@ -551,22 +553,22 @@ def _execute_when_free(cursor: Any, statement: str, timeout_s: float) -> bool:
     return False
 
 
-# Versions of the catalog's tables, and the upgrade to the tables of `model`.
+# Schema versions of the catalog, and the upgrade to the tables of `model`.
 
 _log = logging.getLogger(__name__)
 
-# The version that this program needs; versions have four digits.
+# The schema version that this program requires. Versions have four digits.
 SCHEMA_VERSION = "0018"
-# An arbitrary number: the advisory lock of the process that changes the schema.
+# Arbitrary ID of the advisory lock that the upgrading process holds.
 _UPGRADE_LOCK_ID = 0x534E4F574D454C54 >> 1
-# The name that Alembic gives the table.
+# Alembic's name for its version table.
 _VERSION_TABLE = sa.Table(
     "alembic_version", sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True)
 )
 
 
 def read_schema_version(connection: sa.Connection) -> str | None:
-    """Return the version of the catalog's tables, None if there are none."""
+    """Return the schema version of the catalog, or None if it has no tables."""
     if not sa.inspect(connection).has_table(_VERSION_TABLE.name):
         return None
     return connection.execute(sa.select(_VERSION_TABLE.c.version_num)).scalar()
@@ -620,16 +622,16 @@ def upgrade_schema(connection: sa.Connection, now: dt.datetime) -> None:
     _log.info("the catalog is of version %s now; before: %s", SCHEMA_VERSION, current or "none")
 
 
-# Clock that follows the database server's time, so that services on several machines agree.
+# Clock that follows the database server's time, so that services on several machines agree on it.
 
-# A smaller difference is not corrected: the measurement includes the network latency.
+# Smaller differences are not corrected, because the measurement includes network latency.
 MAX_CLOCK_SKEW_S = 5.0
-# A slower response does not measure the time accurately.
+# Slower responses are too inaccurate and are ignored.
 _MAX_ROUND_TRIP_S = 2.0
 
 
 def open_catalog_clock(database: Database, local_clock: Clock | None = None) -> DatabaseServerClock:
-    """Return a clock that is synchronized with the catalog now.
+    """Return a clock after synchronizing it with the catalog.
 
     Raises:
         CatalogUnavailable: If the catalog cannot be reached.
@@ -649,7 +651,7 @@ class DatabaseServerClock:
         self.skew_s = 0.0
 
     def synchronize(self, connection: Connection) -> dt.datetime:
-        """Measure the catalog's clock and return its time; on SQLite it is the local clock."""
+        """Measure the catalog's clock and return its time. With SQLite, return the local time."""
         began, began_at = self._local_clock.monotonic(), self._local_clock.now()
         theirs = read_server_time(connection)
         if theirs is None:
@@ -662,17 +664,17 @@ class DatabaseServerClock:
         return theirs
 
     def now(self) -> dt.datetime:
-        """Return the wall-clock instant, aware, in UTC."""
+        """Return the wall-clock time as an aware UTC datetime."""
         return self._local_clock.now() - self._correction
 
     def monotonic(self) -> float:
-        """Return the machine's monotonic seconds."""
+        """Return the local monotonic clock in seconds."""
         return self._local_clock.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Block this thread."""
+        """Block this thread for a number of seconds."""
         self._local_clock.sleep(seconds)
 
     async def pause(self, seconds: float) -> None:
-        """Let other tasks of the event loop run."""
+        """Suspend this task for a number of seconds; other tasks of the event loop run."""
         await self._local_clock.pause(seconds)

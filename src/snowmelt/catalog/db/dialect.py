@@ -1,8 +1,8 @@
 """SQL that differs between SQLite and PostgreSQL, and statements with array parameters.
 
-A statement takes any number of values as one JSON parameter. So it is built once, and not rendered,
-prepared and planned again for each size of a group. SQLite inserts and updates fastest row by row,
-through `executemany` of its driver.
+Array statements take any number of values as one JSON parameter, so they are built, prepared and
+planned once and not again for each number of values. For inserts and updates, SQLite is fastest
+with `executemany` of its driver.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _RecordT = TypeVar("_RecordT")
 
 
 def make_record(record_type: type[_RecordT], row: sa.Row[Any], **values: object) -> _RecordT:
-    """Return a dataclass from the columns with the names of its fields; `values` replace columns."""
+    """Create a dataclass from the columns of a row, matched by name. `values` override columns."""
     found = {**row._mapping, **values}  # noqa: SLF001 - public, in spite of its name
     names: Any = record_type
     return record_type(**{name: found[name] for name in names.__dataclass_fields__})
 
 
 def replace_nul(text: str | None) -> str | None:
-    """Replace NUL characters in a text for display only: PostgreSQL does not store them."""
+    """Replace NUL characters, which PostgreSQL cannot store, in a text that is only displayed."""
     return None if text is None else text.replace("\0", "\N{SYMBOL FOR NULL}")
 
 
 def make_insert(
     database: sa.Connection | str, table: sa.Table
 ) -> sqlite.Insert | postgresql.Insert:
-    """Return an INSERT that supports ON CONFLICT, for the database of a connection or a dialect."""
+    """Return an INSERT that supports ON CONFLICT, for the dialect of a connection."""
     dialect = database if isinstance(database, str) else database.dialect.name
     return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
 
@@ -58,13 +58,13 @@ def add_or_delete_row(
 
 
 class in_array(FunctionElement[bool]):  # noqa: N801 - reads as SQL where it is used
-    """`in_array(column, parameter)`: the column equals one of the texts of an `encode_array` parameter."""
+    """SQL condition: the column equals one of the texts in an `encode_array` parameter."""
 
     inherit_cache = True
     type = sa.Boolean()
 
     def self_group(self, against: Any = None) -> Self:
-        """Return the element unchanged: SQLAlchemy would add `= 1` for SQLite, which then uses no index."""
+        """Return the element unchanged: with SQLAlchemy's `= 1`, SQLite would ignore indexes."""
         del against
         return self
 
@@ -78,17 +78,17 @@ def _compile_in_array_sqlite(element: in_array, compiler: SQLCompiler, **options
 @compiles(in_array, "postgresql")
 def _compile_in_array_postgresql(element: in_array, compiler: SQLCompiler, **options: Any) -> str:
     column, texts = (compiler.process(each, **options) for each in element.clauses)
-    # An array, not a subquery, which PostgreSQL would join with a scan of the whole table.
+    # Use an array: for a subquery PostgreSQL would scan the whole table.
     return f"{column} = ANY (ARRAY(SELECT json_array_elements_text(({texts})::json)))"
 
 
 def encode_array(values: Collection[object]) -> str:
-    """Return values, or rows of values, as one parameter."""
+    """Encode values, or rows of values, as one parameter."""
     return _json_encoder.encode(values).decode()
 
 
 def make_rows_source(dialect: str, *columns: sa.ColumnClause[Any]) -> sa.FromClause:
-    """Return a row source with these columns; its parameter comes from `encode_rows`."""
+    """Return a FROM clause with these columns whose rows come from one parameter (`encode_rows`)."""
     parameter = sa.bindparam(_ROWS_PARAMETER, type_=sa.Text)
     if dialect == "postgresql":
         function = sa.func.json_to_recordset(sa.cast(parameter, sa.JSON))
@@ -104,7 +104,7 @@ def make_rows_source(dialect: str, *columns: sa.ColumnClause[Any]) -> sa.FromCla
 
 
 def encode_rows(column_names: Sequence[str], rows: Collection[Sequence[object]]) -> dict[str, str]:
-    """Return the parameters of a statement over `make_rows_source`."""
+    """Encode rows as the parameter of a statement that uses `make_rows_source`."""
     return {
         _ROWS_PARAMETER: encode_array([dict(zip(column_names, row, strict=True)) for row in rows])
     }
@@ -116,7 +116,7 @@ def insert_rows(
     column_names: tuple[str, ...],
     rows: list[tuple[Any, ...]],
 ) -> None:
-    """Insert rows of stored values: instants in microseconds, bytes unchanged."""
+    """Insert rows of values in stored form: timestamps in microseconds, bytes unchanged."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(_render_sqlite_insert(table, column_names), rows)
     else:
@@ -138,7 +138,7 @@ def update_rows(
     column_names: tuple[str, ...],
     rows: list[tuple[Any, ...]],
 ) -> None:
-    """Update columns of existing rows; the first of `column_names` is the key."""
+    """Update columns of existing rows. The first of `column_names` is the key column."""
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql(
             _render_sqlite_update(table, column_names), [(*row[1:], row[0]) for row in rows]

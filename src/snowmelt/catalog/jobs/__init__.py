@@ -1,7 +1,7 @@
-"""Leases, histories of background jobs, and running services.
+"""Leases, histories of loads and background jobs, and the registry of services.
 
-`leases`: mutual exclusion between processes, fenced by epoch; running services.
-`run_history`: runs of compaction, snapshot expiry and migration; the migration backlog.
+`leases`: mutual exclusion between processes, fenced by epoch; registry of services.
+`run_history`: runs of compaction, snapshot expiration and migration; the migration backlog.
 `lineage`: permanent records of committed chunks and native files.
 `load_history`: loads, their files, stream offsets, and read positions.
 """

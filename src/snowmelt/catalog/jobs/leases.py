@@ -1,8 +1,9 @@
-"""Leases that let one process at a time run a job, fenced by epoch; the running services.
+"""Leases that let one process at a time run a job, fenced by epoch; registry of services.
 
 Each acquisition increments the lease's epoch. A committing process checks in the same transaction
-that its epoch is current. The expiry only determines when other processes may try, so an inaccurate
-clock costs time but never correctness. `renewing_lease` renews a lease in the background.
+that its epoch is current. The expiration only determines when other processes may try to acquire
+the lease, so an inaccurate clock never affects correctness. `renewing_lease` renews a lease in the
+background.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _LEASES = model.leases
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease as acquired; every acquisition increments `epoch`."""
+    """An acquired lease. Every acquisition increments `epoch`."""
 
     name: str
     owner: str
@@ -40,10 +41,10 @@ class Lease:
 def acquire_lease(
     connection: Connection, name: str, owner: str, *, ttl_s: float, now: dt.datetime
 ) -> Lease | None:
-    """Acquire a lease that is free, expired, or held by this owner; None if another owner holds it.
+    """Acquire a lease that is free, expired, or held by this owner. Return None if another owner holds it.
 
-    An expiry further in the future than twice the lifetime means that the clock was set back; such a
-    lease counts as expired.
+    A lease that expires later than twice its lifetime from now counts as expired, because the clock
+    was set back.
     """
     connection.execute(
         make_insert(connection, _LEASES)
@@ -84,7 +85,7 @@ def holds_lease(connection: Connection, lease: Lease) -> bool:
 
 
 def release_lease(connection: Connection, lease: Lease) -> None:
-    """Release a lease; no effect if another owner has acquired it."""
+    """Release a lease. Does nothing if another owner has acquired it."""
     connection.execute(sa.update(_LEASES).where(*_lease_conditions(lease)).values(expires_at=None))
 
 
@@ -105,7 +106,7 @@ def _expiry_values(ttl_s: float, now: dt.datetime) -> dict[str, Any]:
 
 
 def _lease_conditions(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:
-    # A renewal in the background may follow the release, and must not undo it.
+    # A background renewal may run after the release and must not undo it.
     return (
         _LEASES.c.name == lease.name,
         _LEASES.c.owner == lease.owner,
@@ -114,7 +115,7 @@ def _lease_conditions(lease: Lease) -> tuple[sa.ColumnElement[bool], ...]:
     )
 
 
-# A backup holds a lease while it copies objects. Clean-up deletes nothing meanwhile.
+# A backup holds a lease while it copies objects. Garbage collection deletes nothing meanwhile.
 
 _BACKUP_LEASE_PREFIX = "backup "
 
@@ -122,9 +123,9 @@ _BACKUP_LEASE_PREFIX = "backup "
 def acquire_backup_lease(
     connection: Connection, destination: str, *, ttl_s: float, now: dt.datetime
 ) -> Lease:
-    """Acquire the lease of backups to a destination, also from a backup that was killed.
+    """Acquire the lease of backups to a destination, even if a killed backup still holds it.
 
-    Its only purpose is to suspend clean-up: a lock at the destination excludes another backup.
+    The lease only suspends garbage collection. A lock at the destination excludes other backups.
     """
     name = f"{_BACKUP_LEASE_PREFIX}{destination}"
     lease = acquire_lease(connection, name, "backup", ttl_s=ttl_s, now=now)
@@ -134,7 +135,7 @@ def acquire_backup_lease(
 
 
 def is_backup_running(connection: Connection, now: dt.datetime) -> bool:
-    """Return True if a backup copies objects. A killed one counts until its lease expires."""
+    """Return True if a backup is copying objects. A killed backup counts until its lease expires."""
     query = sa.select(_LEASES.c.expires_at, _LEASES.c.ttl_ms).where(
         _LEASES.c.name.startswith(_BACKUP_LEASE_PREFIX, autoescape=True),
         _LEASES.c.expires_at > now,
@@ -145,11 +146,11 @@ def is_backup_running(connection: Connection, now: dt.datetime) -> bool:
     )
 
 
-# Keeping a lease while work goes on.
+# Background renewal of leases.
 
 
 def lease_owner_prefix() -> str:
-    """Return the prefix, before a colon, of all lease owners in this process."""
+    """Return the prefix that all lease owners of this process have before the colon."""
     return f"{platform.node()}:{os.getpid()}"
 
 
@@ -164,7 +165,7 @@ def renewing_lease(
 ) -> Iterator[None]:
     """Renew a lease in the background while the block runs; each renewal lasts `ttl_s` seconds.
 
-    A failed renewal raises nothing here, because each commit checks the lease.
+    A failed renewal raises no error, because each commit checks the lease.
     """
     done = threading.Event()
 
@@ -182,12 +183,12 @@ def renewing_lease(
         thread.join()
 
 
-# Registry of running services, with the clock difference of each to the catalog.
-# It informs operators; correctness does not depend on it.
+# Registry of services with the clock skew of each. For operators only; correctness does not depend
+# on it.
 
 _SERVICES = model.services
 
-# Interval of heartbeats in seconds; a service that misses six of them counts as stopped.
+# Heartbeat interval in seconds. A service that misses six heartbeats counts as stopped.
 HEARTBEAT_INTERVAL_S = 10.0
 HEARTBEAT_TIMEOUT = dt.timedelta(seconds=60)
 _SERVICE_RETENTION = dt.timedelta(days=1)
@@ -195,7 +196,7 @@ _SERVICE_RETENTION = dt.timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecord:
-    """A service. Instants are times of the catalog's clock; `ahead_ms` is the difference of its own clock."""
+    """A registered service. Timestamps are by the catalog's clock. Its own clock is `ahead_ms` ahead."""
 
     service_id: str
     host: str
@@ -207,12 +208,12 @@ class ServiceRecord:
     ahead_ms: int
 
     def is_running(self, now: dt.datetime) -> bool:
-        """Return True if its last heartbeat is recent."""
+        """Return True if the service's last heartbeat is recent."""
         return now - self.seen_at < HEARTBEAT_TIMEOUT
 
 
 def record_heartbeat(connection: Connection, service: ServiceRecord) -> None:
-    """Insert a service or update its heartbeat; delete services that stopped a day ago."""
+    """Insert a service or update its heartbeat. Delete services that stopped more than a day ago."""
     values = {name: getattr(service, name) for name in ServiceRecord.__slots__}
     insert = make_insert(connection, _SERVICES).values(values)
     connection.execute(
@@ -227,7 +228,7 @@ def record_heartbeat(connection: Connection, service: ServiceRecord) -> None:
 
 
 def deregister_service(connection: Connection, service_id: str) -> None:
-    """Delete a service that stops gracefully."""
+    """Delete the record of a service that stops gracefully."""
     connection.execute(sa.delete(_SERVICES).where(_SERVICES.c.service_id == service_id))
 
 
@@ -237,9 +238,9 @@ def list_services(connection: Connection) -> list[ServiceRecord]:
     return [ServiceRecord(*row) for row in connection.execute(query)]
 
 
-# The number of the deployment is drawn at random when the catalog is created.
+# The deployment ID is chosen at random when the catalog is created.
 
 
 def read_deployment_id(connection: Connection) -> int:
-    """Return the number of the deployment, which is part of every client prefix."""
+    """Return the deployment ID, which is part of every client prefix."""
     return int(connection.execute(sa.select(model.deployment.c.deployment_id)).scalar_one())

@@ -1,7 +1,8 @@
 """Permanent records of committed chunks, and of native files with the chunks and loads in them.
 
-They outlive the rows that clean-up deletes, so that checks and traces work for the life of a table.
-All functions that write belong into the transaction that swaps the table's pointer.
+They are kept as long as the table, so that checks and traces work after garbage collection has
+deleted the chunks. Functions that write must run in the transaction that swaps the table's metadata
+pointer.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ _TABLES = model.tables
 _CHUNKS = model.chunks
 _ROWLESS = model.rowless_commits
 
-# Rows of a file, in their order: chunks from first to last, or a number of rows of a load.
+# Source of consecutive rows of a file: (first, last) sequence of chunks, or (load ID, number of
+# rows).
 ChunkSource: TypeAlias = tuple[int, int]
 LoadSource: TypeAlias = tuple[str, int]
 FileSource: TypeAlias = ChunkSource | LoadSource
 
-# Source of the rows of files that were written before there was a lineage.
+# Source of files that were written before the lineage began.
 UNKNOWN_LOAD = ""
 
 _encoder = msgspec.json.Encoder()
@@ -37,7 +39,7 @@ _channels_decoder = msgspec.json.Decoder(list[tuple[str, int, int, str | None, s
 
 
 class ChannelCommit(msgspec.Struct, frozen=True, gc=False):
-    """The part of a channel in a commit."""
+    """The commit of one channel within a chunk."""
 
     channel: str
     client_sequencer: int
@@ -47,10 +49,10 @@ class ChannelCommit(msgspec.Struct, frozen=True, gc=False):
 
 
 class LedgerChunk(msgspec.Struct, frozen=True, gc=False):
-    """A chunk of the native table: `length` bytes at `offset` of the blob at `path` in the stage.
+    """A migrated chunk in the ledger: `length` bytes at `offset` of the blob at `path` in the stage.
 
-    `run_id` is that of the migration or row change that made it native. `fingerprint` is None if its rows
-    were not read then. After `discarded_at` no table has its rows: an administrator gave them up.
+    `run_id` is the migration or row change that made it native. `fingerprint` is None if that run
+    did not read its rows. `discarded_at` is when an administrator discarded its rows.
     """
 
     seq: int
@@ -69,11 +71,12 @@ class LedgerChunk(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class NativeFileRecord:
-    """A native file at `path` in the warehouse, and the origin of its rows.
+    """A native file at `path` in the warehouse, and the sources of its rows.
 
-    `sha256` and `fingerprint` are None if they were not computed. `schema_version` is that of the
-    fingerprint's columns. `removed_by` is the run that replaced it, None for a current file; with
-    `changed_rows` the new files have other rows. The rows are in the order of `sources` unless `reordered`.
+    `sha256` and `fingerprint` are None if they were not computed. `schema_version` has the columns
+    that the fingerprint covers. `removed_by` is the run that replaced the file, or None if the file
+    is current. `changed_rows` is True if that run changed rows. The rows are in the order of
+    `sources` unless `reordered` is True.
     """
 
     path: str
@@ -92,11 +95,11 @@ class NativeFileRecord:
 
     @property
     def chunk_ranges(self) -> list[ChunkSource]:
-        """First and last sequence of each run of chunks, in the order of their rows."""
+        """First and last sequence of each range of chunks, in row order."""
         return [(each[0], each[1]) for each in self.sources if isinstance(each[0], int)]
 
     def has_chunk(self, seq: int) -> bool:
-        """Return True if the file has the rows of a chunk."""
+        """Return True if the file contains the rows of a chunk."""
         return any(first <= seq <= last for first, last in self.chunk_ranges)
 
 
@@ -112,7 +115,7 @@ class RowlessCommit:
 
 
 def merge_sources(sources: Iterable[FileSource]) -> tuple[FileSource, ...]:
-    """Join neighbors that follow each other."""
+    """Merge adjacent sources with consecutive chunks or the same load."""
     merged: list[FileSource] = []
     for source in sources:
         last = merged[-1] if merged else None
@@ -128,7 +131,7 @@ def merge_sources(sources: Iterable[FileSource]) -> tuple[FileSource, ...]:
 
 
 def find_lineage_start(connection: sa.Connection, table_id: int) -> int | None:
-    """Return the sequence from which the ledger is complete; None if there is no lineage yet."""
+    """Return the sequence from which the ledger is complete, or None if there is no lineage yet."""
     query = sa.select(_TABLES.c.lineage_from_seq).where(_TABLES.c.table_id == table_id)
     return connection.execute(query).scalar()
 
@@ -140,9 +143,9 @@ def begin_lineage(
     existing: Sequence[tuple[str, int, int]],
     now: dt.datetime,
 ) -> None:
-    """Begin the lineage of a table that was created before there was one.
+    """Begin the lineage of a table that an older version created.
 
-    `existing` are path, rows and bytes of its native files, whose chunks are unknown.
+    `existing` has path, rows and bytes of each native file. Their chunks are unknown.
     """
     connection.execute(
         sa.update(_TABLES)
@@ -197,7 +200,7 @@ _LEDGER_COLUMNS = (
 def mark_chunks_discarded(
     connection: sa.Connection, table_id: int, seqs: Collection[int], now: dt.datetime
 ) -> None:
-    """Record that quarantined chunks were given up."""
+    """Record that quarantined chunks were discarded."""
     connection.execute(
         sa.update(_LEDGER)
         .where(_LEDGER.c.table_id == table_id, _LEDGER.c.seq.in_(seqs))
@@ -210,7 +213,8 @@ def add_rowless_commits(
 ) -> None:
     """Record commits without rows.
 
-    They are table ID, channel, client sequencer, row sequencer, offset token, and microseconds.
+    Each tuple is table ID, channel, client sequencer, row sequencer, offset token, and time in
+    microseconds.
     """
     rows = list(commits)
     if rows:
@@ -225,7 +229,7 @@ _ROWLESS_COLUMNS = (
 def add_native_files(
     connection: sa.Connection, table_id: int, files: Sequence[NativeFileRecord]
 ) -> None:
-    """Record files that a commit adds."""
+    """Record native files that a commit adds."""
     rows = [
         (
             table_id,
@@ -256,7 +260,7 @@ def mark_files_removed(
     now: dt.datetime,
     changed_rows: bool,
 ) -> None:
-    """Record that a commit removes files of a table."""
+    """Record that a commit removes native files of a table."""
     connection.execute(
         sa.update(_FILES)
         .where(
@@ -274,7 +278,7 @@ def list_native_file_records(
     current_only: bool = False,
     paths: Collection[str] | None = None,
 ) -> list[NativeFileRecord]:
-    """Return the records of a table's native files in the order of their commits."""
+    """Return the records of a table's native files in commit order."""
     query = sa.select(*(_FILES.c[name] for name in NativeFileRecord.__dataclass_fields__))
     query = query.where(_FILES.c.table_id == table_id)
     if current_only:
@@ -291,7 +295,7 @@ def list_native_file_records(
 def iterate_ledger(
     connection: sa.Connection, table_id: int, *, after_seq: int = 0, batch_size: int = 10_000
 ) -> Iterator[LedgerChunk]:
-    """Yield the ledger of a table above a sequence, by sequence."""
+    """Yield the ledger's chunks of a table above a sequence, in sequence order."""
     query = _select_ledger(table_id).order_by(_LEDGER.c.seq).limit(batch_size)
     while True:
         batch = [
@@ -307,7 +311,7 @@ def iterate_ledger(
 def find_ledger_chunks(
     connection: sa.Connection, table_id: int, seqs: Collection[int]
 ) -> list[LedgerChunk]:
-    """Return those of these chunks that are in the ledger, by sequence."""
+    """Return the chunks with these sequences that are in the ledger, by sequence."""
     query = _select_ledger(table_id).where(_LEDGER.c.seq.in_(sorted(seqs)))
     return [_to_ledger_chunk(row) for row in connection.execute(query.order_by(_LEDGER.c.seq))]
 
@@ -321,7 +325,7 @@ def list_rowless_commits(connection: sa.Connection, table_id: int) -> list[Rowle
 
 
 def decode_channels(stored: str) -> tuple[ChannelCommit, ...]:
-    """Return the channels of a chunk from their stored form."""
+    """Decode the stored channels of a chunk."""
     return tuple(ChannelCommit(*each) for each in _channels_decoder.decode(stored))
 
 
@@ -337,6 +341,6 @@ def _to_ledger_chunk(row: sa.Row[Any]) -> LedgerChunk:
 
 
 def _decode_sources(stored: str) -> tuple[FileSource, ...]:
-    # Types of the two forms are equal to the decoder, not to mypy.
+    # The decoder returns `FileSource` values, but mypy cannot infer that.
     sources: Any = _sources_decoder.decode(stored)
     return tuple(sources)

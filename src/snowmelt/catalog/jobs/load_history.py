@@ -25,7 +25,7 @@ _STREAM_OFFSETS = model.stream_offsets
 
 
 class LoadFileState(StrEnum):
-    """Outcome of a file in a load. The value is the word in the history."""
+    """Outcome of a file in a load. The value is shown in the history."""
 
     LOADED = "LOADED"
     PARTIALLY_LOADED = "PARTIALLY_LOADED"
@@ -34,7 +34,7 @@ class LoadFileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadRecord:
-    """One load of a table. Counts are set at its end, if they are known."""
+    """One load into a table. Known counts are set when it ends."""
 
     load_id: str
     table_id: int
@@ -56,7 +56,7 @@ class LoadRecord:
 
 @dataclass(frozen=True, slots=True)
 class LoadTotals:
-    """Total amounts read and written by a load; bytes are as read from the source."""
+    """Totals of a load. Bytes are counted as read from the source."""
 
     files: int
     rows: int
@@ -68,7 +68,7 @@ class LoadTotals:
 
 @dataclass(frozen=True, slots=True)
 class LoadFileRecord:
-    """One file of a load. `tag` changes with the contents of the file; None if the source has no tags."""
+    """One file of a load. `tag` is the version tag of the contents, or None if the source has none."""
 
     number: int
     path: str
@@ -83,7 +83,7 @@ class LoadFileRecord:
 
 @dataclass(frozen=True, slots=True)
 class LoadFileHistoryEntry:
-    """One file of a load, with the load."""
+    """One file of a load, with the load's data."""
 
     load: LoadRecord
     file: LoadFileRecord
@@ -91,7 +91,7 @@ class LoadFileHistoryEntry:
 
 @dataclass(frozen=True, slots=True, order=True)
 class LoadedFileKey:
-    """Identity of a file: its path, and what changes with its contents."""
+    """Identity of a file version: path, size and version tag."""
 
     path: str
     size: int
@@ -100,9 +100,9 @@ class LoadedFileKey:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAdvance:
-    """New offset of a partition of a stream; `expected` is the stored offset at the time of reading.
+    """New offset of a partition of a stream. `expected` is the offset that was stored when it was read.
 
-    None means that no offset was stored.
+    `expected` is None if no offset was stored.
     """
 
     stream: str
@@ -145,7 +145,7 @@ def find_load_commit_times(connection: Connection, table_id: int) -> dict[str, d
         _LOADS.c.ended_at.is_not(None),
         sa.or_(
             sa.and_(_LOADS.c.table_id == table_id, _LOADS.c.state == RunState.COMMITTED),
-            # Rejects are published also if the rows are not.
+            # Rejected records may be committed without the rows.
             _LOADS.c.reject_table_id == table_id,
         ),
     )
@@ -176,8 +176,8 @@ def find_loaded_files(
 ) -> dict[LoadedFileKey, str]:
     """Return the files of these paths that a table contains, with the ID of the load.
 
-    A path has several entries if its file has changed between loads. `with_rejected` adds files of which
-    every record was rejected.
+    A path has several entries if its file changed between loads. `with_rejected` adds files whose
+    records were all rejected.
     """
     query = sa.select(
         _LOADED_FILES.c.path, _LOADED_FILES.c.size, _LOADED_FILES.c.tag, _LOADED_FILES.c.load_id
@@ -258,12 +258,12 @@ def advance_stream_offsets(
             )
 
 
-# Read positions of streams, so that garbage collection keeps the chunks they read next. A stream
-# that is inactive for longer than `POSITION_TTL` no longer holds it back.
+# Read positions of streams. Garbage collection keeps the chunks that active streams have not read.
+# A stream counts as inactive after `POSITION_TTL`.
 
 POSITION_TTL = dt.timedelta(days=1)
 
-# Positions are stored with the offsets of streams, under this topic, which loads do not use.
+# Positions are stored in the table of stream offsets, under this topic, which loads do not use.
 _POSITION_TOPIC = "commit sequence"
 
 
@@ -302,7 +302,7 @@ def has_expired_positions(connection: Connection, incarnation: str, now: dt.date
 
 
 def delete_expired_positions(connection: Connection, incarnation: str, now: dt.datetime) -> int:
-    """Delete the positions of inactive streams of a table; return how many."""
+    """Delete the positions of inactive streams of a table. Return the number of deleted positions."""
     return connection.execute(
         sa.delete(_STREAM_OFFSETS).where(*_expired_conditions(incarnation, now))
     ).rowcount

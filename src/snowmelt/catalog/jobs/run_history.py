@@ -1,7 +1,7 @@
-"""History of maintenance and migrations, and the backlog. Rows are inserted and closed once.
+"""History of maintenance and migration runs, and the migration backlog.
 
-Methods take a connection and do not commit. A committed run is closed in the transaction that swaps
-the table's metadata pointer.
+A run's row is inserted once and closed once. Methods take a connection and do not commit. A
+committed run is closed in the transaction that swaps the table's metadata pointer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RecordT = TypeVar("_RecordT")
 
 
 class RunState(StrEnum):
-    """State of a run. After a crash it remains `running` until another process closes it."""
+    """State of a run. After a crash, the state remains `running` until another process closes the run."""
 
     RUNNING = "running"
     COMMITTED = "committed"
@@ -37,7 +37,7 @@ class RunState(StrEnum):
 
 
 class RunHistory(Generic[_RecordT]):
-    """The runs in one table of the catalog, as records with a field for each column."""
+    """Reads and writes the runs in one table of the catalog. Records have a field for each column."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RunHistory(Generic[_RecordT]):
         enums: Mapping[str, type[StrEnum]],
         *table_id_columns: sa.Column[Any],
     ) -> None:
-        """Describe the table: `enums` are types of text columns, `table_id_columns` refer to tables."""
+        """Describe the table: the enum types of text columns, and the columns with table IDs."""
         self._table = table
         self._record_type: Any = record_type
         self._enums = enums
@@ -54,7 +54,7 @@ class RunHistory(Generic[_RecordT]):
         self._table_id_columns = table_id_columns or (table.c.table_id,)
 
     def start(self, connection: sa.Connection, record: _RecordT) -> None:
-        """Insert a run with state `running`; its ID must be new."""
+        """Insert a run with state `running`. The ID must be new."""
         values = {name: getattr(record, name) for name in self._record_type.__dataclass_fields__}
         connection.execute(sa.insert(self._table).values(values))
 
@@ -84,7 +84,7 @@ class RunHistory(Generic[_RecordT]):
         return closed.rowcount == 1
 
     def find(self, connection: sa.Connection, run_id: str) -> _RecordT | None:
-        """Return a run, None if it does not exist."""
+        """Return a run, or None if it does not exist."""
         found = self._fetch(connection, sa.select(self._table).where(self._key == run_id))
         return found[0] if found else None
 
@@ -118,13 +118,13 @@ class RunHistory(Generic[_RecordT]):
         ]
 
 
-# History of maintenance runs on native files: compaction and snapshot expiry.
+# History of maintenance runs on native files: compaction and snapshot expiration.
 
 _MAINTENANCE_RUNS = model.maintenance_runs
 
 
 class MaintenanceKind(StrEnum):
-    """Kind of a run: compaction, or only expiry of old snapshots."""
+    """Kind of a run: compaction, or only expiration of old snapshots."""
 
     COMPACTION = "compaction"
     EXPIRY = "expiry"
@@ -132,7 +132,7 @@ class MaintenanceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceRecord:
-    """One run on a table. Counts are set when it commits."""
+    """One maintenance run on a table. Counts are set when it commits."""
 
     run_id: str
     table_id: int
@@ -152,7 +152,7 @@ class MaintenanceRecord:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceTotals:
-    """Amounts of a committed run: replaced files, written files, and rows."""
+    """Counts of a committed run: replaced files, written files, and rows."""
 
     rows: int = 0
     files_before: int = 0
@@ -175,7 +175,7 @@ list_running_maintenance = _RUNS.list_running
 def start_maintenance_run(
     connection: sa.Connection, run_id: str, table_id: int, kind: MaintenanceKind, now: dt.datetime
 ) -> None:
-    """Insert a run with state `running`; its ID must be new."""
+    """Insert a run with state `running`. The ID must be new."""
     _RUNS.start(connection, MaintenanceRecord(run_id, table_id, kind, RunState.RUNNING, now))
 
 
@@ -197,7 +197,7 @@ _MIGRATIONS = model.migrations
 
 @dataclass(frozen=True, slots=True)
 class MigrationRecord:
-    """One run over the chunks in (from_seq, to_seq] of a table. Counts are set when it commits."""
+    """One migration of the chunks in (from_seq, to_seq] of a table. Counts are set when it commits."""
 
     run_id: str
     table_id: int
@@ -216,7 +216,7 @@ class MigrationRecord:
 
 @dataclass(frozen=True, slots=True)
 class MigrationTotals:
-    """Amounts that a committed migration wrote."""
+    """Counts of what a committed migration wrote."""
 
     rows: int
     files: int
@@ -240,7 +240,7 @@ def finish_migration(connection: Connection, run_id: str, state: RunState, **det
 
 
 def find_migrated_seq(connection: Connection, table_id: int, before: dt.datetime) -> int:
-    """Return the sequence up to which chunks were in native files at an instant, 0 if none were."""
+    """Return the sequence up to which chunks were migrated at a given time, or 0 if none were."""
     query = sa.select(sa.func.max(_MIGRATIONS.c.to_seq)).where(
         _MIGRATIONS.c.table_id == table_id,
         _MIGRATIONS.c.state == RunState.COMMITTED,
@@ -257,7 +257,7 @@ _TABLES = model.tables
 
 @dataclass(frozen=True, slots=True)
 class TableBacklog:
-    """Chunks of a table that are not in native files; `oldest_registered_at` is a registration time."""
+    """Unmigrated chunks of a table. `oldest_registered_at` is the registration time of the oldest one."""
 
     table_id: int
     name: TableName
@@ -268,7 +268,7 @@ class TableBacklog:
 
 @dataclass(frozen=True, slots=True)
 class MigrationStateTotals:
-    """Totals of the migrations in one state; running ones have no duration."""
+    """Totals of the migrations in one state. Running migrations have no duration."""
 
     state: RunState
     runs: int
@@ -277,9 +277,9 @@ class MigrationStateTotals:
 
 
 def list_table_backlogs(connection: Connection) -> list[TableBacklog]:
-    """Return the tables with waiting chunks that are not dropped, largest backlog first.
+    """Return the live tables with unmigrated chunks, largest backlog first.
 
-    Reads the row of every waiting chunk: about a second for a million chunks.
+    Reads the row of every unmigrated chunk: about a second for a million chunks.
     """
     waiting = (
         sa.select(
@@ -315,10 +315,10 @@ def list_table_backlogs(connection: Connection) -> list[TableBacklog]:
 def find_table_ids_over_backlog(
     connection: Connection, *, max_chunks: int | None, max_bytes: int | None
 ) -> frozenset[int]:
-    """Return the IDs of tables, not dropped, whose backlog exceeds a number of chunks or bytes.
+    """Return the IDs of live tables whose backlog exceeds a number of chunks or bytes.
 
-    None means no limit. Chunks are counted from the sequences of the table; for bytes, the row of every
-    waiting chunk is read.
+    None means no limit. The number of chunks is computed from the table's sequences; for bytes, the
+    row of every unmigrated chunk is read.
     """
     waiting = _TABLES.c.last_seq - _TABLES.c.migrated_seq
     found: set[int] = set()
@@ -342,7 +342,7 @@ def find_table_ids_over_backlog(
 
 
 def sum_migrations_by_state(connection: Connection) -> list[MigrationStateTotals]:
-    """Return the totals of retained migrations for every state."""
+    """Return the totals of the recorded migrations for each state."""
     micros = sa.type_coerce(_MIGRATIONS.c.ended_at, sa.BigInteger) - sa.type_coerce(
         _MIGRATIONS.c.started_at, sa.BigInteger
     )

@@ -2,10 +2,9 @@
 
 `records`: kinds of objects, their privileges, and record types of several packages.
 
-`db.database` creates these tables. Timestamps are whole microseconds since 1970, UTC: the same
-integer on every database. Names of databases, schemas, tables and channels are internal names.
-Objects that can be dropped and created again keep their dropped rows; a partial unique index covers
-the live rows.
+`db.database` creates these tables. Timestamps are integers: microseconds since 1970 in UTC. Names
+of databases, schemas, tables and channels are internal names. Objects that can be dropped and
+created again keep their dropped rows; a partial unique index covers the live rows.
 
 Columns are written as `name type`. Types are `id` (the primary key, numbered by the database), `text`,
 `int`, `bigint`, `bytes`, `time`, `flag` (false by default), or the referenced column. `!` means part
@@ -24,12 +23,12 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 def to_microseconds(timestamp: dt.datetime) -> int:
-    """Return an aware instant in its stored form. Raise TypeError for a naive one."""
+    """Convert an aware datetime to its stored form. Raise TypeError for a naive datetime."""
     return (timestamp - _EPOCH) // _MICROSECOND
 
 
 class UtcTimestamp(sa.TypeDecorator[dt.datetime]):
-    """An aware instant, stored as microseconds since 1970."""
+    """Column type: an aware datetime, stored as microseconds since 1970."""
 
     impl = sa.BigInteger
     cache_ok = True
@@ -40,7 +39,7 @@ class UtcTimestamp(sa.TypeDecorator[dt.datetime]):
         return None if value is None else to_microseconds(value)
 
     def process_result_value(self, value: int | None, dialect: sa.Dialect) -> dt.datetime | None:
-        """Return an aware instant in UTC."""
+        """Return an aware datetime in UTC."""
         del dialect
         return None if value is None else _EPOCH + value * _MICROSECOND
 
@@ -54,7 +53,7 @@ metadata = sa.MetaData(
     }
 )
 _COLUMN_TYPES: dict[str, Any] = {
-    # SQLite numbers rows only if the type is INTEGER, and never reuses a number only with
+    # SQLite assigns row numbers only if the type is INTEGER, and avoids reuse only with
     # AUTOINCREMENT. IDs of keys and tables must never be reused.
     "id": sa.BigInteger().with_variant(sa.Integer, "sqlite"),
     "text": sa.Text,
@@ -64,9 +63,10 @@ _COLUMN_TYPES: dict[str, Any] = {
     "time": UtcTimestamp,
     "flag": sa.Boolean,
 }
-# Columns for DROP and UNDROP: retention of the object in days, and the end of its retention.
+# Columns for DROP and UNDROP: retention time in days, and the end of the retention of a dropped
+# object.
 _RETENTION = "retention_days int?, kept_until time?, comment text?"
-# Whether it was dropped together with its container, and is restored with it.
+# True if the object was dropped with its schema or database. It is then restored with it.
 _WITH_PARENT = "dropped_with_parent flag"
 
 
@@ -103,13 +103,13 @@ def _unique_live_index(name: str, *columns: str) -> sa.Index:
     return _partial_index(name, *columns, where="dropped_at IS NULL", unique=True)
 
 
-# The deployment. `master_key_check` identifies the master key and reveals nothing about it.
-# Client sequencers of channels that are opened are above `sequencer_floor`, which a restore sets.
+# The deployment. `master_key_check` identifies the master key and reveals nothing about it. New
+# client sequencers are above `sequencer_floor`, which the restoration of a backup sets.
 deployment = _define_table(
     "deployment",
     "deployment_id bigint!, created_at time, master_key_check text?, sequencer_floor bigint?",
 )
-# Running and crashed services. Both instants are times of the catalog's clock.
+# Running and crashed services. Timestamps are by the catalog's clock.
 services = _define_table(
     "services",
     "service_id text!, host text, process bigint, url text, version text, started_at time,"
@@ -128,7 +128,8 @@ users = _define_table(
 public_keys = _define_table(
     "public_keys", "user_id users.user_id!, slot int!, public_key text, fingerprint text"
 )
-# Secrets are encrypted with the master key; verifying a signature needs them in clear.
+# Secrets are encrypted with the master key, not hashed, because verifying a signature needs the
+# plain secret.
 access_keys = _define_table(
     "access_keys",
     "access_key_id text!, user_id users.user_id, sealed_secret bytes, created_at time",
@@ -166,13 +167,13 @@ schemas = _define_table(
     f"dropped_at time?, {_RETENTION}, {_WITH_PARENT}",
     _unique_live_index("uq_schemas_live", "database_id", "name"),
 )
-# `last_seq` is the commit sequence of the table. It changes only under the lock of this row, in the
-# transaction that inserts the chunks, so a higher number is never visible first. After `purged_at`
-# garbage collection deletes the table, and UNDROP cannot restore it. `error_table_id` is the table of
-# its rejected rows, which may not exist any longer. `engine_properties` are the properties that other
-# engines have set, as a JSON object. `lineage_from_seq` is the sequence from which `chunk_ledger` is
-# complete; NULL until the first commit to a table that was created before there was one. `freshness_s` is
-# the longest expected time between two commits.
+# `last_seq` is the sequence of the table's last commit. It changes only under the lock of this row,
+# in the transaction that inserts the chunks, so chunks become visible in sequence order. After
+# `purged_at` garbage collection deletes the table, and UNDROP cannot restore it. `error_table_id`
+# is the table of its rejected rows, which may have been deleted. `engine_properties` is a JSON
+# object of properties that other engines have set. `lineage_from_seq` is the sequence from which
+# `chunk_ledger` is complete. It is NULL in a table of an older version until its next commit.
+# `freshness_s` is the longest expected time between two commits.
 tables = _define_table(
     "tables",
     "table_id id, schema_id schemas.schema_id, incarnation text, name text, owner text,"
@@ -189,7 +190,8 @@ schema_versions = _define_table(
 )
 
 # Channels of a dropped table are kept until it is purged: UNDROP restores them with their tokens.
-# `last_…` describe the last committed chunk: they identify a repeated registration after clean-up.
+# `last_…` describe the last committed chunk. They identify a repeated registration after garbage
+# collection.
 channels = _define_table(
     "channels",
     "channel_id id, table_id tables.table_id, name text, client_sequencer bigint,"
@@ -199,13 +201,14 @@ channels = _define_table(
     sa.Index("uq_channels_table_id_name", "table_id", "name", unique=True),
 )
 # The last client sequencer of deleted channels, by names. A new table with the same name continues
-# the count, so an old writer can never match.
+# from it, so the sequencer of an old writer is never valid again.
 channel_tombstones = _define_table(
     "channel_tombstones",
     "database_name text!, schema_name text!, table_name text!, channel text!,"
     "client_sequencer bigint, dropped_at time",
 )
-# Append-only. An `opened` row is also the stored response to that open request.
+# History of channels, append-only. An `opened` row is also the stored response to that open
+# request.
 channel_history = _define_table(
     "channel_history",
     "history_id id, table_id bigint, channel text, event text, at time, client_sequencer bigint,"
@@ -225,8 +228,8 @@ data_keys = _define_table(
     "key_id id, table_id tables.table_id, user text",
     sa.Index("uq_data_keys_table_id_user", "table_id", "user", unique=True),
 )
-# `channels` is JSON: [[name, client sequencer, row sequencer, start token, end token], …]. It is
-# read only to detect a repeated registration and by the history, and never searched. A row for each
+# `channels` is JSON: [[name, client sequencer, row sequencer, start token, end token], …]. Only the
+# detection of repeated registrations and the history read it; no query searches it. A row for each
 # channel would multiply the rows that a registration inserts.
 chunks = _define_table(
     "chunks",
@@ -251,8 +254,8 @@ sightings = _define_table(
     ),
 )
 
-# Proof of what was committed, kept as long as the table. A row of the ledger is written when its chunk
-# becomes part of the native table, and outlives the chunk's row. `path` is that of the blob in the stage.
+# The ledger: permanent record of migrated chunks, kept as long as the table. A row is written when
+# its chunk becomes part of the native table. `path` is the path of the blob in the stage.
 chunk_ledger = _define_table(
     "chunk_ledger",
     "table_id tables.table_id!, seq bigint!, path text, offset bigint, length bigint, md5 text,"
@@ -260,15 +263,15 @@ chunk_ledger = _define_table(
     "fingerprint bytes?, discarded_at time?",
     sa.Index("ix_chunk_ledger_run_id", "table_id", "run_id"),
 )
-# Commits of channels that have no rows, and so no chunk: `row_sequencer` of the others would have holes.
+# Commits of channels without rows. They have no chunk, but count in `row_sequencer`.
 rowless_commits = _define_table(
     "rowless_commits",
     "table_id tables.table_id!, channel text!, client_sequencer bigint!, row_sequencer bigint!,"
     "offset_token text?, at time",
 )
-# Native files by path in the warehouse, current and removed. `sources` is JSON: [first, last] of chunks
-# and [load, rows], in the order of their rows unless `reordered`. `removed_by` is the run that replaced the
-# file; with `changed_rows` the new files have other rows.
+# Native files by path in the warehouse, current and removed. `sources` is JSON: [first, last] of
+# chunks and [load, rows], in the order of their rows unless `reordered`. `removed_by` is the run
+# that replaced the file. `changed_rows` is true if that run changed rows.
 native_files = _define_table(
     "native_files",
     "table_id tables.table_id!, path text!, run_id text, rows bigint, size bigint, sha256 text?,"
@@ -277,44 +280,51 @@ native_files = _define_table(
     sa.Index("ix_native_files_run_id", "table_id", "run_id"),
 )
 
-# The row API. The definition of a pipe is its statement, which services parse.
+# The row API. The definition of a pipe is its COPY statement, which services parse.
 pipes = _define_table(
     "pipes",
     "pipe_id id, schema_id schemas.schema_id, name text, owner text, definition text, comment text?,"
     "created_at time, dropped_at time?",
     _unique_live_index("uq_pipes_live", "schema_id", "name"),
 )
-# Pipes that load files: the state of the worker. A file with an error is in `pipe_files` until it is
-# loaded or gone. Files that are loaded are in `loaded_files` alone.
+# Pipes that load files, with the state of the worker. A file with an error is in `pipe_files` until
+# it is loaded or deleted. Loaded files are in `loaded_files` only. With `named_only` the pipe loads
+# only the files that requests name; they are in `pipe_notices`.
 file_pipes = _define_table(
     "file_pipes",
     "pipe_id pipes.pipe_id!, paused flag, refresh_at time?, refreshed_at time?, listed_at time?,"
     "waiting_files bigint?, oldest_waiting_at time?, last_file text?, last_load_at time?,"
-    "last_error text?, last_error_at time?, attempts int?, attempted_file text?",
+    "last_error text?, last_error_at time?, attempts int?, attempted_file text?, named_only flag",
 )
 pipe_files = _define_table(
     "pipe_files",
     "pipe_id pipes.pipe_id!, path text!, size bigint?, tag text?, state text, error text?, at time",
 )
-# Channels of the row API: their last request, which identifies a repeated one, and counts.
-# No foreign key: numbers of channels are never reused, and a leftover row is small.
+pipe_notices = _define_table(
+    "pipe_notices",
+    "pipe_id pipes.pipe_id!, path text!, received_at time, ended_at time?",
+    _partial_index("ix_pipe_notices_waiting", "pipe_id", where="ended_at IS NULL"),
+)
+# Channels of the row API: counts, and the last request, to detect its repetition. No foreign key:
+# channel IDs are never reused, and an orphaned row is small.
 row_channels = _define_table(
     "row_channels",
     "channel_id bigint!, request_id text?, rows_parsed bigint, rows_inserted bigint,"
     "rows_error bigint, last_error text?, last_error_at time?, last_error_offset text?",
 )
-# Requests without a channel, each of which is accepted once.
+# IDs of requests without a channel, so that each is accepted once.
 row_requests = _define_table(
     "row_requests",
     "table_id bigint!, request_id text!, at time",
     sa.Index("ix_row_requests_at", "at"),
 )
-# How clients write BINARY values, by pipe. Token "": a client was asked to write base64, the last time
-# at that instant. Other tokens belong to clients that write hexadecimal digits since that instant.
+# Encoding of BINARY values by clients, by pipe. The row with token "" has the last time at which a
+# client was asked to use base64. Other tokens belong to clients that use hexadecimal digits since
+# that time.
 row_clients = _define_table("row_clients", "path text!, token text!, at time")
 
-# Loads. Rows are inserted and closed once. A committed load is closed in the transaction that swaps the
-# pointer of its table.
+# Loads. A row is inserted once and closed once. A committed load is closed in the transaction that
+# swaps the metadata pointer of its table.
 loads = _define_table(
     "loads",
     "load_id text!, table_id bigint, reject_table_id bigint?, role text, stream_name text?,"
@@ -335,8 +345,8 @@ stream_offsets = _define_table(
     "stream text!, topic text!, partition int!, next_offset bigint, load_id text, updated_at time",
 )
 
-# Runs on native files, written like loads. Counts of maintenance are those of the replaced and the
-# written files.
+# Runs on native files, written like loads. Counts of maintenance runs are of replaced and written
+# files.
 migrations = _define_table(
     "migrations",
     "run_id text!, table_id bigint, epoch bigint, from_seq bigint, to_seq bigint, state text,"
@@ -361,7 +371,7 @@ fresh_files = _define_table(
     "size bigint, entry bytes, created_at time, retired_at time?",
     sa.Index("ix_fresh_files_table_id", "table_id"),
 )
-# `snapshot` is the entry of the metadata file; NULL if the current snapshot is one of the native table.
+# `snapshot` is the entry in the metadata file, or NULL if the current snapshot is a native one.
 # `held_at` is when a role that may change rows first loaded it.
 published_snapshots = _define_table(
     "published_snapshots",
@@ -370,15 +380,15 @@ published_snapshots = _define_table(
     "created_at time, held_at time?",
     sa.Index("ix_published_snapshots_table_id", "table_id", "native_only", "publication_id"),
 )
-# Tables that engines loaded recently. `stalled_reason` is why their newest chunks are not published,
-# `written_at` when an engine last created a file.
+# Tables that engines loaded recently. `stalled_reason` is why their newest chunks are not
+# published. `written_at` is when an engine last created a file.
 snapshot_demand = _define_table(
     "snapshot_demand",
     "table_id tables.table_id!, native_only flag!, requested_at time, stalled_reason text?,"
     "written_at time?",
 )
 
-# Code of users. `files` is JSON: {name: base64}. Replacing a library replaces all its files.
+# User code. `files` is JSON: {name: base64}. Replacing a library replaces all its files.
 libraries = _define_table(
     "libraries", "name text!, language text, origin text, files text, owner text, created_at time"
 )
@@ -387,15 +397,15 @@ load_functions = _define_table(
     "kind text!, name text!, factory text, library libraries.name, owner text, created_at time",
 )
 
-# External functions. Definitions are JSON, written by `functions.definition`; fields used in searches
-# also have columns.
+# External functions. Definitions are JSON, written by `functions.definition`. Fields that queries
+# search by also have columns.
 api_integrations = _define_table(
     "api_integrations",
     "integration_id id, name text, definition text, owner text, created_at time, dropped_at time?",
     _unique_live_index("uq_api_integrations_live", "name"),
 )
-# No two overloads may accept the same number of arguments. The index enforces a part of this rule,
-# so CREATE also locks the schema.
+# No two overloads may accept the same number of arguments. The index enforces only a part of this
+# rule, so CREATE also locks the schema.
 external_functions = _define_table(
     "external_functions",
     "function_id id, schema_id schemas.schema_id, name text, least_arguments int,"
@@ -410,14 +420,14 @@ translators = _define_table(
     _unique_live_index("uq_translators_live", "schema_id", "name"),
 )
 
-# The S3 endpoint. The objects of a bucket with a backend are those that the backend lists.
+# The S3 endpoint. Objects of a bucket with a backend have no rows here: the backend lists them.
 buckets = _define_table(
     "buckets",
     "bucket_id id, name text, owner text, backend text?, select_dialect text?, created_at time,"
     "dropped_at time?",
     _unique_live_index("uq_buckets_live", "name"),
 )
-# Keys are bytes, so that every database sorts them like S3.
+# Keys are bytes, so that every database sorts them as S3 does.
 objects = _define_table(
     "objects",
     "bucket_id buckets.bucket_id!, key bytes!, size bigint, etag text, modified_at time,"
@@ -436,5 +446,5 @@ upload_parts = _define_table(
     "checksum text?, file text",
     sa.UniqueConstraint("file"),
 )
-# Files to delete, which no object needs; the row is deleted after the file.
+# Unreferenced files that are to be deleted. A row is deleted after its file.
 dropped_files = _define_table("dropped_files", "file text!, dropped_at time")

@@ -1,4 +1,4 @@
-"""Kinds of objects with their privileges, and records that several packages share."""
+"""Kinds of objects with their privileges, and record types that several packages share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ ObjectKind = Literal[
     "DATABASE", "SCHEMA", "TABLE", "BUCKET", "FUNCTION", "TRANSLATOR", "INTEGRATION"
 ]
 
-# Shows names, counts and history of tables, but no rows; on a table, a container, or the account.
+# This privilege shows names, counts and history of tables, but no rows. It is granted on a table, a
+# schema, a database, or the account.
 MONITOR = "MONITOR"
 # Privileges on a table to change its rows.
 ROW_PRIVILEGES = ("INSERT", "UPDATE", "DELETE")
@@ -64,9 +65,9 @@ def public_key_to_der(text: str) -> bytes:
 class SecurityIntegration(msgspec.Struct, frozen=True, kw_only=True):
     """An authorization server whose tokens are accepted; `issuer` is the required value of claim `iss`.
 
-    `public_keys` are base64 of DER by slot, the first and the second, None if a slot is free. Without
-    keys, `keys_url` has them as JWKS. `any_role` allows the scope `session:role-any`. `server` is the
-    kind of server; it has no effect.
+    `public_keys` has the keys of slots 1 and 2 as base64 of DER, None if a slot is free. If it has
+    no keys, `keys_url` returns them as JWKS. `any_role` allows the scope `session:role-any`.
+    `server` is the kind of server; it has no effect.
     """
 
     issuer: str
@@ -87,23 +88,23 @@ class SecurityIntegration(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(each for each in self.public_keys if each is not None)
 
 
-# Default retention of dropped objects, in days; as in Snowflake.
+# Default retention time of dropped objects in days, as in Snowflake.
 DEFAULT_RETENTION_DAYS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """One incarnation of a table.
+    """One incarnation of a table; a table that is created again is a new incarnation.
 
-    `incarnation` is new for each created table, also if it reuses a name. `last_seq` is the commit
-    sequence of the last registered chunk; `migrated_seq` is the sequence up to which chunks are in
-    native files according to the catalog. `pointer` is the metadata file of the native table.
-    `schema_evolution` allows rows to change the columns. A dropped table is kept until `kept_until`,
-    which is `retention_days` after the drop: its own setting, or that of schema or database, or 1.
-    `error_table_id` is the table of its rejected rows, which may not exist any longer.
-    `hides_fresh_rows` leaves rows out of Iceberg snapshots until they are in native files;
-    `engine_properties` is a JSON object of properties that other engines have set. `freshness_s` is
-    the longest expected time between two commits; None if there is no expectation.
+    `incarnation` is unique for each created table, even if it reuses a name. `last_seq` is the
+    commit sequence of the last registered chunk. `migrated_seq` is the sequence up to which chunks
+    are in native files. `pointer` is the metadata file of the native table. `schema_evolution`
+    allows rows to change the columns. A dropped table is kept until `kept_until`, which is
+    `retention_days` after the drop. `retention_days` is set on the table, its schema or its
+    database, and is 1 by default. `error_table_id` is the table of its rejected rows, which may
+    have been deleted. `hides_fresh_rows` leaves rows out of Iceberg snapshots until they are in
+    native files; `engine_properties` is a JSON object of properties that other engines have set.
+    `freshness_s` is the longest expected time between two commits; None if none is expected.
     """
 
     table_id: int
@@ -131,7 +132,7 @@ class TableRecord:
 
 @dataclass(frozen=True, slots=True)
 class MetadataPointer:
-    """State that a native commit replaces: the metadata file and the sequence that it contains."""
+    """State that a native commit replaces: the metadata file, and the last sequence in it."""
 
     location: str | None
     migrated_seq: int

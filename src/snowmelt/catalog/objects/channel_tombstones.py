@@ -1,7 +1,7 @@
 """Tombstones of removed channels. They keep the last client sequencer, which must never decrease.
 
-Tombstones are keyed by name, not by table ID. A table that is created again continues the count, so
-a writer of the old table can never match a channel of the new one.
+Tombstones are keyed by name, not by table ID. Channels of a new table with the same name continue
+from the last sequencer, so a writer of the old table is always fenced.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SELECT_TOMBSTONES = sa.select(
     _CHANNEL_TOMBSTONES.c.table_name == sa.bindparam("table"),
     in_array(_CHANNEL_TOMBSTONES.c.channel, sa.bindparam("channels", type_=sa.Text)),
 )
-# Columns that are not moved to another table.
+# Columns that `transfer_channels` does not copy.
 _UNTRANSFERRED_COLUMNS = frozenset({"channel_id", "table_id", "client_sequencer"})
 
 
@@ -42,7 +42,7 @@ def write_table_drop_tombstones(
 ) -> None:
     """Write tombstones for the channels of tables that are being dropped.
 
-    The channels stay with their tables, and are restored with them.
+    The channels themselves stay with their tables, and UNDROP restores them.
     """
     which = _CHANNELS.c.table_id.in_(table_ids)
     _write_tombstones(connection, which, now)
@@ -52,11 +52,11 @@ def write_table_drop_tombstones(
 def restore_channels(connection: sa.Connection, table_ids: Sequence[int], now: dt.datetime) -> None:
     """Restore the channels of these tables with their tokens.
 
-    Each gets a sequencer above all that its name has had, so clients that had it open must reopen it.
-    It counts as just opened, so that its time as dropped does not count as idle.
+    Each channel gets a sequencer above all earlier ones of its name, so its former clients must
+    reopen it. It counts as just opened, so the time while it was dropped does not count as idle.
     """
     which = _CHANNELS.c.table_id.in_(table_ids)
-    # They continue above the sequencers of earlier channels of this name.
+    # Sequencers continue above those of earlier channels of this name.
     named = (
         sa.select(sa.literal(1))
         .select_from(
@@ -96,7 +96,7 @@ def transfer_channels(
 ) -> None:
     """Move the channels of a table, with their tokens, to the table that replaces it.
 
-    Each gets the next sequencer, so clients that have it open must reopen it.
+    Each channel gets the next sequencer, so clients that have it open must reopen it.
     """
     carried = [column.name for column in _CHANNELS.c if column.name not in _UNTRANSFERRED_COLUMNS]
     connection.execute(
@@ -149,8 +149,8 @@ def find_tombstones(
 ) -> dict[str, ChannelTombstone]:
     """Return the tombstones of channels by name, under the name of a table.
 
-    A channel that was opened before `dropped_at` got its name later, with its table. A request by name
-    may then mean the removed channel.
+    A current channel that was opened before `dropped_at` got its name later, when its table was
+    renamed. A request by name may then refer to the removed channel.
     """
     found = connection.execute(
         _SELECT_TOMBSTONES,
@@ -231,7 +231,7 @@ def _write_tombstones(
         stones.on_conflict_do_update(
             index_elements=["database_name", "schema_name", "table_name", "channel"],
             set_={
-                # A table that got its name later may have lower sequencers.
+                # A table that was renamed to this name may have lower sequencers.
                 "client_sequencer": sa.case(
                     (left > _CHANNEL_TOMBSTONES.c.client_sequencer, left),
                     else_=_CHANNEL_TOMBSTONES.c.client_sequencer,

@@ -1,6 +1,6 @@
 """External functions with their API integrations and translators.
 
-A name may have several functions in a schema. Spark cannot distinguish them by type, so no two of
+Functions in a schema can be overloaded. Spark cannot distinguish overloads by type, so no two of
 them can be called with the same number of arguments.
 """
 
@@ -177,7 +177,7 @@ def create_external_function(
     now: dt.datetime,
     replaced: ExternalFunctionRecord | None,
 ) -> None:
-    """Create a function; `replaced` is the function with the same types that it replaces.
+    """Create a function. `replaced` is the function with the same argument types, which is dropped.
 
     Raises:
         AlreadyExists: If another function could be called with the same number of arguments.
@@ -199,7 +199,7 @@ def create_external_function(
 def update_external_function(
     connection: sa.Connection, record: ExternalFunctionRecord, function: ExternalFunction
 ) -> None:
-    """Update the definition of a function. The signature stays."""
+    """Update the definition of a function, but not its signature."""
     _update(connection, _FUNCTIONS, record.function_id, **_to_column_values(function))
 
 
@@ -232,7 +232,7 @@ def rename_external_function(
 def drop_external_function(
     connection: sa.Connection, record: ExternalFunctionRecord, now: dt.datetime
 ) -> None:
-    """Drop a function. Its name and types can be used again."""
+    """Drop a function. Its name and argument types become available."""
     _update(connection, _FUNCTIONS, record.function_id, dropped_at=now)
 
 
@@ -363,10 +363,10 @@ def create_translator(
     now: dt.datetime,
     replaced: TranslatorRecord | None,
 ) -> None:
-    """Create a translator; `replaced` is the translator that it replaces.
+    """Create a translator. `replaced` is the existing translator, which is dropped.
 
     Raises:
-        AlreadyExists: If it exists, or a function with the name accepts one argument.
+        AlreadyExists: If the translator exists, or a function of that name accepts one argument.
         DatabaseNotFound: If the database does not exist.
         SchemaNotFound: If the schema does not exist.
     """
@@ -452,7 +452,7 @@ def create_api_integration(
     now: dt.datetime,
     replace: bool,
 ) -> None:
-    """Create an integration. Functions of a replaced integration use the new one.
+    """Create an integration. Functions that use a replaced integration then use the new one.
 
     Raises:
         AlreadyExists: If it exists and `replace` is false.
@@ -510,7 +510,7 @@ def lock_api_integration(connection: sa.Connection, name: str) -> None:
         raise NotFound(kind="API integration", name=to_display_name(name))
 
 
-# Functions with everything that a query needs for calls.
+# Functions with their integration and translators, as queries need them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,7 +530,8 @@ def list_callable_functions(
     """Return the overloads of a name that a role may call, by number of arguments.
 
     Raises:
-        NotFound: If the role may use none, or an object that a function needs was dropped.
+        NotFound: If the role may use no such function, or an object that a function needs was
+            dropped.
         IntegrationDisabled: If the integration is disabled.
     """
 

@@ -1,6 +1,6 @@
 """Libraries of user code, and the filters, parsers and sources created from them.
 
-A library runs code wherever tables are loaded, so only ACCOUNTADMIN may create one.
+The code of a library runs in every process that loads tables, so only ACCOUNTADMIN may create one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOAD_FUNCTIONS = model.load_functions
 
 @dataclass(frozen=True, slots=True)
 class LibraryRecord:
-    """A library with the paths of its files; the first is the one that CREATE LIBRARY named."""
+    """A library with the paths of its files. The first is the file that CREATE LIBRARY named."""
 
     name: str
     language: str
@@ -39,7 +39,7 @@ class LibraryRecord:
 
 @dataclass(frozen=True, slots=True)
 class LoadFunctionRecord:
-    """A filter, parser or source: a factory class of a library."""
+    """A filter, parser or source, implemented by a factory class of a library."""
 
     kind: FunctionKind
     name: str
@@ -56,7 +56,7 @@ def create_library(
     *,
     replace: bool,
 ) -> None:
-    """Create a library of these files. A replaced library keeps its functions.
+    """Create a library of these files. If it replaces a library, the functions of that library stay.
 
     Raises:
         AlreadyExists: If it exists and `replace` is false.

@@ -1,6 +1,6 @@
 """Databases and their schemas, and the retention of dropped objects.
 
-Locks are taken from the outside in: database, schema, table.
+Lock order: database, schema, table.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def create_database(
     replace: bool = False,
     if_not_exists: bool = False,
 ) -> DatabaseRecord:
-    """Create a database with a schema PUBLIC; `replace` drops a database of that name first.
+    """Create a database with a schema PUBLIC. With `replace`, first drop a database of that name.
 
     Raises:
         AlreadyExists: If it exists, and neither `replace` nor `if_not_exists` is set.
@@ -102,7 +102,7 @@ def create_database(
 
 
 def drop_database(connection: sa.Connection, name: str, now: dt.datetime) -> DatabaseRecord:
-    """Drop a database with its contents, which are kept for the retention of the database.
+    """Drop a database with its contents, which are kept for the database's retention time.
 
     Raises:
         DatabaseNotFound: If it does not exist.
@@ -154,7 +154,7 @@ def create_schema(
     replace: bool = False,
     if_not_exists: bool = False,
 ) -> SchemaRecord:
-    """Create a schema; `replace` drops a schema of that name first.
+    """Create a schema. With `replace`, first drop a schema of that name.
 
     Raises:
         AlreadyExists: If it exists, and neither `replace` nor `if_not_exists` is set.
@@ -182,7 +182,7 @@ def create_schema(
 def drop_schema(
     connection: sa.Connection, database: str, name: str, now: dt.datetime
 ) -> SchemaRecord:
-    """Drop a schema with its contents, which are kept for the retention of the schema.
+    """Drop a schema with its contents, which are kept for the schema's retention time.
 
     Raises:
         DatabaseNotFound: If the database does not exist.
@@ -221,7 +221,7 @@ def _drop_schemas(
 
 
 def list_restorable_databases(connection: sa.Connection, now: dt.datetime) -> list[DatabaseRecord]:
-    """Return the dropped databases that UNDROP can restore, the last dropped first."""
+    """Return the dropped databases that UNDROP can restore, most recently dropped first."""
     query = sa.select(_DATABASES).where(
         _DATABASES.c.dropped_at.is_not(None), _DATABASES.c.kept_until > now
     )
@@ -230,7 +230,7 @@ def list_restorable_databases(connection: sa.Connection, now: dt.datetime) -> li
 
 
 def list_restorable_schemas(connection: sa.Connection, now: dt.datetime) -> list[SchemaRecord]:
-    """Return the dropped schemas that UNDROP can restore, the last dropped first."""
+    """Return the dropped schemas that UNDROP can restore, most recently dropped first."""
     query = _select_schemas().where(_SCHEMAS.c.dropped_at.is_not(None), _SCHEMAS.c.kept_until > now)
     ordered = query.order_by(_SCHEMAS.c.dropped_at.desc(), _SCHEMAS.c.schema_id.desc())
     return [_to_schema_record(row) for row in connection.execute(ordered)]
@@ -265,10 +265,10 @@ def _to_schema_record(row: sa.Row[Any]) -> SchemaRecord:
     return make_record(SchemaRecord, row, retention_days=row.effective_retention_days)
 
 
-# Properties, UNDROP, and the mark for garbage collection. `kept_until` is set when an object is
-# dropped and never changes. Until then UNDROP restores it; after that garbage collection may delete
-# it. Both lock the table's row, and the first one wins, because garbage collection sets `purged_at`
-# before it deletes anything.
+# Properties, UNDROP, and garbage collection of dropped objects. `kept_until` is set when an object
+# is dropped and never changes. Until that time UNDROP can restore the object; afterwards garbage
+# collection may delete it. Both lock the table's row. Garbage collection sets `purged_at` before it
+# deletes anything, so UNDROP never restores a partly deleted table.
 
 _TABLES_BY_KIND = {"DATABASE": _DATABASES, "SCHEMA": _SCHEMAS, "TABLE": _TABLES}
 
@@ -312,7 +312,7 @@ def lock_restorable_table(
     Raises:
         DatabaseNotFound: If the database does not exist.
         SchemaNotFound: If the schema does not exist.
-        NotRestorable: If no such table was dropped, or its retention has passed.
+        NotRestorable: If no such table was dropped, or its retention time has passed.
     """
     _, schema_id = find_namespace_ids(connection, name.database, name.schema, lock=True)
     found = connection.execute(
@@ -328,9 +328,9 @@ def lock_restorable_table(
 
 
 def undrop_table(connection: sa.Connection, table: TableRecord, now: dt.datetime) -> TableRecord:
-    """Restore a table from `lock_restorable_table`: rows, grants, and channels with tokens.
+    """Restore a table that `lock_restorable_table` returned: rows, grants, and channels with tokens.
 
-    Channels that were open must be reopened.
+    Clients that had channels open must reopen them.
 
     Raises:
         AlreadyExists: If another table has its name.
@@ -348,7 +348,7 @@ def find_restorable_schema(
 
     Raises:
         DatabaseNotFound: If the database does not exist.
-        NotRestorable: If no such schema was dropped, or its retention has passed.
+        NotRestorable: If no such schema was dropped, or its retention time has passed.
     """
     database_id = lock_database(connection, database)
     found = connection.execute(
@@ -384,7 +384,7 @@ def find_restorable_database(connection: sa.Connection, name: str, now: dt.datet
     """Return the ID of the last dropped database of this name.
 
     Raises:
-        NotRestorable: If no such database was dropped, or its retention has passed.
+        NotRestorable: If no such database was dropped, or its retention time has passed.
     """
     found = connection.execute(
         _select_last_dropped(_DATABASES, now).where(_DATABASES.c.name == name)
@@ -415,9 +415,9 @@ def undrop_database(
 
 
 def mark_purged_if_expired(connection: sa.Connection, table_id: int, now: dt.datetime) -> bool:
-    """Mark a dropped table as purged if its retention has passed; return True if it is purged.
+    """Mark a dropped table as purged if its retention time has passed. Return True if it is purged.
 
-    After this transaction it cannot be restored.
+    After this transaction, UNDROP cannot restore the table.
     """
     locked = connection.execute(
         sa.select(_TABLES.c.dropped_at, _TABLES.c.kept_until, _TABLES.c.purged_at)
@@ -427,7 +427,7 @@ def mark_purged_if_expired(connection: sa.Connection, table_id: int, now: dt.dat
     if locked is None or locked.dropped_at is None:
         return False
     if locked.purged_at is None:
-        # Tables that older versions have dropped were not meant to be kept.
+        # Tables that older versions dropped have no retention time.
         if locked.kept_until is not None and locked.kept_until > now:
             return False
         connection.execute(
@@ -469,7 +469,7 @@ def _restore_tables(connection: sa.Connection, table_ids: Sequence[int], now: dt
 
 
 def _select_last_dropped(table: sa.Table, now: dt.datetime) -> sa.Select[int]:
-    """Return the query for the ID of the last dropped object within its retention."""
+    """Build the query for the ID of the most recently dropped object within its retention time."""
     key = next(iter(table.primary_key.columns))
     return (
         sa.select(key)
@@ -490,7 +490,7 @@ def _list_schemas_dropped_with(connection: sa.Connection, database_id: int) -> l
 
 
 def _has_purged_tables(connection: sa.Connection, schema_ids: Sequence[int]) -> bool:
-    """Return True if garbage collection with a clock ahead has begun to purge tables of these schemas."""
+    """Return True if garbage collection has begun to purge tables of these schemas."""
     query = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.schema_id.in_(schema_ids),
         _TABLES.c.dropped_with_parent.is_(True),

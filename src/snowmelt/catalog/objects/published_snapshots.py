@@ -1,7 +1,7 @@
-"""Snapshots that the Iceberg REST catalog publishes, their fresh files, and the demand for them.
+"""Snapshots that the Iceberg REST catalog publishes, their fresh files, and demand for tables.
 
-A published snapshot is the native table plus fresh files of all chunks up to one point of the commit
-sequence. A native-only one has no fresh files. Functions take a connection and do not commit.
+A published snapshot is the native table plus fresh files with all newer chunks up to one commit
+sequence. A native-only snapshot has no fresh files. Functions take a connection and do not commit.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db.dialect import make_insert
 
-# A table is in demand for this long after a load.
+# A table is in demand for this long after an engine has loaded it.
 DEMAND_TTL = dt.timedelta(minutes=10)
 # Files of a publication whose native table was replaced are retained for the retention time. Queries may
 # use them for all of that time except ten minutes.
 MAX_REPLACED_AGE = dt.timedelta(minutes=10)
-# A table is written by engines for this long after a role that may change rows has loaded it.
+# Engines may write to a table for this long after a role that may change rows has loaded it.
 WRITER_TTL = dt.timedelta(minutes=10)
 _FILES = model.fresh_files
 _PUBLISHED = model.published_snapshots
@@ -33,10 +33,10 @@ _path_list = msgspec.json.Decoder(tuple[str, ...])
 
 @dataclass(frozen=True, slots=True)
 class FreshFile:
-    """A native file of the chunks in (`from_seq`, `to_seq`], which no migration has committed.
+    """A native file with the rows of the chunks in (`from_seq`, `to_seq`] that are not migrated yet.
 
-    `entry` describes the file for manifests. `level` counts how often its rows were compacted into
-    larger files. Paths are within the warehouse; `size` is in bytes.
+    `entry` is the file's manifest entry. `level` counts how often its rows were compacted. Paths
+    are relative to the warehouse; `size` is in bytes.
     """
 
     file_id: int
@@ -50,10 +50,10 @@ class FreshFile:
 
 @dataclass(frozen=True, slots=True)
 class PublishedSnapshot:
-    """A state of a table for engines: native table `pointer` plus fresh files up to `up_to_seq`.
+    """A table state that engines read: native table `pointer` plus fresh files up to `up_to_seq`.
 
-    `files` are the paths that only this publication uses. `snapshot` is its entry in the metadata file, or
-    None if the current snapshot is a native one. `publication_id` is 0 before it is stored.
+    `files` are the paths that only this publication uses. `snapshot` is its entry in the metadata
+    file, or None if the current snapshot is native. `publication_id` is 0 until it is stored.
     """
 
     publication_id: int
@@ -69,7 +69,7 @@ class PublishedSnapshot:
     created_at: dt.datetime
 
     def is_readable(self, pointer: str | None, now: dt.datetime) -> bool:
-        """Return True if its files are retained for the maximum duration of a query.
+        """Return True if the snapshot's files will be retained for the maximum duration of a query.
 
         `pointer` is the current metadata file of the native table.
         """
@@ -78,7 +78,7 @@ class PublishedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class TableDemand:
-    """A live table that engines load, with the state that a publication depends on."""
+    """A live table that engines load, with the state that determines its next publication."""
 
     table_id: int
     native_only: bool
@@ -140,7 +140,7 @@ def list_demand(connection: sa.Connection, *, since: dt.datetime) -> list[TableD
 
 @dataclass(frozen=True, slots=True)
 class PublicationLag:
-    """Lag of publications: tables in demand, stalled tables, and the oldest unpublished chunk.
+    """Publication lag: number of tables in demand and of stalled tables, and the oldest unpublished chunk.
 
     `oldest_unpublished_at` is the registration time of the oldest chunk that no publication contains, or
     None if there is none.
@@ -170,7 +170,7 @@ def measure_publication_lag(connection: sa.Connection, *, since: dt.datetime) ->
 def find_stalled_reason(
     connection: sa.Connection, table_id: int, *, native_only: bool
 ) -> str | None:
-    """Return why the newest chunks of a table cannot be published, or None if they can."""
+    """Return the reason why the newest chunks of a table cannot be published, or None if they can."""
     query = sa.select(_DEMAND.c.stalled_reason).filter_by(
         table_id=table_id, native_only=native_only
     )
@@ -180,7 +180,7 @@ def find_stalled_reason(
 def set_stalled_reason(
     connection: sa.Connection, table_id: int, reason: str | None, *, native_only: bool
 ) -> None:
-    """Set the reason why the newest chunks of a table cannot be published. None: they can."""
+    """Set the reason why the newest chunks of a table cannot be published, or clear it with None."""
     connection.execute(
         sa.update(_DEMAND)
         .where(_DEMAND.c.table_id == table_id, _DEMAND.c.native_only == native_only)
@@ -191,7 +191,7 @@ def set_stalled_reason(
 def add_fresh_file(
     connection: sa.Connection, table_id: int, file: FreshFile, *, now: dt.datetime
 ) -> None:
-    """Store a fresh file; its `file_id` is ignored."""
+    """Store a fresh file. The database assigns `file_id`."""
     connection.execute(
         sa.insert(_FILES).values(
             table_id=table_id,
@@ -220,7 +220,7 @@ def list_fresh_files(connection: sa.Connection, table_id: int) -> list[FreshFile
 def retire_fresh_files(
     connection: sa.Connection, file_ids: Collection[int], now: dt.datetime
 ) -> int:
-    """Mark fresh files as unused by later publications. Return how many were in use."""
+    """Retire fresh files, so that later publications do not use them. Return how many were in use."""
     if not file_ids:
         return 0
     retired = connection.execute(
@@ -232,7 +232,7 @@ def retire_fresh_files(
 
 
 def adopt_fresh_files(connection: sa.Connection, file_ids: Collection[int]) -> bool:
-    """Transfer fresh files to the native table. Return False if one of them was retired meanwhile."""
+    """Delete the records of fresh files that become native. Return False if one was already retired."""
     if not file_ids:
         return True
     adopted = connection.execute(
@@ -244,7 +244,7 @@ def adopt_fresh_files(connection: sa.Connection, file_ids: Collection[int]) -> b
 
 
 def add_publication(connection: sa.Connection, publication: PublishedSnapshot) -> None:
-    """Store a publication, which engines load from then on."""
+    """Store a publication as the table's newest one, which engines load."""
     values = {name: getattr(publication, name) for name in PublishedSnapshot.__slots__[1:]}
     values["files"] = msgspec.json.encode(publication.files).decode()
     connection.execute(sa.insert(_PUBLISHED).values(values))
@@ -285,7 +285,7 @@ def hold_publication(
 ) -> bool:
     """Record that an engine may commit on top of a publication. Return False if a newer one exists.
 
-    Later publications list it, and descend from it.
+    Later publications contain it as an ancestor.
     """
     newest = sa.select(sa.func.max(_PUBLISHED.c.publication_id)).where(
         _PUBLISHED.c.table_id == publication.table_id,
@@ -305,7 +305,7 @@ def hold_publication(
 def list_held_publications(
     connection: sa.Connection, table_id: int, *, since: dt.datetime, limit: int
 ) -> list[PublishedSnapshot]:
-    """Return the publications on top of which engines may commit, newest first."""
+    """Return the publications that `hold_publication` recorded, newest first."""
     columns = [_PUBLISHED.c[name] for name in PublishedSnapshot.__slots__]
     query = (
         sa.select(*columns)
@@ -328,7 +328,7 @@ def list_recent_fresh_files(
 
 @dataclass(frozen=True, slots=True)
 class ExpiredPublications:
-    """Rows of publications and fresh files that no reader uses, and the paths of their files."""
+    """Expired publications and fresh files, and the paths of their files."""
 
     publication_ids: tuple[int, ...]
     file_ids: tuple[int, ...]
@@ -338,7 +338,7 @@ class ExpiredPublications:
 def list_expired_publications(
     connection: sa.Connection, table_id: int, before: dt.datetime
 ) -> ExpiredPublications:
-    """Return publications and fresh files that were replaced before a time.
+    """Return the publications and fresh files that were replaced before a time.
 
     The newest publication of each kind never expires.
     """
@@ -367,7 +367,7 @@ def list_expired_publications(
 
 
 def delete_publications(connection: sa.Connection, expired: ExpiredPublications) -> None:
-    """Delete the rows of expired publications and fresh files."""
+    """Delete the records of expired publications and fresh files."""
     for column, ids in (
         (_PUBLISHED.c.publication_id, expired.publication_ids),
         (_FILES.c.file_id, expired.file_ids),
@@ -385,7 +385,7 @@ def list_published_paths(connection: sa.Connection, table_id: int) -> set[str]:
     return paths | set(connection.execute(fresh).scalars())
 
 
-# Below the parameter limit of one statement in SQLite.
+# SQLite limits the number of parameters of one statement.
 _IDS_PER_STATEMENT = 10_000
 
 

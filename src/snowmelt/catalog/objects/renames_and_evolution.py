@@ -1,8 +1,8 @@
 """Changes to existing tables: renames, clustering columns, properties of engines, schema evolution.
 
-Columns change through `tables.add_schema_version`. Functions accept a connection and do not commit.
-Schema evolution makes only changes that leave every stored row unchanged: nullable new columns, and
-removal of NOT NULL. The caller infers the types. If the column was added meanwhile, its type stays.
+`tables.add_schema_version` changes columns. Functions take a connection and do not commit. Schema
+evolution only adds nullable columns and removes NOT NULL, so stored rows stay unchanged. The caller
+infers the types of new columns. A column that already exists keeps its type.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def lock_table(connection: sa.Connection, table: TableRecord) -> TableRecord:
 
 
 def has_had_rows(table: TableRecord) -> bool:
-    """Return True if rows were ever committed to a table, by channels or by loads."""
+    """Return True if a channel or load has ever committed rows to a table."""
     return table.last_seq > 0 or table.pointer is not None
 
 
 def set_cluster_by(connection: sa.Connection, table: TableRecord, columns: Sequence[str]) -> None:
-    """Sort new native files by these columns, given as internal names."""
+    """Set the columns (internal names) by which new native files are sorted."""
     packed = msgspec.json.encode(list(columns)).decode()
     _update_table_row(connection, table, cluster_by=packed)
 
@@ -74,7 +74,7 @@ def set_cluster_by(connection: sa.Connection, table: TableRecord, columns: Seque
 def update_engine_properties(
     connection: sa.Connection, table: TableRecord, update: Callable[[dict[str, str]], None]
 ) -> None:
-    """Change the properties that other engines have set; `update` changes them in place.
+    """Change the properties that other engines set. `update` receives and modifies the dictionary.
 
     Raises:
         TableNotFound: If the table was dropped meanwhile.
@@ -91,7 +91,7 @@ def rename_table(
 ) -> TableRecord:
     """Rename a table, possibly into another schema. Rows, grants and channels stay.
 
-    Open channels stay open. A new channel continues above all sequencers that its name has had.
+    Open channels stay open. The sequencer of a new channel is above all earlier ones of its name.
 
     Raises:
         AlreadyExists: If there is a table of that name.
@@ -175,9 +175,9 @@ def _update_table_row(connection: sa.Connection, table: TableRecord, **values: o
     )
 
 
-# Schema evolution: columns that loads and clients add without ALTER TABLE.
+# Schema evolution: changes of columns by loads and clients, without ALTER TABLE.
 
-# The limit of one COPY in Snowflake.
+# Maximum number of new columns per call, as for one COPY in Snowflake.
 MAX_NEW_COLUMNS = 100
 _EVOLVE_PRIVILEGE = "EVOLVE SCHEMA"
 
@@ -186,8 +186,8 @@ _EVOLVE_PRIVILEGE = "EVOLVE SCHEMA"
 class EvolutionResult:
     """A table after schema evolution, with the changes of this call.
 
-    There are no changes if another call has already made them. `added_columns` and `relaxed_columns` (NOT
-    NULL dropped) are internal names in table order.
+    The changes are empty if another call made them before. `added_columns` and `relaxed_columns`
+    (NOT NULL dropped) are internal names in table order.
     """
 
     table: TableRecord
@@ -218,13 +218,14 @@ def evolve_table(
 ) -> EvolutionResult:
     """Add missing columns and drop NOT NULL constraints.
 
-    An existing column stays unchanged, whatever its type: the caller adapts its values to
+    Existing columns keep their type; the caller converts its values to the columns of
     `EvolutionResult.table`. At most one schema version is written.
 
     Args:
         connection: Connection in a write transaction.
         name: The table.
-        new_columns: Columns of the rows that the table may lack. They have no ordinals and become nullable.
+        new_columns: Columns of the rows that may be missing in the table. They have no ordinals and
+            become nullable.
         no_longer_required: Internal names of columns that are NULL or missing in rows.
         role: Role that owns the table or has EVOLVE SCHEMA.
         now: Creation time of the schema version.

@@ -1,7 +1,7 @@
-"""Buckets of the S3 endpoint, and the privileges on them and on key prefixes.
+"""Buckets of the S3 endpoint, and privileges on buckets and key prefixes.
 
 Privileges on a whole bucket are ordinary grants (`security.access_control`). Privileges on a prefix
-have a table of their own. S3 requests cannot name a role, so a user has the privileges of all
+are in a separate table. S3 requests cannot specify a role, so a user has the privileges of all
 granted roles.
 """
 
@@ -28,7 +28,7 @@ _PREFIX_GRANTS = model.prefix_grants
 CREATE_BUCKET_PRIVILEGE = "CREATE BUCKET"
 PREFIX_PRIVILEGES = tuple(each for each in PRIVILEGES["BUCKET"] if each != "OWNERSHIP")
 
-# Every request of the S3 endpoint runs these. Building them once halves the cost.
+# Every request of the S3 endpoint runs these statements. Building them once halves the cost.
 _SELECT_LIVE_BUCKETS = sa.select(*(each for each in _BUCKETS.c if each.name != "dropped_at")).where(
     _BUCKETS.c.dropped_at.is_(None)
 )
@@ -50,8 +50,8 @@ _NOT_EMPTY_MESSAGES = {
     model.uploads: "Bucket {} is not empty: it holds multipart uploads that are not completed. Complete or"
     " abort them first (ListMultipartUploads names them).",
 }
-# S3's rules for new buckets, plus the underscore, which other stores and old S3 buckets have. Buckets
-# that already exist under other names stay usable.
+# S3's rules for new bucket names, plus the underscore, which other stores and old S3 buckets use.
+# Existing buckets with other names stay usable.
 _BUCKET_NAME_PATTERN = re.compile(
     r"[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?)*"
 )
@@ -83,7 +83,7 @@ class PrefixGrant:
 
 @dataclass(frozen=True, slots=True)
 class BucketPrivileges:
-    """Privileges in one bucket: for each privilege the key prefixes; b"" is all keys."""
+    """Privileges in one bucket: the key prefixes of each privilege. The prefix b"" covers all keys."""
 
     is_owner: bool
     prefixes_by_privilege: dict[str, tuple[bytes, ...]]
@@ -111,7 +111,7 @@ def create_bucket(
     """Create a bucket owned by role `owner`.
 
     Raises:
-        AlreadyExists: If there is a bucket of that name, whichever role owns it.
+        AlreadyExists: If a bucket of that name exists, even if another role owns it.
         BucketNameInvalid: If S3 does not permit the name.
     """
     if (
@@ -209,7 +209,7 @@ def _update_bucket(connection: sa.Connection, bucket: BucketRecord, **values: ob
 def bucket_privileges(
     connection: sa.Connection, roles: Collection[str], bucket: BucketRecord
 ) -> BucketPrivileges:
-    """Return the privileges of these roles in a bucket."""
+    """Return the combined privileges of these roles in a bucket."""
     if ACCOUNTADMIN in roles or bucket.owner in roles:
         return BucketPrivileges(is_owner=True, prefixes_by_privilege={})
     prefixes: dict[str, tuple[bytes, ...]] = {}
@@ -236,7 +236,7 @@ def grant_or_revoke_on_prefix(
 def list_prefix_grants(
     connection: sa.Connection, *, role: str | None = None, bucket_id: int | None = None
 ) -> list[PrefixGrant]:
-    """Return the privileges on prefixes of a role, or in a bucket."""
+    """Return the privileges on prefixes that a role has, or that exist in a bucket."""
     query = sa.select(_PREFIX_GRANTS)
     if role is not None:
         query = query.where(_PREFIX_GRANTS.c.role == role)

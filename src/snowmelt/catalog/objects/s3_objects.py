@@ -1,4 +1,4 @@
-"""Index of S3 objects and multipart uploads in local files: key to metadata and file.
+"""Index of S3 objects and multipart uploads: maps keys to metadata and local files.
 
 A file is durable before its row is written. A transaction that replaces a row records the old file in
 `dropped_files`. After a crash at any point, each key has its complete old or new object. Each file is
@@ -24,7 +24,7 @@ from snowmelt.errors import ObjectChanged, ObjectMissing, UploadNotFound
 _OBJECTS = model.objects
 _DROPPED_FILES = model.dropped_files
 _UPLOAD_PARTS = model.upload_parts
-# Built once: every request runs the second.
+# Built once, because every request runs the second statement.
 _SELECT_OBJECTS = sa.select(*(each for each in _OBJECTS.c if each.name != "bucket_id"))
 _SELECT_OBJECT = _SELECT_OBJECTS.where(
     _OBJECTS.c.bucket_id == sa.bindparam("bucket_id"), _OBJECTS.c.key == sa.bindparam("key")
@@ -47,7 +47,7 @@ class ObjectRecord:
 
 @dataclass(frozen=True, slots=True)
 class WritePrecondition:
-    """Conditions on the current object for a write.
+    """Conditions that the current object must meet before a write.
 
     `modified_at` is compared to the second, as in HTTP dates.
     """
@@ -60,7 +60,7 @@ class WritePrecondition:
 
     @property
     def requires_object(self) -> bool:
-        """True if the condition fails without an object."""
+        """True if the condition requires an existing object."""
         return self.must_exist or self.etag is not None
 
     def is_met_by(self, record: ObjectRecord) -> bool:
@@ -77,7 +77,7 @@ NO_PRECONDITION = WritePrecondition()
 
 
 def find_object(connection: sa.Connection, bucket_id: int, key: bytes) -> ObjectRecord | None:
-    """Return an object, None if there is none."""
+    """Return an object, or None if it does not exist."""
     row = connection.execute(_SELECT_OBJECT, {"bucket_id": bucket_id, "key": key}).first()
     return None if row is None else _to_object_record(row)
 
@@ -89,7 +89,7 @@ def put_object(
     *,
     precondition: WritePrecondition = NO_PRECONDITION,
 ) -> None:
-    """Write the row of an object whose file is durable; `modified_at` dates the change.
+    """Insert or replace the row of an object whose file is durable.
 
     Raises:
         NotFound: If the bucket was dropped.
@@ -126,7 +126,7 @@ def delete_object(
     now: dt.datetime,
     precondition: WritePrecondition = NO_PRECONDITION,
 ) -> str | None:
-    """Delete the row of an object; return its file, None if there was no object.
+    """Delete the row of an object. Return its file, or None if there was no object.
 
     Raises:
         ObjectChanged: If the condition does not hold.
@@ -153,9 +153,9 @@ def list_objects(
     end_key: bytes | None,
     limit: int,
 ) -> list[ObjectRecord]:
-    """Return up to `limit` objects from `start_key` on, in the byte order of their keys.
+    """Return up to `limit` objects, beginning at `start_key`, in byte order of their keys.
 
-    `inclusive` includes `start_key`; `end_key` is exclusive, None for no end.
+    `start_key` is included if `inclusive` is true. `end_key` is excluded; None means no end.
     """
     query = _SELECT_OBJECTS.where(
         _OBJECTS.c.bucket_id == bucket_id,
@@ -170,7 +170,7 @@ def list_objects(
 
 
 def mark_files_dropped(connection: sa.Connection, files: Collection[str], now: dt.datetime) -> None:
-    """Record that these files are not referenced."""
+    """Record that no object references these files."""
     if files:
         connection.execute(
             make_insert(connection, _DROPPED_FILES).on_conflict_do_nothing(),
@@ -185,13 +185,13 @@ def list_dropped_files(connection: sa.Connection, limit: int) -> list[str]:
 
 
 def delete_file_records(connection: sa.Connection, files: Sequence[str]) -> None:
-    """Record that these unreferenced files are deleted."""
+    """Delete the records of unreferenced files that were deleted."""
     listed = in_array(_DROPPED_FILES.c.file, encode_array(files))
     connection.execute(sa.delete(_DROPPED_FILES).where(listed))
 
 
 def find_unreferenced_files(connection: sa.Connection, files: Sequence[str]) -> list[str]:
-    """Return those files that no object, part or list of dropped files names."""
+    """Return the files that neither objects, parts nor the list of dropped files contain."""
     unknown = set(files)
     for table in (_OBJECTS, _UPLOAD_PARTS, _DROPPED_FILES):
         query = sa.select(table.c.file).where(in_array(table.c.file, encode_array(files)))
@@ -225,7 +225,7 @@ def _to_values(record: ObjectRecord | UploadRecord, **others: object) -> dict[st
     return {**values, "headers": json.dumps(dict(record.headers)), **others}
 
 
-# Uploads in parts that are under way: which key, which headers, which parts in which files.
+# Open multipart uploads: key and headers of each, and the files of its parts.
 
 _UPLOADS = model.uploads
 
@@ -256,7 +256,7 @@ class PartRecord:
 
 
 def new_upload_id(now: dt.datetime) -> str:
-    """Return an unused ID. The IDs of one key sort by age, as in listings."""
+    """Return a new ID. IDs sort by creation time, which is the order of listings."""
     return f"{int(now.timestamp() * 1e6):014x}{secrets.token_hex(16)}"
 
 
@@ -273,7 +273,7 @@ def create_upload(connection: sa.Connection, upload: UploadRecord) -> None:
 def find_upload(
     connection: sa.Connection, bucket_id: int, key: bytes, upload_id: str, *, lock: bool = False
 ) -> UploadRecord:
-    """Return an upload; with `lock` it cannot end before this transaction does.
+    """Return an upload. With `lock`, it cannot be completed or aborted before this transaction ends.
 
     Raises:
         UploadNotFound: If there is no such upload for this key.
@@ -288,7 +288,7 @@ def find_upload(
 
 
 def put_part(connection: sa.Connection, upload: UploadRecord, part: PartRecord) -> None:
-    """Write the row of a part, replacing an older one; its file is durable.
+    """Insert or replace the row of a part whose file is durable.
 
     Raises:
         UploadNotFound: If the upload has ended meanwhile.
@@ -314,7 +314,7 @@ def list_parts(connection: sa.Connection, upload: UploadRecord) -> list[PartReco
 
 
 def delete_upload(connection: sa.Connection, upload: UploadRecord, now: dt.datetime) -> list[str]:
-    """Delete an upload and its parts; return their files, which are recorded as dropped.
+    """Delete an upload and its parts. Record their files as dropped, and return them.
 
     Raises:
         UploadNotFound: If it has ended.
@@ -337,9 +337,9 @@ def list_uploads(
     after: tuple[bytes, str | None],
     limit: int,
 ) -> list[UploadRecord]:
-    """Return open uploads by key and age. `after` is a key, and an upload ID of that key or None.
+    """Return open uploads ordered by key and age, after the key and upload ID in `after`.
 
-    Without an upload ID, all uploads of that key are skipped.
+    If the upload ID is None, all uploads of that key are skipped.
     """
     key, upload_id = after
     later = _UPLOADS.c.key > key

@@ -1,4 +1,4 @@
-"""Tables, the versions of their columns, their error tables, and the pointer to native metadata.
+"""Tables: schema versions, error tables, pipes, and the pointer to the native metadata.
 
 Functions take a connection and do not commit. A function that changes a table locks its row first,
 so that changes and chunk registrations are serialized.
@@ -59,9 +59,9 @@ def join_namespaces(objects: sa.FromClause) -> sa.Join:
 def select_in_schemas(
     objects: sa.Table, database: str | None, schema: str | None, name: str | None
 ) -> sa.Select[Any]:
-    """Return the query for live objects by name, optionally of one database, schema or name.
+    """Build the query for live objects ordered by name, optionally of one database, schema or name.
 
-    Rows have `database`, `schema` and `database_id` besides the columns of the object's table.
+    Rows have the columns of the object's table, and `database`, `schema` and `database_id`.
     """
     wanted = ((_DATABASES.c.name, database), (_SCHEMAS.c.name, schema), (objects.c.name, name))
     return (
@@ -103,7 +103,7 @@ def find_table(connection: sa.Connection, name: TableName) -> TableRecord:
 
 
 def find_table_by_id(connection: sa.Connection, table_id: int) -> TableRecord:
-    """Return the table with this ID, also if it is dropped.
+    """Return the table with this ID, even if it is dropped.
 
     Raises:
         TableNotFound: If it never existed or was deleted.
@@ -117,9 +117,9 @@ def find_table_by_id(connection: sa.Connection, table_id: int) -> TableRecord:
 def find_current_name(
     connection: sa.Connection, name: TableName, key_id: int | None, user: str
 ) -> TableName:
-    """Return the current name of the live table for which `user` has a key; else `name`.
+    """Return the current name of the table that the key `key_id` of `user` belongs to, else `name`.
 
-    A user who has opened a channel has such a key, and keeps the table if it is renamed.
+    Opening a channel creates a key for the user, which identifies the table after a rename.
     """
     if key_id is None:
         return name
@@ -154,7 +154,7 @@ def list_tables(
 
 
 def list_restorable_tables(connection: sa.Connection, now: dt.datetime) -> list[TableRecord]:
-    """Return the dropped tables that UNDROP can restore, the last dropped first."""
+    """Return the dropped tables that UNDROP can restore, most recently dropped first."""
     query = _select_tables().where(
         _TABLES.c.dropped_at.is_not(None), _TABLES.c.kept_until > now, _TABLES.c.purged_at.is_(None)
     )
@@ -163,7 +163,7 @@ def list_restorable_tables(connection: sa.Connection, now: dt.datetime) -> list[
 
 
 def list_dropped_tables(connection: sa.Connection) -> list[TableRecord]:
-    """Return the dropped tables that are not deleted yet, the first dropped first."""
+    """Return the dropped tables that are not deleted yet, in the order of their drops."""
     query = _select_tables().where(_TABLES.c.dropped_at.is_not(None))
     ordered = query.order_by(_TABLES.c.dropped_at, _TABLES.c.table_id)
     return [_to_table_record(row) for row in connection.execute(ordered)]
@@ -182,12 +182,12 @@ def create_table(
 ) -> TableRecord:
     """Create a table. The ordinals of its columns must be unique and at least 1.
 
-    `cluster_by` are internal names of columns that native files are sorted by. `replace` drops a table
-    of that name first, `if_not_exists` returns it unchanged.
+    `cluster_by` has internal names of columns by which native files are sorted. With `replace`, an
+    existing table of that name is dropped first. With `if_not_exists`, it is returned unchanged.
 
     Raises:
         AlreadyExists: If the table exists, or two columns have the same name.
-        Unsupported: If a column has the name of a companion of another column.
+        Unsupported: If a column has the name of another column's companion (`iceberg_table_form`).
         DatabaseNotFound: If the database does not exist.
         SchemaNotFound: If the schema does not exist.
         NotFound: If a column of `cluster_by` does not exist.
@@ -236,10 +236,10 @@ def create_table(
 
 
 def drop_table(connection: sa.Connection, name: TableName, now: dt.datetime) -> TableRecord:
-    """Drop a table. Its name becomes free, its channels invalid, its chunks invisible.
+    """Drop a table. Its name becomes available, and its channels invalid.
 
-    Rows, chunks and keys stay until the retention has passed and garbage collection has deleted their
-    files. Until then `undrop_table` restores it.
+    Rows, chunks and keys stay until the retention time has passed and garbage collection deletes
+    them. Until then `undrop_table` can restore the table.
 
     Raises:
         DatabaseNotFound: If the database does not exist.
@@ -261,8 +261,8 @@ def drop_tables(
 ) -> int:
     """Drop tables by ID and return how many were live.
 
-    With `kept_until` they are dropped with their schema or database: they are kept until that time,
-    whatever their own retention, and are restored with it.
+    `kept_until` is given if they are dropped with their schema or database. They are then kept
+    until that time, regardless of their own retention time, and restored together with it.
     """
     live = lock_tables(connection, table_ids)
     if not live:
@@ -289,7 +289,7 @@ def drop_tables(
 
 
 def delete_table_record(connection: sa.Connection, table_id: int) -> None:
-    """Delete the last rows of a dropped table. Its files and blobs must be deleted already."""
+    """Delete the catalog rows of a dropped table. Its files and blobs must already be deleted."""
     ids = sa.select(model.channels.c.channel_id).where(model.channels.c.table_id == table_id)
     rows = model.row_channels
     connection.execute(sa.delete(rows).where(rows.c.channel_id.in_(ids)))
@@ -345,7 +345,7 @@ def add_schema_version(
     Raises:
         TableNotFound: If the table was dropped meanwhile.
         AlreadyExists: If two columns have the same name.
-        Unsupported: If a column has the name of a companion of another column.
+        Unsupported: If a column has the name of another column's companion (`iceberg_table_form`).
     """
     _check_columns(columns, ())
     if not lock_tables(connection, [table.table_id]):
@@ -376,7 +376,7 @@ def swap_metadata_pointer(
     expected: MetadataPointer,
     new: MetadataPointer,
 ) -> None:
-    """Swap the pointer of the native table: the one step that makes a native commit visible.
+    """Swap the metadata pointer of the native table. This step makes a native commit visible.
 
     Raises:
         CommitLost: If the table was dropped, or its pointer or sequence differs from `expected`.
@@ -400,7 +400,7 @@ def swap_metadata_pointer(
 def find_namespace_ids(
     connection: sa.Connection, database: str, schema: str, *, lock: bool = False
 ) -> tuple[int, int]:
-    """Return the IDs of a live database and schema; `lock` prevents their drop.
+    """Return the IDs of a live database and schema. `lock` prevents their drop.
 
     Raises:
         DatabaseNotFound: If the database does not exist.
@@ -467,12 +467,12 @@ def _to_table_record(row: sa.Row[Any]) -> TableRecord:
     )
 
 
-# Error tables, which store the rows that other tables reject. They are rows that were sent to these
-# tables, so no privilege on the error table is needed.
+# Error tables store the rows that other tables reject. A client needs no privilege on the error
+# table, because it inserts into the other table.
 
 
 def find_error_table(connection: sa.Connection, table: TableRecord) -> TableRecord | None:
-    """Return the error table of a table; None if there is none."""
+    """Return the error table of a table, or None if there is none."""
     if table.error_table_id is None:
         return None
     try:
@@ -483,7 +483,7 @@ def find_error_table(connection: sa.Connection, table: TableRecord) -> TableReco
 
 
 def can_write_error_rows(connection: sa.Connection, role: str, error_table_id: int) -> bool:
-    """Return True if a role may insert into a table with this error table."""
+    """Return True if a role may insert into some table that uses this error table."""
     feeding = sa.select(_TABLES.c.table_id).where(
         _TABLES.c.error_table_id == error_table_id, _TABLES.c.dropped_at.is_(None)
     )
@@ -492,7 +492,7 @@ def can_write_error_rows(connection: sa.Connection, role: str, error_table_id: i
 
 
 def redirect_error_rows(connection: sa.Connection, table_id: int, new_table_id: int) -> None:
-    """Redirect rejected rows to the table that replaces an error table."""
+    """Make tables that use an error table use the table that replaces it."""
     connection.execute(
         sa.update(_TABLES)
         .where(_TABLES.c.error_table_id == table_id)
@@ -500,16 +500,16 @@ def redirect_error_rows(connection: sa.Connection, table_id: int, new_table_id: 
     )
 
 
-# Pipes: named entry points of a table, each with the COPY statement that transforms its rows.
+# Pipes: named entry points of a table. The COPY statement of a pipe transforms its rows.
 
-# Suffix of the default pipe of each table.
+# Suffix of the name of each table's default pipe.
 DEFAULT_PIPE_SUFFIX = "-STREAMING"
 _PIPES = model.pipes
 
 
 @dataclass(frozen=True, slots=True)
 class PipeRecord:
-    """A pipe; `definition` is the text of its COPY."""
+    """A pipe. `definition` is the text of its COPY statement."""
 
     pipe_id: int
     database: str
@@ -525,13 +525,13 @@ class PipeRecord:
 
 
 def resolve_pipe_table(pipe_copy: PipeCopy, pipe_name: TableName) -> TableName:
-    """Return the table of a pipe's COPY; a short name is in the schema of the pipe."""
+    """Return the target table of a pipe. A short name is resolved in the schema of the pipe."""
     parts = pipe_copy.table.parts
     return TableName(*(pipe_name.database, pipe_name.schema)[: 3 - len(parts)], *parts)
 
 
 def find_pipe(connection: sa.Connection, name: TableName) -> PipeRecord | None:
-    """Return the live pipe of this name, None if there is none."""
+    """Return the live pipe of this name, or None if there is none."""
     found = list_pipes(connection, name.database, name.schema, name.table)
     return found[0] if found else None
 

@@ -1,4 +1,4 @@
-"""Users, roles and privileges: on objects, on future ones, and on the account; visible objects.
+"""Users, roles, privileges on objects, future objects and the account, and visible objects.
 
 A role owns objects and holds privileges; a user holds roles. ACCOUNTADMIN may do everything. Every
 user has PUBLIC, and every role has the privileges of PUBLIC. An object that a role may not use is
@@ -66,7 +66,7 @@ _SELECT_USER_ROLES = (
 
 @dataclass(frozen=True, slots=True)
 class UserRecord:
-    """A user; keys are the base64 of DER, fingerprints `SHA256:…`, both in slot order."""
+    """A user. Keys (base64 of DER) and fingerprints (`SHA256:…`) are in slot order."""
 
     user_id: int
     name: str
@@ -78,7 +78,7 @@ class UserRecord:
 
 @dataclass(frozen=True, slots=True)
 class GrantRecord:
-    """A privilege of a role on an object, including ownership."""
+    """A privilege, or the ownership, of a role on an object."""
 
     role: str
     privilege: str
@@ -94,7 +94,7 @@ def create_user(
     default_role: str | None = None,
     now: dt.datetime,
 ) -> UserRecord:
-    """Create a user; `public_key` is RSA, as PEM or base64 of DER.
+    """Create a user. `public_key` is an RSA key as PEM or base64 of DER.
 
     Raises:
         AlreadyExists: If the user exists.
@@ -142,7 +142,7 @@ def set_public_key(
 
 
 def set_default_role(connection: sa.Connection, user: str, role: str | None) -> None:
-    """Set the role of requests without one.
+    """Set the role of the user's requests that do not specify one.
 
     Raises:
         NotFound: If the user or the role does not exist.
@@ -245,7 +245,7 @@ def list_user_roles(connection: sa.Connection, user: str) -> tuple[str, ...]:
 
 
 def resolve_effective_role(connection: sa.Connection, user: str, requested: str | None) -> str:
-    """Return the role of a request: the requested one, else the default, else PUBLIC.
+    """Return the role of a request: the requested role, or the user's default role, or PUBLIC.
 
     Raises:
         NotFound: If the user does not exist.
@@ -268,10 +268,10 @@ def grant_privilege(
 ) -> None:
     """Grant a privilege on an object, or revoke it. Idempotent.
 
-    OWNERSHIP passes to the role, or to ACCOUNTADMIN if it is revoked.
+    Granting OWNERSHIP makes the role the owner; revoking it makes ACCOUNTADMIN the owner.
 
     Raises:
-        NotFound: If the role does not exist, or the privilege for this kind of object.
+        NotFound: If the role does not exist, or objects of this kind do not have the privilege.
     """
     require_role(connection, role)
     if privilege not in PRIVILEGES[kind]:
@@ -292,7 +292,7 @@ def grant_privilege(
 def copy_grants(
     connection: sa.Connection, kind: ObjectKind, source_id: int, target_id: int
 ) -> None:
-    """Copy the grants of an object to another, except ownership."""
+    """Copy the grants on an object to another object, except ownership."""
     given = sa.select(_GRANTS.c.role, _GRANTS.c.privilege).where(
         _GRANTS.c.kind == kind, _GRANTS.c.object_id == source_id
     )
@@ -309,7 +309,7 @@ def list_grants(
     object_id: int | None = None,
     with_dropped: bool = False,
 ) -> list[GrantRecord]:
-    """Return the privileges of a role or on an object, including ownership.
+    """Return the privileges of a role, or on an object, including ownership.
 
     `with_dropped` includes those on dropped objects.
     """
@@ -337,12 +337,12 @@ def list_grants(
 def require_table_privilege(
     connection: sa.Connection, role: str, table: TableRecord, *privileges: str
 ) -> None:
-    """Check that a role owns the table, or has one of `privileges` on it, and can reach it.
+    """Check that a role can reach a table, and owns it or has one of `privileges` on it.
 
     Raises:
-        DatabaseNotFound: If it lacks USAGE on the database.
-        SchemaNotFound: If it lacks USAGE on the schema.
-        TableNotFound: If it lacks all of the privileges on the table.
+        DatabaseNotFound: If the role lacks USAGE on the database.
+        SchemaNotFound: If the role lacks USAGE on the schema.
+        TableNotFound: If the role has none of the privileges on the table.
     """
     if role == ACCOUNTADMIN:
         return
@@ -365,9 +365,9 @@ def require_namespace_privilege(
     schema_id: int | None = None,
     name: str,
 ) -> None:
-    """Check that a role owns the schema (or the database, without schema) or has a privilege on it.
+    """Check that a role owns a schema, or a database if `schema` is None, or has a privilege on it.
 
-    A schema also requires USAGE on its database. `name` is for errors.
+    A schema also requires USAGE on its database. `name` is used in error messages.
 
     Raises:
         DatabaseNotFound: If the role cannot use the database, or lacks the privileges on it.
@@ -387,7 +387,7 @@ def require_namespace_privilege(
 def has_privilege(
     connection: sa.Connection, role: str, kind: ObjectKind, object_id: int, *privileges: str
 ) -> bool:
-    """Return True if a role owns an object, or it or PUBLIC has one of `privileges` on it."""
+    """Return True if a role owns an object, or the role or PUBLIC has one of `privileges` on it."""
     if role == ACCOUNTADMIN:
         return True
     owned, key = _TABLES_AND_KEYS_BY_KIND[kind]
@@ -434,7 +434,8 @@ def _fetch_users(connection: sa.Connection, condition: sa.ColumnElement[bool]) -
     return list(found.values())
 
 
-# Privileges on the account as a whole, for what lies in no schema: grants on kind ACCOUNT, one object.
+# Privileges on the account cover objects outside of schemas. They are grants on the only object of
+# kind ACCOUNT.
 
 _ACCOUNT_OBJECT = {"kind": "ACCOUNT", "object_id": 0}
 
@@ -487,7 +488,7 @@ class FutureGrant:
 def add_or_revoke_future_grant(
     connection: sa.Connection, future_grant: FutureGrant, *, revoke: bool
 ) -> None:
-    """Add a future grant, or revoke it. Existing objects keep their grants.
+    """Add or revoke a future grant. Existing objects keep their grants.
 
     Raises:
         NotFound: If the role does not exist.
@@ -541,16 +542,17 @@ def apply_future_grants(
             return
 
 
-# Objects visible to a role: those it holds a privilege on and can reach through their schema.
+# Objects that are visible to a role: it has a privilege on them, and USAGE on their schema and
+# database.
 
 _TRAVERSAL_PRIVILEGES = frozenset({"USAGE", "OWNERSHIP"})
 
 
 class VisibleObjects:
-    """The privileges of a role, read once. For single objects, `StatementSession` queries the catalog."""
+    """All privileges of a role, read once, for listings. `StatementSession` queries single objects."""
 
     def __init__(self, connection: sa.Connection, role: str, *, with_dropped: bool = False) -> None:
-        """Read the privileges; `with_dropped` includes dropped objects."""
+        """Read the privileges. `with_dropped` includes privileges on dropped objects."""
         self._is_administrator = role == ACCOUNTADMIN
         grants = []
         if not self._is_administrator:
@@ -573,7 +575,7 @@ class VisibleObjects:
         return self._is_administrator or ("DATABASE", database.database_id) in self._granted
 
     def includes_schema(self, schema: SchemaRecord) -> bool:
-        """Return True if the role has a privilege on this schema and can use its database."""
+        """Return True if the role has a privilege on this schema and USAGE on its database."""
         return self._is_administrator or (
             ("DATABASE", schema.database_id) in self._traversable
             and ("SCHEMA", schema.schema_id) in self._granted

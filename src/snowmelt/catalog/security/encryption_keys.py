@@ -1,8 +1,9 @@
-"""Keys: master key file, wrapped key per table, derived key per user, access keys for S3 requests.
+"""Keys and secrets: master key, table keys, data keys of users, S3 access keys, and access tokens.
 
-A user who may insert into a table gets only the key for the user's own rows. Key IDs are never
-reused, and belong to one incarnation of a table. All services of a catalog need the same master
-key; `open_or_create_keyring` rejects another one at startup.
+Each table has a key, stored encrypted with the master key. The data key of a user is derived from
+it, so a user can decrypt only the user's own rows. Key IDs are never reused and belong to one
+incarnation of a table. All services of a catalog need the same master key; `open_or_create_keyring`
+rejects another one at startup.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ KEY_BYTES = 32
 MASTER_KEY_FILE = "master.key"
 
 _NONCE_BYTES = 12
-# No incarnation begins with this, so a sealed secret and the key of a table differ.
+# No incarnation begins with this prefix, so the keys of sealed secrets differ from table keys.
 _SEALED_PREFIX = "sealed: "
 _TABLES = model.tables
 _TABLE_KEYS = model.table_keys
 _DATA_KEYS = model.data_keys
-# Below the parameter limit of one statement in SQLite.
+# SQLite limits the number of parameters of one statement.
 _KEYS_PER_QUERY = 10_000
 
 
@@ -61,11 +62,12 @@ class DataKey:
 
 
 def load_master_key(location: Path, *, create: bool = True) -> bytes:
-    """Return the master key. Create it if it is missing; safe against concurrent creation.
+    """Load the master key, or create it if it is missing. Safe with concurrent creation.
 
     Args:
-        location: A folder, or a file with the bytes or their base64. A missing file is never created.
-        create: Create a missing key.
+        location: A folder, or a file with the key as bytes or base64. Only a key in a folder is
+            created.
+        create: Whether to create a missing key.
 
     Raises:
         ConfigurationError: If other users can read the folder or key, or the key is invalid or missing.
@@ -82,7 +84,7 @@ def load_master_key(location: Path, *, create: bool = True) -> bytes:
             )
         make_durable_folder(location, mode=0o700)
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        # Open the folder before the write, so that fsync reports every failed write.
+        # Open the folder before the write, so that its fsync reports failed writes.
         with open_folder(path.parent) as folder:
             try:
                 create_durable_file(draft, secrets.token_bytes(KEY_BYTES))
@@ -90,7 +92,7 @@ def load_master_key(location: Path, *, create: bool = True) -> bytes:
                     path.hardlink_to(draft)
             finally:
                 draft.unlink(missing_ok=True)
-                # Required also if another process has created the key, which is used from here on.
+                # Sync even if another process created the key, because this process uses it now.
                 os.fsync(folder)
     _check_master_key_permissions(location, 0o077)
     return _read_master_key(path, forbidden_mode=0o077)
@@ -118,7 +120,7 @@ def _check_master_key_permissions(path: Path, forbidden_mode: int) -> None:
 
 
 def compute_master_key_check_value(master_key: bytes) -> str:
-    """Return a value that identifies a master key and reveals nothing about it."""
+    """Compute a value that identifies a master key but reveals nothing about it."""
     return _derive_key(master_key, b"snowmelt master key check", 16).hex()
 
 
@@ -131,12 +133,12 @@ class KeyRing:
     def get_or_create_data_key(
         self, connection: sa.Connection, table: TableRecord, user: str
     ) -> DataKey:
-        """Return the key of `user` for writing to `table`, created at its first use.
+        """Return the key with which `user` writes to `table`. Create it at its first use.
 
         Requires a writing transaction.
 
         Raises:
-            ConfigurationError: If the master key is not that of the catalog.
+            ConfigurationError: If the master key does not belong to the catalog.
         """
         scope = {"table_id": table.table_id, "user": user}
         known = sa.select(_DATA_KEYS.c.key_id).filter_by(**scope)
@@ -157,10 +159,10 @@ class KeyRing:
     def find_data_keys(
         self, connection: sa.Connection, key_ids: Collection[int]
     ) -> dict[int, bytes]:
-        """Return the data keys of these IDs, without unknown IDs.
+        """Return the data keys with these IDs. Unknown IDs are omitted.
 
         Raises:
-            ConfigurationError: If the master key is not that of the catalog.
+            ConfigurationError: If the master key does not belong to the catalog.
         """
         found: dict[int, bytes] = {}
         opened: dict[str, bytes] = {}
@@ -182,7 +184,7 @@ class KeyRing:
         return found
 
     def find_key_scope(self, connection: sa.Connection, key_id: int) -> tuple[int, str] | None:
-        """Return table ID and user of a key ID, None if it does not exist."""
+        """Return the table ID and user of a key ID, or None if it does not exist."""
         query = sa.select(_DATA_KEYS.c.table_id, _DATA_KEYS.c.user).where(
             _DATA_KEYS.c.key_id == key_id
         )
@@ -190,26 +192,27 @@ class KeyRing:
         return None if row is None else (row.table_id, row.user)
 
     def open_table_key(self, wrapped: bytes, incarnation: str) -> bytes:
-        """Return the key of a table from its stored form.
+        """Decrypt the stored key of a table.
 
         Raises:
-            ConfigurationError: If the master key is not that of the catalog.
+            ConfigurationError: If the master key does not belong to the catalog.
         """
         return self._unwrap(wrapped, incarnation)
 
     def wrap_table_key(self, key: bytes, incarnation: str) -> bytes:
-        """Return the stored form of a table's key."""
+        """Encrypt the key of a table for storage."""
         return self._wrap(key, incarnation)
 
     def seal(self, secret: bytes, purpose: str) -> bytes:
-        """Encrypt a secret with the master key; only the same `purpose` can decrypt it."""
+        """Encrypt a secret with the master key. Decryption requires the same `purpose`."""
         return self._wrap(secret, _SEALED_PREFIX + purpose)
 
     def unseal(self, sealed: bytes, purpose: str) -> bytes:
-        """Decrypt a secret that was sealed for `purpose`.
+        """Decrypt a secret that was encrypted for `purpose`.
 
         Raises:
-            ConfigurationError: If it was sealed with another master key.
+            ConfigurationError: If the secret was encrypted with another master key or for another
+                purpose.
         """
         return self._unwrap(sealed, _SEALED_PREFIX + purpose)
 
@@ -228,7 +231,7 @@ class KeyRing:
 
 
 def generate_key_pair() -> tuple[bytes, bytes]:
-    """Return a new private and public key of a user, both as PEM."""
+    """Generate a private and a public key for a user, both as PEM."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     private = key.private_bytes(
         serialization.Encoding.PEM,
@@ -249,7 +252,7 @@ _MASTER_KEY_CHECK = model.deployment.c.master_key_check
 
 
 def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
-    """Return the keys of a catalog. Create the master key of a new catalog.
+    """Return the keyring of a catalog. Create the master key of a new catalog.
 
     Args:
         database: The catalog.
@@ -266,7 +269,7 @@ def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
     keyring = KeyRing(key)
     if check is None:
         with database.reading() as connection:
-            # The catalog is older than the check value: verify the master key with one of its keys.
+            # Older versions stored no check value: verify the master key by decrypting a table key.
             keyring.find_data_keys(connection, [] if first is None else [first])
         with database.writing() as connection:
             connection.execute(
@@ -274,7 +277,8 @@ def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
                 .where(_MASTER_KEY_CHECK.is_(None))
                 .values(master_key_check=compute_master_key_check_value(key))
             )
-            # If two services create a catalog at the same time with two keys, one wins.
+            # Two services may initialize a catalog concurrently with different keys: the first one
+            # to commit wins.
             check = connection.execute(sa.select(_MASTER_KEY_CHECK)).scalar_one()
     if check != compute_master_key_check_value(key):
         raise ConfigurationError(
@@ -286,7 +290,7 @@ def open_or_create_keyring(database: Database, location: Path) -> KeyRing:
 
 
 def is_catalog_master_key(database: Database, location: Path) -> bool:
-    """Return True if a location has the master key of the catalog, or the catalog has none yet.
+    """Return True if a location has the catalog's master key, or the catalog has no master key yet.
 
     Raises:
         ConfigurationError: If there is no key, or other users can read it.
@@ -298,13 +302,13 @@ def is_catalog_master_key(database: Database, location: Path) -> bool:
     )
 
 
-# Access keys of the S3 endpoint. Verifying a signature requires the secret itself, so it is stored
-# sealed with the master key and bound to the key ID.
+# Access keys of the S3 endpoint. Verifying a signature requires the plain secret, so it is stored
+# encrypted with the master key and bound to the key ID.
 
 _ACCESS_KEYS = model.access_keys
 _USERS = model.users
 
-# As long as AWS's, so that tools accept them; the prefix distinguishes them.
+# As long as AWS's keys, so that tools accept them. The prefix distinguishes the kinds of keys.
 _ID_PREFIX = "SMAK"
 _ID_LENGTH = 20
 _ID_ALPHABET = string.ascii_uppercase + "234567"
@@ -364,10 +368,10 @@ def create_access_key(
 def find_access_key(
     connection: sa.Connection, keyring: KeyRing, access_key_id: str
 ) -> AccessKey | None:
-    """Return an access key by its ID, None if it does not exist.
+    """Return an access key by its ID, or None if it does not exist.
 
     Raises:
-        ConfigurationError: If the master key is not that of the catalog.
+        ConfigurationError: If the master key does not belong to the catalog.
     """
     query = (
         sa.select(_ACCESS_KEYS.c.sealed_secret, _USERS.c.name)
@@ -382,7 +386,7 @@ def find_access_key(
 
 
 def list_access_keys(connection: sa.Connection, user: str | None = None) -> list[AccessKeyRecord]:
-    """Return the access keys of a user, or of all, ordered by user and age."""
+    """Return the access keys of one user or of all users, ordered by user and age."""
     query = (
         sa.select(_ACCESS_KEYS.c.access_key_id, _USERS.c.name, _ACCESS_KEYS.c.created_at)
         .join(_USERS, _ACCESS_KEYS.c.user_id == _USERS.c.user_id)
@@ -394,7 +398,7 @@ def list_access_keys(connection: sa.Connection, user: str | None = None) -> list
 
 
 def drop_access_key(connection: sa.Connection, user: str, access_key_id: str) -> None:
-    """Drop an access key. Running services accept it for some seconds more.
+    """Drop an access key. Running services may accept it for a few more seconds.
 
     Raises:
         NotFound: If the user does not exist or does not have this key.
@@ -406,24 +410,27 @@ def drop_access_key(connection: sa.Connection, user: str, access_key_id: str) ->
 
 
 def secret_purpose(access_key_id: str) -> str:
-    """Return the purpose for which the secret of an access key is sealed."""
+    """Return the encryption purpose of an access key's secret."""
     return f"access key {access_key_id}"
 
 
-# Temporary credentials for one client's prefix of the stage, which are not stored: the session token
-# carries user, prefix, expiry and secret, sealed with the master key, so every service can verify.
+# Temporary credentials for one client's prefix of the stage. They are not stored: the session token
+# contains user, prefix, expiration and secret, encrypted with the master key, so every service can
+# verify it.
 
 _STAGE_PURPOSE = "stage credentials"
-# As long as AWS's, so that tools accept them; the prefix distinguishes them from permanent keys.
+# As long as AWS's keys, so that tools accept them. The prefix distinguishes them from permanent
+# keys.
 _STAGE_ID_PREFIX = "SMST"
 _MAX_TOKEN_CHARACTERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class StageCredentials:
-    """Credentials for uploads; `repr` hides secret and token.
+    """Temporary credentials for uploads to the stage. `repr` hides secret and token.
 
-    They are valid until `expires_at` for blobs of `prefix`; with `any_prefix` for all prefixes of the user.
+    They are valid until `expires_at` for blobs of `prefix`, or of all prefixes of the user if
+    `any_prefix` is true.
     """
 
     access_key_id: str
@@ -447,7 +454,7 @@ class _StageTokenPayload(msgspec.Struct, array_like=True):
 def issue_stage_credentials(
     keyring: KeyRing, user: str, prefix: str, *, any_prefix: bool, expires_at: dt.datetime
 ) -> StageCredentials:
-    """Return new credentials."""
+    """Issue temporary credentials for uploads."""
     access_key_id, secret = _draw_id_and_secret(_STAGE_ID_PREFIX)
     sealed = _StageTokenPayload(
         access_key_id, user, prefix, any_prefix, expires_at.timestamp(), secret
@@ -456,7 +463,7 @@ def issue_stage_credentials(
 
 
 def parse_stage_token(keyring: KeyRing, token: str) -> StageCredentials | None:
-    """Return the credentials of a token, possibly expired; None if the token is invalid."""
+    """Return the credentials in a session token, even if expired, or None if it is invalid."""
     payload = _unseal_token(keyring, token, _StageTokenPayload, _STAGE_PURPOSE)
     return None if payload is None else _to_stage_credentials(payload, token)
 
@@ -481,10 +488,10 @@ _TABLE_ID_PREFIX = "SMTB"
 
 @dataclass(frozen=True, slots=True)
 class TableCredentials:
-    """Credentials to read the files of a table until `expires_at`; `repr` hides secret and token.
+    """Credentials for the files of a table, valid until `expires_at`. `repr` hides secret and token.
 
-    They are valid while `user` has `role` and that may select from the table. `folder` is the table's in
-    the warehouse.
+    They are valid while `user` has `role`, and `role` may select from the table. `folder` is the
+    table's folder in the warehouse.
     """
 
     access_key_id: str
@@ -510,7 +517,7 @@ class _TableTokenPayload(msgspec.Struct, array_like=True):
 def issue_table_credentials(
     keyring: KeyRing, user: str, role: str, table_id: int, folder: str, *, expires_at: dt.datetime
 ) -> TableCredentials:
-    """Return new credentials."""
+    """Issue temporary credentials for the files of a table."""
     access_key_id, secret = _draw_id_and_secret(_TABLE_ID_PREFIX)
     payload = _TableTokenPayload(
         access_key_id, user, role, table_id, folder, expires_at.timestamp(), secret
@@ -519,7 +526,7 @@ def issue_table_credentials(
 
 
 def parse_table_token(keyring: KeyRing, token: str) -> TableCredentials | None:
-    """Return the credentials of a token, possibly expired; None if the token is invalid."""
+    """Return the credentials in a session token, even if expired, or None if it is invalid."""
     payload = _unseal_token(keyring, token, _TableTokenPayload, _TABLE_PURPOSE)
     return None if payload is None else _to_table_credentials(payload, token)
 
@@ -537,13 +544,13 @@ def _to_table_credentials(payload: _TableTokenPayload, token: str) -> TableCrede
     )
 
 
-# Access tokens of the Iceberg REST catalog, which engines get for an access key.
+# Access tokens of the Iceberg REST catalog. Engines get them in exchange for an access key.
 
 _CATALOG_PURPOSE = "catalog token"
 
 
 class CatalogToken(msgspec.Struct, array_like=True, frozen=True):
-    """An access token: the access key it was issued for, and the role (empty: the user's default).
+    """An access token: the access key that it was issued for, and the role (empty: the default role).
 
     `expires_at` is in seconds since 1970.
     """
@@ -555,25 +562,25 @@ class CatalogToken(msgspec.Struct, array_like=True, frozen=True):
 
 
 def seal_catalog_token(keyring: KeyRing, token: CatalogToken) -> str:
-    """Return the text of an access token."""
+    """Encrypt an access token."""
     return _seal_token(keyring, token, _CATALOG_PURPOSE)
 
 
 def parse_catalog_token(keyring: KeyRing, text: str) -> CatalogToken | None:
-    """Return an access token, possibly expired; None if the text is invalid."""
+    """Decrypt an access token, which may be expired. Return None if the text is invalid."""
     return _unseal_token(keyring, text, CatalogToken, _CATALOG_PURPOSE)
 
 
-# Sessions of the console, and codes that open one.
+# Sessions of the console, and login codes.
 
 _CONSOLE_PURPOSE = "console session"
 _CONSOLE_CODE_PURPOSE = "console code"
 
 
 class ConsoleToken(msgspec.Struct, array_like=True, frozen=True):
-    """A session of the console; `credential` is the access key or fingerprint that opened it.
+    """A session of the console. `credential` is the access key or key fingerprint that opened it.
 
-    Instants are in seconds since 1970.
+    Timestamps are in seconds since 1970.
     """
 
     session_id: str
@@ -585,22 +592,22 @@ class ConsoleToken(msgspec.Struct, array_like=True, frozen=True):
 
 
 def seal_console_token(keyring: KeyRing, token: ConsoleToken) -> str:
-    """Return the cookie of a session."""
+    """Encrypt a session as the value of its cookie."""
     return _seal_token(keyring, token, _CONSOLE_PURPOSE)
 
 
 def parse_console_token(keyring: KeyRing, text: str) -> ConsoleToken | None:
-    """Return a session, possibly expired; None if the text is invalid."""
+    """Decrypt a session cookie. The session may be expired. Return None if the text is invalid."""
     return _unseal_token(keyring, text, ConsoleToken, _CONSOLE_PURPOSE)
 
 
 def seal_console_code(keyring: KeyRing, token: ConsoleToken) -> str:
-    """Return a code that opens a session like this one."""
+    """Create a login code that opens an equal session."""
     return _seal_token(keyring, token, _CONSOLE_CODE_PURPOSE)
 
 
 def parse_console_code(keyring: KeyRing, text: str) -> ConsoleToken | None:
-    """Return what a code opens, possibly expired; None if the text is invalid."""
+    """Return the session that a login code opens; the code may be expired. None if the text is invalid."""
     return _unseal_token(keyring, text, ConsoleToken, _CONSOLE_CODE_PURPOSE)
 
 

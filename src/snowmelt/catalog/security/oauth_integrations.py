@@ -36,10 +36,10 @@ class SecurityIntegrationRecord:
 def apply_changes(
     integration: SecurityIntegration, changes: Mapping[str, Any]
 ) -> SecurityIntegration:
-    """Return an integration with changed fields.
+    """Return a copy of an integration with changed fields.
 
-    `changes` may include `public_key` and `public_key_2`; None clears one. Public keys and a URL of keys
-    exclude each other: the one in the changes replaces the other.
+    `changes` may include `public_key` and `public_key_2`; None clears one. An integration has
+    either public keys or a URL of keys: setting one clears the other.
 
     Raises:
         UserError: If neither keys nor a URL of keys is left.
@@ -65,7 +65,7 @@ def apply_changes(
 def find_integration_by_issuer(
     connection: sa.Connection, issuer: str
 ) -> SecurityIntegration | None:
-    """Return the integration of an issuer, None if there is none."""
+    """Return the integration of an issuer, or None if there is none."""
     query = sa.select(_SECURITY_INTEGRATIONS.c.definition).where(
         _SECURITY_INTEGRATIONS.c.issuer == issuer
     )
@@ -101,11 +101,11 @@ def find_security_integration(connection: sa.Connection, name: str) -> SecurityI
 def update_security_integration(
     connection: sa.Connection, name: str, changes: Mapping[str, Any]
 ) -> None:
-    """Set fields of an integration, see `apply_changes`.
+    """Change fields of an integration as `apply_changes` does.
 
     Raises:
         NotFound: If it does not exist.
-        AlreadyExists: If another one has its issuer.
+        AlreadyExists: If another integration has the issuer.
         UserError: If neither keys nor a URL of keys is left.
     """
     # The lock serializes changes, so that no update is lost.
@@ -134,7 +134,7 @@ def create_security_integration(
     """Create an integration.
 
     Raises:
-        AlreadyExists: If there is one of this name or issuer.
+        AlreadyExists: If an integration with this name or issuer exists.
     """
     if replace:
         connection.execute(
@@ -159,7 +159,7 @@ def create_security_integration(
 
 
 def drop_security_integration(connection: sa.Connection, name: str) -> None:
-    """Drop an integration; tokens of its issuer are rejected.
+    """Drop an integration. Tokens of its issuer are then rejected.
 
     Raises:
         NotFound: If it does not exist.

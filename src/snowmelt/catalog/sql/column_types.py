@@ -1,4 +1,4 @@
-"""Column types in DDL, with Snowflake's names, synonyms and defaults."""
+"""Parser of column types in DDL, with Snowflake's names, synonyms and defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BYTES_PER_CHARACTER = 4
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """Type of a column: the fields of `schema.types.Column` that the type determines."""
+    """A column type: the fields of `schema.types.Column` that it determines."""
 
     kind: LogicalType
     precision: int | None = None
@@ -27,7 +27,7 @@ class ColumnType:
     byte_length: int | None = None
 
     def to_column(self, name: str, ordinal: int = 0, *, nullable: bool = True) -> Column:
-        """Return a column of this type."""
+        """Create a column of this type."""
         settled = {each: getattr(self, each) for each in self.__dataclass_fields__}
         return Column(name, ordinal=ordinal, nullable=nullable, **settled)
 

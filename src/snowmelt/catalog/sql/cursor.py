@@ -1,6 +1,6 @@
 """Cursor over the tokens of one statement, and parsers of names and `WORD = value` clauses.
 
-Each error has the position of its token.
+Each error has the position of the token that caused it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NameLevel(StrEnum):
 
     @property
     def object_kind(self) -> ObjectKind:
-        """Kind of object of grants. KeyError for the account."""
+        """Kind of object for grants. Raises KeyError for the account."""
         return _OBJECT_KINDS[self]
 
 
@@ -47,7 +47,7 @@ _OBJECT_KINDS: dict[NameLevel, ObjectKind] = {
 
 
 class CreateMode(StrEnum):
-    """Behavior of CREATE if an object with the name exists."""
+    """Behavior of CREATE if an object of that name exists."""
 
     FAIL_IF_EXISTS = "refuse"
     IF_NOT_EXISTS = "if not exists"
@@ -79,7 +79,7 @@ class TokenCursor:
 
     @property
     def current(self) -> SqlToken:
-        """Next token. At the end it is a token of kind END."""
+        """Next token, or a token of kind END at the end."""
         return self._tokens[self._index]
 
     @property
@@ -131,7 +131,7 @@ class TokenCursor:
         return token.text
 
     def parse_identifier(self, label: str) -> str:
-        """Parse a name of one part and return its internal form. Errors call it `label`."""
+        """Parse a name of one part and return its internal form. Errors refer to it as `label`."""
         token = self.current
         if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
             raise self.make_error(f"Expected the name of {label} here, not {self.current_label}")
@@ -171,7 +171,7 @@ class TokenCursor:
         return ObjectName(tuple(parts), place)
 
     def parse_last_name(self, label: str, max_parts: int, statement: str) -> ObjectName:
-        """Parse a name at the end of a statement; `statement` is its name in errors."""
+        """Parse a name that ends the statement. Errors refer to the statement as `statement`."""
         name = self.parse_name(label, max_parts)
         self.expect_end(statement)
         return name
@@ -205,14 +205,14 @@ class TokenCursor:
             raise self.make_error(f"Nothing may follow {after}, but {self.current_label} does")
 
     def make_error(self, reason: str, token: SqlToken | None = None) -> StatementError:
-        """Return an error with the position of a token, by default the next one."""
+        """Create an error with the position of a token, by default the next token."""
         place = (token or self.current).position
         return StatementError(reason=reason, line=place.line, column=place.column)
 
     def make_alternatives_error(
         self, words: tuple[str, ...], token: SqlToken | None = None
     ) -> StatementError:
-        """Return the error that one of these words is expected at a token, by default the next one."""
+        """Create an error that lists the words expected at a token, by default the next token."""
         token = token or self.current
         return self.make_error(
             f"Expected {join_alternatives(words)} here, not {_label_token(token)}", token
@@ -224,7 +224,7 @@ class TokenCursor:
 
     @property
     def current_label(self) -> str:
-        """Name of the next token in error messages."""
+        """Description of the next token for error messages."""
         return _label_token(self.current)
 
 
@@ -237,7 +237,7 @@ def _text_if_unquoted(token: SqlToken) -> str | None:
 
 
 def join_alternatives(words: tuple[str, ...]) -> str:
-    """Return words as a list for error messages."""
+    """Join words with commas and "or" for error messages."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
@@ -270,10 +270,10 @@ MAX_RETENTION_DAYS = 90  # as in Snowflake
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One clause: the parser of its value, the value that UNSET sets, and the field that it sets.
+    """Definition of a clause: parser of its value, value that UNSET sets, and field that it sets.
 
-    A clause with `is_required` must be given and cannot be UNSET. Without `field` the field has the
-    name of the clause.
+    A clause with `is_required` must be present and cannot be UNSET. If `field` is missing, the
+    field has the name of the clause.
     """
 
     parse_value: ValueParser
@@ -286,14 +286,14 @@ class ClauseReader:
     """Reader of the clauses of one statement."""
 
     def __init__(self, clauses: Mapping[str, Clause], label: str) -> None:
-        """Prepare reading; errors call the object of the clauses `label`."""
+        """Create a reader. Errors refer to the object of the clauses as `label`."""
         self._clauses = clauses
         self._label = label
         # Value and position of each clause, by its word.
         self.values: dict[str, tuple[Any, SourcePosition]] = {}
 
     def parse_next(self, cursor: TokenCursor, *, unset: bool = False) -> bool:
-        """Parse the next clause, or with `unset` its name. Return False if no clause follows."""
+        """Parse the next clause, only its name if `unset` is true. Return False if none follows."""
         token = cursor.current
         if token.kind is not TokenKind.WORD or token.text not in self._clauses:
             return False
@@ -312,7 +312,7 @@ class ClauseReader:
         return True
 
     def parse_all(self, cursor: TokenCursor) -> None:
-        """Parse the clauses of a CREATE to the end of the statement; commas are optional."""
+        """Parse the clauses of a CREATE up to the end of the statement. Commas are optional."""
         while self.parse_next(cursor):
             cursor.accept(",")
         if not is_at_end(cursor):
@@ -320,7 +320,7 @@ class ClauseReader:
         self.check_required(cursor)
 
     def parse_changes(self, cursor: TokenCursor, *, unset: bool) -> None:
-        """Parse the clauses of SET or UNSET to the end of the statement; commas are optional."""
+        """Parse the clauses of SET or UNSET up to the end of the statement. Commas are optional."""
         while self.parse_next(cursor, unset=unset):
             cursor.accept(",")
         if not self.values or not is_at_end(cursor):
@@ -328,7 +328,7 @@ class ClauseReader:
         cursor.expect_end("ALTER")
 
     def raise_unknown_clause(self, cursor: TokenCursor, other_words: Iterable[str] = ()) -> None:
-        """Raise the error that lists the existing clauses."""
+        """Raise an error that lists the valid clauses."""
         there = ", ".join((*other_words, *self._clauses))
         raise cursor.make_error(
             f"{cursor.current_label} is no clause of {self._label}; there are {there}"
@@ -343,7 +343,7 @@ class ClauseReader:
                 raise cursor.make_error(f"{word} is missing: {self._label} needs it")
 
     def field_values(self) -> dict[str, Any]:
-        """Return the values by field of the definition."""
+        """Return the parsed values by field of the definition."""
         return {
             self._clauses[word].field or word.lower(): value
             for word, (value, _) in self.values.items()
@@ -402,7 +402,7 @@ def parse_boolean(cursor: TokenCursor) -> bool:
 
 
 def identifier_parser(label: str) -> ValueParser:
-    """Return a parser of names of one part; values are internal names."""
+    """Return a parser of names of one part. Its values are internal names."""
     return lambda cursor: cursor.parse_name(label, 1).parts[0]
 
 

@@ -1,8 +1,8 @@
-"""Lexer of statements with source positions, and the split of scripts into statements.
+"""Lexer of statements with source positions. Splits scripts into statements.
 
-Statements have Snowflake's strings, comments and operators, and Spark's quoted names, so that a
-query's `;` inside backticks is seen. COPY has Vertica's strings: a backslash is literal in `'…'`,
-so that ESCAPE AS can name a single backslash, and starts an escape in `E'…'`.
+Statements have Snowflake's strings, comments and operators. They also have Spark's quoted names, so
+that a `;` inside backticks does not end a query. COPY has Vertica's strings: a backslash is literal
+in `'…'`, so that ESCAPE AS can name a single backslash, and starts an escape in `E'…'`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SqlToken:
 
 
 class PositionIndex:
-    """Positions of the offsets of a text."""
+    """Converts offsets of a text to lines and columns."""
 
     def __init__(self, text: str) -> None:
         self._line_starts = [0, *accumulate(len(line) for line in text.split("\n"))]
@@ -77,7 +77,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# A backslash is literal in `'…'`, so that `ESCAPE AS '\'` is complete; in `E'…'` it escapes.
+# A backslash is literal in `'…'`, so `ESCAPE AS '\'` is complete. In `E'…'` it starts an escape.
 _COPY_TOKEN = re.compile(
     r"""
     (?P<blank>\s+|--[^\n]*|/\*.*?\*/)
@@ -122,7 +122,7 @@ def _unescape(found: re.Match[str]) -> str:
     return chr(int(digits, 16))
 
 
-# Value of a token of each kind of quoted text.
+# Functions that decode each kind of quoted text.
 _TOKEN_MEANINGS: dict[str, tuple[TokenKind, Callable[[str], str]]] = {
     "raw": (TokenKind.STRING, lambda text: text[2:-2]),
     "string": (TokenKind.STRING, lambda text: _ESCAPE.sub(_unescape, text[1:-1])),
@@ -180,7 +180,7 @@ def _iterate_tokens(
 
 
 def is_copy_statement(text: str, start: int = 0) -> bool:
-    """Return True if a statement begins with COPY; the rest is not examined."""
+    """Return True if a statement begins with COPY. Does not examine the rest."""
     first = next(_iterate_tokens(text, PositionIndex(text), start, is_copy=True), None)
     return first is not None and first.kind is TokenKind.WORD and first.text == "COPY"
 
@@ -197,9 +197,9 @@ def find_copy_end(text: str, start: int) -> int:
     return len(text)
 
 
-# Kinds of statements by their first words, and scripts.
+# Classification of statements by their first words, and splitting of scripts.
 
-# SELECT with this function alone is a statement on the catalog, not a query.
+# A SELECT of this function alone is a catalog statement, not a query.
 PIPE_STATUS_FUNCTION = "SYSTEM$PIPE_STATUS"
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
 
@@ -207,12 +207,13 @@ _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "EXPLAIN", "("})
 def is_query(text: str) -> bool:
     """Return True for SELECT, WITH, VALUES, FROM, EXPLAIN, or a statement in parentheses.
 
-    False for `SELECT SYSTEM$PIPE_STATUS(…)`, which the catalog answers.
+    Return False for `SELECT SYSTEM$PIPE_STATUS(…)`, which is a catalog statement.
 
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
     """
-    # Strings of COPY have other rules, so its text may be unclosed by the rules of other statements.
+    # Check for COPY first: its strings have other rules, so other rules might find an unclosed
+    # string.
     if is_copy_statement(text):
         return False
     first, *others = tokenize(text)
@@ -237,7 +238,7 @@ class ScriptStatement:
 
 
 def split_script(text: str) -> tuple[ScriptStatement, ...]:
-    """Split a script at its semicolons; pieces without a token are omitted.
+    """Split a script at its semicolons. Statements without tokens are omitted.
 
     Raises:
         StatementError: If a string, quoted name or comment is not closed.
@@ -258,7 +259,7 @@ def split_script(text: str) -> tuple[ScriptStatement, ...]:
 
 
 def _is_before_statement(text: str) -> bool:
-    """Return True if a COPY after this text begins a statement and is not inside a string."""
+    """Return True if a COPY after this text begins a statement, and is not inside a string."""
     try:
         tokens = tokenize(text)
     except StatementError:

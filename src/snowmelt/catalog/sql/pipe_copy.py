@@ -1,7 +1,7 @@
-"""COPY of a pipe: syntax tree and parser of its target, options and expressions.
+"""Syntax tree and parser of the COPY statement of a pipe: target, options and expressions.
 
-Rows come from a stream only. Expressions are fields of the row, constants, casts, and a fixed
-list of functions.
+The source is always the stream of rows. Expressions are fields of the row, constants, casts, and
+calls of a fixed list of functions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PipeLiteral:
 
 @dataclass(frozen=True, slots=True)
 class PipeField:
-    """A part of the row, such as `$1:a.b[0]`; without steps the whole row. Names are case-sensitive."""
+    """A field of the row, such as `$1:a.b[0]`, or the whole row. Names are case-sensitive."""
 
     steps: tuple[str | int, ...]
 
@@ -42,7 +42,7 @@ class PipeCast:
 
 @dataclass(frozen=True, slots=True)
 class PipeCall:
-    """A call of a listed function, or one of the operators `+ - * / ||`."""
+    """A call of a supported function, or of one of the operators `+ - * / ||`."""
 
     name: str
     arguments: tuple[PipeExpression, ...]
@@ -53,7 +53,7 @@ PipeExpression: TypeAlias = PipeLiteral | PipeField | PipeCast | PipeCall
 
 @dataclass(frozen=True, slots=True)
 class PipeItem:
-    """One expression of the SELECT, with its column if that is named."""
+    """One expression of the SELECT, with its alias if it has one."""
 
     expression: PipeExpression
     alias: str | None
@@ -64,9 +64,10 @@ class PipeItem:
 class PipeCopy:
     """The COPY statement of a pipe.
 
-    If `items` is None, the fields of the row are used. With `by_name` the alias of an item is its column;
-    else its position among `columns`, or among the columns of the table. With `case_sensitive` the fields
-    of the row match column names case-sensitively.
+    If `items` is None, each field of the row is a column. If `by_name` is true, an item's column
+    has the name of its alias. Otherwise its position in `columns`, or in the columns of the table,
+    determines it. If `case_sensitive` is true, fields of the row match column names
+    case-sensitively.
     """
 
     table: ObjectName
@@ -222,7 +223,7 @@ PIPE_FUNCTION_ARITIES: dict[str, tuple[int, int | None]] = dict(
 _KEYWORD_CONSTANTS = {"NULL": None, "TRUE": True, "FALSE": False}
 _FUNCTIONS_WITHOUT_PARENTHESES = {"CURRENT_TIMESTAMP"}
 _MAX_NESTING_DEPTH = 50
-# Limit of nested operations, including chains: they are evaluated by functions that call each other.
+# Maximum nesting of operations, including chains, because the evaluation is recursive.
 _MAX_EXPRESSION_LEVELS = 100
 
 
@@ -337,7 +338,7 @@ def _parse_field(cursor: TokenCursor) -> PipeField:
             if token.kind not in {TokenKind.WORD, TokenKind.QUOTED}:
                 raise cursor.make_error(f"Expected a field's name here, not {cursor.current_label}")
             cursor.advance()
-            # Names in documents are case-sensitive.
+            # Names of fields in a row are case-sensitive.
             steps.append(token.source_text if token.kind is TokenKind.WORD else token.text)
         separator = "."
     return PipeField(tuple(steps))

@@ -1,6 +1,6 @@
 """ALTER TABLE: changes that do not rewrite stored rows.
 
-A column that a stored row lacks reads as NULL. Dropped columns are not read.
+Rows that were stored before a column was added have NULL in it. Dropped columns are not read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TableChange(StatementPart, ABC):
 
     @property
     def is_evolution(self) -> bool:
-        """Whether the privilege EVOLVE SCHEMA allows the change."""
+        """True if the privilege EVOLVE SCHEMA allows the change."""
         return False
 
     @abstractmethod
@@ -84,7 +84,7 @@ class ColumnName:
 
 
 class AddColumns(TableChange):
-    """ADD COLUMN. The columns have no ordinals yet (0). `if_not_exists_names` have IF NOT EXISTS."""
+    """ADD COLUMN. Ordinals are 0 until execution. `if_not_exists_names` are columns with IF NOT EXISTS."""
 
     columns: tuple[Column, ...]
     positions: tuple[SourcePosition, ...]
@@ -178,7 +178,7 @@ class RenameColumn(TableChange):
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """Change of one column: a new type (its name and ordinal are unused), or DROP NOT NULL."""
+    """Change of one column: a new type, or DROP NOT NULL. Name and ordinal of `new_type` are unused."""
 
     column: ColumnName
     new_type: Column | None
@@ -230,7 +230,7 @@ class RenameTable(TableChange):
 
 
 class ClusterBy(TableChange):
-    """CLUSTER BY; without columns DROP CLUSTERING KEY."""
+    """CLUSTER BY, or DROP CLUSTERING KEY if there are no columns."""
 
     columns: tuple[ColumnName, ...]
 
@@ -246,7 +246,7 @@ class ClusterBy(TableChange):
 
 
 class SetProperties(TableChange):
-    """SET or UNSET of properties, with their new values."""
+    """SET or UNSET of table properties, with their new values."""
 
     properties: Mapping[str, object]
 
@@ -283,7 +283,7 @@ _UNSUPPORTED_CHANGES = {
 
 
 def parse_alter_table(cursor: TokenCursor, if_exists: bool) -> AlterTable:
-    """Parse the rest of ALTER TABLE [IF EXISTS]."""
+    """Parse the text after ALTER TABLE [IF EXISTS]."""
     name = cursor.parse_name("a table", 3)
     token = cursor.current
     if token.kind is TokenKind.WORD and token.text in _UNSUPPORTED_CHANGES:

@@ -1,4 +1,4 @@
-"""Buckets: CREATE, ALTER, DROP and SHOW. Bucket names are lower-case and often contain hyphens."""
+"""Statements on buckets: CREATE, ALTER, DROP and SHOW."""
 
 from __future__ import annotations
 

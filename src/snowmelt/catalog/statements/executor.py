@@ -1,6 +1,6 @@
-"""Execution of one catalog statement, and the parsers of all verbs and kinds of objects.
+"""Parse and execute one catalog statement of any verb and kind of object.
 
-Queries do not run here: `is_query` recognizes them.
+Does not run queries; `is_query` recognizes them.
 """
 
 from __future__ import annotations
@@ -64,14 +64,15 @@ def execute_statement(  # noqa: PLR0913  what a statement may need of its interf
     Args:
         database: The catalog.
         text: The statement.
-        user: Internal name of the user. None if the catalog was opened directly.
-        role: Internal name of the role. None: the default role of the user, or PUBLIC; without a
-            user ACCOUNTADMIN.
-        default_database: Database of names of one or two parts, as written in SQL.
-        default_schema: Schema of names of one part, as written in SQL. None: PUBLIC.
+        user: Internal name of the user, or None if the catalog was opened directly.
+        role: Internal name of the role. None: the user's default role or PUBLIC, or ACCOUNTADMIN if
+            there is no user.
+        default_database: Database for names of one or two parts, in SQL notation.
+        default_schema: Schema for names of one part, in SQL notation. None: PUBLIC.
         clock: The clock that dates new objects.
-        open_keyring: Opens the keys, for statements that create a secret.
-        check_file_copy: Checks the COPY of a pipe that loads files. None: such pipes are rejected.
+        open_keyring: Returns the keyring, for statements that create a secret.
+        check_file_copy: Validates the COPY of a pipe that loads files. None: such pipes are
+            rejected.
 
     Raises:
         StatementError: If the statement cannot be parsed or is not supported.
@@ -81,7 +82,7 @@ def execute_statement(  # noqa: PLR0913  what a statement may need of its interf
     """
     statement = parse_statement(text)
     now = (clock or SystemClock()).now()
-    # Opening it may need a transaction of its own.
+    # Open the keyring first, because that may need a separate transaction.
     keyring = open_keyring() if open_keyring is not None and statement.needs_keyring else None
 
     def run(connection: sa.Connection) -> StatementResult:
@@ -123,8 +124,8 @@ def _resolve_role(connection: sa.Connection, user: str | None, role: str | None)
     return role or ACCOUNTADMIN
 
 
-# The grammar is a subset of Snowflake's. A new kind of object is a module of this package, and a line
-# in `_KINDS` and `LISTINGS`.
+# The grammar is a subset of Snowflake's. To add a kind of object, add a module to this package and
+# an entry to `_KINDS` and `LISTINGS`.
 
 _KINDS = {
     kind.words: kind
@@ -203,7 +204,7 @@ def parse_statement(text: str) -> Statement:
 
 
 def _accept_kind(cursor: TokenCursor) -> StatementKind | None:
-    """Skip the words of a kind of object and return the kind; None if no kind follows."""
+    """Consume the words of a kind of object and return the kind, or None if no kind follows."""
     for words, kind in _KINDS.items():
         if cursor.accept(*words.split()):
             return kind
@@ -238,7 +239,7 @@ def _parse_create(cursor: TokenCursor) -> Statement:
 
 
 def _parse_create_mode(cursor: TokenCursor, *, replace: bool) -> CreateMode:
-    # IF without NOT or EXISTS is a name, because it is not a reserved word.
+    # IF is not a reserved word: without NOT or EXISTS it is a name.
     if not (cursor.is_next("IF", "NOT") or cursor.is_next("IF", "EXISTS")):
         return CreateMode.OR_REPLACE if replace else CreateMode.FAIL_IF_EXISTS
     if replace:
@@ -296,7 +297,7 @@ def _parse_show(cursor: TokenCursor) -> Statement:
     raise cursor.make_alternatives_error(listed if terse else (*listed, "GRANTS"))
 
 
-# Histories that other systems list with SHOW, and the system view with the same rows.
+# SHOW statements of other systems, and the system views with the same rows, for error messages.
 _HISTORY_VIEWS = {
     "LOADS": "LOAD_HISTORY",
     "COPIES": "COPY_HISTORY",
@@ -317,7 +318,7 @@ _STATEMENT_PARSERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "GRANT": partial(grants.parse_grant_or_revoke, False),
     "REVOKE": partial(grants.parse_grant_or_revoke, True),
 }
-# Kinds that error messages list. For an existing integration its kind may be omitted.
+# Kinds that error messages list. Statements on existing integrations may omit API or SECURITY.
 _CREATABLE_WORDS = tuple(
     words
     for words, kind in _KINDS.items()

@@ -1,8 +1,8 @@
 """External functions and their translators: CREATE, ALTER, DROP, DESCRIBE and SHOW.
 
-URL and headers of a SECURE function are visible to its owner only. A translator is a CREATE FUNCTION
-from OBJECT to OBJECT; other functions in JavaScript or Python are not supported. DROP, DESCRIBE and
-SHOW FUNCTIONS cover both.
+Only the owner of a SECURE function sees its URL and headers. CREATE FUNCTION from OBJECT to OBJECT
+creates a translator; other functions in JavaScript or Python are not supported. DROP, DESCRIBE and
+SHOW FUNCTIONS cover functions and translators.
 """
 
 from __future__ import annotations
@@ -72,15 +72,15 @@ from snowmelt.functions.urls import parse_url, resolve_allowed_url
 from snowmelt.schema.types import LogicalType
 
 REDACTED = "******"
-# OR ALTER and ALTER do not change these, because callers depend on them.
+# CREATE OR ALTER and ALTER do not change these fields, because callers depend on them.
 _IMMUTABLE_FIELDS = ("signature", "url", "returns_null", "null_input", "volatility")
 
 
 class CreateExternalFunction(Statement):
     """CREATE EXTERNAL FUNCTION.
 
-    The translators of `function` are not set, because their names may be short. `positions` has the
-    positions of clauses that only the catalog can check.
+    `function` has no translators yet, because their names may be short. `positions` has the source
+    positions of clauses that are checked against the catalog.
     """
 
     name: ObjectName
@@ -134,9 +134,9 @@ class CreateExternalFunction(Statement):
 
 
 class AlterFunction(Statement):
-    """ALTER FUNCTION … SET or UNSET: fields of the definition and their new values.
+    """ALTER FUNCTION … SET or UNSET: new values of fields of the definition.
 
-    The value of a translator is a name, which may be short, or None.
+    A translator's value is its name, which may be short, or None.
     """
 
     function: OverloadReference
@@ -160,7 +160,7 @@ class AlterFunction(Statement):
 
 
 class RenameFunction(Statement):
-    """ALTER FUNCTION … RENAME TO. `new_name_text` is the new name as written."""
+    """ALTER FUNCTION … RENAME TO. `new_name_text` is the new name as written in SQL."""
 
     function: OverloadReference
     new_name: ObjectName
@@ -183,7 +183,7 @@ class RenameFunction(Statement):
 
 
 class DropFunction(Statement):
-    """DROP [EXTERNAL] FUNCTION. With EXTERNAL it does not drop a translator."""
+    """DROP [EXTERNAL] FUNCTION. With EXTERNAL, it drops only functions, not translators."""
 
     function: OverloadReference
     external: bool
@@ -231,7 +231,7 @@ def _lock_owned_function(
             f"{record.display_signature} is a translator: CREATE OR REPLACE FUNCTION gives it another source."
         )
     session.require_ownership("FUNCTION", record.function_id, record.display_signature)
-    # Changes of a function run one after another, so that none overwrites another.
+    # Lock, so that concurrent changes of a function do not overwrite each other.
     find_namespace_ids(session.connection, record.name.database, record.name.schema, lock=True)
     return session.find_function(overload)
 
@@ -300,7 +300,7 @@ def _list_function_and_translator_rows(
             described = (1, 1, f"{name.function}(OBJECT) RETURN OBJECT", each.comment, False, False)
             row = (each.created_at, name.function, name.database, name.schema, *described)
             found.append((*row, each.translator.language.value, None, None, each.owner))
-    # Ordered by database, schema and name.
+    # Rows are ordered by database, schema and name.
     return sorted(found, key=lambda row: (str(row[2]), str(row[3]), str(row[1])))
 
 
@@ -365,7 +365,7 @@ def _can_see_definition(record: ExternalFunctionRecord, session: StatementSessio
 
 _FUNCTION_LABEL = "an external function"
 _TRANSLATOR_FIELDS = ("request_translator", "response_translator")
-# Keywords without a value, with the field and the value that each sets.
+# Keywords without a value, each with the field and the value that it sets.
 _KEYWORD_PHRASES: dict[str, tuple[str, object]] = {
     "RETURNS NULL ON NULL INPUT": ("null_input", NullInputAction.STRICT),
     "CALLED ON NULL INPUT": ("null_input", NullInputAction.CALLED),
@@ -381,7 +381,7 @@ _SECURE_CLAUSE = Clause(lambda _: True, default=False, field="secure")
 def parse_create_function(
     cursor: TokenCursor, create_mode: CreateMode, *, secure: bool = False
 ) -> CreateExternalFunction:
-    """Parse the rest of CREATE … EXTERNAL FUNCTION [IF NOT EXISTS]."""
+    """Parse the text after CREATE … EXTERNAL FUNCTION [IF NOT EXISTS]."""
     name, written = parse_function_name(cursor)
     arguments = parse_arguments(cursor)
     cursor.expect("RETURNS")
@@ -467,7 +467,7 @@ class CreateTranslator(Statement):
         name = session.resolve_function_name(self.name)
         session.require_in_schema(name, "CREATE FUNCTION")
         if self.translator.language is TranslatorLanguage.PYTHON:
-            # Its code runs without isolation on every executor, like that of libraries.
+            # The code of a translator runs without isolation on every executor, like library code.
             session.require_administrator("CREATE FUNCTION … LANGUAGE PYTHON")
         there = external_functions.list_translators(
             session.connection, name.database, name.schema, name.function
@@ -536,7 +536,8 @@ def _parse_create_translator(
     settings = ClauseReader(_TRANSLATOR_CLAUSES, _TRANSLATOR_LABEL)
     while not cursor.is_next("AS"):
         if not (
-            # These clauses are accepted, because they state the only supported behavior.
+            # These clauses are accepted and ignored, because they state the only supported
+            # behavior.
             any(cursor.accept(*words.split()) for words in _KEYWORD_PHRASES)
             or settings.parse_next(cursor)
         ):

@@ -1,6 +1,6 @@
-"""Grammar of external functions: clauses, names, arguments with default values, and types.
+"""Parsers of parts of external functions: clauses, names, arguments with defaults, and types.
 
-The clauses are those of Snowflake and additional ones.
+The clauses are Snowflake's, with additional ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from snowmelt.functions.signature import FunctionArgument, SqlType, parse_sql_ty
 from snowmelt.functions.wire.headers import validate_custom_headers
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
-# Specification of the format, §1.1; existing statements use the last one.
+# Context functions that headers may contain (specification of the format, §1.1). The last one is
+# not specified, but existing statements use it.
 # fmt: off
 CONTEXT_FUNCTIONS = frozenset({
     "CURRENT_ACCOUNT", "CURRENT_CLIENT", "CURRENT_DATABASE", "CURRENT_DATE", "CURRENT_IP_ADDRESS",
@@ -145,9 +146,9 @@ _NUMERIC_TYPES = frozenset({LogicalType.FIXED, LogicalType.REAL})
 
 
 def parse_function_name(cursor: TokenCursor) -> tuple[ObjectName, str]:
-    """Parse the name of a function. Return it, and its last part as written.
+    """Parse the name of a function. Return the name, and its last part as written in SQL.
 
-    Headers carry the name as written, so `ext_func` stays in lower case.
+    Request headers contain the name as written, so `ext_func` stays in lower case.
     """
     name = cursor.parse_name("a function", 3)
     last = cursor.previous
@@ -166,14 +167,14 @@ def parse_overload(cursor: TokenCursor) -> OverloadReference:
 
 
 def parse_last_overload(cursor: TokenCursor, statement: str) -> OverloadReference:
-    """Parse a function at the end of a statement; `statement` is its name in errors."""
+    """Parse a function that ends the statement. Errors refer to the statement as `statement`."""
     function = parse_overload(cursor)
     cursor.expect_end(statement)
     return function
 
 
 def parse_arguments(cursor: TokenCursor) -> tuple[FunctionArgument, ...]:
-    """Parse arguments in parentheses. Arguments with defaults must be the last ones."""
+    """Parse arguments in parentheses. Arguments with defaults must follow those without."""
     if not cursor.is_next("("):
         raise cursor.make_error(
             f"Expected the arguments in parentheses here, or (), not {cursor.current_label}"
@@ -215,7 +216,8 @@ def _parse_argument(
     cursor: TokenCursor, previous_arguments: list[FunctionArgument]
 ) -> FunctionArgument:
     at = cursor.current
-    # Headers carry arguments in upper case, and Spark compares them case-insensitively.
+    # Request headers contain argument names in upper case, and Spark compares them
+    # case-insensitively.
     name = cursor.parse_identifier("an argument").upper()
     if name in {each.name for each in previous_arguments}:
         raise cursor.make_error(f"Argument {name} is there twice", at)
@@ -232,7 +234,7 @@ def _parse_argument(
 
 
 def _parse_default_value(cursor: TokenCursor, sql_type: SqlType) -> str:
-    """Parse a constant of a type, and return it as SQL text."""
+    """Parse a constant of the given type, and return it as SQL text."""
     at = cursor.current
     if cursor.accept("NULL"):
         return "NULL"

@@ -1,4 +1,4 @@
-"""GRANT, REVOKE, SHOW GRANTS and SHOW FUTURE GRANTS."""
+"""Statements on privileges: GRANT, REVOKE, SHOW GRANTS and SHOW FUTURE GRANTS."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class GrantRole(Statement):
 
 @dataclass(frozen=True, slots=True)
 class PrivilegeGrant:
-    """Privileges that a role receives or, with `revoke`, loses; ALL is expanded."""
+    """Privileges that a role receives or, if `revoke` is true, loses. ALL is already expanded."""
 
     privileges: tuple[str, ...]
     role: str
@@ -68,7 +68,7 @@ class PrivilegeGrant:
             )
 
     def report(self, label: str) -> StatementResult:
-        """Return the message of the statement; `label` names the objects."""
+        """Return the message of the statement. `label` describes the objects."""
         done = "revoked from" if self.revoke else "granted to"
         privileges, role = ", ".join(self.privileges), to_display_name(self.role)
         return StatementResult(message=f"{privileges} {label}{done} role {role}.")
@@ -192,7 +192,7 @@ _GRANT_COLUMNS = ("privilege", "granted_on", "name", "granted_to", "grantee_name
 
 
 class ShowGrants(Statement):
-    """SHOW GRANTS TO ROLE, TO USER, OF ROLE or ON an object; without a clause TO the current role.
+    """SHOW GRANTS TO ROLE, TO USER, OF ROLE or ON an object. Without a clause: to the current role.
 
     `types` are the argument types of a function.
     """
@@ -254,7 +254,7 @@ class ShowGrants(Statement):
 
 
 class ShowFutureGrants(Statement):
-    """SHOW FUTURE GRANTS IN a schema or database, or TO ROLE. Exactly one of them is given."""
+    """SHOW FUTURE GRANTS, either IN a schema or database, or TO ROLE."""
 
     reads_only = True
 
@@ -325,7 +325,7 @@ _ACCOUNT_PRIVILEGES = ("CREATE BUCKET", "CREATE INTEGRATION", MONITOR)
 
 
 def parse_grant_or_revoke(revoke: bool, cursor: TokenCursor) -> Statement:
-    """Parse the rest of GRANT or REVOKE."""
+    """Parse the text after GRANT or REVOKE."""
     if revoke and cursor.is_next("GRANT", "OPTION"):
         raise _grant_option_error(cursor)
     if cursor.accept("ROLE"):
@@ -359,7 +359,7 @@ def parse_grant_or_revoke(revoke: bool, cursor: TokenCursor) -> Statement:
 def _parse_grant(
     cursor: TokenCursor, words: dict[str, SqlToken], kind: ObjectKind, revoke: bool
 ) -> PrivilegeGrant:
-    """Parse the role after an object, and return the privileges of `words` that it receives."""
+    """Parse TO or FROM ROLE after an object. Return the grant of the privileges in `words`."""
     return _parse_grantee(cursor, _expand_privileges(cursor, words, kind), revoke=revoke)
 
 
@@ -391,7 +391,7 @@ def _parse_bucket_grant(
 def _parse_grant_on_many(
     is_future: bool, cursor: TokenCursor, words: dict[str, SqlToken], revoke: bool
 ) -> GrantOnMany:
-    """Parse the rest after ALL or FUTURE."""
+    """Parse the text after ON ALL or ON FUTURE."""
     level = NameLevel(cursor.expect_one_of("TABLES", "SCHEMAS").removesuffix("S"))
     cursor.expect("IN")
     scopes = ("DATABASE", "SCHEMA") if level is NameLevel.TABLE else ("DATABASE",)
@@ -440,7 +440,7 @@ def _grant_option_error(cursor: TokenCursor) -> StatementError:
 
 
 def parse_show_grants(cursor: TokenCursor) -> ShowGrants:
-    """Parse the rest of SHOW GRANTS."""
+    """Parse the text after SHOW GRANTS."""
     if cursor.accept("ON", "BUCKET"):
         place = cursor.current.position
         shown = ShowGrants("ON", "BUCKET", ObjectName((parse_bucket_name(cursor),), place))
@@ -465,7 +465,7 @@ def parse_show_grants(cursor: TokenCursor) -> ShowGrants:
 
 
 def parse_show_future_grants(cursor: TokenCursor) -> ShowFutureGrants:
-    """Parse the rest of SHOW FUTURE GRANTS."""
+    """Parse the text after SHOW FUTURE GRANTS."""
     if cursor.expect_one_of("IN", "TO") == "TO":
         cursor.expect("ROLE")
         shown = ShowFutureGrants(None, cursor.parse_name("a role", 1))
@@ -490,7 +490,7 @@ def _parse_privilege(cursor: TokenCursor) -> str:
 
 
 def _parse_grant_target(cursor: TokenCursor) -> tuple[NameLevel, ObjectName]:
-    """Parse `TABLE a.b.c` and similar objects; without a keyword the object is a table."""
+    """Parse an object such as `TABLE a.b.c`. Without a keyword it is a table."""
     if cursor.is_next("ACCOUNT"):
         raise cursor.make_error(
             f"The privileges on the account are {', '.join(_ACCOUNT_PRIVILEGES)}. Grant one of them; "

@@ -1,9 +1,9 @@
-"""API integrations, security integrations, and statements on integrations without a kind.
+"""Statements on API integrations and security integrations.
 
-The grammar is Snowflake's, with additional clauses. No role can see the keys and secrets of API
-integrations, nor the references to them. Security integrations require ACCOUNTADMIN. ALTER, DROP and
-DESCRIBE INTEGRATION without a kind are parsed as both kinds; the existing integration determines the
-kind at execution.
+The grammar is Snowflake's, with additional clauses. No statement shows the keys and secrets of API
+integrations, or the references to them. Security integrations require ACCOUNTADMIN. ALTER, DROP and
+DESCRIBE INTEGRATION may omit the kind (API or SECURITY). They are then parsed as both kinds, and
+the existing integration determines the kind at execution.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class CreateIntegration(Statement):
 
 
 class AlterIntegration(Statement):
-    """ALTER INTEGRATION … SET or UNSET: fields of the definition and their new values."""
+    """ALTER INTEGRATION … SET or UNSET: new values of fields of the definition."""
 
     name: str
     changes: Mapping[str, Any]
@@ -103,7 +103,7 @@ class AlterIntegration(Statement):
 
 
 class DropIntegration(Statement):
-    """DROP INTEGRATION. No function may use it."""
+    """DROP INTEGRATION. Fails if a function uses the integration."""
 
     name: str
     if_exists: bool
@@ -151,7 +151,7 @@ def lock_owned_integration(session: StatementSession, name: str) -> ApiIntegrati
     """
     record = session.find_api_integration(name)
     session.require_ownership("INTEGRATION", record.integration_id, to_display_name(name))
-    # Changes of an integration run one after another, so that none overwrites another.
+    # Lock, so that concurrent changes of an integration do not overwrite each other.
     external_functions.lock_api_integration(session.connection, name)
     return session.find_api_integration(name)
 
@@ -179,7 +179,7 @@ class CreateSecurityIntegration(Statement):
 
 
 class AlterSecurityIntegration(Statement):
-    """ALTER SECURITY INTEGRATION … SET or UNSET: fields of the grammar and their new values."""
+    """ALTER SECURITY INTEGRATION … SET or UNSET: new values of the clauses."""
 
     name: str
     changes: Mapping[str, object]
@@ -242,7 +242,7 @@ class DescribeSecurityIntegration(Statement):
 
 
 class AlterOrDropAnyIntegration(Statement):
-    """ALTER or DROP INTEGRATION without a kind: the statements of the kinds that it can be parsed as."""
+    """ALTER or DROP INTEGRATION without a kind. Contains the statement for each kind that it fits."""
 
     name: str
     api: AlterIntegration | DropIntegration | None
@@ -250,7 +250,8 @@ class AlterOrDropAnyIntegration(Statement):
 
     def execute(self, session: StatementSession) -> StatementResult:
         said = [each for each in (self.api, self.security) if each is not None]
-        # If the statement fits the other kind only, its error says that no such integration exists.
+        # If the statement fits the other kind only, execute that one: its error says that the
+        # integration does not exist.
         return said[-1 if _is_security_integration(session, self.name) else 0].execute(session)
 
 
@@ -268,7 +269,7 @@ class DescribeAnyIntegration(Statement):
 
 
 def _is_security_integration(session: StatementSession, name: str) -> bool:
-    """Return True if the name is that of a security integration that is visible to the role.
+    """Return True if a security integration of this name exists and the role can see it.
 
     Raises:
         UserError: If integrations of both kinds have the name.
@@ -312,7 +313,7 @@ _API_LABEL = "an API integration"
 _SECRET_REFERENCE = re.compile(r"(?:env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00-\x1f]+)\Z")
 
 
-# The gateways of Snowflake's grammar, and `http` for any HTTP service.
+# API providers: the gateways in Snowflake's grammar, and `http` for any HTTP service.
 _API_PROVIDERS = (
     *("AWS_API_GATEWAY", "AWS_PRIVATE_API_GATEWAY", "AWS_GOV_API_GATEWAY"),
     *("AWS_GOV_PRIVATE_API_GATEWAY", "AZURE_API_MANAGEMENT", "GOOGLE_API_GATEWAY", "HTTP"),
@@ -335,7 +336,7 @@ def _url_prefix_list_parser(clause_word: str) -> Callable[[TokenCursor], tuple[s
 def _secret_reference_parser(clause_word: str) -> Callable[[TokenCursor], str]:
     def read(cursor: TokenCursor) -> str:
         at = cursor.current
-        # The message must not contain the literal: errors are logged and shown.
+        # The message must not contain the secret, because errors are logged and shown.
         if not is_next_string(cursor) or not _SECRET_REFERENCE.match(at.text):
             raise cursor.make_error(
                 f"{clause_word} is a reference to where the secret is kept, 'env:NAME' or 'file:PATH', "
@@ -435,7 +436,7 @@ _SECURITY_INTEGRATION_CLAUSES = {
 
 
 def _add_oauth_clause(word: str, field: str, parser: ValueParser, default: object = None) -> None:
-    """Add a clause with its default. The default `…` means that the clause is required."""
+    """Add a clause with its default. Ellipsis as default means that the clause is required."""
     _SECURITY_INTEGRATION_CLAUSES[_OAUTH_PREFIX + word] = Clause(
         parser, None if default is ... else default, is_required=default is ..., field=field
     )
@@ -497,20 +498,20 @@ def _parse_alter_security(cursor: TokenCursor, if_exists: bool) -> AlterSecurity
 
 
 def _to_definition_fields(clause_reader: ClauseReader) -> dict[str, Any]:
-    """Return the values by fields of the definition; public keys by `_PUBLIC_KEY_FIELDS`."""
+    """Convert values of clauses to fields of the definition. `_PUBLIC_KEY_FIELDS` names the keys."""
     fields = clause_reader.field_values()
     for each in ("type", "attribute"):
         fields.pop(each, None)
     if "any_role" in fields:
         fields["any_role"] = fields["any_role"] == "ENABLE"
     if "blocked_roles" in fields:
-        # As in Snowflake, no external token may act as the administrator.
+        # As in Snowflake, external tokens must not give the administrator role.
         blocked = map(to_internal_name, fields["blocked_roles"])
         fields["blocked_roles"] = tuple(dict.fromkeys((ACCOUNTADMIN, *blocked)))
     return fields
 
 
-# Shared by both kinds.
+# Clauses of both kinds of integrations.
 
 
 def _parse_name_alone(label: str, statement: str, cursor: TokenCursor) -> str:

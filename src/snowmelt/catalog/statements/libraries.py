@@ -1,6 +1,7 @@
-"""Libraries of user code, and their filters, parsers and sources; the grammar is Vertica's.
+"""Statements on libraries of user code and their functions, in Vertica's grammar.
 
-CREATE FILTER, PARSER and SOURCE verify that the library has the factory without running its code.
+CREATE FILTER, PARSER and SOURCE verify that the library contains the factory. They do not run its
+code.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from snowmelt.errors import NotFound, ObjectMissing, UserError
 from snowmelt.schema.types import to_display_name
 from snowmelt.storage.store_factory import open_store
 
-# Calls that may bind names of a module.
+# Functions whose calls may bind names of a module at run time.
 _NAME_BINDING_CALLS = frozenset({"globals", "vars", "exec", "setattr", "locals"})
 _MAX_LIBRARY_BYTES = 64 * 1024 * 1024
 
 
 class CreateLibrary(Statement):
-    """CREATE LIBRARY: a file of user code, and the path of its dependencies."""
+    """CREATE LIBRARY. `depends` is the path of the dependencies."""
 
     name: str
     path: str
@@ -64,7 +65,7 @@ class CreateLibrary(Statement):
 
 
 class CreateLoadFunction(Statement):
-    """CREATE FILTER, PARSER or SOURCE; `kind` is that word in lower case."""
+    """CREATE FILTER, PARSER or SOURCE. `kind` is that word in lower case."""
 
     kind: str
     name: str
@@ -90,7 +91,7 @@ class CreateLoadFunction(Statement):
 
 
 class DropLoadObject(Statement):
-    """DROP LIBRARY, FILTER, PARSER or SOURCE; `kind` is that word in lower case."""
+    """DROP LIBRARY, FILTER, PARSER or SOURCE. `kind` is that word in lower case."""
 
     kind: str
     name: str
@@ -114,7 +115,7 @@ class DropLoadObject(Statement):
 
 
 class SkippedFunction(Statement):
-    """A CREATE FUNCTION of Vertica that loads do not use. It is accepted without effect.
+    """CREATE FUNCTION of Vertica for a kind of function that loads do not use. It has no effect.
 
     `kind` is the kind of function as written, such as "Transform function".
     """
@@ -131,7 +132,7 @@ class SkippedFunction(Statement):
 
 
 def _check_factory_exists(statement: CreateLoadFunction, session: StatementSession) -> None:
-    """Verify that a library has a factory, without running its code.
+    """Verify that a library contains a factory, without running its code.
 
     Raises:
         NotFound: If the library does not exist.
@@ -162,13 +163,13 @@ def _check_factory_exists(statement: CreateLoadFunction, session: StatementSessi
 
 
 def _find_bound_names(body: Sequence[ast.stmt]) -> list[str] | None:
-    """Return the names that a module binds; None if only running it would tell."""
+    """Return the names that a module binds, or None if they are only known at run time."""
     names: list[str] = []
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop(0)
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            # Names inside are not bound in the module.
+            # Names inside functions and classes are not bound in the module.
             names.append(node.name)
             continue
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -182,7 +183,7 @@ def _find_bound_names(body: Sequence[ast.stmt]) -> list[str] | None:
 
 
 def _read_library_files(statement: CreateLibrary) -> dict[str, bytes]:
-    """Read the files of a library, the named file first; the others by their path below DEPENDS."""
+    """Read the files of a library: the named file first, then those of DEPENDS by relative path."""
     folder, _, name = statement.path.rpartition("/")
     if "://" not in folder and not Path(statement.path).is_file():
         raise ObjectMissing(path=name, store=folder or ".")
@@ -200,7 +201,7 @@ def _read_library_files(statement: CreateLibrary) -> dict[str, bytes]:
 
 
 def _read_dependencies(depends: str | None) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of DEPENDS: files and folders separated by `:`; `*` means all of a folder."""
+    """Yield the files of DEPENDS: paths separated by `:`. `*` means all files of a folder."""
     for part in filter(None, (depends or "").split(":")):
         path = Path(part.removesuffix("/*"))
         if path.is_file():
@@ -241,7 +242,7 @@ def _parse_create(
         raise cursor.make_error("The name of a factory class is one word", at)
     cursor.expect("LIBRARY")
     library = _parse_load_object_name(cursor, "LIBRARY")
-    # User code runs in the same process with and without this clause.
+    # The clause FENCED is accepted and ignored: user code always runs in the same process.
     cursor.accept("NOT")
     cursor.accept("FENCED")
     cursor.expect_end(f"CREATE {kind}")
@@ -249,7 +250,7 @@ def _parse_create(
 
 
 def parse_skipped_function(cursor: TokenCursor, kind: str, name: str) -> SkippedFunction:
-    """Parse AS LANGUAGE … NAME … LIBRARY … after CREATE FUNCTION and a name."""
+    """Parse AS LANGUAGE … NAME … LIBRARY … after CREATE FUNCTION and its name."""
     cursor.expect("AS")
     if cursor.accept("LANGUAGE"):
         cursor.parse_string("a language")
@@ -305,7 +306,7 @@ KINDS = tuple(
     StatementKind(kind, partial(_parse_create, kind), drop=partial(_parse_drop, kind))
     for kind in ("LIBRARY", "FILTER", "PARSER", "SOURCE")
 )
-# Functions of Vertica that loads do not use. They are accepted so that its scripts run.
+# Kinds of Vertica functions that loads do not use. They are accepted so that Vertica's scripts run.
 SKIPPED_KINDS = tuple(
     StatementKind(f"{kind.upper()} FUNCTION", partial(_parse_create_skipped, f"{kind} function"))
     for kind in ("Transform", "Analytic", "Aggregate")

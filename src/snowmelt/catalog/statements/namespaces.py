@@ -1,4 +1,4 @@
-"""Databases and schemas, and the statements that databases, schemas and tables share."""
+"""Statements on databases and schemas, and statements that tables share with them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from snowmelt.schema.types import to_display_name
 
 
 class CreateDatabase(Statement):
-    """CREATE DATABASE; `properties` are its clauses."""
+    """CREATE DATABASE. `properties` has the values of its clauses."""
 
     name: str
     create_mode: CreateMode
@@ -66,7 +66,7 @@ class CreateDatabase(Statement):
 
 
 class CreateSchema(Statement):
-    """CREATE SCHEMA; `properties` are its clauses."""
+    """CREATE SCHEMA. `properties` has the values of its clauses."""
 
     name: ObjectName
     create_mode: CreateMode
@@ -102,7 +102,7 @@ class CreateSchema(Statement):
 
 
 class DropObject(Statement):
-    """DROP DATABASE, SCHEMA or TABLE. With `restrict` the object must be empty."""
+    """DROP DATABASE, SCHEMA or TABLE. If `restrict` is true, the object must be empty."""
 
     level: NameLevel
     name: ObjectName
@@ -113,7 +113,8 @@ class DropObject(Statement):
         kind, connection, now = self.level.capitalize(), session.connection, session.now
         with skipping_missing(self.if_exists):
             _, shown = session.find_owned_object(self.level, self.name)
-            # A table contains only its channels, which are dropped with it.
+            # RESTRICT has no effect on a table: it contains only channels, which are dropped with
+            # it.
             if self.restrict and self.level is not NameLevel.TABLE:
                 _require_empty(kind, shown, session, *resolve_parts(self.level, self.name, session))
             if self.level is NameLevel.TABLE:
@@ -161,7 +162,7 @@ class Undrop(Statement):
 
 
 class AlterNamespace(Statement):
-    """ALTER DATABASE or SCHEMA … SET or UNSET, or COMMENT ON: properties and their new values."""
+    """ALTER DATABASE or SCHEMA … SET or UNSET, or COMMENT ON, with the new values of properties."""
 
     level: NameLevel
     name: ObjectName
@@ -233,17 +234,17 @@ class DescribeObject(Statement):
 
 
 def list_visible_schemas(session: StatementSession, database: str | None) -> list[SchemaRecord]:
-    """Return the schemas on which the role has a privilege, of one database if given."""
+    """Return the schemas on which the role has a privilege, optionally of one database."""
     sight = VisibleObjects(session.connection, session.role)
     found = namespaces.list_schemas(session.connection, database)
     return [each for each in found if sight.includes_schema(each)]
 
 
 def resolve_parts(level: NameLevel, name: ObjectName, session: StatementSession) -> tuple[str, ...]:
-    """Return the name of a database, or the names of a schema's database and of the schema.
+    """Return the name of a database, or the database and schema names of a schema.
 
     Raises:
-        StatementError: If the database is neither written nor set in the session.
+        StatementError: If neither the statement nor the session specifies the database.
     """
     if level is NameLevel.DATABASE:
         return (session.resolve_database_name(name),)
@@ -330,7 +331,7 @@ def _parse_alter(
 
 
 def parse_drop_object(level: NameLevel, cursor: TokenCursor, if_exists: bool) -> DropObject:
-    """Parse the rest of DROP, after the kind of object."""
+    """Parse the text of DROP after the kind of object."""
     name = cursor.parse_name(f"a {level.lower()}", level.part_count)
     behaviour = cursor.accept_one_of("CASCADE", "RESTRICT")
     cursor.expect_end("DROP")
@@ -339,20 +340,20 @@ def parse_drop_object(level: NameLevel, cursor: TokenCursor, if_exists: bool) ->
 
 
 def parse_describe_object(level: NameLevel, cursor: TokenCursor) -> DescribeObject:
-    """Parse the rest of DESCRIBE, after the kind of object."""
+    """Parse the text of DESCRIBE after the kind of object."""
     label = f"a {level.lower()}"
     return DescribeObject(level, cursor.parse_last_name(label, level.part_count, "DESCRIBE"))
 
 
 def parse_undrop(cursor: TokenCursor) -> Undrop:
-    """Parse the rest of UNDROP."""
+    """Parse the text after UNDROP."""
     level, name = _parse_target_object(cursor)
     cursor.expect_end("UNDROP")
     return Undrop(level, name)
 
 
 def parse_comment_on(cursor: TokenCursor) -> AlterNamespace:
-    """Parse the rest of COMMENT."""
+    """Parse the text after COMMENT."""
     if_exists = cursor.accept("IF", "EXISTS")
     cursor.expect("ON")
     if cursor.is_next("COLUMN"):

@@ -1,7 +1,7 @@
-"""Pipes: CREATE, ALTER, DROP, DESCRIBE, SHOW and SYSTEM$PIPE_STATUS.
+"""Statements on pipes: CREATE, ALTER, DROP, DESCRIBE, SHOW and SYSTEM$PIPE_STATUS.
 
-A pipe takes streamed rows, or with AUTO_INGEST = TRUE loads files that appear in a place. The COPY of
-files is checked by a function of the session.
+A pipe accepts streamed rows, or loads files: new files of a location (AUTO_INGEST = TRUE), or the files
+that requests name. The session's `check_file_copy` validates the COPY of files.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ from snowmelt.schema.types import TableName, to_display_name
 
 @dataclass(frozen=True, slots=True)
 class FileCopyText:
-    """The COPY of files of a pipe, unparsed, with its place in the statement."""
+    """The unparsed COPY of a pipe that loads files, with its position in the statement."""
 
     text: str
     position: SourcePosition
+    named_only: bool
 
 
 class CreatePipe(Statement):
-    """CREATE PIPE; `definition` is the text after AS."""
+    """CREATE PIPE. `definition` is the text after AS."""
 
     name: ObjectName
     create_mode: CreateMode
@@ -86,12 +87,14 @@ class CreatePipe(Statement):
             now=session.now,
         )
         if isinstance(self.copy, FileCopyText):
-            file_pipes.create_file_pipe(session.connection, pipe_id)
+            file_pipes.create_file_pipe(
+                session.connection, pipe_id, named_only=self.copy.named_only
+            )
         return StatementResult(message=f"Pipe {name} created.")
 
 
 class AlterPipe(Statement):
-    """ALTER PIPE: pause, resume, refresh or comment; a field that is None stays as it is."""
+    """ALTER PIPE: pause, resume, refresh or comment. Fields that are None stay unchanged."""
 
     name: ObjectName
     if_exists: bool
@@ -112,7 +115,7 @@ class AlterPipe(Statement):
             if file_pipes.find_file_pipe(session.connection, pipe.pipe_id) is None:
                 raise make_statement_error(
                     f"Pipe {name} takes streamed rows: REFRESH and PIPE_EXECUTION_PAUSED are for pipes "
-                    "with AUTO_INGEST = TRUE",
+                    "that load files",
                     self.name.position,
                 )
             values: dict[str, object] = {} if self.paused is None else {"paused": self.paused}
@@ -123,7 +126,7 @@ class AlterPipe(Statement):
 
 
 class PipeStatus(Statement):
-    """SELECT SYSTEM$PIPE_STATUS('<pipe>'): the state of a pipe as JSON."""
+    """SELECT SYSTEM$PIPE_STATUS('<pipe>'), which returns the state of a pipe as JSON."""
 
     reads_only = True
 
@@ -172,17 +175,18 @@ class DescribePipe(Statement):
 
 
 def _check_file_copy(copy: FileCopyText, session: StatementSession, name: TableName) -> None:
-    """Verify the COPY of a pipe that loads files.
+    """Validate the COPY of a pipe that loads files.
 
     Raises:
         StatementError: If the COPY is invalid, or has an option that pipes do not support.
         TableNotFound: If the table does not exist.
-        PrivilegeMissing: If the role is not ACCOUNTADMIN: the service reads the files with its own rights.
+        PrivilegeMissing: If the role is not ACCOUNTADMIN, which is required because the service
+            reads the files with its own permissions.
     """
-    session.require_administrator("CREATE PIPE with AUTO_INGEST")
+    session.require_administrator("CREATE PIPE of files")
     if session.check_file_copy is None:
         raise make_statement_error(
-            "AUTO_INGEST is not supported here: create the pipe with `snowmelt sql`, the statement API or "
+            "A pipe of files is not supported here: create the pipe with `snowmelt sql`, the statement API or "
             "`lake.sql`",
             copy.position,
         )
@@ -197,7 +201,7 @@ def _check_file_copy(copy: FileCopyText, session: StatementSession, name: TableN
 
 
 def _check_pipe_copy(copy: PipeCopy, session: StatementSession, *, pipe_name: TableName) -> None:
-    """Verify that the COPY of a pipe fits its table.
+    """Validate the COPY of a pipe that accepts rows against its table.
 
     Raises:
         StatementError: If a column does not exist, or the number of expressions differs.
@@ -249,21 +253,27 @@ def _list_pipe_rows(statement: ShowObjects, session: StatementSession) -> Iterat
 
 def _to_pipe_row(pipe: tables.PipeRecord, state: FilePipeRecord | None) -> ShowRow:
     name = (pipe.name, pipe.database, pipe.schema)
-    kind = "STREAMING" if state is None else "AUTO_INGEST"
+    kind = _name_kind(state)
     paused = None if state is None else state.paused
     error = None if state is None else state.last_error
     return (pipe.created_at, *name, pipe.definition, pipe.owner, pipe.comment, kind, paused, error)
 
 
+def _name_kind(state: FilePipeRecord | None) -> str:
+    if state is None:
+        return "STREAMING"
+    return "REST" if state.named_only else "AUTO_INGEST"
+
+
 def _make_status(pipe: tables.PipeRecord, session: StatementSession) -> dict[str, object]:
-    """Return the fields of SYSTEM$PIPE_STATUS; those that do not apply are left out."""
+    """Return the fields of SYSTEM$PIPE_STATUS. Fields that do not apply are omitted."""
     state = file_pipes.find_file_pipe(session.connection, pipe.pipe_id)
     if state is None:
-        return {"executionState": "RUNNING", "kind": "STREAMING"}
+        return {"executionState": "RUNNING", "kind": _name_kind(state)}
     failed = file_pipes.list_pipe_files(session.connection, pipe.pipe_id)
     found = {
         "executionState": "PAUSED" if state.paused else "RUNNING",
-        "kind": "AUTO_INGEST",
+        "kind": _name_kind(state),
         "pendingFileCount": state.waiting_files or 0,
         "oldestFileTimestamp": _format_instant(state.oldest_waiting_at),
         "lastIngestedTimestamp": _format_instant(state.last_load_at),
@@ -303,9 +313,11 @@ def _parse_create(cursor: TokenCursor, create_mode: CreateMode) -> CreatePipe:
         else:
             raise cursor.make_alternatives_error(("AS", "AUTO_INGEST", "COMMENT"))
     first = cursor.current
-    if auto_ingest:
+    if auto_ingest or _names_files(cursor):
         copy_text = _skip_copy(cursor)
-        copy: PipeCopy | FileCopyText = FileCopyText(copy_text, first.position)
+        copy: PipeCopy | FileCopyText = FileCopyText(
+            copy_text, first.position, named_only=not auto_ingest
+        )
         return CreatePipe(name, create_mode, copy_text, copy, comment)
     copy = parse_copy_at_cursor(cursor)
     text = cursor.source_between(first, cursor.previous)
@@ -313,8 +325,18 @@ def _parse_create(cursor: TokenCursor, create_mode: CreateMode) -> CreatePipe:
     return CreatePipe(name, create_mode, text, copy, comment)
 
 
+def _names_files(cursor: TokenCursor) -> bool:
+    """Return True if a COPY has a path in single quotes after a FROM."""
+    ahead = cursor.fork()
+    while ahead.current.kind is not TokenKind.END:
+        if ahead.accept("FROM") and ahead.current.kind is TokenKind.STRING:
+            return True
+        ahead.advance()
+    return False
+
+
 def _skip_copy(cursor: TokenCursor) -> str:
-    """Return the text of the COPY to the end of the statement, which another grammar parses."""
+    """Return the text of the COPY up to the end of the statement. `check_file_copy` parses it."""
     first = cursor.current
     if not cursor.is_next("COPY"):
         raise cursor.make_error("Expected COPY here: the statement that loads the files")
@@ -347,7 +369,7 @@ def _parse_alter(cursor: TokenCursor, if_exists: bool) -> AlterPipe:
 
 
 def parse_pipe_status(cursor: TokenCursor) -> PipeStatus:
-    """Parse the rest of SELECT SYSTEM$PIPE_STATUS('<pipe>'), after the name of the function."""
+    """Parse SELECT SYSTEM$PIPE_STATUS('<pipe>') after the name of the function."""
     cursor.expect("(")
     at = cursor.current
     text = cursor.parse_string("the name of a pipe")

@@ -1,4 +1,4 @@
-"""Base class, session and result of statements; kinds of objects; and SHOW.
+"""Base class, session and result of statements, kinds of objects, and SHOW.
 
 Name lookups hide objects on which the role has no privilege: they raise the NotFound errors.
 """
@@ -68,13 +68,14 @@ from snowmelt.schema.types import TableName, to_display_name
 
 @dataclass(frozen=True, slots=True)
 class StatementSession:
-    """Context of one statement: its transaction, user and role, and the namespace of short names.
+    """Context of one statement: transaction, user, role, and default namespace.
 
-    `user` is None if the catalog was opened directly. `database` and `schema` are internal names; if
-    only the database is set, the schema is PUBLIC. `resolve_…` raise StatementError if a name has
-    no database or schema and the session has no default. `find_…` raise DatabaseNotFound,
-    SchemaNotFound, TableNotFound or NotFound if the object does not exist or the role has no
-    privilege on it. `check_file_copy` checks the COPY of a pipe that loads files.
+    `user` is None if the catalog was opened directly. `database` and `schema` are internal names
+    and complete short names. If only the database is set, the schema is PUBLIC. `resolve_…` raise
+    StatementError if a name has no database or schema and the session has no default. `find_…`
+    raise DatabaseNotFound, SchemaNotFound, TableNotFound or NotFound if the object does not exist
+    or the role has no privilege on it. `check_file_copy` validates the COPY of a pipe that loads
+    files.
     """
 
     connection: sa.Connection
@@ -87,7 +88,7 @@ class StatementSession:
     check_file_copy: FileCopyCheck | None = None
 
     def resolve_database_name(self, name: ObjectName) -> str:
-        """Return the name of a database, which always has one part."""
+        """Return the internal name of a database."""
         return name.parts[0]
 
     def resolve_schema_name(self, name: ObjectName) -> tuple[str, str]:
@@ -215,7 +216,7 @@ class StatementSession:
 
     @property
     def is_administrator(self) -> bool:
-        """Whether the role is ACCOUNTADMIN."""
+        """True if the role is ACCOUNTADMIN."""
         return self.role == ACCOUNTADMIN
 
     def require_administrator(self, privilege: str) -> None:
@@ -233,7 +234,7 @@ class StatementSession:
             )
 
     def require_in_schema(self, name: TableName | FunctionName, privilege: str) -> SchemaRecord:
-        """Return the schema of a name, on which the role must have a privilege.
+        """Return the schema of a name. Check that the role has a privilege on it.
 
         Raises:
             PrivilegeMissing: If the role does not have the privilege.
@@ -298,9 +299,9 @@ class StatementPart:
 class Statement(StatementPart, ABC):
     """A parsed statement. Names are internal names; they are not resolved yet."""
 
-    # Whether the statement runs in a read-only transaction.
+    # True if the statement runs in a read-only transaction.
     reads_only: ClassVar[bool] = False
-    # Whether the statement needs `StatementSession.keyring`.
+    # True if the statement needs `StatementSession.keyring`.
     needs_keyring: ClassVar[bool] = False
 
     @abstractmethod
@@ -315,8 +316,8 @@ class Statement(StatementPart, ABC):
         """
 
 
-# Checks a COPY of files for the pipe of this name, and returns its table. The grammar of files belongs to
-# a package above the catalog.
+# Validates a COPY of files for the pipe of this name, and returns its table. It is passed as a
+# function because the parser of such COPY statements is in a package above the catalog.
 FileCopyCheck: TypeAlias = Callable[[StatementSession, str, TableName], TableRecord]
 
 
@@ -329,7 +330,7 @@ class OverloadReference:
 
 
 class NothingDone(Exception):
-    """Raised to end a statement that needs no change. Its text is the message of the statement."""
+    """Raised to end a statement that has nothing to change. Its text is the message of the statement."""
 
 
 _MISSING_OBJECT_ERRORS = (NotFound, DatabaseNotFound, SchemaNotFound, TableNotFound)
@@ -368,16 +369,16 @@ def creation_result(label: str, *, replaced: bool) -> StatementResult:
 
 
 def make_statement_error(reason: str, position: SourcePosition) -> StatementError:
-    """Return an error with a position in the statement."""
+    """Create an error with a position in the statement."""
     return StatementError(reason=reason, line=position.line, column=position.column)
 
 
 @dataclass(frozen=True, slots=True)
 class StatementKind:
-    """A kind of object: its words in statements, and the parser of each verb.
+    """A kind of object: its words in statements, and the parsers of its statements.
 
-    The parser of CREATE receives the mode of the statement; those of ALTER and DROP receive whether
-    IF EXISTS was written.
+    The parser of CREATE receives the mode of the statement. The parsers of ALTER and DROP receive
+    True if IF EXISTS was written.
     """
 
     words: str
@@ -393,16 +394,16 @@ class StatementKind:
 ShowRow: TypeAlias = tuple[object, ...]
 
 _TERSE_COLUMNS = ("created_on", "name", "kind", "database_name", "schema_name")
-# As in Snowflake, where schemas have no kind. Other kinds are the singular of the listing.
+# As in Snowflake, schemas have no kind. The kind of other objects is the singular of the listing.
 _TERSE_KINDS = {"DATABASES": "STANDARD", "SCHEMAS": None, "LIBRARIES": "LIBRARY"}
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """SHOW of one kind: its words, the deepest level of its IN clause, its columns and rows.
+    """Definition of SHOW for one kind: words, deepest level of the IN clause, columns and rows.
 
-    `columns` are names separated by blanks; each row has a value for each. With `has_history`,
-    SHOW … HISTORY also lists dropped objects that are still retained.
+    `columns` has the column names, separated by spaces. If `has_history` is true, SHOW … HISTORY
+    also lists dropped objects that are still retained.
     """
 
     words: str
@@ -416,8 +417,9 @@ class ShowObjects(Statement):
     """SHOW of a kind, filtered by pattern and scope.
 
     `like_pattern` is a case-insensitive SQL pattern, `starts_with` a case-sensitive prefix. `level`
-    is None if IN has a name without a keyword: the number of its parts determines the level.
-    `with_history` adds dropped objects that are still retained; `terse` reduces the columns.
+    is the level of the IN clause. It is None if IN has a name without a keyword: the number of
+    parts then determines the level. `with_history` adds dropped objects that are still retained.
+    `terse` reduces the columns.
     """
 
     reads_only = True
@@ -443,7 +445,7 @@ class ShowObjects(Statement):
         )
         rows = tuple(islice(found, self.limit))
         if self.terse:
-            # Columns that a kind does not have are NULL.
+            # TERSE columns that a kind does not have are NULL.
             words = self.listing.words
             kind = {"kind": _TERSE_KINDS.get(words, words.removesuffix("S"))}
             shown = [dict(zip(columns, row, strict=True)) | kind for row in rows]
@@ -454,9 +456,10 @@ class ShowObjects(Statement):
     def resolve_scope(
         self, session: StatementSession, bare_level: NameLevel | None = None
     ) -> tuple[str | None, str | None, str | None]:
-        """Return the database, schema and table of the IN clause. They exist; None if not given.
+        """Return the existing database, schema and table of the IN clause. Each is None if not given.
 
-        A name without a keyword is of `bare_level`, or of the level of its number of parts.
+        A name without a keyword has the level `bare_level`, or else the level that matches its
+        number of parts.
         """
         name = self.scope
         if name is None:
@@ -472,7 +475,7 @@ class ShowObjects(Statement):
 
 
 def _compile_like_pattern(like_pattern: str | None) -> re.Pattern[str]:
-    r"""Compile a LIKE pattern with `%`, `_` and `\`; SHOW compares case-insensitively."""
+    r"""Compile a LIKE pattern with `%`, `_` and `\` into a case-insensitive regular expression."""
     parts: list[str] = []
     letters = iter("%" if like_pattern is None else like_pattern)
     for letter in letters:
@@ -484,7 +487,7 @@ def _compile_like_pattern(like_pattern: str | None) -> re.Pattern[str]:
 
 
 def parse_show_objects(cursor: TokenCursor, listing: Listing, *, terse: bool) -> ShowObjects:
-    """Parse the rest of a SHOW statement, after the words of its listing."""
+    """Parse the text of SHOW after the words of its listing."""
     with_history = listing.has_history and cursor.accept("HISTORY")
     like = cursor.parse_string("a pattern") if cursor.accept("LIKE") else None
     level, scope = (

@@ -1,7 +1,7 @@
-"""Tables: CREATE, TRUNCATE, UNDROP, DESCRIBE and SHOW, and SHOW CHANNELS.
+"""Statements on tables: CREATE, TRUNCATE, UNDROP, DESCRIBE, SHOW, and SHOW CHANNELS.
 
-Each unsupported option has an error of its own. TRUNCATE replaces a table with an empty one in one
-transaction, and retains the old table as dropped.
+TRUNCATE replaces a table with an empty one in one transaction, and retains the old table as
+dropped. An error names each unsupported option.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ _TABLE_CLAUSES = {
 
 
 def make_property_reader(level: NameLevel) -> ClauseReader:
-    """Return a reader for the properties of a kind of object."""
+    """Create a reader for the property clauses of a kind of object."""
     return ClauseReader(
         _TABLE_CLAUSES if level is NameLevel.TABLE else _NAMESPACE_CLAUSES, f"a {level.lower()}"
     )
 
 
 def parse_properties(cursor: TokenCursor, level: NameLevel) -> dict[str, object]:
-    """Parse the properties that follow, if any."""
+    """Parse the properties that follow. There may be none."""
     found = make_property_reader(level)
     while found.parse_next(cursor):
         cursor.accept(",")
@@ -102,7 +102,7 @@ def parse_properties(cursor: TokenCursor, level: NameLevel) -> dict[str, object]
 
 
 def parse_set_or_unset(cursor: TokenCursor, level: NameLevel, word: str) -> dict[str, object]:
-    """Parse the rest after SET or UNSET; `word` is that keyword."""
+    """Parse the text after SET or UNSET. `word` is that keyword."""
     found = make_property_reader(level)
     while found.parse_next(cursor, unset=word == "UNSET"):
         cursor.accept(",")
@@ -122,13 +122,14 @@ def format_duration(seconds: int) -> str:
 def resolve_error_table_property(
     properties: Mapping[str, object], session: StatementSession, table: TableName
 ) -> dict[str, object]:
-    """Return the properties with ERROR_TABLE as the ID of a table, which is created if it is missing.
+    """Replace the name in ERROR_TABLE with a table ID. Create the table if it is missing.
 
-    The table with the properties must not be locked yet: creating a table locks its schema, and schemas
-    are locked before tables.
+    The caller must not have locked the table that has the property: creating a table locks its
+    schema, and schemas are locked before tables.
 
     Raises:
-        StatementError: If it is the table itself, or a table with other columns.
+        StatementError: If the error table is the table itself, or does not have the columns of an
+            error table.
         PrivilegeMissing: If the role may not create the error table, or lacks INSERT on it.
         DatabaseNotFound: If the database does not exist.
         SchemaNotFound: If the schema does not exist.
@@ -174,9 +175,9 @@ def _find_or_create_error_table(
 
 
 class CreateTable(Statement):
-    """CREATE TABLE with its columns in ordinal order; `cluster_by` has names of some of them.
+    """CREATE TABLE with its columns in ordinal order. `cluster_by` has column names.
 
-    With `copies_grants` the new table receives the grants of the table that it replaces.
+    If `copies_grants` is true, the new table receives the grants of the table that it replaces.
     """
 
     name: ObjectName
@@ -248,8 +249,9 @@ class TruncateTable(Statement):
     def execute(self, session: StatementSession) -> StatementResult:
         """Replace the table with an empty one, and retain the old one as dropped.
 
-        All happens in one transaction: rows registered before are gone, later rows count, and a running
-        migration, COPY or compaction finds that its table does not exist.
+        This takes one transaction. Rows that were registered before are removed; rows that are
+        registered later stay. A running migration, COPY or compaction fails because its table no
+        longer exists.
         """
         connection, now = session.connection, session.now
         name = session.resolve_table_name(self.name)
@@ -278,7 +280,7 @@ class TruncateTable(Statement):
 def list_visible_tables(
     session: StatementSession, database: str | None, schema: str | None
 ) -> list[TableRecord]:
-    """Return the tables on which the role has a privilege, of one database or schema if given."""
+    """Return the tables on which the role has a privilege, optionally of one database or schema."""
     sight = VisibleObjects(session.connection, session.role)
     found = tables.list_tables(session.connection, database, schema)
     return [each for each in found if sight.includes_table(each)]
@@ -315,7 +317,8 @@ def _list_channel_rows(statement: ShowObjects, session: StatementSession) -> Ite
         for each in list_visible_tables(session, database, schema)
         if table in {None, each.name.table}
     }
-    # Without a scope fetch all tables: a list of all IDs could be too long for a query.
+    # Without a scope, fetch the channels of all tables: a list of all IDs could be too long for a
+    # query.
     found = list_channels(session.connection, None if statement.scope is None else list(seen))
     mine = [each for each in found if each.table_id in seen]
     for each in sorted(mine, key=lambda channel: (seen[channel.table_id], channel.name)):
@@ -375,7 +378,7 @@ _TABLE_OPTION_LABELS = {"AS": "CREATE TABLE … AS SELECT", "CLONE": "CREATE TAB
 
 
 def parse_truncate(cursor: TokenCursor) -> TruncateTable:
-    """Parse the rest of TRUNCATE."""
+    """Parse the text after TRUNCATE."""
     cursor.accept("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
     return TruncateTable(cursor.parse_last_name("a table", 3, "TRUNCATE TABLE"), if_exists)
@@ -384,7 +387,7 @@ def parse_truncate(cursor: TokenCursor) -> TruncateTable:
 def parse_create_table(
     cursor: TokenCursor, create_mode: CreateMode
 ) -> CreateTable | CreateTableLike:
-    """Parse the rest of CREATE TABLE."""
+    """Parse the text after CREATE TABLE."""
     name = cursor.parse_name("a table", 3)
     if cursor.accept("LIKE"):
         source = cursor.parse_last_name("a table", 3, "CREATE TABLE … LIKE")
@@ -426,7 +429,7 @@ def parse_column(
     `seen_names` are the columns already parsed. The column ends at a comma, at a `)` if
     `in_parentheses`, or at the end of the statement.
     """
-    # PRIMARY and FOREIGN may be names; the other words are reserved.
+    # PRIMARY and FOREIGN may be column names. The other words are reserved.
     if (
         cursor.is_next("PRIMARY", "KEY")
         or cursor.is_next("FOREIGN", "KEY")
@@ -445,7 +448,7 @@ def parse_column(
 
 
 def _parse_nullability(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
-    """Parse the rest of a column after its type, and return whether NULL is allowed."""
+    """Parse the rest of a column after its type. Return True if NULL is allowed."""
     allowed: bool | None = None
     while not (
         cursor.is_next(",") or (cursor.is_next(")") if in_parentheses else is_at_end(cursor))

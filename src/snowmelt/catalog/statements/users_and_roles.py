@@ -1,4 +1,4 @@
-"""Users with their keys, and roles: CREATE, ALTER, DROP, DESCRIBE and SHOW."""
+"""Statements on users, their keys, and roles: CREATE, ALTER, DROP, DESCRIBE and SHOW."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class CreateRole(Statement):
 
 
 class AlterUser(Statement):
-    """ALTER USER … SET or UNSET: properties with their new values, None for UNSET."""
+    """ALTER USER … SET or UNSET: new values of properties, None for UNSET."""
 
     name: str
     properties: tuple[tuple[str, str | None], ...]
@@ -91,7 +91,7 @@ class AlterUser(Statement):
 
 
 class AddAccessKey(Statement):
-    """ALTER USER … ADD ACCESS KEY. The secret is in the result and nowhere else."""
+    """ALTER USER … ADD ACCESS KEY. Only the result of the statement contains the secret."""
 
     needs_keyring = True
 
@@ -125,7 +125,7 @@ class DropAccessKey(Statement):
 
 
 class DescribeUser(Statement):
-    """DESCRIBE USER, for ACCOUNTADMIN and the user itself."""
+    """DESCRIBE USER. Only ACCOUNTADMIN and the user itself may run it."""
 
     reads_only = True
 
@@ -144,7 +144,7 @@ class DescribeUser(Statement):
 
 
 class DropPrincipal(Statement):
-    """DROP USER or DROP ROLE; `kind` is that keyword."""
+    """DROP USER or DROP ROLE. `kind` is that keyword."""
 
     kind: str
     name: str

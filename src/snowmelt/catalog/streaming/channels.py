@@ -22,7 +22,7 @@ from snowmelt.catalog.objects.tables import lock_tables
 from snowmelt.errors import ChannelFenced, ChannelNotFound, TableNotFound, TooManyChannels
 from snowmelt.schema.types import to_display_name
 
-# The limit that Snowpipe Streaming documents for one table.
+# Maximum number of channels per table, as documented for Snowpipe Streaming.
 MAX_CHANNELS_PER_TABLE = 10_000
 
 _CHANNELS = model.channels
@@ -30,7 +30,7 @@ _CHANNEL_HISTORY = model.channel_history
 _TABLES = model.tables
 _MAX_EXPIRED_PER_CALL = 1_000
 
-# Client prefix, request ID, channel and user of an open request.
+# Identity of an open request: client prefix, request ID, channel and user.
 _OpenKey: TypeAlias = tuple[str, str, str, str]
 
 _STORED_OPEN_KEY = ("client_prefix", "request_id", "table_id", "channel")
@@ -47,7 +47,8 @@ _COUNT_CHANNELS = sa.select(sa.func.count()).where(_CHANNELS.c.table_id == sa.bi
 @cache
 def _select_stored_opens(dialect: str) -> sa.Select[Any]:
     columns = _CHANNEL_HISTORY.c
-    # Each row contains the table ID. With the ID as a parameter, SQLite would scan the table's whole history.
+    # Each row contains the table ID: with the ID as a separate parameter, SQLite would scan the
+    # table's whole history.
     given = sets.make_rows_source(
         dialect, *(sa.column(name, columns[name].type) for name in _STORED_OPEN_KEY)
     )
@@ -66,9 +67,9 @@ def _select_stored_opens(dialect: str) -> sa.Select[Any]:
 class ChannelRecord:
     """A channel as stored.
 
-    `client_sequencer` counts the openings, `row_sequencer` the committed chunks. `last_…` describe the last
-    committed chunk. `rows` and `bytes` are totals. They become None if a chunk is shared with other
-    channels and does not state the rows of each.
+    `client_sequencer` counts the openings, `row_sequencer` the committed chunks. `last_…` describe
+    the last committed chunk. `rows` and `bytes` are totals. They become None if a chunk contains
+    rows of several channels without the count of each.
     """
 
     table_id: int
@@ -89,10 +90,10 @@ class ChannelRecord:
 
 @dataclass(frozen=True, slots=True)
 class OpenChannelResult:
-    """The result of an open request.
+    """Result of an open request.
 
-    `previous_owner` is the client prefix of the previous owner, or None if there was none. `is_replayed`
-    is True if the request is a repetition, which changes nothing.
+    `previous_owner` is the client prefix of the previous owner, or None if there was none.
+    `is_replayed` is True if the request is a repetition. Repetitions change nothing.
     """
 
     record: ChannelRecord
@@ -102,7 +103,7 @@ class OpenChannelResult:
 
 @dataclass(frozen=True, slots=True)
 class ChannelEvent:
-    """A history record of a channel.
+    """A record of a channel's history.
 
     Events are `opened`, `dropped`, `expired`, `table dropped`, `table undropped`, `table truncated`.
     """
@@ -164,7 +165,7 @@ def open_channel(
     offset_token: str | None = None,
     now: dt.datetime,
 ) -> OpenChannelResult:
-    """Open one channel like `open_channels`.
+    """Open one channel as `open_channels` does.
 
     Raises:
         TableNotFound: If the table was dropped meanwhile.
@@ -186,11 +187,12 @@ def open_channels(
 ) -> list[OpenChannelResult | TooManyChannels]:
     """Open channels of a table, creating missing ones and fencing previous owners.
 
-    Requests apply in order. The number of statements is constant. A repeated request of the same client
-    returns the same sequencer and fences no client. A lost response therefore costs nothing, and a late
-    repetition does not fence the next owner. Above 10,000 channels the result is TooManyChannels.
+    Requests are applied in order, with a constant number of statements. A repeated request of the
+    same client returns the same sequencer and does not fence other clients, so clients may retry
+    after a lost response. If the table has 10,000 channels, the result of a new channel is
+    TooManyChannels.
 
-    The table record must come from the same write transaction.
+    The caller must have read the table record in the same write transaction.
 
     Raises:
         TableNotFound: If the table was dropped meanwhile.
@@ -204,9 +206,10 @@ def open_channels(
     wanted = {"table_id": table.table_id, "names": sets.encode_array(sorted(names))}
     for row in connection.execute(_SELECT_NAMED_CHANNELS, wanted):
         ids[row.name], records[row.name] = row.channel_id, _to_channel_record(row)
-    # Earlier channels under the current name of the table may have higher sequencers.
+    # Dropped channels under the current name of the table may have higher sequencers.
     tombstones = find_tombstones(connection, table.name, names)
-    # Writers of an installation that this one was restored from may have higher sequencers, too.
+    # If this installation was restored from a backup, writers of the original may have higher
+    # sequencers, too.
     floor = connection.execute(_SELECT_SEQUENCER_FLOOR).scalar()
     lowest = -1 if floor is None else floor
     free = MAX_CHANNELS_PER_TABLE
@@ -262,7 +265,7 @@ def open_channels(
 def find_channel(
     connection: sa.Connection, table: TableRecord, channel: str
 ) -> ChannelRecord | None:
-    """Return a channel of a table, None if it does not exist."""
+    """Return a channel of a table, or None if it does not exist."""
     row = _find_channel_row(connection, table.table_id, channel)
     return None if row is None else _to_channel_record(row)
 
@@ -270,7 +273,7 @@ def find_channel(
 def find_channels(
     connection: sa.Connection, names: Collection[tuple[int, str]]
 ) -> dict[tuple[int, str], ChannelRecord]:
-    """Return the existing channels among many, given as (table ID, name)."""
+    """Return the existing channels among these pairs of table ID and name."""
     found = {}
     for table_id in sorted({table_id for table_id, _ in names}):
         wanted = [name for each, name in names if each == table_id]
@@ -286,7 +289,7 @@ def find_channels(
 def list_channels(
     connection: sa.Connection, table_ids: Collection[int] | None = None
 ) -> list[ChannelRecord]:
-    """Return the channels of these tables, or of all live ones, ordered by table ID and name."""
+    """Return the channels of these tables, or of all live tables, ordered by table ID and name."""
     query = sa.select(_CHANNELS).order_by(_CHANNELS.c.table_id, _CHANNELS.c.name)
     if table_ids is not None:
         query = query.where(_CHANNELS.c.table_id.in_(table_ids))
@@ -307,8 +310,9 @@ def drop_channel(
 ) -> ChannelRecord:
     """Drop a channel with its offset token. Committed rows stay.
 
-    The table record must come from the same write transaction. With `client_sequencer`, the channel is
-    dropped only if no other client has opened it since. `user` is recorded in the history.
+    The caller must have read the table record in the same write transaction. If `client_sequencer`
+    is given, the channel is dropped only if no other client has opened it since. `user` is recorded
+    in the history.
 
     Raises:
         ChannelFenced: If another client has opened the channel since.
@@ -327,10 +331,10 @@ def drop_channel(
 def expire_idle_channels(
     connection: sa.Connection, idle_since: dt.datetime, now: dt.datetime
 ) -> int:
-    """Remove up to 1,000 channels without writes since a time, with their tokens. Return their number.
+    """Remove up to 1,000 channels without writes since a time. Return the number of removed channels.
 
-    Opening a channel counts as a write. A client that still uses an expired channel gets ChannelNotFound,
-    and may open it again as a new channel.
+    Opening a channel counts as a write. Offset tokens are removed, too. A client that still uses an
+    expired channel gets ChannelNotFound, and may open it again as a new channel.
     """
     idle = sa.and_(
         _CHANNELS.c.opened_at < idle_since,
@@ -345,7 +349,7 @@ def expire_idle_channels(
     ).all()
     if not found:
         return 0
-    # Registrations also lock tables, so all earlier ones are visible after this.
+    # Registrations also lock the table, so all earlier registrations are visible after this lock.
     lock_tables(connection, {row.table_id for row in found})
     ids = [row.channel_id for row in found]
     still = connection.execute(
@@ -362,9 +366,10 @@ def expire_idle_channels(
 def prune_channel_history(
     connection: sa.Connection, before: dt.datetime, *, limit: int = 1_000
 ) -> int:
-    """Delete up to `limit` of the oldest history records before a time. Return their number.
+    """Delete up to `limit` of the oldest history records before a time. Return the deleted number.
 
-    This also deletes stored results of open requests. A repetition then opens the channel again.
+    This also deletes stored results of open requests. A repeated request then opens the channel
+    again.
     """
     oldest = (
         sa.select(_CHANNEL_HISTORY.c.history_id, _CHANNEL_HISTORY.c.at)
@@ -410,10 +415,11 @@ def _find_stored_opens(
 def _to_replayed_record(
     table_id: int, request: ChannelOpen, stored: _StoredOpen, current: ChannelRecord | None
 ) -> ChannelRecord:
-    """Return the channel with the sequencer of the first response to the request."""
+    """Return the channel with the sequencer that the first response to the request had."""
     if current is not None and current.client_sequencer == stored.client_sequencer:
         return current
-    # Another client has opened it, or it was dropped: return the old result, which is fenced already.
+    # Another client has opened the channel, or it was dropped. Return the old result, which is
+    # already fenced.
     return ChannelRecord(
         table_id,
         request.channel,
@@ -433,7 +439,7 @@ def _to_opened_record(
     last_client_sequencer: int,
     now: dt.datetime,
 ) -> ChannelRecord:
-    """Return a channel after an opening; `last_client_sequencer` is that of its tombstone, -1 for none."""
+    """Return a channel after it was opened. `last_client_sequencer` is from its tombstone, or -1."""
     token, user, prefix = request.offset_token, request.user, request.client_prefix
     if previous is None:
         client = last_client_sequencer + 1

@@ -1,7 +1,8 @@
-"""Registered chunks: reads for queries and migrations, backlog, quarantine and retirement.
+"""Registered chunks: lookup for queries and migrations, backlog, quarantine and retirement.
 
-A blob is deleted in three steps, each in a separate transaction. Its chunks are marked as retired, the
-object is deleted, and the rows are removed. After an interruption the next run continues.
+Garbage collection deletes a blob in three steps, each in a separate transaction: it marks the
+chunks as retired, deletes the object, and deletes the rows. After an interruption, the next run
+continues.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _READ_BATCH_SIZE = 1_000
 class ChunkRecord(msgspec.Struct, frozen=True, gc=False):
     """A registered chunk: `length` bytes at `offset` of the blob at `prefix/path`.
 
-    `seq` is its number in the commit sequence of the table; `StoredStatisticsDecoder` reads `statistics`.
+    `seq` is its number in the commit sequence of the table. `StoredStatisticsDecoder` decodes
+    `statistics`.
     """
 
     table_id: int
@@ -50,16 +52,17 @@ class ChunkRecord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def pruning_fields(self) -> tuple[int, int, bytes]:
-        """Rows, schema version and statistics."""
+        """Fields that decide on pruning: rows, schema version and statistics."""
         return self.rows, self.schema_version, self.statistics
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkRange:
-    """The chunks of a table in (`after_seq`, `up_to_seq`], and `held`: quarantined chunks below.
+    """The chunks of a table in (`after_seq`, `up_to_seq`], and in `held` the quarantined chunks below.
 
-    Iteration reads them from the catalog in batches, because a million of them would take gigabytes of
-    memory and most queries need few. Their rows do not change, and stay as long as a snapshot may be read.
+    Iteration reads the chunks from the catalog in batches: a million records would take gigabytes
+    of memory, and most queries need few. The records do not change, and exist as long as a snapshot
+    may be read.
     """
 
     database: Database
@@ -73,7 +76,7 @@ class ChunkRange:
         return len(self.held) + self.up_to_seq - self.after_seq
 
     def __iter__(self) -> Iterator[ChunkRecord]:
-        """Yield the chunks by sequence.
+        """Yield the chunks in sequence order.
 
         Raises:
             TableInconsistent: If a chunk is missing.
@@ -87,7 +90,7 @@ class ChunkRange:
 
     @property
     def numbers(self) -> frozenset[int]:
-        """The sequences of the chunks."""
+        """The sequence numbers of the chunks."""
         return frozenset(range(self.after_seq + 1, self.up_to_seq + 1)).union(
             chunk.seq for chunk in self.held
         )
@@ -95,10 +98,10 @@ class ChunkRange:
     def select(
         self, choose: Callable[[Iterable[tuple[int, int, int, bytes]]], list[int]]
     ) -> list[ChunkRecord]:
-        """Return the chunks that `choose` selects, by sequence.
+        """Return the chunks that `choose` selects, in sequence order.
 
-        `choose` receives sequence, rows, schema version and statistics of a batch of chunks. It must read all
-        of them, and returns sequences.
+        `choose` receives sequence, rows, schema version and statistics of each chunk of a batch. It
+        must consume the whole batch, and returns the selected sequences.
 
         Raises:
             TableInconsistent: If a chunk is missing.
@@ -109,7 +112,8 @@ class ChunkRange:
         for start, end in self._split():
             query = _select_range(_PRUNING_COLUMNS, self.table.table_id, start, end)
             with self.database.reading() as connection:
-                # Use the driver's rows: creating SQLAlchemy rows would take a third of the time.
+                # Use the driver's rows, because creating SQLAlchemy rows would take a third of the
+                # time.
                 cursor: Any = connection.execute(query).cursor
                 rows = cursor.fetchall()
                 _check_chunk_count(self.table, len(rows), start, end)
@@ -126,7 +130,7 @@ class ChunkRange:
 
 @dataclass(frozen=True, slots=True)
 class MigrationBacklog:
-    """The unmigrated chunks of a table; `oldest_registered_at` is None if there are none."""
+    """Totals of a table's unmigrated chunks. `oldest_registered_at` is None if there are none."""
 
     chunks: int
     rows: int
@@ -152,7 +156,7 @@ _PRUNING_COLUMNS = [_CHUNKS.c[name] for name in ("seq", "rows", "schema_version"
 
 
 def read_chunk_range(connection: Connection, database: Database, table: TableRecord) -> ChunkRange:
-    """Return the chunks of a table that are in no native file, including quarantined ones.
+    """Return the chunks of a table that are in no native file, including quarantined chunks.
 
     Raises:
         TableInconsistent: If a chunk is missing.
@@ -178,7 +182,7 @@ def list_chunks(
 ) -> list[ChunkRecord]:
     """Return the chunks of a table in (after_seq, up_to_seq], ordered by sequence.
 
-    `retained_only` excludes chunks whose blobs may be deleted.
+    `retained_only` excludes retired chunks, whose blobs may be deleted.
     """
     query = _select_range(_RECORD_COLUMNS, table_id, after_seq, up_to_seq).limit(limit)
     if retained_only:
@@ -216,9 +220,9 @@ def list_backlogged_table_ids(connection: Connection) -> list[int]:
 
 
 def quarantine_chunk(connection: Connection, table_id: int, seq: int, reason: str) -> None:
-    """Quarantine a chunk that cannot be decoded. No native file has its rows; its blob is kept.
+    """Quarantine a chunk that cannot be decoded. Its rows are not migrated, and its blob is kept.
 
-    Queries still read it, and fail, until the blob is restored or `discard_quarantined_chunks` is called.
+    Queries of the table fail until the blob is restored or `discard_quarantined_chunks` is called.
     """
     connection.execute(
         sa.update(_CHUNKS)
@@ -230,7 +234,7 @@ def quarantine_chunk(connection: Connection, table_id: int, seq: int, reason: st
 def list_quarantined_chunks(
     connection: Connection, table_id: int | None = None
 ) -> list[QuarantinedChunk]:
-    """Return the quarantined chunks of one table or of all."""
+    """Return the quarantined chunks of one table or of all tables."""
     names = ("table_id", "seq", "prefix", "path", "offset", "rows", "quarantine_reason")
     query = sa.select(*(_CHUNKS.c[name] for name in names)).where(_IS_QUARANTINED)
     if table_id is not None:
@@ -240,7 +244,7 @@ def list_quarantined_chunks(
 
 
 def list_quarantined_chunk_records(connection: Connection, table_id: int) -> list[ChunkRecord]:
-    """Return the quarantined chunks of a table for a reader, by sequence."""
+    """Return the quarantined chunks of a table as `ChunkRecord`s, in sequence order."""
     query = sa.select(*_RECORD_COLUMNS).where(_CHUNKS.c.table_id == table_id, _IS_QUARANTINED)
     return [ChunkRecord(*row) for row in connection.execute(query.order_by(_CHUNKS.c.seq))]
 
@@ -248,7 +252,7 @@ def list_quarantined_chunk_records(connection: Connection, table_id: int) -> lis
 def discard_quarantined_chunks(
     connection: Connection, table_id: int, now: dt.datetime, *, seq: int | None = None
 ) -> int:
-    """Discard one quarantined chunk, or all of a table, with their rows; return how many.
+    """Discard one quarantined chunk, or all of a table. Their rows are lost. Return the number of chunks.
 
     Garbage collection deletes their blobs.
     """
@@ -272,9 +276,9 @@ def retire_chunks(
     *,
     limit: int = _RETIRE_BATCH_SIZE,
 ) -> int:
-    """Mark up to `limit` chunks of a table, up to a sequence, as unreferenced; return how many.
+    """Mark up to `limit` chunks of a table, up to a sequence, as retired. Return their number.
 
-    The caller ensures that no query reads them. Quarantined chunks are skipped.
+    The caller must ensure that no query reads them. Quarantined chunks are skipped.
     """
     query = sa.select(_CHUNKS.c.seq).where(
         _CHUNKS.c.table_id == table_id,
@@ -292,7 +296,7 @@ def retire_chunks(
 
 
 def list_deletable_blobs(connection: Connection, *, limit: int = 1_000) -> list[StagedBlob]:
-    """Return blobs whose chunks, of all tables, are all retired."""
+    """Return blobs whose chunks are all retired. A blob may have chunks of several tables."""
     other = _CHUNKS.alias()
     needed = sa.select(sa.literal(1)).where(
         other.c.path == _CHUNKS.c.path, other.c.retired_at.is_(None)
@@ -309,9 +313,10 @@ def list_deletable_blobs(connection: Connection, *, limit: int = 1_000) -> list[
 def replace_with_tombstones(
     connection: Connection, blobs: Collection[StagedBlob], now: dt.datetime
 ) -> None:
-    """Delete the rows of blobs whose objects are deleted; chunks that are not retired stay.
+    """Delete the retired chunks of blobs whose objects are deleted, and write tombstones.
 
-    A tombstone replaces them, because the registration of a chunk of such a blob may still be in progress.
+    The tombstones are required because the registration of another chunk of the blob may be in
+    progress.
     """
     if not blobs:
         return

@@ -1,7 +1,8 @@
-"""Commit decisions on offered chunks. Pure: works on preloaded state.
+"""Commit decisions on offered chunks. Pure: uses only preloaded state.
 
-A chunk is accepted completely or not at all. Decisions come before sequence numbers, so a rejected
-chunk leaves no gap in a table's sequence. Codes are those of streaming v1 (specification §2.7).
+A chunk is accepted completely or not at all. Sequence numbers are assigned after the decision, so a
+rejected chunk leaves no gap in a table's sequence. Codes are those of streaming v1 (specification
+§2.7).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from enum import IntEnum
 from snowmelt.schema.inference import SchemaConflict
 from snowmelt.schema.types import TableName, to_display_name
 
-# Since the first sighting of a blob. After this time it may be in deletion.
+# Maximum age of a blob since its first sighting. After this time, it may be in deletion.
 REGISTRATION_WINDOW = dt.timedelta(hours=1)
 
 
@@ -40,9 +41,9 @@ class CommitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommitDecision:
-    """The result for one channel of one chunk. Code 0 means committed.
+    """Result for one channel of one chunk. Code 0 means committed.
 
-    `is_replay` is True if an earlier call committed it.
+    `is_replay` is True if an earlier call committed the chunk.
     """
 
     code: int
@@ -52,7 +53,7 @@ class CommitDecision:
 
 @dataclass(frozen=True, slots=True)
 class ChannelAdvance:
-    """One channel of a chunk. `rows` are its rows, or None if the client does not state them."""
+    """One channel's part of a chunk. `rows` is its row count, or None if the client omits it."""
 
     name: str
     client_sequencer: int
@@ -63,7 +64,7 @@ class ChannelAdvance:
 
     @property
     def sequence_key(self) -> tuple[str, int, int]:
-        """Unique key of this advance."""
+        """Key that identifies this advance."""
         return self.name, self.client_sequencer, self.row_sequencer
 
 
@@ -71,9 +72,9 @@ class ChannelAdvance:
 class ChunkOffer:
     """A chunk of a registration, already verified against the stage.
 
-    `role` None means the user's default role. With a `rejection` (code and message) the verification
-    failed, and only a repetition of an accepted chunk can succeed. `commit_chunk_count` is the number of
-    adjacent chunks that commit together.
+    If `role` is None, the user's default role applies. `rejection` (code and message) is set if the
+    verification failed; the offer can then succeed only as a repetition of an accepted chunk.
+    `commit_chunk_count` is the number of adjacent chunks that commit together.
     """
 
     path: str
@@ -102,14 +103,14 @@ class ChunkOffer:
 
     @property
     def identity(self) -> ChunkIdentity:
-        """Identity of the chunk: equal for a repetition."""
+        """Identity of the chunk, which is equal for a repetition."""
         return ChunkIdentity(
             self.md5, self.key_id, tuple(each.sequence_key for each in self.channels)
         )
 
     @property
     def commit_key(self) -> object:
-        """Key of the commit: equal for chunks that commit together."""
+        """Key of the commit, which is equal for chunks that commit together."""
         return (
             self.commit_chunk_count,
             self.user,
@@ -120,7 +121,7 @@ class ChunkOffer:
 
 @dataclass(frozen=True, slots=True)
 class ChunkIdentity:
-    """Identity of a chunk at a location, within one table."""
+    """Identity of a chunk at a location within one table."""
 
     md5: str
     key_id: int
@@ -129,9 +130,9 @@ class ChunkIdentity:
 
 @dataclass(slots=True)
 class TableCommitState:
-    """A live, locked table. `last_seq` increases as chunks are accepted.
+    """State of a live, locked table. `last_seq` increases as chunks are accepted.
 
-    `schema_conflicts` maps older schema versions to the reason why their rows are rejected.
+    `schema_conflicts` maps older schema versions to the reason why rows with them are rejected.
     """
 
     table_id: int
@@ -152,7 +153,7 @@ class StoredChunk:
 
 @dataclass(frozen=True, slots=True)
 class LastCommittedChunk:
-    """The last committed chunk of a channel, retained even if the chunk's row is deleted."""
+    """The last committed chunk of a channel. It is known even if the chunk's row is deleted."""
 
     client_sequencer: int | None
     path: str | None
@@ -163,7 +164,7 @@ class LastCommittedChunk:
 
 @dataclass(slots=True)
 class ChannelCommitState:
-    """The current state of a channel, which advances as chunks are accepted."""
+    """Current state of a channel. It advances as chunks are accepted."""
 
     channel_id: int
     client_sequencer: int
@@ -180,10 +181,11 @@ class ChannelCommitState:
 class CommitDecisionInputs:
     """All inputs of the decisions on one group of offers.
 
-    `missing_tables` maps names without a live table to the reason. `renamed_tables` has the current names, by
-    ID, of tables whose chunks were offered under another name. `effective_roles` maps (user, requested
-    role) to the effective role or None. `access_rejections` maps (role, table ID) to a rejection if the
-    role lacks INSERT. `key_scopes` maps key IDs to (table ID, user).
+    * `missing_tables` maps names without a live table to the reason.
+    * `renamed_tables` maps table IDs to current names if chunks were offered under another name.
+    * `effective_roles` maps (user, requested role) to the effective role or None.
+    * `access_rejections` maps (role, table ID) to a rejection if the role lacks INSERT.
+    * `key_scopes` maps key IDs to (table ID, user).
     """
 
     now: dt.datetime
@@ -207,9 +209,9 @@ REPLAYED = replace(ACCEPTED, is_replay=True)
 def decide_commit(
     offer: ChunkOffer, commit_state: CommitDecisionInputs
 ) -> tuple[tuple[CommitDecision, ...], TableCommitState | None]:
-    """Return a decision per channel, and the table if the chunk is new.
+    """Decide on one chunk. Return a decision per channel, and the table if the chunk is new.
 
-    A repetition of an accepted chunk is accepted again, without a table.
+    For a repetition of an accepted chunk, the decisions are positive and the table is None.
     """
     table = commit_state.tables.get(offer.table)
     if commit_state.prefix_owners.get(offer.prefix) != offer.user:
@@ -231,12 +233,12 @@ def decide_commit(
 def decide_all_or_none(
     offers: Sequence[ChunkOffer], commit_state: CommitDecisionInputs
 ) -> list[tuple[tuple[CommitDecision, ...], TableCommitState | None]]:
-    """Return the results of `decide_commit` for the chunks of one commit, which are all new or none."""
+    """Return the results of `decide_commit` for the chunks of one commit: all are accepted, or none."""
     judged = [decide_commit(offer, commit_state) for offer in offers]
     if offers[0].commit_chunk_count == 1:
         return judged
     if any(verdicts[0].is_replay for verdicts, _ in judged):
-        # They were accepted together. Possibly only the last one is still recorded.
+        # A repetition: they were accepted together. Possibly only the last one is still recorded.
         return [(_decide_all_channels(offer, REPLAYED), None) for offer in offers]
     refusal: CommitDecision | None = None
     if len({offer.location for offer in offers}) != offers[0].commit_chunk_count:
@@ -260,9 +262,9 @@ def decide_all_or_none(
 def apply_accepted_chunk(
     offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
 ) -> int:
-    """Advance the table and the channels by an accepted chunk, and return the table's last sequence.
+    """Advance the table and the channels by an accepted chunk. Return the table's last sequence.
 
-    A chunk without rows gets no sequence: only its channels advance and record it.
+    A chunk without rows gets no sequence number. Only its channels advance.
     """
     table.last_seq += 1 if offer.rows else 0
     sizes = _compute_channel_sizes(offer)
@@ -290,12 +292,12 @@ def apply_accepted_chunk(
 def is_replay(
     offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
 ) -> bool:
-    """Return True if exactly this chunk was accepted before. An equal location is not sufficient."""
+    """Return True if this chunk was accepted before. An equal location is not sufficient."""
     stored = commit_state.chunks.get(offer.location)
     if stored is not None:
         return stored.table_id == table.table_id and stored.identity == offer.identity
-    # The chunk's row may be deleted. A chunk is accepted as a whole, so it suffices if one channel records it
-    # as its last commit and the others have advanced at least as far.
+    # The chunk's row may be deleted. Because a chunk is accepted completely, it suffices that one
+    # channel has it as its last commit and the others have advanced at least as far.
     states = [commit_state.channels.get((table.table_id, each.name)) for each in offer.channels]
     remembered = False
     for advance, state in zip(offer.channels, states, strict=True):
@@ -315,8 +317,9 @@ def _find_chunk_error(
     offer: ChunkOffer, table: TableCommitState, commit_state: CommitDecisionInputs
 ) -> CommitDecision | None:
     if offer.rejection is not None:
-        # Check the key first. With the key of an earlier table of this name, the verification only reports
-        # that the chunk cannot be decrypted, and not that the client should reopen the channel.
+        # Check the key first. If the key belongs to an earlier table of this name, the verification
+        # only reports that the chunk cannot be decrypted. The key check tells the client to reopen
+        # the channel.
         return _find_key_error(offer, table, commit_state) or CommitDecision(*offer.rejection)
     role = commit_state.effective_roles.get((offer.user, offer.role))
     if role is None:
@@ -444,7 +447,7 @@ def _decide_channel_advance(
 
 
 def _compute_channel_sizes(offer: ChunkOffer) -> Sequence[tuple[int, int] | None]:
-    """Return (rows, bytes) of each channel in a chunk, or None if unknown."""
+    """Return (rows, bytes) of each channel in a chunk, or None if they are unknown."""
     if len(offer.channels) == 1:
         return [(offer.rows, offer.length)]
     return [

@@ -1,8 +1,10 @@
-"""Registration of a group of chunks in one transaction, and stage state of unregistered blobs.
+"""Register groups of chunks in one transaction, and track unregistered blobs on the stage.
 
-The number of statements is constant. The caller's transaction must be a write transaction. First the
-table rows are locked in ID order. Then the state for the decisions is loaded. Then the accepted
-chunks, the advanced channels and the tables' last sequence numbers are written.
+A registration runs in the caller's write transaction, with a constant number of statements:
+
+1. Lock the table rows in ID order.
+2. Load the state for the decisions.
+3. Write the accepted chunks, the advanced channels and the tables' last sequence numbers.
 """
 
 from __future__ import annotations
@@ -52,12 +54,13 @@ from snowmelt.errors import DatabaseNotFound, SchemaNotFound, TableNotFound
 from snowmelt.schema.inference import find_schema_conflict
 from snowmelt.schema.types import TableName
 
-# Unregistered blobs. A blob is first recorded as sighted. If it stays unregistered, it gets a tombstone,
-# and only then the object is deleted. A blob whose chunk rows are removed after migration gets one, too.
-# The tombstone stays for days. Registrations read it in their own transaction, so they cannot accept
-# a blob whose deletion has been decided.
+# Unregistered blobs. Garbage collection first records a sighting of a blob. If the blob stays
+# unregistered, it writes a tombstone, and only then deletes the object. It also writes a tombstone
+# when it deletes the chunk rows of a migrated blob. Registrations read the tombstones in their own
+# transaction, so they cannot accept a blob that is to be deleted. Tombstones stay for days.
 
-# `_` separates the parts of a blob's name, so a prefix contains none. 16 characters are 80 random bits.
+# Characters of a prefix. `_` separates the parts of a blob's name, so a prefix contains none. 16
+# characters are 80 random bits.
 _PREFIX_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 _PREFIX_LENGTH = 16
 
@@ -74,7 +77,7 @@ class StagedBlob:
 
 
 def issue_client_prefix(connection: Connection, user: str, now: dt.datetime) -> str:
-    """Return a client prefix that was never issued before. A reused path would repeat the keystream."""
+    """Issue a new client prefix. It must be unique, because a reused path would repeat the keystream."""
     while True:
         prefix = "".join(secrets.choice(_PREFIX_ALPHABET) for _ in range(_PREFIX_LENGTH))
         issued = connection.execute(
@@ -88,7 +91,7 @@ def issue_client_prefix(connection: Connection, user: str, now: dt.datetime) -> 
 
 
 def find_prefix_owner(connection: Connection, prefix: str) -> str | None:
-    """Return the user to whom a prefix was issued, or None if it never was."""
+    """Return the user to whom a prefix was issued, or None if it was not issued."""
     return connection.execute(
         sa.select(_CLIENT_PREFIXES.c.user).where(_CLIENT_PREFIXES.c.prefix == prefix)
     ).scalar()
@@ -97,7 +100,7 @@ def find_prefix_owner(connection: Connection, prefix: str) -> str | None:
 def record_blob_sightings(
     connection: Connection, blobs: Iterable[StagedBlob], now: dt.datetime
 ) -> None:
-    """Record that these blobs are unregistered on the stage. The first sighting is kept."""
+    """Record that these blobs are unregistered on the stage. Existing sightings keep their time."""
     rows = [
         {"path": blob.path, "prefix": blob.prefix, "first_seen": now} for blob in sorted(set(blobs))
     ]
@@ -126,10 +129,10 @@ def write_blob_tombstones(
 def delete_blob_tombstones(
     connection: Connection, before: dt.datetime, *, limit: int = 1_000
 ) -> int:
-    """Delete up to `limit` tombstones that were written before a time, and return their number.
+    """Delete up to `limit` tombstones that were written before a time. Return the deleted number.
 
-    Limits the size of the table. A tombstone must outlive every service and garbage collector that still
-    handles the blob, which takes minutes.
+    This limits the size of the table. Tombstones must stay until no service or garbage collector
+    handles their blobs, which takes minutes.
     """
     old = (
         sa.select(_SIGHTINGS.c.path)
@@ -144,12 +147,12 @@ def delete_blob_tombstones(
 
 
 def filter_registered_paths(connection: Connection, paths: Collection[str]) -> set[str]:
-    """Return those of `paths` that have at least one chunk row."""
+    """Return the paths that have at least one chunk row."""
     return _filter_paths(connection, sa.select(_CHUNKS.c.path).distinct(), paths)
 
 
 def filter_tombstoned_paths(connection: Connection, paths: Collection[str]) -> set[str]:
-    """Return those of `paths` that have a tombstone, so that their objects may be deleted."""
+    """Return the paths that have a tombstone. Their objects may be deleted."""
     query = sa.select(_SIGHTINGS.c.path).where(_SIGHTINGS.c.tombstoned_at.is_not(None))
     return _filter_paths(connection, query, paths)
 
@@ -157,12 +160,12 @@ def filter_tombstoned_paths(connection: Connection, paths: Collection[str]) -> s
 def tombstone_unregistered_blobs(
     connection: Connection, *, seen_before: dt.datetime, now: dt.datetime, limit: int = 1_000
 ) -> list[StagedBlob]:
-    """Write tombstones for blobs sighted before a time that are still unregistered, and return them.
+    """Write tombstones for unregistered blobs that were sighted before a time. Return the blobs.
 
-    Deletes the sightings of blobs that were registered meanwhile.
+    Also deletes the sightings of blobs that are registered now.
     """
-    # Two statements are required. The first waits for registrations that have locked these rows. The
-    # second sees what they wrote; in PostgreSQL, a subquery would see the older state.
+    # Two statements are required. The first waits for registrations that have locked these rows.
+    # The second reads what they wrote. In PostgreSQL, a subquery would read the older state.
     query = (
         sa.select(_SIGHTINGS.c.prefix, _SIGHTINGS.c.path)
         .where(_SIGHTINGS.c.first_seen < seen_before, _SIGHTINGS.c.tombstoned_at.is_(None))
@@ -216,8 +219,8 @@ def _text_parameter(name: str) -> sa.BindParameter[str]:
     return sa.bindparam(name, type_=sa.Text)
 
 
-# Statements are built once, because building and rendering them costs more than running them.
-# One statement for all names, so that rows are locked in ID order across the whole group.
+# Statements are built once, because building and rendering them costs more than running them. One
+# statement locks the tables of all names, so that rows are locked in ID order.
 _SELECT_TABLES_FOR_UPDATE: sa.Select[Any] = (
     sa.select(
         *(_TABLES.c[name] for name in ("table_id", "name", "last_seq", "schema_version", "owner")),
@@ -283,10 +286,10 @@ def _select_channels(dialect: str) -> sa.Select[Any]:
 
 @dataclass(frozen=True, slots=True)
 class CommitCache:
-    """Cache of committed facts that never change: prefix owners and key scopes.
+    """Cache of immutable committed data: prefix owners and key scopes.
 
-    A prefix always belongs to the same user, and a key to the same table and user. Mutable state is read
-    in each registering transaction.
+    A prefix always belongs to the same user, and a key to the same table and user. Each
+    registration reads mutable state in its transaction.
     """
 
     prefix_owners: dict[str, str] = field(default_factory=dict)
@@ -413,7 +416,7 @@ def _load_granted_privileges(
 ) -> set[tuple[str, str, int]]:
     """Return (role, kind, object ID) of the grants that an insert requires.
 
-    These are INSERT on the table, and USAGE on its schema and database.
+    An insert requires INSERT on the table, and USAGE on its schema and database.
     """
     objects = {
         ("TABLE", "INSERT"): set(locked_tables),
@@ -480,7 +483,7 @@ def _load_blobs(
 ) -> None:
     """Load the chunks of the offered blobs, and sightings of unregistered blobs.
 
-    The locks prevent that chunks are retired or tombstones written before the commit.
+    The locks prevent concurrent retirement of chunks and concurrent tombstones until the commit.
     """
     seen: list[Any] = []
     for row in connection.execute(_SELECT_CHUNKS, {"paths": encoded_paths}):
@@ -559,18 +562,18 @@ def register_chunks(
     now: dt.datetime,
     commit_cache: CommitCache | None = None,
 ) -> list[tuple[CommitDecision, ...]]:
-    """Register chunks and return a commit decision for each channel of each offer.
+    """Register chunks. Return a commit decision for each channel of each offer.
 
-    Offers are decided in order, each on the state after the previous ones. Chunks of one commit are
-    accepted together or not at all. A repetition of an accepted chunk is reported as accepted and not
-    added again.
+    Decides on the offers in order, each on the state after the previous ones. Chunks of one commit
+    are accepted together or not at all. A repetition of an accepted chunk is reported as accepted,
+    and not added again.
 
     The decisions take effect with the commit of the caller's write transaction.
 
     Args:
         connection: Connection in a write transaction.
-        offers: Verified chunks. Rejected ones are included because they may be repetitions.
-        now: Time of the service, used for the age of blobs. The order never depends on it.
+        offers: Verified chunks. They include chunks with a `rejection`, which may be repetitions.
+        now: Current time, used for the age of blobs. The order of commits does not depend on it.
         commit_cache: Cache that the caller reuses for all groups. None: no cache.
     """
     if not offers:
@@ -619,7 +622,7 @@ def register_chunks(
 
 
 def _group_by_commit(offers: Sequence[ChunkOffer]) -> Iterator[Sequence[ChunkOffer]]:
-    """Yield single offers, and the offers of one commit together."""
+    """Group the offers by commit. An offer that commits alone is a group of one."""
     start = 0
     while start < len(offers):
         first, end = offers[start], start + 1

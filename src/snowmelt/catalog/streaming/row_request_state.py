@@ -1,7 +1,7 @@
-"""Channel state of the row API: last request, row counts, last rejected row, byte encoding.
+"""State of the row API: last request, row counts and last error of channels, and byte encodings.
 
-The byte encoding is base64 or hexadecimal digits, by pipe path and client token. It matters only
-for paths on which a client was asked to use base64. On all other paths, no client uses it.
+The byte encoding is base64 or hexadecimal digits, by pipe path and client token. It is stored only
+for paths on which a client was asked to use base64. On all other paths, no client uses base64.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _select_channels(*columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
     )
 
 
-# Built once, because they run for every request. The second reads many channels, without the columns
-# that only a channel status needs.
+# Built once, because they run for every request. The second statement reads many channels, without
+# the columns that only a channel status needs.
 _SELECT_ROW_CHANNELS = _select_channels(
     *(_CHANNELS.c[name] for name in ("channel_id", "name", "client_sequencer", "row_sequencer")),
     *(_CHANNELS.c[name] for name in ("offset_token", "owner_user", "opened_at")),
@@ -67,7 +67,7 @@ _DELETE_REQUEST_IDS = sa.delete(_ROW_REQUESTS).where(
 
 
 class ChannelSequencers(NamedTuple):
-    """Sequencers and owner of a channel, and the ID of its last request."""
+    """Sequencers, owner, and ID of the last request of a channel."""
 
     name: str
     client_sequencer: int
@@ -78,7 +78,7 @@ class ChannelSequencers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowChannel:
-    """A channel with its state in the row API. Counts are since the creation of the channel.
+    """A channel with its state in the row API. Counters are cumulative since its creation.
 
     `last_error_offset` is the end offset token of the request with the last rejected row.
     """
@@ -101,7 +101,7 @@ class RowChannel:
 
 @dataclass(frozen=True, slots=True)
 class AppendTotals:
-    """Result of one request for a channel: rows parsed and rejected, and the last error."""
+    """Result of one request for a channel: parsed and rejected rows, and the last error."""
 
     table_id: int
     channel: str
@@ -112,7 +112,7 @@ class AppendTotals:
     end_offset_token: str | None
 
     def combine_with(self, later: AppendTotals) -> AppendTotals:
-        """Return the totals of this request and a later one."""
+        """Return the combined totals of this request and a later one."""
         failed = later if later.last_error is not None else self
         return AppendTotals(
             self.table_id,
@@ -127,7 +127,7 @@ class AppendTotals:
 
 @dataclass(frozen=True, slots=True)
 class EmptyAppend:
-    """A request without rows to store, which still advances its channel."""
+    """A request without rows to store. It still advances its channel."""
 
     table_id: int
     channel: str
@@ -199,7 +199,7 @@ def _add_to_row_channels(dialect_name: str) -> sa.Insert:
 def apply_empty_append(
     connection: sa.Connection, empty_append: EmptyAppend, now: dt.datetime
 ) -> bool:
-    """Advance a channel without a chunk. Return False if its sequencers do not match the request."""
+    """Advance a channel without a chunk. Return False if the sequencers do not match the request."""
     changed: dict[str, Any] = {"row_sequencer": empty_append.row_sequencer, "last_commit_at": now}
     if empty_append.end_offset_token is not None:
         changed["offset_token"] = empty_append.end_offset_token
@@ -220,7 +220,7 @@ def apply_empty_append(
 def find_saved_request_ids(
     connection: sa.Connection, table_id: int, request_ids: Sequence[str]
 ) -> set[str]:
-    """Return those request IDs without a channel that were saved before."""
+    """Return the request IDs that are already saved. They are of requests without a channel."""
     wanted = {"table_id": table_id, "request_ids": dialect.encode_array(request_ids)}
     return set(connection.execute(_SELECT_REQUEST_IDS, wanted).scalars())
 
@@ -228,7 +228,7 @@ def find_saved_request_ids(
 def save_request_ids(
     connection: sa.Connection, table_id: int, request_ids: Sequence[str], now: dt.datetime
 ) -> None:
-    """Save the IDs of committed requests without a channel. They must be new."""
+    """Save the new IDs of committed requests without a channel."""
     rows = [{"table_id": table_id, "request_id": each, "at": now} for each in request_ids]
     connection.execute(sa.insert(_ROW_REQUESTS), rows)
 
@@ -236,7 +236,7 @@ def save_request_ids(
 def delete_request_ids(
     connection: sa.Connection, before: dt.datetime, *, limit: int = 10_000
 ) -> int:
-    """Delete up to `limit` request IDs that were saved before a time, and return their number."""
+    """Delete up to `limit` request IDs that were saved before a time. Return the deleted number."""
     old = (
         sa.select(_ROW_REQUESTS.c.table_id, _ROW_REQUESTS.c.request_id)
         .where(_ROW_REQUESTS.c.at < before)
@@ -266,14 +266,14 @@ def _find_channel_ids(
     return numbers
 
 
-# Byte encoding of clients of the row API: base64 or hexadecimal digits.
+# Encodings of BINARY values that row API clients use: base64 or hexadecimal digits.
 
 _ROW_CLIENTS = model.row_clients
 _ANY_CLIENT_TOKEN = ""
 
 
 def last_base64_client_at(connection: sa.Connection, path: str) -> dt.datetime | None:
-    """Return when a client of a pipe was last told to use base64, or None if none ever was."""
+    """Return the last time a response told a client of a pipe to use base64, or None."""
     return _find_client_timestamp(connection, path, _ANY_CLIENT_TOKEN)
 
 
@@ -285,14 +285,14 @@ def record_hex_client(
     *,
     expired_before: dt.datetime,
 ) -> None:
-    """Record since when a client uses hexadecimal digits. An existing record stays unchanged.
+    """Record the time since which a client uses hexadecimal digits. An existing record stays unchanged.
 
     Args:
         connection: Connection in a write transaction.
         path: Pipe path that the client requested.
         token: ID of the client's token.
         since: Time from which the client is known to use hexadecimal digits.
-        expired_before: Delete the path's records from before this time, because their tokens have expired.
+        expired_before: Delete the path's records older than this. Their tokens have expired.
     """
     old = (
         (_ROW_CLIENTS.c.path == path)
@@ -305,7 +305,7 @@ def record_hex_client(
 
 
 def hex_client_since(connection: sa.Connection, path: str, token: str) -> dt.datetime | None:
-    """Return since when a client uses hexadecimal digits, or None if that is unknown."""
+    """Return the time since which a client uses hexadecimal digits, or None if it is unknown."""
     return _find_client_timestamp(connection, path, token)
 
 

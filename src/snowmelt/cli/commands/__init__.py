@@ -19,12 +19,12 @@
 `channels`: list and drop channels.
 `chunks`: list and discard quarantined chunks.
 `metadata`: print the Iceberg metadata location of tables.
-`status`: service, catalog, backlog and last commit in a few lines.
+`status`: print a summary of service, catalog, backlog and last commit.
 `doctor`: check an installation.
-`integrity`: check and trace what is stored.
+`integrity`: check stored data, and trace rows.
 `upgrade`: upgrade the catalog.
 `demo`: run the demo.
-`viewing`: commands that look at a service.
+`viewing`: commands that show the state of a service.
 `warm`: compile the kernels in advance.
 `completion`: print the completion script of a shell.
 

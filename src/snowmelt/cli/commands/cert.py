@@ -74,10 +74,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_overwrite(folder: Path) -> None:
-    """Reject a folder with certificates or keys that an earlier run did not write.
+    """Reject a folder whose certificates or keys were not written by an earlier run.
 
     Raises:
-        OutputRefused: If a file to replace does not belong to the folder's authority.
+        OutputRefused: If a file that would be replaced does not belong to the folder's authority.
     """
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
@@ -99,7 +99,7 @@ def _check_overwrite(folder: Path) -> None:
     try:
         authority = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
     except ValueError:
-        return  # `_load_or_create_authority` raises the error
+        return  # `_load_or_create_authority` reports the error
     try:
         shown = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
         shown.verify_directly_issued_by(authority)
@@ -199,7 +199,7 @@ def _make_certificate_builder(
         x509.CertificateBuilder()
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        # Allow for clock skew.
+        # Backdate the certificate to allow for clock skew.
         .not_valid_before(now - _MAX_CLOCK_SKEW)
         .not_valid_after(now + dt.timedelta(days=validity_days))
         .add_extension(constraints, critical=True)

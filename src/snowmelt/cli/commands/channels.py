@@ -1,4 +1,4 @@
-"""`snowmelt channels`: list channels, set the offset token of one, or drop one."""
+"""`snowmelt channels`: list channels, set the offset token of a channel, or drop a channel."""
 
 from __future__ import annotations
 

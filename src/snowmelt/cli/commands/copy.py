@@ -102,7 +102,7 @@ def _watch_files(
     options: argparse.Namespace,
     settings: Settings,
 ) -> int:
-    """Load files as they appear; return 1 if `--once` was given and a file failed."""
+    """Load new files as they appear. Return 1 if `--once` was given and a file failed."""
     from snowmelt.loaders.file_watch import BatchLimits, FileWatch
 
     limits = BatchLimits(
@@ -123,7 +123,7 @@ def _watch_files(
                 print(f"trying again: {error}", file=sys.stderr, flush=True)
                 results = []
             for result in results:
-                # The journal has reported them.
+                # The journal has already reported these files.
                 print_copy_result(replace(result, failed_files=()), options.format)
             if options.once and not watch.status.waiting_files:
                 return int(bool(journal.failed))
@@ -192,7 +192,7 @@ _WATCH_INTERVAL_S = 0.5
 
 
 class _CopyProgress:
-    """Progress output of a load, after each portion or by Spark's task counts."""
+    """Shows the progress of a load in portions or, on Spark, in tasks."""
 
     def __init__(self) -> None:
         self._done_portions = 0

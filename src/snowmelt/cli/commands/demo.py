@@ -49,6 +49,6 @@ def run(options: argparse.Namespace) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     (options.folder / _MARKER_FILE).touch()
     folder = options.folder.resolve()
-    # Without a terminal, rich would wrap the final table at 80 columns.
+    # Without a terminal, `rich` would wrap the final table at 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 120)
     return 0 if DemoScenario(folder, options.rows_per_s, console).run() else 1

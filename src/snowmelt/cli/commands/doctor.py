@@ -1,4 +1,4 @@
-"""`snowmelt doctor`: checks of programs, settings, storage, catalog and service.
+"""`snowmelt doctor`: check programs, settings, storage, catalog and service.
 
 The sections check:
 
@@ -95,7 +95,7 @@ def _run_checks(options: argparse.Namespace) -> Iterator[CheckResult]:
 
 
 class CheckStatus(StrEnum):
-    """Result of a check. A note is about an optional part, or about a problem to come."""
+    """Result of a check. `NOTE` is for an optional part, or a problem that is not urgent."""
 
     FINE = "ok"
     NOTE = "note"
@@ -115,12 +115,12 @@ fine = partial(CheckResult, CheckStatus.FINE)
 note = partial(CheckResult, CheckStatus.NOTE)
 wrong = partial(CheckResult, CheckStatus.WRONG)
 
-# Tokens and signatures tolerate minutes; leases and the age of chunks tolerate less.
+# Tolerated clock skew. Tokens and signatures tolerate minutes; leases and chunk ages less.
 _MAX_CLOCK_SKEW_S = 5.0
 
 
 def check_clock_skew(check_name: str, ahead_s: float, clock_owner: str) -> CheckResult:
-    """Check a clock that is `ahead_s` seconds ahead of this machine's."""
+    """Check the skew of a clock that is `ahead_s` seconds ahead of the local clock."""
     if abs(ahead_s) <= _MAX_CLOCK_SKEW_S:
         return fine(
             check_name,
@@ -288,7 +288,7 @@ _CREDENTIAL_HINTS = {
 
 
 def check_storage_locations(settings: Settings, clock: Clock) -> Iterator[CheckResult]:
-    """Check folders, stores and certificate. Writes a small object to each store and deletes it."""
+    """Check folders, stores and the certificate. Writes and deletes a small object in each store."""
     folder = settings.data_dir
     yield _check_folder("data", folder) or fine("data", f"{folder}, which does not exist yet")
     yield _check_keys_folder(settings.keys_dir)
@@ -382,7 +382,7 @@ def _check_store(check_name: str, url: str, clock: Clock) -> Iterator[CheckResul
 
 
 def _find_store_hint(url: str, reason: str) -> str:
-    """Return a hint for store errors that are hard to understand, or an empty string."""
+    """Return a hint that explains a store's error, or an empty string."""
     scheme = url.partition("://")[0].lower()
     if "Account must be specified" in reason:
         return "Set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or its like. "
@@ -395,7 +395,7 @@ def _find_store_hint(url: str, reason: str) -> str:
 
 
 def _probe_store(store: Store, path: str, clock: Clock) -> float | None:
-    """Return the seconds by which the store's clock is ahead.
+    """Write and read an object. Return the seconds by which the store's clock is ahead.
 
     Raises:
         OSError: If the object that was written cannot be read back.
@@ -411,7 +411,7 @@ def _probe_store(store: Store, path: str, clock: Clock) -> float | None:
         store.delete(path)
     if found is None:
         raise OSError("what was written is not there")
-    # Stores report whole seconds, so add half a second.
+    # Stores truncate times to seconds; add half a second, the mean error.
     middle = before + (after - before) / 2
     return (found.modified_at + dt.timedelta(seconds=0.5) - middle).total_seconds()
 
@@ -442,7 +442,7 @@ _UPLOAD_TIMEOUT_S = 5.0
 
 
 def check_stage_role(settings: Settings, clock: Clock) -> CheckResult:
-    """Upload with a client's credentials, within its prefix and beside it. Deletes the objects."""
+    """Upload with a client's credentials inside and outside its prefix. Deletes the objects."""
     from snowmelt.ingest.stage_locations import FolderStageLocator, StageRequester
     from snowmelt.server.sts_stage_locator import make_sts_stage_locator
     from snowmelt.storage.store_factory import open_store
@@ -506,7 +506,7 @@ _PACKAGES_BY_EXTRA = {
     "postgres": ("psycopg",),
     "spark": ("pyspark",),
 }
-# One connection for each of a few thousand clients.
+# Each client needs a connection; a service may have a few thousand.
 _MIN_OPEN_FILES = 4096
 _JAVA_TIMEOUT_S = 20.0
 
@@ -568,13 +568,13 @@ def _check_java() -> CheckResult:
 
 
 def check_server_settings(settings: Settings) -> Iterator[CheckResult]:
-    """Check settings as a service does before it starts. Yields nothing if all are valid."""
+    """Check settings as a service does before it starts. Yields a result only for errors."""
     try:
         from snowmelt.server.monitoring_routes import read_metrics_token
         from snowmelt.server.rows.components import parse_time_zone
         from snowmelt.server.settings_validation import check_settings
     except ModuleNotFoundError:
-        # `check_runtime` has reported missing packages.
+        # `check_runtime` reports missing packages.
         return
     for check in (
         lambda: check_settings(settings),
@@ -605,7 +605,7 @@ def check_service(settings: Settings) -> CheckResult:
     scheme = "https" if settings.tls_cert else "http"
     url = f"{scheme}://{_WILDCARD_HOSTS.get(settings.host, settings.host)}:{settings.port}"
     try:
-        # The check is only about a response, so the certificate may be untrusted.
+        # Only the response matters here, so an untrusted certificate is accepted.
         answer = httpx.get(f"{url}/healthz", timeout=_HEALTH_TIMEOUT_S, verify=False)  # noqa: S501
     except httpx.HTTPError:
         return note("service", f"no service responds at {url}; start it with `snowmelt serve`")

@@ -201,7 +201,7 @@ def _load_module(path: str) -> Any:
     spec = spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} is no Python file.")
-    # The file may import modules from its own folder.
+    # Let the file import modules from its folder.
     sys.path.insert(0, str(file.parent.resolve()))
     module = module_from_spec(spec)
     sys.modules[file.stem] = module

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Create what is missing, check the installation, and print the next commands."""
+    """Create missing parts, check the installation, and print the next commands."""
     from snowmelt.catalog.security.encryption_keys import open_or_create_keyring
 
     if not options.yes and not sys.stdin.isatty():

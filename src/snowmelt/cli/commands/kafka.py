@@ -1,4 +1,4 @@
-"""`snowmelt kafka`: load messages of topics, in COPY frames or as a stream."""
+"""`snowmelt kafka`: load messages of topics, in frames with COPY or as a stream."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None
 
 
 def _collect_settings(options: argparse.Namespace) -> dict[str, object]:
-    """Return the settings of file, --set and options; later ones override earlier ones."""
+    """Merge the settings of the file, of --set and of options. Later sources override earlier ones."""
     from snowmelt.loaders.kafka.connector_settings import read_settings_file
 
     found = {} if options.settings is None else read_settings_file(options.settings)

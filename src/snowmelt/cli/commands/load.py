@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 def _check_filter_inputs(
     file: Path, factory: str | None, parameters: Sequence[str], inputs: Mapping[str, bytes]
 ) -> tuple[str, list[tuple[str, FilterReport]]]:
-    """Check a filter with each input, in the process that runs user code."""
+    """Check a filter with each input. Runs in the process for user code."""
     from snowmelt.load.filter_tester import check_filter_with_chunkings
     from snowmelt.load.library import load_library
     from snowmelt.load.udx import shared_progress_page
@@ -106,10 +106,10 @@ def _read_library_files(path: Path) -> dict[str, bytes]:
 
 
 def _find_only_filter(library: Library) -> str:
-    """Return the name of the only filter in the file. A factory takes precedence over its filter.
+    """Return the name of the only filter in the file. A factory is preferred to its filter.
 
     Raises:
-        UserError: If there is none or more than one.
+        UserError: If the file has no filter or several.
     """
     found = library.get_defined_objects()
     for method in ("prepare", "process", "run"):

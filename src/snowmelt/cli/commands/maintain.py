@@ -1,4 +1,4 @@
-"""`snowmelt maintain`: compaction, snapshot expiry and garbage collection, also in the background."""
+"""`snowmelt maintain`: compaction, snapshot expiration and garbage collection; background use."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run maintenance once until nothing is left to do."""
+    """Run maintenance until nothing is left to do."""
     from snowmelt.catalog.db.database import open_catalog_clock
     from snowmelt.catalog.sql.cursor import parse_table_name
 
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class BackgroundMaintainer:
-    """Periodic maintenance inside another command, one run per table at a time."""
+    """Runs maintenance periodically within another command, one run per table at a time."""
 
     def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
         self._database = database
@@ -101,7 +101,7 @@ class BackgroundMaintainer:
         self._next_run_s = clock.monotonic() + self._interval_s
 
     def maintain_if_due(self, table_names: Sequence[TableName]) -> None:
-        """Maintain these tables, or all, if the interval has passed. Print errors."""
+        """Maintain these tables, or all tables, if the interval has passed. Print errors."""
         if self._clock.monotonic() < self._next_run_s:
             return
         more = False
@@ -170,7 +170,7 @@ def _iter_maintenance_runs(
     single_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[MaintenanceTotals]:
-    """Yield the totals of each run on a table, until there is no work or another process has the lease."""
+    """Yield the totals of each run on a table until no work is left or another process has the lease."""
     from snowmelt.table.compaction import compact
     from snowmelt.table.file_replacement_run import expire_snapshots
 
@@ -215,7 +215,7 @@ def _showing_progress(
 
 
 def _collect_garbage(database: Database, settings: Settings, clock: Clock) -> bool:
-    """Collect garbage and print the totals. Return True if nothing failed."""
+    """Collect garbage and print the totals. Return True if there were no errors."""
     from snowmelt.storage.store_factory import open_store
     from snowmelt.table import garbage_collection
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
     from snowmelt.table.migration import MigrationResult
 
-    # Runs one migration of a table, in this process or on Spark. Returns None without work, or if
-    # another migrator has the lease.
+    # Runs one migration of a table, in this process or on Spark. Returns None if there is no work
+    # or another migrator has the lease.
     MigrationRunner: TypeAlias = Callable[[TableName], MigrationResult | None]
 
 NAME = "migrate"
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _MigrateCommand:
-    """Migrations of one command. The first migration starts the engine."""
+    """Runs the migrations of one command. The first migration starts the engine."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class _MigrateCommand:
         self._database = database
         self._settings = settings
         self._engine_name = options.engine
-        # The output of --loop is a log, which may contain Java's messages.
+        # With --loop the output is a log, so Java's messages are not suppressed.
         self._quiet = not (options.loop or options.debug)
         self._exit_stack = exit_stack
         self._runner: MigrationRunner | None = None
         self._clock = DatabaseServerClock(SystemClock())
 
     def migrate_once(self, names: Sequence[TableName]) -> None:
-        """Migrate all chunks committed before the call. Waits for other migrators."""
+        """Migrate all chunks that were committed before the call. Waits for other migrators."""
         for name, (target, _) in self._read_sequences(names).items():
             self._migrate_up_to(name, target, ignore_dropped=not names)
 
@@ -113,7 +113,7 @@ class _MigrateCommand:
                     try:
                         self._migrate_table(name)
                     except SnowmeltError as error:
-                        # The table may be dropped, or another migrator was faster. Check again later.
+                        # The table was dropped, or another migrator was faster. Check again later.
                         print(f"{name}: {error}", file=sys.stderr, flush=True)
                 if self._settings.compact:
                     maintainer.maintain_if_due(names)
@@ -143,7 +143,7 @@ class _MigrateCommand:
                 self._clock.sleep(_RETRY_INTERVAL_S)
 
     def _migrate_table(self, name: TableName) -> bool:
-        """Run one migration and print a line about it. Return False if there was none."""
+        """Run one migration and print its result. Return False if there was no work."""
         if self._runner is None:
             self._runner = self._start_runner()
         began = self._clock.monotonic()

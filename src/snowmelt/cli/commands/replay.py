@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Insert the rows and print which are still rejected. Return 2 if there are any."""
+    """Insert the rows and print those that are still rejected. Return 2 if there are any."""
     from snowmelt.catalog.security.encryption_keys import KeyRing, load_master_key
     from snowmelt.catalog.sql.cursor import parse_table_name
     from snowmelt.loaders.error_replay import ErrorReplay, ErrorTableReadContext, ReplayOptions
@@ -168,7 +168,7 @@ def _make_line_parser(
 
     columns = [name.strip() for name in options.csv.split(",")]
     rows = CsvLineParser(columns, delimiter=options.delimiter)
-    # Line number 1 is after any header.
+    # Line 1 is the first line after the header.
     return lambda text: rows(text.rstrip("\r\n").encode(), 1) or "it is a blank line"
 
 

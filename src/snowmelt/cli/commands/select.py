@@ -177,9 +177,9 @@ def _build_input(options: argparse.Namespace, guessed: GuessedForm, dialect: str
 
 
 def _parse_escaped_bytes(text: str) -> bytes:
-    r"""Return an option's bytes, with escapes such as `\t`, `\n` and `\x01` decoded."""
+    r"""Return the bytes of an option. Decodes escapes such as `\t`, `\n` and `\x01`."""
     try:
-        # A single backslash is itself, although it starts escapes.
+        # A single backslash is literal, although it starts escapes.
         plain = text if text == "\\" else codecs.decode(text.encode(), "unicode_escape")
     except UnicodeDecodeError as error:
         raise UserError(rf"{text!r} is no text; write \t, \n, \x01 or plain signs.") from error

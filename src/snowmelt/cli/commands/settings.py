@@ -1,4 +1,4 @@
-"""`snowmelt settings`: each setting with its value, its default and the source of the value."""
+"""`snowmelt settings`: print each setting with its value, its default, and the value's source."""
 
 from __future__ import annotations
 

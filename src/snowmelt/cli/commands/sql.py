@@ -1,4 +1,4 @@
-"""`snowmelt sql`: run a script of SQL statements; queries run on DuckDB or Spark."""
+"""`snowmelt sql`: run a script of SQL statements. Queries run on DuckDB or Spark."""
 
 from __future__ import annotations
 
@@ -111,14 +111,14 @@ def _print_result(result: StatementOutput, output_format: str) -> None:
 
 
 def _check_file_copy(session: StatementSession, text: str, pipe: TableName) -> TableRecord:
-    # Here, not above: it imports the load stack, which most statements do not need.
+    # Imported here because it loads the load stack, which most statements do not need.
     from snowmelt.loaders.file_pipe_check import check_file_copy
 
     return check_file_copy(session, text, pipe)
 
 
 class _ScriptRunner:
-    """Runner of script statements. It opens the catalog and Spark at first use."""
+    """Runs the statements of a script. Opens the catalog and Spark at first use."""
 
     def __init__(
         self, options: argparse.Namespace, settings: Settings, exit_stack: contextlib.ExitStack
@@ -162,9 +162,10 @@ class _ScriptRunner:
         )
 
     def _open_catalog_database(self, statement: str = "") -> Database:
-        """Open the catalog. Only statements that may be a catalog's first create a missing one.
+        """Open the catalog. Create a missing catalog only for statements that may be its first.
 
-        For other statements a missing catalog means a wrong folder, and an empty result would be misleading.
+        For other statements, a missing catalog probably means a wrong folder, and an empty result
+        would be misleading.
         """
         if self._database is None:
             words = statement.upper().split(maxsplit=2)[:2]
@@ -184,7 +185,7 @@ class _ScriptRunner:
             self._run_spark_query(text)
 
     def _run_plain_query(self, text: str) -> bool:
-        """Run a query with DuckDB. Return False if it needs Spark, which is installed."""
+        """Run a query with DuckDB. Return False if it needs Spark and Spark is installed."""
         from snowmelt.query.plain_query import QueryNotPlain
 
         try:
@@ -224,7 +225,7 @@ class _ScriptRunner:
             frame = self._lake.sql(
                 text, database=self._options.database, schema=self._options.schema
             )
-            # One row more than the limit shows that there are more.
+            # Fetch one row more than the limit, to know whether the result is truncated.
             few = self._options.format == "table"
             rows = frame.take(MAX_TABLE_ROWS + 1) if few else frame.toLocalIterator()
             print_rows(frame.columns, rows, self._options.format)
@@ -241,7 +242,7 @@ def _read_script(options: argparse.Namespace) -> str:
 
 
 def _locate_in_script(error: StatementError, statement: ScriptStatement) -> StatementError:
-    """Translate the error's position from the statement to the whole script."""
+    """Convert the error's position in the statement to a position in the script."""
     line, column = error.fields.get("line"), error.fields.get("column")
     if not (isinstance(line, int) and isinstance(column, int)):
         return error

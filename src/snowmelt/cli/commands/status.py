@@ -1,4 +1,4 @@
-"""`snowmelt status`: service, catalog, backlog and last commit in a few lines."""
+"""`snowmelt status`: print a summary of service, catalog, backlog and last commit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the status; return 1 if something needs attention."""
+    """Print the status. Return 1 if the installation needs attention."""
     from snowmelt.catalog.db.database import open_catalog_clock, read_catalog_version
     from snowmelt.catalog.objects.tables import list_tables
     from snowmelt.catalog.streaming.channels import list_channels

@@ -153,7 +153,7 @@ def _make_line_parser_factory(
         parse_json_row,
     )
 
-    # Fails here for an unknown encoding, before the first file exists.
+    # Check the encoding now, even if no file exists yet.
     known = make_decoding_parser(parse_json_row, options.encoding)
     if options.column is not None:
         whole = make_decoding_parser(make_text_parser(options.column), options.encoding)

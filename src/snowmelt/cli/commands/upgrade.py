@@ -1,4 +1,4 @@
-"""`snowmelt upgrade`: the version of the catalog, and its upgrade to this version of Snowmelt."""
+"""`snowmelt upgrade`: print the schema version of the catalog, and upgrade it."""
 
 from __future__ import annotations
 

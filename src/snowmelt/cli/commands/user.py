@@ -139,7 +139,7 @@ def _add_user(options: argparse.Namespace) -> None:
 
 
 def _rotate_key(options: argparse.Namespace) -> None:
-    """Set a new public key in the first slot and move the former key to the second slot."""
+    """Set a new public key in slot 1 and move the former key to slot 2."""
     name = _quote(options.name)
     with (
         _creating_key_file(options, options.key_out) as public,
@@ -149,7 +149,7 @@ def _rotate_key(options: argparse.Namespace) -> None:
         former = described["RSA_PUBLIC_KEY"] or described["RSA_PUBLIC_KEY_2"]
         fingerprint = described["RSA_PUBLIC_KEY_FP"] or described["RSA_PUBLIC_KEY_2_FP"]
         is_kept = former is not None and not options.revoke
-        # One statement: at no time is there neither key.
+        # One statement, so that the user always has a valid key.
         second = f" RSA_PUBLIC_KEY_2 = '{former}'" if is_kept else ""
         execute(f"ALTER USER {name} SET RSA_PUBLIC_KEY = '{public}'{second}")
         if not is_kept:
@@ -168,12 +168,12 @@ def _print_key(path: Path) -> None:
 
 
 def _quote(name: str) -> str:
-    """Return a name as written in SQL."""
+    """Quote a name for SQL if necessary."""
     return to_display_name(to_internal_name(name))
 
 
 def _create_access_key(options: argparse.Namespace) -> int:
-    """Create an access key and print it as shell exports, or as a token with --token."""
+    """Create an access key. Print it as shell exports or, with --token, as a token."""
     with opening_statement_runner(options) as execute:
         [(key_id, secret)] = execute(f"ALTER USER {_quote(options.name)} ADD ACCESS KEY").rows
     if options.token:
@@ -186,10 +186,10 @@ def _create_access_key(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _creating_key_file(options: argparse.Namespace, path: Path) -> Iterator[str]:
-    """Create a key pair: write the private key to a file, yield the public key as PEM.
+    """Create a key pair. Write the private key to a file and yield the public key as PEM.
 
-    The file is written first, because a user without the private key is useless. If the block raises, the
-    file is deleted.
+    The file is written first, so that a failure leaves no user without a private key. If the block
+    raises, the file is deleted.
 
     Raises:
         AlreadyExists: If the file exists.

@@ -1,4 +1,4 @@
-"""`snowmelt warm`: compile in advance the kernels that services and loads would compile at first use."""
+"""`snowmelt warm`: compile kernels in advance that are otherwise compiled at first use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compile or load everything. Print the kernels and the processor time used."""
+    """Compile all kernels, or load them from the cache. Print their number and the CPU time."""
     set_numba_cache_dir(load_settings(options).data_dir / "compiled")
     began = time.process_time()
     from snowmelt.ingest.rows.row_converter import KernelLoader

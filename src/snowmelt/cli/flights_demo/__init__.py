@@ -1,7 +1,7 @@
-"""The demo: 336,776 real flights through all parts of Snowmelt, with a crash in the middle.
+"""The demo: 336,776 real flights pass through all parts of Snowmelt, with a crash in between.
 
 `dataset`: flights, weather and plane files, and the expected results.
-`loader`: the process that streams the flights, and is killed.
-`scenario`: the steps of the demo, latency measurements, the external function step.
+`loader`: the process that streams the flights and is killed.
+`scenario`: the steps of the demo and the latency measurement.
 `airport_service`: an external function service for airports.
 """

@@ -1,6 +1,6 @@
-"""The demo's external function service: locations of airports and distances between them.
+"""External function service of the demo: locations of airports and distances between them.
 
-It is written as a user would write one. `snowmelt functions serve` runs it.
+It uses only the public API. `snowmelt functions serve` runs it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def place(code: str) -> AirportLocation | None:
 def miles(origin: str, dest: str) -> float | None:
     """Return the great-circle distance between two airports in statute miles.
 
-    Returns None if one of them is not listed.
+    Returns None if an airport is not listed.
     """
     here, there = place(origin), place(dest)
     if here is None or there is None:

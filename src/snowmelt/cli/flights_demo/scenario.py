@@ -1,6 +1,6 @@
-"""The demo's steps and latency measurement: stream, kill, resume, query, migrate, COPY, call.
+"""Steps of the demo (stream, kill, resume, query, migrate, COPY, call) and latency measurement.
 
-Another engine (PyIceberg) counts the rows over the Iceberg REST catalog while they stream. After the
+While rows are streamed, PyIceberg counts them through the Iceberg REST catalog. After the
 migration, PyIceberg and Polars read the native files.
 """
 
@@ -60,9 +60,9 @@ _clock = SystemClock()
 
 
 class LatencyProbe:
-    """Probe that polls how many rows of each channel are visible.
+    """Polls the number of visible rows of each channel.
 
-    The recorded time is the one *after* a poll returned, so a slow query counts as latency.
+    Records the time *after* a poll has returned, so a slow query counts as latency.
     """
 
     def __init__(self, read_row_counts: Callable[[], Mapping[str, int]], interval_s: float) -> None:
@@ -81,14 +81,14 @@ class LatencyProbe:
                     looks.append((count, seen_at))
 
     def count_visible_rows(self) -> int:
-        """Return the rows of all channels in the latest poll."""
+        """Return the total number of rows in the latest poll."""
         return sum(looks[-1][0] for looks in list(self._observations.values()) if looks)
 
     def measure_delays_s(self, journal: Path) -> list[float]:
-        """Return the latency of every batch that was not lost in a killed loader's memory, sorted.
+        """Return the sorted latencies in seconds of all batches, except those that the crash lost.
 
-        Batches after the token at which the next loader resumed are excluded, because they were not
-        acknowledged.
+        Batches after the token from which the next loader resumed were lost: they were not
+        committed.
         """
         batches: list[tuple[str, int, float]] = []
         for line in journal.read_text().splitlines():
@@ -107,7 +107,7 @@ class LatencyProbe:
 
 
 class DemoScenario:
-    """Steps of the demo, with the expected and actual results."""
+    """Runs the steps of the demo, and compares the results with the expected ones."""
 
     def __init__(self, folder: Path, rows_per_s: float, console: Console) -> None:
         self._folder = folder
@@ -117,7 +117,7 @@ class DemoScenario:
         self._is_broken = False
 
     def record_promise(self, what: str, promised: object, seen: object, *, kept: bool) -> None:
-        """Add a line to the final table."""
+        """Add a line with a guarantee and its check to the final table."""
         mark = "[green]kept[/green]" if kept else "[red]BROKEN[/red]"
         self._promises.append((what, str(promised), str(seen), mark))
         self._is_broken |= not kept
@@ -136,7 +136,7 @@ class DemoScenario:
             f"The data is kept in {self._folder}; ask it more with\n"
             f'  ./run --data-dir {self._folder} sql "SELECT carrier, count(*) '
             f'FROM {dataset.TABLE} GROUP BY carrier ORDER BY 2 DESC"',
-            # Let the terminal wrap the line, so that copying the command adds no line break.
+            # Let the terminal wrap the line, so that the copied command has no line break.
             soft_wrap=True,
         )
         return not self._is_broken
@@ -222,7 +222,7 @@ class DemoScenario:
         probes: tuple[LatencyProbe, LatencyProbe],
         total_rows: int,
     ) -> None:
-        """Monitor the load, kill its process at the midpoint, restart it, and wait for its end."""
+        """Start the loader, kill it at the midpoint, restart it, and wait for its end."""
         committed_probe, spark_probe = probes
         began = reported_at = _clock.monotonic()
         killed_at, freshness = 0, ""
@@ -267,7 +267,7 @@ class DemoScenario:
         self.record_promise("loader killed in the middle", "once", seen, kept=killed_at > 0)
 
     def _start_loader(self, service: EmbeddedService, journal: Path) -> subprocess.Popen[bytes]:
-        """Start the loading process, which resumes after the committed offset tokens."""
+        """Start the loading process."""
         command = [sys.executable, "-m", "snowmelt.cli.flights_demo.loader", service.url]
         paths = [str(service.private_key_file), str(journal)]
         with (self._folder / "loader.log").open("ab") as log:
@@ -419,11 +419,12 @@ def _equality(equal: bool) -> str:
     return "equal" if equal else "different"
 
 
-# External functions: SQL calls the airport service in another process.
+# Step of the external functions: SQL calls the airport service in another process.
 
 _DEFAULT_NAMESPACE = {"database": "demo", "schema": "public"}
 _EARTH_RADIUS_MILES = 3958.76
-# The column `distance` is in whole miles, computed on an ellipsoid.
+# Tolerance in miles: the column `distance` has whole miles on an ellipsoid, and the service uses a
+# sphere.
 _DISTANCE_QUERY = (
     "SELECT count(m), sum(CAST(round(m) AS BIGINT)), "
     "count_if(abs(m - distance) > greatest(1, distance / 200)) "
@@ -443,7 +444,7 @@ _CALL_LOG_QUERY = (
 
 
 class AirportServiceProcess:
-    """`snowmelt functions serve` in a child process, which ends with the context."""
+    """Runs `snowmelt functions serve` in a child process until the context ends."""
 
     def __init__(self, log_file: Path) -> None:
         self._log = log_file

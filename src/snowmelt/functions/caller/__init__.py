@@ -1,14 +1,14 @@
-"""The caller: Arrow argument columns to batches, HTTP calls and Arrow result columns.
+"""The caller: sends Arrow argument columns as batches over HTTP and returns Arrow result columns.
 
-`plan`: one use of a function in a query, as it is sent to executors; one record per batch.
-`pipeline`: the entry point; batches of one task in flight, values returned in row order.
+`plan`: description of one use of a function in a query, and of each batch in the call log.
+`pipeline`: the entry point. Keeps batches of one task in flight, and returns values in row order.
 `batcher`: splitting of Arrow column streams into batches, and batch IDs.
-`request_deduplication`: batches to requests, with deduplication, cached values and splitting.
+`request_deduplication`: requests for batches, with deduplication, cached values and splitting.
 `request_encoder`: encoding of Arrow columns to request bodies.
 `arrow_types`: Arrow types of arguments and results, and shared encoding helpers.
 `translators`: the request and the response translator of a function, in child processes.
 `translator_runtime`: execution of translator sources in Python and in sandboxed JavaScript.
-`rate_and_concurrency_limits`: rates, concurrency, budgets, circuit breakers; shared by processes.
+`rate_and_concurrency_limits`: limits, budgets and circuit breakers that processes share.
 `attempts`: sending of one batch until its response, with retries and polls.
 `http_request`: HTTP requests with headers, compression, authentication and secrets by reference.
 `http_client`: the HTTP/1.1 client, its connection pool, and the event loop thread.

@@ -20,7 +20,7 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType
 
 _MAX_INT64_DIGITS = 18
 _MICROSECOND_DIGITS = 6
-# Spark's own zone names beside those of the time zone database.
+# Zone names of Spark that the time zone database lacks.
 _UTC_OFFSET_PATTERN = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d\d))?\Z")
 _ARROW_TYPES = {
     LogicalType.REAL: pa.float64(),
@@ -101,7 +101,7 @@ def parse_time_zone(name: str) -> dt.tzinfo:
         raise DeclarationInvalid(reason=f"{name!r} is no time zone") from None
 
 
-# Columnar encoding costs 100 µs more before the first row, and less per row (measured).
+# Minimum rows for columnar encoding, which costs 100 µs more per batch and less per row (measured).
 MIN_COLUMNAR_ROWS = 500
 
 
@@ -116,7 +116,7 @@ def make_row_prefixes(
         value_suffix: Text at the end of each row but the last, such as the closing quotation mark.
         whitespace: Text after each comma and colon.
     """
-    # Counts vary: round up to a power of two, so that few arrays are cached, and return a slice.
+    # Cache few arrays although counts vary: round up to a power of two, and return a slice.
     return _make_row_prefixes(
         1 << (count - 1).bit_length(), value_prefix, value_suffix, whitespace
     ).slice(0, count)

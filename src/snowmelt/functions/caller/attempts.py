@@ -1,12 +1,12 @@
-"""Sending of one batch until its response: retries, polls and verification of the body.
+"""Sends one batch until its response arrives: retries, polls and verification of the body.
 
 Source: the published protocol of external functions (202 and polling with the same batch ID,
-Content-MD5, statuses that are retried). A batch keeps one ID, so the service recognizes
-duplicates.
+Content-MD5, statuses that are retried). All attempts of a batch have the same ID, so that the
+service can recognize duplicates.
 
-`RetryState` decides whether to retry, to poll or to fail. It computes pauses and does no input or
-output. Its numbers come from the published protocol and, where that is silent, from measurements
-of its users. Call permits limit how many batches are in flight and how often requests are sent.
+`RetryState` decides whether to retry, to poll or to fail, and computes pauses. It does no input or
+output. Its numbers come from the published protocol, or from measurements of its users if the
+protocol defines none. Call permits limit the batches in flight and the request rate.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ HTTP_OK, HTTP_ACCEPTED, HTTP_NOT_FOUND, HTTP_CONTENT_TOO_LARGE = 200, 202, 404, 
 _RETRYABLE_STATUSES = frozenset({408, 429, *range(500, 600)})
 _INITIAL_DELAY_S, _MAX_RETRY_DELAY_S, _MAX_POLL_DELAY_S = 0.2, 20.0, 5.0
 _POLL_DELAY_FACTOR = 1.5
-# With less time left, another request is useless.
+# Minimum remaining time for another request.
 _MIN_REQUEST_TIMEOUT_S = 0.05
 
 
 class RetryState:
-    """Retry state of one batch from its first POST on; `method` is that of the next request."""
+    """Retry state of one batch. `method` is the method of the next request."""
 
     def __init__(self, plan: CallPlan, clock: Clock) -> None:
         function, options = plan.function, plan.options
@@ -65,7 +65,7 @@ class RetryState:
         self._clock = clock
         self._max_retries = function.max_batch_retries
         self._poll_timeout_s = options.poll_timeout_s
-        # A limit of the statement includes polls; the limits of the caller are separate.
+        # A timeout in the statement includes polls. The caller's own timeouts are separate.
         said_s = function.batch_timeout_s
         self._timeout_covers_polls = said_s is not None
         self._deadline = clock.monotonic() + (options.retry_timeout_s if said_s is None else said_s)
@@ -81,11 +81,11 @@ class RetryState:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds left for this phase; at least a minimum."""
+        """Remaining seconds of this phase, at least a minimum."""
         return max(self._current_deadline() - self._clock.monotonic(), _MIN_REQUEST_TIMEOUT_S)
 
     def extend_deadline(self, seconds: float) -> None:
-        """Extend the deadline by time in which no request was possible."""
+        """Extend the deadline by the time in which no request could be sent."""
         self._deadline += seconds
         if self._poll_deadline is not None:
             self._poll_deadline += seconds
@@ -105,7 +105,7 @@ class RetryState:
         `status` is neither 200 nor 413.
 
         Raises:
-            ResponseInvalid: If there must be no next request.
+            ResponseInvalid: If no further request may be sent.
         """
         reason = f"{self._failure_prefix} with remote service error: {status}{body_excerpt}"
         if status == HTTP_ACCEPTED:
@@ -128,7 +128,7 @@ class RetryState:
         """Return the seconds to pause after a request without a response.
 
         Raises:
-            ResponseInvalid: If there must be no next request.
+            ResponseInvalid: If no further request may be sent.
         """
         why = str(error).rstrip(".")
         told, self._last_post_error = self._last_post_error, None
@@ -138,7 +138,7 @@ class RetryState:
                 told is not None
                 and self._current_deadline() - self._clock.monotonic() <= _MIN_REQUEST_TIMEOUT_S
             ):
-                # The last request had only the remaining time, so its failure says nothing.
+                # The last request had only the remaining time, so report the failure before it.
                 reason = told
         else:
             reason = (
@@ -165,7 +165,7 @@ class RetryState:
         return self._fit_pause(next(self._poll_delays_s), retry_after_s, reason or said)
 
     def _fit_pause(self, pause_s: float, retry_after_s: float | None, reason: str) -> float:
-        """Limit a pause to the remaining time; a Retry-After that does not fit ends the retries."""
+        """Limit a pause to the remaining time. A Retry-After beyond it ends the retries."""
         left_s = self._current_deadline() - self._clock.monotonic()
         if left_s <= _MIN_REQUEST_TIMEOUT_S:
             raise ResponseInvalid(reason=f"{reason}; no answer in time")
@@ -179,9 +179,9 @@ class RetryState:
 
 
 def parse_retry_after(headers: Mapping[str, str], now: dt.datetime) -> float | None:
-    """Return the seconds of Retry-After; None without the header.
+    """Parse the header Retry-After to seconds. Return None if it is missing.
 
-    `now` is aware, for a header with a date.
+    `now` is timezone-aware. It is used for a header that contains a date.
     """
     said = headers.get("retry-after", "").strip()
     if not said:
@@ -204,7 +204,7 @@ _BUSY_STATUSES = frozenset({429, 503})
 
 
 class RetryingSender:
-    """Sends batches of one function, any number at a time. For one event loop."""
+    """Sender for the batches of one function. For one event loop; batches may be concurrent."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ class RetryingSender:
         call_limiter: RateLimiter | None = None,
         budget: CallBudget | None = None,
     ) -> None:
-        """Prepare; nothing is resolved or connected yet."""
+        """Create a sender. Does not resolve names or connect."""
         self._budget = budget
         self._plan = plan
         self._client = client
@@ -232,15 +232,16 @@ class RetryingSender:
         self._max_body_bytes = options.max_batch_bytes if most is None else most
 
     async def send_batch(self, batch: TranslatedRequest, record: CallRecord) -> bytes:
-        """Return the body of the response, decompressed and verified by its checksum.
+        """Send a batch. Return the response body, decompressed and verified by its checksum.
 
-        The record gets status, attempts, polls, bytes and times; the reader of the body sets its outcome.
+        Sets status, attempts, polls, bytes and times in the record. The code that decodes the body
+        sets the outcome.
 
         Raises:
-            PayloadTooLarge: If the batch or its response is too large; halves may fit.
-            CallFailed: If there is no response, and will be none.
-            UserError: If nothing may be sent: the URL is rejected, a secret is missing, or the budget is
-                spent.
+            PayloadTooLarge: If the batch or its response is too large. Halves of the batch may fit.
+            CallFailed: If the batch failed permanently.
+            UserError: If the batch may not be sent: the URL is rejected, a secret is missing, or
+                the budget is spent.
         """
         if batch.body is not None and len(batch.body) > self._max_body_bytes:
             raise PayloadTooLarge(
@@ -287,7 +288,7 @@ class RetryingSender:
                     await turn.acquire_next_request()
                 if self._budget is not None:
                     self._budget.spend()
-                # Waiting for a permit does not count as a failure.
+                # Do not count the wait for a permit towards the timeout.
                 course.extend_deadline(clock.monotonic() - waited)
                 record.ms_waiting += (clock.monotonic() - paused) * 1000
 
@@ -363,7 +364,7 @@ class RetryingSender:
 
 
 def make_call_failed(record: CallRecord, reason: str, url: str = "") -> CallFailed:
-    """Return the error of a failed batch with the data of its record."""
+    """Make the error of a failed batch from its record."""
     return CallFailed(
         function=record.function,
         batch=record.batch_id,
@@ -377,7 +378,7 @@ def make_call_failed(record: CallRecord, reason: str, url: str = "") -> CallFail
 
 
 def display_url(plan: CallPlan, suffix: str = "") -> str:
-    """Return the URL of a call for messages, without its query; empty if it is secret."""
+    """Return the URL of a call for messages, without its query. Empty if the URL is secret."""
     if plan.function.secure:
         return ""
     try:

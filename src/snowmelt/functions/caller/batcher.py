@@ -1,8 +1,7 @@
 """Splitting of Arrow column streams into batches by rows and bytes, and batch IDs.
 
-Batches depend on the rows alone, never on time. However the stream is sliced, and however often it
-is read again, batches and IDs are the same. IDs of queries and batches are therefore the same for
-every retry, attempt and restart.
+Batches depend only on the rows: not on time, and not on how the stream is sliced. Every retry,
+attempt and restart therefore produces the same batches, with the same query and batch IDs.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from snowmelt.functions.definition import ExternalFunction, Volatility
 
 Int64Array: TypeAlias = NDArray[np.int64]
 
-# Brackets, commas and the row number.
+# Bytes of a row's brackets, commas and row number.
 _ROW_OVERHEAD_BYTES = 10
-# Longest JSON of a value; a decimal has digits, a sign, a point and possibly an exponent.
+# Maximum JSON size of a value. A decimal has digits, a sign, a point and possibly an exponent.
 _MAX_JSON_BYTES = {
     pa.bool_(): 6,
     pa.int64(): 21,
@@ -45,16 +44,16 @@ _MAX_JSON_BYTES = {
 }
 _DEFAULT_MAX_JSON_BYTES = 42
 _STRING_OVERHEAD_BYTES = 3
-# Limit of rows in a batch that are not sent, and wait for its response.
+# Maximum number of rows per batch that are not sent and wait for its response.
 _MAX_COVERED_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class CallBatch:
-    """Adjacent rows of the stream, and those of them that the service receives.
+    """Adjacent rows of the stream, all or some of which are sent to the service.
 
-    `columns` hold the rows to send. `sent_positions` are their positions among the `rows` of the batch;
-    None if all are sent.
+    `columns` has the rows to send. `sent_positions` has their positions among the `rows` of the
+    batch, or is None if all are sent.
     """
 
     ordinal: int
@@ -69,10 +68,11 @@ class CallBatch:
 
 
 class CallBatcher:
-    """Splits one stream; used once.
+    """Splitter of one stream. Single use.
 
-    A batch ends after `max_rows` rows to send, or before the row that would exceed `max_bytes`; a larger row
-    is a batch of its own. Bytes are an upper bound of the JSON, except for characters that need escapes.
+    A batch ends after `max_rows` rows to send, or before the row that would exceed `max_bytes`. A
+    larger row is a batch of its own. Sizes are upper bounds of the JSON, except for characters that
+    need escapes.
     """
 
     def __init__(self, max_rows: int, max_bytes: int, *, skip_null_rows: bool = False) -> None:
@@ -88,7 +88,7 @@ class CallBatcher:
         self._rows = self._sent_rows = self._bytes = 0
 
     def split_batches(self, stream: Iterable[Sequence[pa.Array]]) -> Iterator[CallBatch]:
-        """Yield the batches of a stream, each as soon as its last row arrives.
+        """Yield the batches of a stream. Yields each batch when its last row arrives.
 
         Args:
             stream: Columns of equal length. A function without arguments needs one column, for the number
@@ -161,7 +161,7 @@ class CallBatcher:
 
 
 class _IncomingRows:
-    """Rows of one record batch: those to send, their positions and their sizes."""
+    """Rows of one record batch, with the positions and sizes of the rows to send."""
 
     def __init__(self, columns: Sequence[pa.Array], *, skip_null_rows: bool) -> None:
         self.row_count = len(columns[0])
@@ -182,7 +182,7 @@ class _IncomingRows:
                 self._fixed_bytes += _MAX_JSON_BYTES.get(column.type, _DEFAULT_MAX_JSON_BYTES)
             else:
                 self._fixed_bytes += _STRING_OVERHEAD_BYTES
-                # Hexadecimal is the longest form of binary values.
+                # Hexadecimal is the longest text form of binary values.
                 self._variable_width_offsets.append(
                     (2 if pa.types.is_binary(column.type) else 1, ends)
                 )
@@ -197,19 +197,19 @@ class _IncomingRows:
         return np.arange(start, end) if sent is None else sent[start:end]
 
     def count_sent_before(self, row: int) -> int:
-        """Return how many rows before a row are to be sent."""
+        """Return the number of rows to send before a row."""
         sent = self._sent_positions
         return row if sent is None else int(np.searchsorted(sent, row))
 
     def estimate_bytes(self, start: int, end: int) -> int:
-        """Return the size of rows to send, bytes."""
+        """Return the total size of some rows to send, in bytes."""
         size = self._fixed_bytes * (end - start)
         for factor, ends in self._variable_width_offsets:
             size += factor * int(ends[end] - ends[start])
         return size
 
     def estimate_cumulative_bytes(self, start: int, end: int) -> Int64Array:
-        """Return the cumulative sizes of rows to send, bytes."""
+        """Return the cumulative sizes of some rows to send, in bytes."""
         sizes = np.arange(1, end - start + 1, dtype=np.int64) * self._fixed_bytes
         for factor, ends in self._variable_width_offsets:
             sizes += factor * (ends[start + 1 : end + 1].astype(np.int64) - ends[start])
@@ -217,7 +217,7 @@ class _IncomingRows:
 
 
 def _get_value_offsets(column: pa.Array) -> NDArray[Any] | None:
-    """Return the offsets of strings and binary values; None for types of fixed width."""
+    """Return the value offsets of a string or binary column, or None for a fixed-width type."""
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         width: Any = np.int32
     elif pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type):
@@ -231,13 +231,13 @@ def _get_value_offsets(column: pa.Array) -> NDArray[Any] | None:
 
 _DIGEST_BYTES = 6
 _TASKS_PER_FILE = 256
-# A file is useless after the end of its task.
+# Age at which a file is deleted: it is useless after the end of its task.
 _USES_FILE_TTL_S = 24 * 3600.0
 _USES_PER_CLEANUP = 64
 
 
 def make_query_id(session: str, execution: int | str) -> str:
-    """Return the ID of a query: a root execution within a Spark session."""
+    """Make the ID of a query, which is a root execution within a Spark session."""
     try:
         root = uuid.UUID(session)
     except ValueError:
@@ -246,7 +246,7 @@ def make_query_id(session: str, execution: int | str) -> str:
 
 
 def make_streaming_query_id(query: str, batch: int | str) -> str:
-    """Return the ID of a batch of a streaming query, which stays the same after a restart.
+    """Make the ID of a batch of a streaming query. It stays the same after a restart.
 
     `query` is the UUID of the streaming query in its checkpoint.
     """
@@ -254,17 +254,17 @@ def make_streaming_query_id(query: str, batch: int | str) -> str:
 
 
 class BatchIdGenerator:
-    """IDs of the batches of one use of a function at one position of a query.
+    """Generator of batch IDs for one use of a function at one position of a query.
 
-    An ID has query, stage, partition and ordinal, and a digest of function, site, number of the use and
-    body. IDs are therefore never shared by uses of several functions in a stage, by two calls of a
-    VOLATILE function, or by rows that a shuffle delivers in another order.
+    An ID consists of query, stage, partition, ordinal, and a digest of function, call site, number
+    of the use and body. Different functions of a stage, two calls of a VOLATILE function, and rows
+    that a shuffle delivers in another order therefore have different IDs.
     """
 
     def __init__(
         self, position: QueryPosition, function: ExternalFunction, *, folder: Path | None = None
     ) -> None:
-        """Prepare IDs for a function. Uses of an IMMUTABLE function may share IDs: they share values."""
+        """Prepare IDs for a function. Uses of an IMMUTABLE function may share IDs and values."""
         self._prefix = f"{position.query_id}:{position.stage}:{position.partition}"
         signature = function.signature
         self._key_material = f"{position.query_id}\0{function.version}\0{signature.name}{signature.format_arguments()}"
@@ -277,14 +277,14 @@ class BatchIdGenerator:
         self._derive_key()
 
     def _derive_key(self) -> None:
-        # Poly1305 with a key of the query is a universal hash: different bodies collide only with
+        # Poly1305 with a key per query is a universal hash: different bodies collide only with
         # negligible probability, whatever they contain. It takes a fifth of the time of blake2b.
         self._key = hashlib.blake2b(
             self._key_material.encode("utf-8", "surrogatepass"), digest_size=32
         ).digest()
 
     def make_batch_id(self, ordinal: int, body: bytes) -> str:
-        """Return the ID of a batch; `body` is its body before compression."""
+        """Return the ID of a batch. `body` is the request body before compression."""
         if self._use_counter is not None:
             first = Poly1305.generate_tag(self._key, body) + ordinal.to_bytes(8)
             number, self._use_counter = self._use_counter.increment(first), None
@@ -296,22 +296,24 @@ class BatchIdGenerator:
 
 
 class _FunctionUseCounter:
-    """Numbers of the uses that begin with the same batch in one attempt of a task.
+    """Counter that numbers the function uses of a task attempt that begin with equal batches.
 
-    The processes of the attempt share a file of digests. The order of the numbers is arbitrary, which is
-    safe: such uses send the same rows to the same function, so their values may only be swapped.
+    The processes of the attempt share a file of digests. The order of the numbers is arbitrary.
+    This is safe: such uses send the same rows to the same function, so at worst their values are
+    swapped.
     """
 
     def __init__(self, position: QueryPosition, folder: Path | None) -> None:
         self._task_attempt_id = position.task_attempt_id
-        # One file for all tasks of a query would be read completely too often.
+        # A file per group of tasks: every use reads a whole file, and one file per query would be
+        # large.
         group = str(position.partition // _TASKS_PER_FILE)
         self._folder = folder or ensure_private_folder()
         name = make_shared_file_name("uses", position.query_id, str(position.stage), group)
         self._path = self._folder / name
 
     def increment(self, first_batch: bytes) -> int:
-        """Return how many uses began with the same batch before, and count this one."""
+        """Count a use. Return the number of earlier uses that began with the same batch."""
         if secrets.randbelow(_USES_PER_CLEANUP) == 0:
             delete_stale_files(self._folder, "uses", SystemClock(), _USES_FILE_TTL_S)
         spoken = self._task_attempt_id.encode() + b"\0" + first_batch

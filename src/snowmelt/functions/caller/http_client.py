@@ -1,8 +1,9 @@
-"""HTTP/1.1 client with a pool of keep-alive connections, and the event loop thread that it runs in.
+"""HTTP/1.1 client with a pool of keep-alive connections, and its event loop thread.
 
-Each connection has one request at a time. httptools (Node's llhttp) parses responses, because
-general clients cost several times the CPU per request. The client follows no redirects and
-decompresses nothing. It retries only if a reused connection closed before any byte of a response.
+Each connection has one request at a time. httptools (Node's llhttp) parses responses:
+general-purpose clients need several times the CPU per request. The client does not follow redirects
+or decompress bodies. It retries a request only if a reused connection closed before any byte of a
+response.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from snowmelt.http_heads import MAX_HEAD_BYTES, add_header, encode_head, encode_
 _HTTP_OK = 200
 _HTTP_SWITCHING_PROTOCOLS = 101
 _PROCESSED_STATUSES = frozenset({200, 202})
-# Messages show only the beginning of an error body.
+# Maximum bytes to read of an error body. Messages show only its beginning.
 _MAX_ERROR_BODY_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A response as received; header names are in lower case, the body is still compressed."""
+    """A response as received. Header names are in lower case, and the body may be compressed."""
 
     status: int
     headers: Mapping[str, str]
@@ -75,14 +76,14 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, host: str, loop: asyncio.AbstractEventLoop) -> None:
         self.idle_since = 0.0
-        # True if any byte was received since the last request.
+        # True if any byte was received after the last request was sent.
         self.has_received_bytes = False
         self._host = host
         self._limits = HttpLimits()
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        # Handwritten services end lines with a line feed only.
+        # Accept lines that end with only a line feed, as handwritten services send.
         self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
         self._response_future: asyncio.Future[HttpResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -106,14 +107,15 @@ class HttpConnection(asyncio.Protocol):
             and self._response_future is None
             and transport is not None
             and not transport.is_closing()
-            # A service that responds before it has the whole request does not read the rest.
+            # Not reusable: a service that responds before it has the whole request does not read
+            # the rest.
             and transport.get_write_buffer_size() == 0
         )
 
     def has_unexpected_bytes(self) -> bool:
-        """Return True if the socket has unrequested data or the peer closed the connection.
+        """Return True if the socket has unexpected data, or the peer closed the connection.
 
-        The event loop may not have read the data yet. It would be parsed as the next response.
+        The event loop may not have read such data yet. It would be parsed as the next response.
         """
         socket = None if self._transport is None else self._transport.get_extra_info("socket")
         if socket is None or socket.fileno() < 0:
@@ -127,7 +129,7 @@ class HttpConnection(asyncio.Protocol):
     ) -> asyncio.Future[HttpResponse]:
         """Send a request. The returned future fails with TransportFailed or PayloadTooLarge.
 
-        A caller that stops waiting for the future must `abort` the connection.
+        A caller that stops waiting for the future must call `abort`.
         """
         if self._transport is None:
             raise RuntimeError("the connection is not made yet")
@@ -164,7 +166,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse the next bytes of the response."""
         if self._response_future is None:
-            self.abort()  # no request is waiting
+            self.abort()  # No request is waiting.
             return
         self._traffic.bytes_in += len(data)
         self.has_received_bytes = True
@@ -193,7 +195,7 @@ class HttpConnection(asyncio.Protocol):
         self._timer = self._loop.call_at(due, self._on_timeout)
 
     def eof_received(self) -> None:
-        """End a response that only the end of the connection delimits."""
+        """Complete a response that ends with the connection."""
         if self._response_future is not None and self._body_ends_at_eof:
             self.on_message_complete()
 
@@ -237,7 +239,7 @@ class HttpConnection(asyncio.Protocol):
             and transport is not None
             and transport.get_write_buffer_size()
         ):
-            # The service has not read the whole request, so this is the response to an earlier one.
+            # The service has not received the whole request, so this responds to an earlier one.
             self._fail_request(
                 TransportFailed(
                     host=self._host, reason="the reply began before the whole request was sent"
@@ -288,7 +290,7 @@ class HttpConnection(asyncio.Protocol):
         waiting = self._take_response_future()
         if waiting is not None and not waiting.done():
             waiting.set_result(reply)
-        self._reset_response()  # release the memory while idle
+        self._reset_response()  # Release the memory while idle.
 
     def _on_timeout(self) -> None:
         self._fail_request(CallTimeout(host=self._host, reason="Timeout was reached"))
@@ -300,7 +302,7 @@ class HttpConnection(asyncio.Protocol):
         self.abort()
 
     def _take_response_future(self) -> asyncio.Future[HttpResponse] | None:
-        """Stop the timer; clear and return the future of the waiting request."""
+        """Stop the timer, and take the future of the waiting request."""
         waiting, self._response_future = self._response_future, None
         if self._timer is not None:
             self._timer.cancel()
@@ -314,7 +316,7 @@ _HEADER_NAME_PATTERN = re.compile(r"[\x21-\x39\x3b-\x7e]+")
 
 @dataclass(frozen=True, slots=True)
 class HttpOrigin:
-    """The peer of a connection; certificates in `ca_file` replace the default ones."""
+    """Peer of a connection. The certificates in `ca_file` replace the default ones."""
 
     host: str
     port: int
@@ -328,7 +330,7 @@ class HttpOrigin:
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """Target of requests: the peer of the connection, the path and the Host header."""
+    """Target of requests: peer, path and Host header."""
 
     origin: HttpOrigin
     path: str
@@ -342,10 +344,10 @@ class HttpTarget:
 
 
 def encode_headers(headers: Mapping[str, str]) -> bytes:
-    """Encode headers as lines of a request.
+    """Encode headers as the lines of a request.
 
     Raises:
-        DeclarationInvalid: If a name or value is invalid; the message names the header.
+        DeclarationInvalid: If a name or value is invalid. The message names the header.
     """
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable() and _HEADER_NAME_PATTERN.fullmatch(name)):
@@ -384,7 +386,7 @@ class HttpClient:
         limits: HttpLimits,
         traffic: CallRecord,
     ) -> HttpResponse:
-        """Send a request and return its response, whatever its status.
+        """Send a request and return its response, with any status.
 
         Cancellation closes the connection of the request. If a reused connection turns out to be closed
         before any byte of a response, the request is repeated on another connection.
@@ -397,7 +399,7 @@ class HttpClient:
             traffic: Record that counts bytes sent and received, including those of failed requests.
 
         Raises:
-            TransportFailed: If there is no response; the message names the host.
+            TransportFailed: If there is no response. The message names the host.
             PayloadTooLarge: If the response exceeds the limit.
         """
         while True:
@@ -449,7 +451,8 @@ class HttpClient:
                 raise TlsUntrusted(host=origin, reason=reason) from None
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
                 raise TlsUntrusted(host=origin, reason=f"no TLS: {error.reason}") from None
-            # asyncio replaces the system's text. Resolver errors have negative numbers and their own text.
+            # asyncio replaces the system's error text, so restore it. Resolver errors have negative
+            # numbers and a text of their own.
             number = error.errno or 0
             known = os.strerror(number) if number > 0 else error.strerror
             raise TransportFailed(host=origin, reason=known or "no connection") from None
@@ -469,7 +472,7 @@ class HttpClient:
             )
 
     def _close_idle_connections(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close connections idle for longer than the limit; the last used are at the end of the lists."""
+        """Close connections that were idle for too long. Lists end with the last used one."""
         self._idle_timer = None
         since = loop.time() - _IDLE_CONNECTION_TTL_S
         for idle in self._idle.values():
@@ -481,7 +484,7 @@ class HttpClient:
             )
 
     async def close(self) -> None:
-        """Close all connections; requests in flight fail."""
+        """Close all connections. Requests in flight fail."""
         self._closed = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
@@ -489,7 +492,7 @@ class HttpClient:
         self._idle.clear()
         for connection in (*idle, *self._busy):
             connection.abort()
-        await asyncio.sleep(0)  # transports call connection_lost in the next iteration of the loop
+        await asyncio.sleep(0)  # Transports call connection_lost in the next iteration of the loop.
 
 
 def encode_request_head(
@@ -517,8 +520,8 @@ def _make_tls_context(ca_file: str | None) -> ssl.SSLContext:
         raise DeclarationInvalid(reason=f"CA file {ca_file} cannot be read: {reason}") from None
 
 
-# A process makes its calls in one event loop thread with one client. Each task thread waits for its
-# calls in its own order.
+# All calls of a process run in one event loop thread with one client. Each task thread waits for
+# its own calls, in order.
 
 CoroutineFactory: TypeAlias = Callable[[], Coroutine[Any, Any, bytes]]
 
@@ -526,7 +529,7 @@ _STOP_TIMEOUT_S = 2.0
 
 
 class EventLoopThread:
-    """An event loop in a daemon thread, which never delays the end of the process."""
+    """Event loop in a daemon thread, so that it does not delay process exit."""
 
     def __init__(self) -> None:
         self.loop = new_event_loop()
@@ -545,7 +548,7 @@ class EventLoopThread:
         self.loop.run_forever()
 
     def _stop(self) -> None:
-        # A fork inherits exit handlers but not the thread.
+        # A forked child inherits exit handlers, but not the thread.
         if os.getpid() != self._pid or not self._thread.is_alive():
             return
 
@@ -565,12 +568,12 @@ class EventLoopThread:
         self._thread.join(_STOP_TIMEOUT_S)
 
 
-# By process ID: Spark forks its workers, and an event loop does not survive a fork.
+# By process ID, because Spark forks its workers, and an event loop does not survive a fork.
 _event_loop_threads: dict[int, EventLoopThread] = {}
 _start_locks: dict[int, threading.Lock] = {}
 
 
-# Connections close immediately, but a loop that stopped at process exit never responds.
+# Closing takes little time. The timeout is for a loop that has stopped at process exit.
 _CLOSE_TIMEOUT_S = 5.0
 
 
@@ -587,7 +590,7 @@ class InFlightCalls:
         self._event_loop_thread = found
         self.client = found.client
         self._pending_calls: set[Future[bytes]] = set()
-        # Started tasks; only the loop's thread accesses them.
+        # Started tasks. Only the loop's thread accesses them.
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, coroutine_factory: CoroutineFactory) -> Future[bytes]:
@@ -625,7 +628,8 @@ class InFlightCalls:
         if all(call.done() for call in self._pending_calls):
             return
         ending = asyncio.run_coroutine_threadsafe(cancel_all(), self._event_loop_thread.loop)
-        # Garbage collection of a generator may call this in any thread, including the loop's.
+        # Do not wait in the loop's thread: garbage collection of a generator may call this in any
+        # thread.
         if not self._event_loop_thread.is_current():
             with contextlib.suppress(TimeoutError):
                 ending.result(_CLOSE_TIMEOUT_S)

@@ -1,7 +1,8 @@
 """HTTP requests of batches: URL, headers, compression and authentication.
 
-Authentication headers are created for each attempt. A secret is `env:NAME`, or `file:PATH` in one
-folder, and is read where it is used. Errors never contain a secret value.
+Authentication headers are created for each attempt. A reference to a secret is `env:NAME`, or
+`file:PATH` within one folder. It is resolved in the process that makes the call. Errors never
+contain the value of a secret.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _AWS_GATEWAY_PATTERN = re.compile(r"[^.]+\.execute-api\.[^.]+\.amazonaws\.com(\.
 class TranslatedRequest:
     """A batch after translation. If `body` is None, the POST has no body.
 
-    `url_suffix` is the text that a request translator appends to the function's URL, also for GETs.
+    `url_suffix` is the text that a request translator appends to the function's URL, for POST and
+    GET.
     """
 
     batch_id: str
@@ -70,7 +72,8 @@ class SecretReader:
         """Create a resolver.
 
         Args:
-            folder: Folder of readable files, after symbolic links are resolved. None: no files.
+            folder: Folder that must contain the files, after symbolic links are resolved. None: no
+                files.
         """
         self._folder = None if folder is None else Path(folder)
 
@@ -78,8 +81,8 @@ class SecretReader:
         """Resolve a secret reference and strip whitespace.
 
         Raises:
-            SecretMissing: If there is no such secret, or a header cannot contain it. The message names
-                the reference.
+            SecretMissing: If the secret does not exist or cannot be part of a header. The message
+                names the reference.
         """
         kind, _, name = reference.partition(":")
         match kind:
@@ -90,7 +93,7 @@ class SecretReader:
             case "file":
                 found = self._read_file(reference, self._resolve_path(reference, name))
             case _:
-                # Do not show the reference: it may be the secret itself.
+                # Omit the reference from the message: it may be the secret itself.
                 reason = "a reference begins with env: or file:"
                 raise SecretMissing(reference="of this integration", reason=reason)
         found = found.strip()
@@ -101,7 +104,8 @@ class SecretReader:
     def _resolve_path(self, reference: str, name: str) -> Path:
         """Return the file of a reference, with symbolic links resolved.
 
-        A user who may create an integration chooses the path and the destination of its content.
+        The folder must be checked, because a user who may create an integration chooses both the
+        path and the host that receives the file's content.
         """
         if self._folder is None:
             reason = "no folder is set for files of secrets. Set SNOWMELT_SECRETS_DIR"
@@ -137,7 +141,7 @@ _AWS_HOST_PATTERN = re.compile(
 
 
 _REDACTION_MASK = "***"
-# Shorter strings occur in most texts by chance.
+# Minimum length to redact: shorter strings occur in most texts by chance.
 _MIN_REDACTED_CHARS = 4
 _PUBLIC_HEADERS = frozenset({"x-amz-date", "x-amz-content-sha256", "host"})
 _CREDENTIAL_PATTERN = re.compile(
@@ -149,7 +153,7 @@ _CREDENTIAL_PATTERN = re.compile(
 
 
 class RequestAuthenticator:
-    """Authentication of the requests of one integration."""
+    """Authenticator for the requests of one integration."""
 
     def __init__(self, integration: ApiIntegration, secrets: SecretReader | None = None) -> None:
         self._integration = integration
@@ -187,7 +191,7 @@ class RequestAuthenticator:
         values = {value for name, value in made.items() if name not in _PUBLIC_HEADERS}
         if integration.secret is not None:
             values.add(self._read_secret())
-        # Also redact parts: a token follows its scheme, and a signature has several parts.
+        # Also redact the parts of a header: the token after its scheme, the parts of a signature.
         parts = {part for value in values for part in re.split(r"[\s,]+|\w+=", value)}
         self._sent_secrets = frozenset(
             each for each in values | parts if len(each) >= _MIN_REDACTED_CHARS
@@ -197,8 +201,8 @@ class RequestAuthenticator:
     def redact_secrets(self, text: str) -> str:
         """Replace credentials in a text.
 
-        Services repeat headers in their errors. Credentials that were sent are replaced, and any text after
-        the name of a credential.
+        Services repeat headers in their errors. Replaces credentials that were sent, and any text
+        that follows the name of a credential.
         """
         for each in sorted(self._sent_secrets, key=len, reverse=True):
             text = text.replace(each, _REDACTION_MASK)
@@ -223,12 +227,12 @@ class RequestAuthenticator:
         )
         if self._integration.user is not None:
             credentials = AwsCredentials(self._integration.user, self._read_secret())
-        else:  # the search may send network requests
+        else:  # The search for credentials may send network requests.
             credentials = await asyncio.to_thread(_get_default_credentials)
         made = sign_headers(
             request, credentials, region=region, service=service, signed_at=_CLOCK.now()
         )
-        del made["host"]  # the client sets it
+        del made["host"]  # The client sets it.
         return made
 
 
@@ -236,8 +240,8 @@ def parse_aws_service_and_region(url: str, region: str | None) -> tuple[str, str
     """Return the AWS service and region for a signature.
 
     Args:
-        url: URL of the request. Hosts other than AWS's own names count as gateways.
-        region: Region of the integration. None: the region in the host.
+        url: URL of the request. A host that is not an AWS name is treated as an API gateway.
+        region: Region of the integration. None: the region in the host name.
 
     Raises:
         SecretMissing: If neither the integration nor the host has a region.
@@ -266,7 +270,7 @@ def _find_default_credentials() -> Any:
 
 
 def _get_default_credentials() -> AwsCredentials:
-    """Return boto3's credentials. They are found once per process and renew themselves."""
+    """Return boto3's credentials. Searches once per process; they renew themselves."""
     with _credentials_lock:
         found = _find_default_credentials()
     if found is None:
@@ -284,7 +288,8 @@ class RequestFactory:
 
         Args:
             plan: Plan of the calls.
-            accepted_encodings: Last Accept-Encoding header of each origin's responses. It may grow.
+            accepted_encodings: Last Accept-Encoding header of each origin's responses. Others may
+                add entries.
         """
         self._plan = plan
         self._accepted_encodings = accepted_encodings
@@ -305,7 +310,8 @@ class RequestFactory:
             integration = self._plan.integration
             if not integration.enabled:
                 raise ResponseInvalid(reason=f"API integration {integration.name} is not enabled")
-            # Check the URL with its suffix, so that a translator cannot leave the allowed prefixes.
+            # Check the URL with its suffix, so that a translator cannot bypass the allowed
+            # prefixes.
             address = resolve_allowed_url(self._plan.function.url + request.url_suffix, integration)
             place = (str(address), HttpTarget.from_url(address, integration.ca_file))
             if request.url_suffix:
@@ -316,7 +322,7 @@ class RequestFactory:
     async def encode_request(
         self, addressed_request: AddressedRequest, method: str, query_id: str
     ) -> tuple[bytes, bytes]:
-        """Return head and body of a request; a GET has the same headers and no body.
+        """Return head and body of a request. A GET has the same headers and no body.
 
         Raises:
             SecretMissing: If a credential is missing.

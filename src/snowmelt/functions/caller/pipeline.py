@@ -1,11 +1,11 @@
-"""Calls for the rows of one task: batches in flight to a service, results in row order.
+"""Calls for the rows of one task. Keeps batches in flight, and returns results in row order.
 
 `call_function` is the entry point. `CallPipeline` keeps several batches in flight, translates
 requests and responses, splits requests that are too large, and writes the call log.
 
-`Demand` limits the batches in flight by the values that the consumer reads. The consumer may pass
-values to a reader that needs only a few, as Spark does for a LIMIT. The pipeline notices this
-several arrays later. Without a limit, a fast service would receive many useless calls until then.
+`Demand` limits the batches in flight by the values that the consumer reads. The consumer may need
+only a few values, as Spark does for a LIMIT, but the pipeline notices this only several arrays
+later. Without a limit, a fast service would receive many useless calls until then.
 """
 
 from __future__ import annotations
@@ -53,37 +53,37 @@ from snowmelt.functions.definition import FailureAction, NullInputAction
 from snowmelt.functions.errors import CallFailed, PayloadTooLarge, ResponseInvalid, TranslatorFailed
 from snowmelt.functions.wire.messages import RowFailure
 
-# The last bytes of an array are sent with the next one, so a reader needs two arrays to read one.
+# The last bytes of an array are sent with the next array, so reading one array requires two.
 _MIN_READABLE_ARRAYS = 2
-# A consumer that has read this many arrays probably reads all of them.
+# Number of arrays after which the consumer is assumed to read all.
 _PROBATION_ARRAYS = 64
 _FIRST_POLL_DELAY_S = 0.01
 _POLL_INTERVAL_S = 0.001
 _MAX_POLLS = 1_000
-# Consumers usually read immediately: these short polls keep the maximum of batches in flight.
+# Poll intervals. Consumers usually read immediately, so short polls keep all batches in flight.
 _GRACE_POLLS = 3
 
 
 class ValueConsumer(Protocol):
-    """Reader of values after they were taken from the pipeline."""
+    """Consumer that reads values after they were taken from the pipeline."""
 
     def is_open(self) -> bool:
-        """Return True if the consumer still reads values. An incorrect result loses no data."""
+        """Return True if the consumer still reads values. A wrong result does not lose data."""
 
     def unread_bytes(self) -> int | None:
-        """Return the number of bytes that were taken but not read, or None if it is unknown."""
+        """Return the number of bytes that were taken but not read, or None if unknown."""
 
 
 class Demand:
-    """Limit of the batches of one task that are in flight or unread, together.
+    """Limit of the total number of batches of one task that are in flight or unread.
 
-    The limit applies to the first arrays. A consumer that has read them all is assumed to read the
-    others, until it closes.
+    The limit applies to the first arrays. A consumer that has read these is assumed to read all
+    others until it closes.
     """
 
     def __init__(self, max_in_flight: int, clock: Clock, consumer: ValueConsumer | None) -> None:
         self.max_batches = max_in_flight
-        # True if many more values are expected; until then, an array is one batch.
+        # True if many more values are expected. While False, each array is one batch.
         self.is_confirmed = False
         self._max_in_flight = max_in_flight
         self._clock = clock
@@ -125,28 +125,28 @@ class Demand:
         return False
 
 
-# Limit of sent bodies whose responses were not taken yet.
+# Maximum total size of sent bodies whose responses were not taken.
 _MAX_IN_FLIGHT_BYTES = 64 * 1024 * 1024
-# Arrays are merged because each one has a cost for the consumer.
+# Small arrays are merged up to this size, because each array has a cost for the consumer.
 _MAX_MERGED_ROWS = 1_000
 
 
 @dataclass(slots=True)
 class BatchPart:
-    """One request of a batch and its result: values, NULL for rows without one."""
+    """One request of a batch and its result: one value per row, NULL if there is none."""
 
     request: BatchRequest
     record: CallRecord
-    # Position of its first row among the rows that the batch sends.
+    # Position of the request's first row among the rows that the batch sends.
     first_row: int = 0
     split: SplitRequest | None = None
     in_flight_call: Future[bytes] | None = None
-    # Data of the request translator for the response translator.
+    # Data that the request translator passes to the response translator.
     translator_data: bytes | None = None
     values: pa.Array | None = None
     failures: Mapping[int, RowFailure] = field(default_factory=dict)
     error: SnowmeltError | None = None
-    # True if the response of the service, or its absence, caused the error.
+    # True if the service caused the error, by its response or by not responding.
     is_service_error: bool = False
 
     url: str = ""
@@ -158,7 +158,7 @@ class BatchPart:
 
 @dataclass(slots=True)
 class BatchOutcome:
-    """A batch and its requests: one, several if it was split, none if no request was needed."""
+    """A batch and its requests: one; several if it was split; none if none was needed."""
 
     work: BatchWork
     parts: list[BatchPart]
@@ -166,7 +166,7 @@ class BatchOutcome:
 
 
 class CallPipeline:
-    """The batches of one task. Used once, then closed."""
+    """Pipeline for the batches of one task. Single use; must be closed."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class CallPipeline:
         clock: Clock,
         consumer: ValueConsumer | None,
     ) -> None:
-        """Prepare the calls; nothing is sent before `run_batches` is iterated."""
+        """Prepare the calls. Sends nothing until `run_batches` is iterated."""
         function, options = plan.function, plan.options
         self._plan, self._position, self._call_log, self._clock = plan, position, call_log, clock
         self._budget = CallBudget(plan, position, clock)
@@ -203,7 +203,8 @@ class CallPipeline:
         self._demand = Demand(most, clock, consumer)
         self._in_flight: deque[BatchOutcome] = deque()
         self._in_flight_bytes = 0
-        # Sent after the next response. Prepared only when more values are certain to be needed.
+        # Batch to send after the next response. Prepared only if its values are certain to be
+        # needed.
         self._prepared_work: BatchWork | None = None
         self._size_limits = get_size_limits(function)
         self._circuit_breaker = get_circuit_breaker(function.url, clock)
@@ -211,7 +212,7 @@ class CallPipeline:
         self._url = display_url(plan)
 
     def run_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[BatchOutcome]]:
-        """Yield the outcomes of batches in order; small finished batches are merged."""
+        """Yield the outcomes of batches in order, with small finished batches merged."""
         works = map(
             self._request_builder.build_work,
             self._batcher.split_batches(each.columns for each in batches),
@@ -223,7 +224,7 @@ class CallPipeline:
             if self._demand.is_confirmed:
                 self._prepared_work = self._next_work(works)
             yield self._collect_finished(works)
-            # Without more rows, skip the update, which may wait for the consumer.
+            # If there are no more rows, skip the update, which may wait for the consumer.
             if not self._in_flight:
                 self._prepared_work = self._next_work(works)
             if self._in_flight or self._prepared_work is not None:
@@ -274,7 +275,7 @@ class CallPipeline:
         return found
 
     def get_values(self, part: BatchPart) -> pa.Array:
-        """Return the values of a request, or raise an error that the function's clauses do not make NULL."""
+        """Return the values of a request. Raise its error unless the clauses make it NULL."""
         error, function = part.error, self._plan.function
         if error is None and part.failures and function.row_errors is FailureAction.ABORT:
             at, failure = next(iter(part.failures.items()))
@@ -289,7 +290,7 @@ class CallPipeline:
         if error is None:
             return part.values
         if isinstance(error, CallFailed):
-            # The next attempt of the task fails without a call.
+            # Cache the failure, so that the next attempt of the task fails without a call.
             self._failed_batches.cache_failure(part.request.batch_id, error)
         raise error
 
@@ -360,7 +361,7 @@ class CallPipeline:
         )
 
     def _finish_batch(self, outcome: BatchOutcome) -> None:
-        """Wait for the responses of a batch; split requests that are too large in two."""
+        """Wait for the responses of a batch. Splits requests that are too large in two."""
         parts, at = outcome.parts, 0
         while at < len(parts):
             part = parts[at]
@@ -400,7 +401,7 @@ class CallPipeline:
         """Wait for a response and decode it.
 
         Raises:
-            PayloadTooLarge: If the request or the response is too large; halves may fit.
+            PayloadTooLarge: If the request or the response is too large. Halves may fit.
         """
         if part.in_flight_call is None:
             return
@@ -446,7 +447,7 @@ class CallPipeline:
 
 
 def _format_translator_error(error: TranslatorFailed) -> str:
-    """Return the message without the function, which the error of the batch names."""
+    """Format the message without the function, because the error of the batch names it."""
     fields = error.fields
     return f"its {fields['which']} translator {fields['translator']} failed: {fields['reason']}"
 
@@ -463,28 +464,30 @@ def call_function(
 ) -> Generator[pa.Array, None, None]:
     """Yield the function's values in arrays, one value per row, in row order.
 
-    Arrays end where batches end. Small batches are merged, up to 1,000 rows. Calls run ahead of the
-    values taken by at most the batches in flight and one such array. A caller that stops early must
+    Arrays end where batches end. Small batches are merged, up to 1,000 rows. Calls are at most the
+    batches in flight and one such array ahead of the values taken. A caller that stops early must
     close the iterator, which cancels the remaining calls.
 
     Args:
         plan: Plan of the calls.
         position: Position of the rows in the query.
-        batches: Arguments by position; further columns are not sent. A function without arguments
+        batches: Arguments by position. Further columns are not sent. A function without arguments
             needs one column, for the number of rows.
         call_log: Receives one record per batch.
         clock: Clock. None: the system's clock.
-        consumer: Reader of values that were taken. None: the caller itself. If the consumer stops
-            reading, one batch is called at a time.
-        trying: Return value, error, status and batch ID of each row; raise neither CallFailed nor
-            CircuitOpen. A row that STRICT does not send is NULL as a whole.
+        consumer: Reader of the values taken. None: the caller itself. While the consumer does not
+            read, batches are called one at a time.
+        trying: Return a record of value, error, status and batch ID for each row, instead of
+            raising CallFailed or CircuitOpen. The record is NULL for a row that STRICT does not
+            send.
 
     Raises:
-        CallFailed: If a batch has no response, or a row has an error, and the function's clauses do
-            not say RETURN_NULL. The message has function, batch, status, attempts and time.
-        CircuitOpen: If the circuit breaker of the service is open, under the same clause.
-        SnowmeltError: If no call is possible: the budget is spent, the URL is rejected, or a secret is
-            missing. No clause makes these errors NULL.
+        CallFailed: If a batch has no response or a row has an error, unless the function's clauses
+            have RETURN_NULL. The message has function, batch, status, attempts and time.
+        CircuitOpen: If the circuit breaker of the service is open, unless the clauses have
+            RETURN_NULL.
+        SnowmeltError: If no call is possible: the budget is spent, the URL is rejected, or a secret
+            is missing. No clause converts these errors to NULL.
     """
     pipeline = CallPipeline(plan, position, call_log, clock or SystemClock(), consumer)
     make_form = to_try_result_arrow_type if trying else to_arrow_type

@@ -1,4 +1,4 @@
-"""Call plan: one use of a function in a query, without secrets; and the record of each batch.
+"""Call plan of one use of a function in a query, without secrets; and call log records.
 
 Plans are pickled and sent to executors.
 """
@@ -21,15 +21,16 @@ TranslatorSource: TypeAlias = Translator | Callable[[dict[str, object]], Mapping
 class CallerOptions:
     """Options for all calls of an installation or a session.
 
-    Sizes are in bytes, times in seconds. A budget of None is unlimited. Budgets of a query apply to the
-    worker processes of each executor and are divided by the number of executors, as rates are.
+    Sizes are in bytes, times in seconds. A budget of None is unlimited. Rates, and the budgets of a
+    query, are divided by the number of executors; the worker processes of an executor share its
+    part.
     """
 
     style: HeaderStyle = field(default_factory=HeaderStyle)
     binary: BinaryForm = BinaryForm.HEX
     array_as_string: bool = False
     debug_payload: bool = False
-    # Characters of an error response that an error message shows; 0 for none.
+    # Maximum number of characters of an error response in an error message. 0: none.
     error_body_chars: int = 300
     dry_run: bool = False
     max_batch_rows: int = 1_000
@@ -38,23 +39,23 @@ class CallerOptions:
     retry_timeout_s: float = 600.0
     poll_timeout_s: float = 600.0
     connect_timeout_s: float = 10.0
-    # Limits for slow responses: between two bytes, and from the request to the last byte.
+    # Timeouts for slow responses: between two bytes, and from the request to the last byte.
     idle_timeout_s: float = 60.0
     reply_timeout_s: float = 300.0
     max_rows_per_task: int | None = None
     max_calls_per_task: int | None = None
     max_rows_per_query: int | None = None
     max_calls_per_query: int | None = None
-    # Folder of `file:` references on the machines that make calls. None: no such references.
+    # Folder of `file:` references on the machines that make calls. None: reject such references.
     secrets_dir: str | None = None
-    # Divisor of rates and budgets. Executors of one machine share their state in its temporary folder,
-    # so they count once; each container has its own folder.
+    # Divisor of rates and budgets. Executors of one machine count once, because they share their
+    # state in its temporary folder. Each container has its own folder.
     executors: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """One function as a query calls it.
+    """Plan for the calls of one function in a query.
 
     `context` has a value for each context header of the function. `zone` is the session's time zone.
     Translators are definitions with their source, or callables that can be pickled.
@@ -75,8 +76,9 @@ class CallPlan:
 class QueryPosition:
     """Position of rows in a query, the same for each attempt at the same work.
 
-    `call_site` distinguishes calls of one function in a statement or program. `task_attempt_id` is the ID
-    of the attempt: calls at the same site are numbered within it. Empty if a task makes one call only.
+    `call_site` distinguishes calls of one function in a statement or program. `task_attempt_id` is
+    the ID of the attempt, within which calls at the same site are numbered. It is empty if a task
+    makes only one call.
     """
 
     query_id: str
@@ -95,7 +97,7 @@ class BatchStatus(StrEnum):
 
     OK = "ok"
     FAILED = "failed"
-    # No request was needed: all rows are NULL or cached.
+    # No request was needed, because all rows are NULL or cached.
     NOT_SENT = "not sent"
     # The task ended before the response. The service may have run the batch.
     CANCELLED = "cancelled"
@@ -104,7 +106,7 @@ class BatchStatus(StrEnum):
 
 @dataclass(slots=True)
 class CallRecord:
-    """The record of one batch. Times are in milliseconds; `status` is None without a response.
+    """Record of one batch. Times are in milliseconds. `status` is None if there was no response.
 
     `rows_sent` excludes rows with NULL, repeated inputs and cached results. A batch that was split has
     a record for each half that was sent. The record of the first half includes the cost until the split.
@@ -136,4 +138,4 @@ class CallLog(Protocol):
     """Destination of records. Called once per batch, in the thread that yields its values."""
 
     def add_record(self, record: CallRecord) -> None:
-        """Store a record. It is not changed afterwards."""
+        """Store a record. The caller does not modify it afterwards."""

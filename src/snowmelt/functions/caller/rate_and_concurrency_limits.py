@@ -1,9 +1,9 @@
-"""Rate limits, concurrency limits, budgets and circuit breakers, shared by the processes of a machine.
+"""Rate limits, concurrency limits, budgets and circuit breakers, shared by a machine's processes.
 
-RATE_LIMIT and MAX_IN_FLIGHT of a function apply per machine; a rate is divided by the number of
-executors in the plan. An origin that responds with 429 or 503 gets half as many concurrent calls,
-and one more after each full window of successful responses. Only the number of calls in flight
-changes, never the content of a batch. Without any limit, no file is touched.
+RATE_LIMIT and MAX_IN_FLIGHT of a function apply per machine; the plan divides a rate by the number
+of executors. A response of 429 or 503 halves the number of concurrent calls to its origin. Each
+full window of successful responses adds one. The content of batches never changes. Files are used
+only if there is a limit.
 
 A budget limits rows and calls per task, and per query over the processes of a machine. Each request
 is one call, including retries and polls.
@@ -37,12 +37,12 @@ from snowmelt.functions.errors import BudgetExceeded, CallFailed, CircuitOpen
 
 _Shared = TypeVar("_Shared")
 _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
-# Lock offsets of slots are beyond all data of the file.
+# Start of the lock offsets of slots, beyond all data of the file.
 _SLOT_LOCKS_OFFSET_BYTES = 1 << 20
 
 
 def ensure_private_folder(parent: Path | None = None) -> Path:
-    """Return this user's private folder in the folder of temporary files; create it if needed.
+    """Return this user's private folder for temporary files. Creates it if needed.
 
     Raises:
         ConfigurationError: If another user owns the folder or has access to it.
@@ -74,7 +74,7 @@ def delete_stale_files(folder: Path, kind: str, clock: Clock, max_age_s: float) 
             continue
 
 
-# By process ID: a forked process must not use inherited objects, because it does not own the locks.
+# By process ID, because a forked process does not own the locks of inherited objects.
 _shared_objects: dict[tuple[int, Path], Any] = {}
 
 
@@ -94,7 +94,7 @@ def _read_boot_id() -> str:
 
 
 class SharedFile:
-    """A file with numbers that processes share, and with slot locks that end with their process.
+    """File of numbers that processes share, and of slots that the system unlocks at process exit.
 
     Closing any descriptor of a file releases all slots that this process holds in it. A process
     therefore opens a file with slots once, and never closes it.
@@ -112,7 +112,7 @@ class SharedFile:
 
     @contextmanager
     def locking(self) -> Iterator[None]:
-        """Lock the file against other threads and processes, for microseconds only."""
+        """Lock the file against other threads and processes. Hold it only for microseconds."""
         with self._thread_lock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             try:
@@ -128,14 +128,14 @@ class SharedFile:
     def write_numbers(
         self, layout: struct.Struct, *values: float | bytes, offset_bytes: int = 0
     ) -> None:
-        """Write numbers at an offset; a write of up to 4096 bytes is atomic."""
+        """Write numbers at an offset. A write of up to 4096 bytes is atomic."""
         os.pwrite(self._descriptor, layout.pack(*values), offset_bytes)
 
     def append_key_and_count_previous(self, key: bytes) -> int:
         """Append a key to the file and return how many times it was present before.
 
         Args:
-            key: Key of the same length as all others of the file.
+            key: Key. All keys of a file must have the same length.
         """
         with self.locking():
             end = os.fstat(self._descriptor).st_size
@@ -145,7 +145,7 @@ class SharedFile:
         return sum(each == key for each in keys)
 
     def try_lock_slot(self, slot: int) -> bool:
-        """Lock a slot unless another process holds it; return True if it is locked."""
+        """Try to lock a slot. Return False if another process holds it."""
         try:
             fcntl.lockf(
                 self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _SLOT_LOCKS_OFFSET_BYTES + slot
@@ -160,15 +160,16 @@ class SharedFile:
 
 
 _NEXT_REQUEST_FORMAT = struct.Struct("=d")
-# Time that a loop that woke up late may make up for. It also limits the burst after a pause.
+# Maximum delay that a late event loop may catch up on. It also limits the burst after a pause.
 _MAX_CATCH_UP_S = 0.05
 
 
 class RequestSpacing:
-    """Spacing of the requests of all processes at equal intervals. One object per file and process.
+    """Rate limiter that spaces the requests of all processes evenly.
 
-    The file contains the time of the next request. Each process reserves one request at a time, so
-    processes alternate, and a process that dies wastes at most one request.
+    A process has one object per file. The file contains the time of the next request. Each process
+    reserves one request at a time, so processes alternate, and a process that dies wastes at most
+    one request.
     """
 
     def __init__(self, file: SharedFile, clock: Clock) -> None:
@@ -196,20 +197,20 @@ class RequestSpacing:
 
 
 _CONTENDED_AT_FORMAT = struct.Struct("=d")
-# Poll interval of a process that waits for others: waking another process's loop is expensive.
+# Interval at which a process polls for a slot. Waking another process's loop would cost more.
 _POLL_INTERVAL_S = 0.004
-# Time for which a process passes its slots to its own batches while others wait for one.
+# Time for which a process may reuse its slots while other processes wait for one.
 _MAX_LOCAL_HOLD_S = 0.1
-# Time for which a waiting process counts as waiting after its last poll.
+# Time after its last poll at which a process no longer counts as waiting.
 _CONTENTION_TTL_S = 0.05
 
 
 class SharedSemaphore:
     """Semaphore with slots in one file. One object per file and process.
 
-    Waiters of a process are served in order. While other processes wait, a process takes no slot for
-    8 ms after each 0.1 s. A slot is a lock of the operating system, so it is released when its process
-    dies.
+    Waiters of a process are served in order. While other processes wait, a process pauses for 8 ms
+    after each 0.1 s, so that they get slots. A slot is a lock of the operating system, so it is
+    released when its process dies.
     """
 
     def __init__(self, file: SharedFile, clock: Clock) -> None:
@@ -218,14 +219,14 @@ class SharedSemaphore:
         self._held_slots: set[int] = set()
         self._turn_began_at = 0.0
         self._paused_until = 0.0
-        # Per event loop: the queue of waiters, and the event that wakes up the first of them.
+        # For each event loop, the queue of waiters and the event that wakes the first of them.
         self._queues: WeakKeyDictionary[
             asyncio.AbstractEventLoop, tuple[asyncio.Lock, asyncio.Event]
         ] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     async def acquire_slot(self, get_allowed: Callable[[], int]) -> int:
-        """Wait for a slot and return it; `get_allowed` returns the current number of slots."""
+        """Wait for a slot and return it. `get_allowed` returns the current number of slots."""
         loop = asyncio.get_running_loop()
         queue, released = self._queues.setdefault(loop, (asyncio.Lock(), asyncio.Event()))
         async with queue:
@@ -255,7 +256,8 @@ class SharedSemaphore:
             now = self._clock.monotonic()
             if now < self._paused_until:
                 return None
-            # Processes start at different slots, so that they rarely try each other's.
+            # Start at a slot that depends on the process, so that processes rarely try the same
+            # one.
             begin = os.getpid() * 7
             for at in range(allowed):
                 slot = (begin + at) % allowed
@@ -274,7 +276,8 @@ _WINDOW_OFFSET = 64  # bytes
 _MAX_WINDOW = 1024
 # A window expires if the origin was not overloaded for this time.
 _WINDOW_TTL_S = 600.0
-# Pause of all calls if one in flight is still too many: default without Retry-After, and maximum.
+# Pause of all calls to an origin if one call in flight is too many: default without Retry-After,
+# and maximum.
 _THROTTLE_PAUSE_S = 0.2
 _MAX_THROTTLE_PAUSE_S = 30.0
 
@@ -287,7 +290,7 @@ class ConcurrencyWindow:
         self._clock = clock
 
     def _read(self) -> tuple[float, float, float, float]:
-        """Return limit, successes since the last growth, time of the last cut, and end of the pause."""
+        """Return limit, successes since its last growth, time of its last cut, end of the pause."""
         limit, good, cut_at, quiet_until = self._file.read_numbers(_WINDOW_FORMAT, _WINDOW_OFFSET)
         return limit, good, cut_at, quiet_until
 
@@ -303,7 +306,7 @@ class ConcurrencyWindow:
         return int(limit) if limit and 0 <= now - cut_at < _WINDOW_TTL_S else _MAX_WINDOW
 
     def shrink(self, started_at: float, in_flight: int, retry_after_s: float | None) -> None:
-        """Halve the limit (`in_flight` if there is none), unless it was cut since `started_at`."""
+        """Halve the limit (without a limit, `in_flight`), unless it was cut since `started_at`."""
         with self._file.locking():
             limit, _, cut_at, quiet_until = self._read()
             now = self._clock.monotonic()
@@ -317,7 +320,7 @@ class ConcurrencyWindow:
             self._write(max(1, limit // 2), 0, now, quiet_until)
 
     def grow(self) -> None:
-        """Count a successful response; a full window of them raises the limit by one."""
+        """Count a successful response. A full window of them raises the limit by one."""
         with self._file.locking():
             limit, good, cut_at, quiet_until = self._read()
             if limit:
@@ -328,7 +331,7 @@ class ConcurrencyWindow:
 
 
 class _OriginLimits:
-    """State of an origin in a process. It has slots and a window after the first throttled call."""
+    """State of an origin in a process. Slots and window are created at the first throttled call."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
@@ -340,7 +343,7 @@ class _OriginLimits:
             self.share_window()
 
     def share_window(self) -> ConcurrencyWindow:
-        """Return the window, which is shared with the other processes after the first call."""
+        """Return the window. The first call creates it in a file that processes share."""
         if self.window is None:
             file = SharedFile(self._path)
             self.semaphore = SharedSemaphore(file, self._clock)
@@ -349,7 +352,7 @@ class _OriginLimits:
 
 
 class RateLimiter:
-    """The limits of one function's calls, in any number of tasks of an event loop."""
+    """Limiter of one function's calls, for any number of tasks of an event loop."""
 
     def __init__(self, plan: CallPlan, clock: Clock, *, folder: Path | None = None) -> None:
         function = plan.function
@@ -371,7 +374,7 @@ class RateLimiter:
         self._origins: dict[str, _OriginLimits] = {}
 
     def acquire(self, url: str) -> AcquiredPermit:
-        """Return a permit for one call: `async with` waits for it and releases it at the end.
+        """Return a permit for one call. `async with` waits for it and releases it at the end.
 
         The caller must not count the time waited towards a timeout of the call.
         """
@@ -414,22 +417,22 @@ class AcquiredPermit:
         self._release_slots()
 
     async def acquire_next_request(self) -> None:
-        """Wait until the next request of the call, a retry or a poll, may be sent."""
+        """Wait until the call's next request (a retry or a poll) may be sent."""
         limits = self._function_limits
         if limits.spacing is not None:
             await limits.spacing.acquire(limits.requests_per_second)
         self._request_started_at = limits.clock.monotonic()
 
     def record_success(self) -> None:
-        """Record a successful response, which eventually raises the concurrency limit of the origin."""
+        """Record a successful response. A full window raises the origin's concurrency limit."""
         if self._origin.window is not None:
             self._origin.window.grow()
 
     def record_throttled(self, retry_after_s: float | None = None) -> None:
-        """Record an overloaded origin (429, 503), which halves its concurrency limit.
+        """Record that the origin is overloaded (429, 503). Halves its concurrency limit.
 
-        `retry_after_s` applies to the retry of this call. Other calls pause for it, at most 30 s, only if
-        the limit was already one.
+        This call is retried after `retry_after_s`. Other calls pause for that time, at most 30 s,
+        only if the limit was already one.
         """
         self._origin.share_window().shrink(
             self._request_started_at, self._origin.in_flight, retry_after_s
@@ -442,27 +445,27 @@ class AcquiredPermit:
 
 
 _SPENT_FORMAT = struct.Struct("=QQ")
-# A file is useless after the end of its query, and no query takes this long.
+# Age at which a file is deleted: no query takes this long, and the file is useless after it.
 _BUDGET_FILE_TTL_S = 7 * 24 * 3600.0
 
 
 class CallBudget:
     """Budget of one task. Thread-safe; must be closed.
 
-    Spent rows and calls are not returned: a retry is another call, and so is the next attempt of a
-    task.
+    Spent rows and calls are never refunded: a retry is another call, and so is the next attempt of
+    a task.
     """
 
     def __init__(
         self, plan: CallPlan, position: QueryPosition, clock: Clock, *, folder: Path | None = None
     ) -> None:
-        """Create a budget. Without a budget of the query, no file is touched."""
+        """Create a budget. Uses a file only if the query has a budget."""
         options = plan.options
         self._function = plan.function.signature.name
         self._task_limits = (options.max_rows_per_task, options.max_calls_per_task)
         self._query_limits = (options.max_rows_per_query, options.max_calls_per_query)
         self._executors = options.executors
-        # The shares never exceed the whole. A share below one is zero.
+        # Round down, so that the shares never exceed the whole. A share below one is zero.
         self._query_share = tuple(
             None if limit is None else limit // self._executors for limit in self._query_limits
         )
@@ -519,21 +522,21 @@ class CallBudget:
         return total
 
 
-# Circuit breakers, which open after several consecutive failed batches; all worker processes share
-# the state of a URL. Failed batches are cached so that the next attempt of a task fails immediately.
-# Spark ends a worker process whose task failed, so that cache is in files, one per batch. Only
-# attempts after the first read it: a restarted query sends its batches again.
+# Circuit breakers. A breaker opens after several consecutive failed batches; all worker processes
+# share the state of a URL. Failed batches are also cached, so that the next attempt of a task fails
+# immediately. Spark ends a worker process whose task failed, so that cache is in files, one per
+# batch. Only attempts after the first read it: a restarted query sends its batches again.
 
 _FAILURE_THRESHOLD = 5
 _OPEN_DURATION_S = 30.0
-# With these statuses, the service works but rejects the batch.
+# Statuses with which a working service rejects a batch.
 _BATCH_ERROR_STATUSES = frozenset({400, 413, 422})
 _MAX_REASON_BYTES = 1_000
 _STATE_FORMAT = struct.Struct(f"=QddH{_MAX_REASON_BYTES}s")
 
 
 class _BreakerState(NamedTuple):
-    """`opened_at` is a Unix time, `probe_at` is monotonic; both are 0 while the breaker is closed."""
+    """State of a breaker. `opened_at` is a Unix time, `probe_at` monotonic. 0 while closed."""
 
     consecutive_failures: int = 0
     opened_at: float = 0.0
@@ -566,8 +569,8 @@ class CircuitBreaker:
                 return
             now = self._clock.monotonic()
             if now >= state.probe_at:
-                # Other batches wait for the probe's outcome, but for at most one more pause: a
-                # probe may never end.
+                # Other batches wait for the outcome of the probe, but for at most one more pause,
+                # because a probe may never end.
                 self._write_state(state._replace(probe_at=now + _OPEN_DURATION_S))
                 return
         raise CircuitOpen(
@@ -587,10 +590,10 @@ class CircuitBreaker:
                 self._write_state(_BreakerState())
 
     def record_failure(self, reason: str, status: int | None = None) -> None:
-        """Count a batch that failed permanently, unless only its content caused the failure.
+        """Count a permanently failed batch, unless its content alone caused the failure.
 
         Args:
-            reason: Reason of the failure. Errors of other batches show it.
+            reason: Reason of the failure. Errors of other batches contain it.
             status: HTTP status of the last response.
         """
         if status in _BATCH_ERROR_STATUSES:
@@ -632,7 +635,7 @@ class FailedBatchCache:
         self._folder = folder or ensure_private_folder()
         task = (position.query_id, str(position.stage), str(position.partition))
         self._prefix = make_shared_file_name("failed", *task)
-        # Usually there are no failures: then batches need no file access.
+        # True if the folder has failures. Usually there are none, and batches need no file access.
         known = [*self._folder.glob(f"{self._prefix}-*")]
         if position.attempt == 0:
             for path in known:
@@ -659,11 +662,11 @@ class FailedBatchCache:
     def cache_failure(self, batch_id: str, error: CallFailed) -> None:
         """Store the error of a failed batch for ten minutes.
 
-        The file contains the fields of the error. They contain payload only if errors may show it.
+        The file contains the fields of the error, with payload only if errors may contain payload.
         """
         path = self._make_failure_path(batch_id)
         now = self._clock.now().timestamp()
-        # Also delete the drafts of killed processes.
+        # Also deletes the incomplete files of killed processes.
         for kind in ("failed", "draft"):
             delete_stale_files(self._folder, kind, self._clock, _FAILURE_TTL_S)
         # Replace the file atomically: another attempt may be reading it.

@@ -1,10 +1,10 @@
-"""Requests of batches: distinct inputs only, without cached values, split in halves if needed.
+"""Makes the requests of batches, with distinct and uncached inputs only, and splits large requests.
 
 Values of IMMUTABLE functions are cached in this process. The cache is limited in bytes and evicts
 the least recently used values.
 
-`RequestSizeLimits` records the request sizes that a function's service could not process, so that
-larger requests are split before they are sent.
+`RequestSizeLimits` records the request sizes that a function's service could not process. Requests
+of at least that size are split before they are sent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DEFAULT_VALUE_BYTES = 16
 
 
 class CacheMiss:
-    """Marker of a value that is not cached, because None is a value."""
+    """Type of the marker for a value that is not cached. None is a valid value."""
 
 
 CACHE_MISS: Final = CacheMiss()
@@ -43,7 +43,7 @@ CACHE_MISS: Final = CacheMiss()
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """Rows to send in one POST; retries have the same batch ID."""
+    """Rows to send in one POST. Retries have the same batch ID."""
 
     batch_id: str
     body: bytes
@@ -70,7 +70,7 @@ class BatchWork:
         return 0 if self.cached_values is None else len(self.cached_values)
 
     def spread_to_rows(self, values: pa.Array, cached_values: pa.Array | None = None) -> pa.Array:
-        """Return one value per row of the batch; NULL for rows that were not sent.
+        """Return one value per row of the batch, NULL for rows that were not sent.
 
         Args:
             values: One value per row of the request, of any type.
@@ -97,7 +97,7 @@ class RequestBuilder:
         self._argument_count = len(function.signature.arguments)
         self._result_type = to_arrow_type(function.signature.returns, plan.zone)
         self._batch_ids = BatchIdGenerator(position, function)
-        # The inputs of a value besides the function and its arguments.
+        # The part of a cache key that values depend on besides function and arguments.
         scope = [plan.zone, options.binary, options.array_as_string, sorted(plan.context.items())]
         self._scope = hashlib.blake2b(msgspec.json.encode(scope), digest_size=12).digest()
         self._is_immutable = function.volatility is Volatility.IMMUTABLE
@@ -174,9 +174,9 @@ class RequestBuilder:
 def find_distinct_rows(
     columns: Sequence[pa.Array], row_count: int
 ) -> tuple[Int64Array, Int64Array | None]:
-    """Return the position of the first row of each set of equal rows, and the set of each row.
+    """Return the first row of each set of equal rows, and the index of each row's set.
 
-    The latter is None if no two rows are equal.
+    The indexes are None if no two rows are equal.
     """
     codes = np.zeros(row_count, np.int64)
     for at, column in enumerate(columns):
@@ -233,8 +233,9 @@ class RequestSizeLimits:
 class SplitRequest:
     """A request that was too large. Its size becomes a limit when both halves succeed unsplit.
 
-    Either the response, which depends on the rows, or the request was too large. A single huge row must
-    not set a limit: the half with this row is split again until the row is alone.
+    The cause may be the size of the request, or a large response to some row. A single huge row
+    must not set a limit. Its half is split again, until the row is alone, and therefore does not
+    count.
     """
 
     request: BatchRequest
@@ -243,7 +244,7 @@ class SplitRequest:
     completed_halves: int = 0
 
     def lower_limit_after_both_halves(self) -> None:
-        """Count a successful half; after the second one, requests of this size are split before sending."""
+        """Count a successful half. After the second half, set this request's size as a limit."""
         self.completed_halves += 1
         if self.completed_halves < 2:
             return
@@ -264,12 +265,12 @@ def get_size_limits(function: ExternalFunction) -> RequestSizeLimits:
     )
 
 
-# Size of the objects and table slots of an entry, without the bytes of its key and value.
+# Overhead of an entry in bytes: Python objects and table slots, without key and value.
 _ENTRY_OVERHEAD_BYTES = 200
 
 
 class ValueCache:
-    """Values by encoded arguments, limited in bytes. Thread-safe."""
+    """Cache of values by encoded arguments, limited in bytes. Thread-safe."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -292,7 +293,7 @@ class ValueCache:
                 if entry is None:
                     found.append(CACHE_MISS)
                 else:
-                    entries[key] = entry  # move to the end: the last used
+                    entries[key] = entry  # Move to the end, as the last used entry.
                     found.append(entry[0])
         return found
 
@@ -304,7 +305,7 @@ class ValueCache:
         Args:
             keys: Keys of the values.
             values: Values. They must not be modified afterwards.
-            sizes_bytes: Size of each value, bytes.
+            sizes_bytes: Size of each value in bytes.
         """
         entries = self._entries
         largest = self._max_bytes // 8

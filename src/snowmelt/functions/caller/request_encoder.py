@@ -1,9 +1,9 @@
-"""Columnar encoder: Arrow columns to request bodies, without a Python call per value.
+"""Columnar encoder: converts Arrow columns to request bodies without a Python call per value.
 
-The result equals that of `wire.messages.RequestWriter`. Many rows are assembled as Arrow strings,
-with the JSON text around the values between them. msgspec encodes small batches, strings that need
-escapes, and columns in which only some values need quotation marks. Arrow kernels format values by
-type, one column at a time.
+The result equals that of `wire.messages.RequestWriter`. For large batches, Arrow kernels format one
+column at a time as strings, and join these with the JSON text between the values. msgspec encodes
+small batches, strings that need escapes, and columns in which only some values need quotation
+marks.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class RequestEncoder:
         ]
         marks = [each.quote for each in self._argument_encoders]
         between = [f"{mark},{after}" for mark, after in pairwise(marks)]
-        # The text between the columns of a row, and after the last row.
+        # JSON text between the columns of a row, and after the last row.
         self._separators = pa.array(
             [*between, *(f"{mark}]]}}" for mark in marks[-1:])], pa.string()
         )
 
     def to_json_values(self, columns: Sequence[pa.Array]) -> list[list[Any]]:
-        """Return the values that msgspec writes, by argument.
+        """Return the values of each argument in the form that msgspec encodes.
 
         Raises:
             BatchInvalid: If a column does not fit its argument.
@@ -86,7 +86,7 @@ class RequestEncoder:
 
         Args:
             row_count: Number of rows.
-            columns: Columns by argument; further columns are not sent.
+            columns: Columns by argument. Further columns are not sent.
 
         Raises:
             BatchInvalid: If a column does not fit its argument.
@@ -124,7 +124,7 @@ class RequestEncoder:
 
 @lru_cache(maxsize=8)
 def _make_take_indices(row_count: int, column_count: int) -> pa.Array:
-    """Return the indices of the segments of a body: row prefixes, separators and values, in order."""
+    """Return the indices that order the segments of a body: row prefixes, separators and values."""
     rows = np.arange(row_count, dtype=np.int32)
     order = np.empty((row_count, 2 * column_count), np.int32)
     order[:, 0] = rows

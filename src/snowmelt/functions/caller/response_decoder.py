@@ -1,4 +1,4 @@
-"""Columnar decoder: response bodies to Arrow arrays, usually without a Python call per value.
+"""Columnar decoder: converts response bodies to Arrow arrays, usually without a call per value.
 
 The result equals that of `wire.messages.ResponseReader`. A fast path is used only if its result is
 certain to be the same; otherwise `ResponseReader` decodes the body.
@@ -43,12 +43,12 @@ _WIDE_DECIMAL_TYPE = pa.decimal256(76, 38)
 _INT64_TYPE = pa.int64()
 _MAX_DECIMAL_DIGITS = 38
 _MAX_DOUBLE_DIGITS = 17
-_DATE_RANGE_DAYS = (-719_162, 2_932_896)  # 0001-01-01 and 9999-12-31, in days since 1970-01-01
+_DATE_RANGE_DAYS = (-719_162, 2_932_896)  # Days since 1970-01-01 of 0001-01-01 and 9999-12-31.
 _TIMESTAMP_RANGE_US = (
     _DATE_RANGE_DAYS[0] * 86_400_000_000,
     (_DATE_RANGE_DAYS[1] + 1) * 86_400_000_000 - 1,
 )
-# Byte classes find numbers that may not fit without a check of each string.
+# Classes of bytes. They exclude numbers that may not fit without a check of each string.
 _BYTE_CLASSES = bytes(
     ord("1") if chr(byte) in "0123456789.+-" else ord("e") if chr(byte) in "eE" else ord(" ")
     for byte in range(256)
@@ -72,7 +72,7 @@ _DECODE_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class DecodedResponse:
-    """A value for each row that was sent, and the failures by row number."""
+    """Decoded response: one value per row that was sent, and failures by row number."""
 
     values: pa.Array
     failures: Mapping[int, RowFailure]
@@ -96,7 +96,7 @@ class ResponseDecoder:
             returns: Type of the result.
             zone: Time zone of the session, for timestamps without an offset.
             binary: Text form of BINARY.
-            nullable: The function may return NULL.
+            nullable: True if the function may return NULL.
             lenient: Accept a byte order mark, and for FLOAT the tokens NaN and Infinity. Other types
                 cannot represent them.
         """
@@ -211,8 +211,8 @@ class ResponseDecoder:
     def _convert_decimals(self, column: pa.Array) -> pa.Array:
         written = column.buffers()[2].to_pybytes()
         longest = pc.max(pc.binary_length(column)).as_py()
-        # Arrow returns an incorrect number, without an error, if digits and scale exceed the
-        # type. Use it only for numbers that certainly fit.
+        # If digits and scale exceed the type, Arrow returns an incorrect number without an error.
+        # Use it only for numbers that certainly fit.
         if (
             longest + _WIDE_DECIMAL_TYPE.scale > _WIDE_DECIMAL_TYPE.precision
             or b"e" in written
@@ -224,7 +224,7 @@ class ResponseDecoder:
             try:
                 return texts.cast(self._result_type)
             except pa.ArrowInvalid:
-                pass  # some numbers have more fraction digits than the scale
+                pass  # Some numbers have more fraction digits than the scale.
         rounded = pc.round(
             texts.cast(_WIDE_DECIMAL_TYPE), self._type.scale, round_mode="half_towards_infinity"
         )
@@ -240,13 +240,13 @@ class ResponseDecoder:
         return texts
 
     def _convert_zoned_timestamps(self, column: pa.Array) -> pa.Array:
-        # The format has `… +0100`, but Arrow parses `…+0100` and rejects a missing offset.
+        # Remove the blank before the offset, which Arrow rejects. It also rejects a missing offset.
         column = pc.replace_substring_regex(column, r" ([+-][0-9:]+)$", r"\1")
         return self._floor_timestamps(column.cast(self._result_type))
 
 
 def _check_year_range(column: pa.Array) -> pa.Array:
-    """Reject years outside of 1 to 9999, which some readers cannot display."""
+    """Reject years outside of 1 to 9999, because some readers cannot display them."""
     first, last = _DATE_RANGE_DAYS if pa.types.is_date(column.type) else _TIMESTAMP_RANGE_US
     numbers = column.cast(pa.int32()) if pa.types.is_date(column.type) else column.view(_INT64_TYPE)
     bounds = pc.min_max(numbers).as_py()
@@ -256,10 +256,10 @@ def _check_year_range(column: pa.Array) -> pa.Array:
 
 
 def _find_unfit_variant_row(texts: pa.StringArray) -> int | None:
-    """Return the first row of JSON with a number that Spark's VARIANT would change, or None.
+    """Return the index of the first JSON value with a number that VARIANT would change, or None.
 
-    A VARIANT stores a number without exponent of up to 38 digits exactly. Any other number becomes the
-    nearest double, or infinity.
+    Spark's VARIANT stores numbers of up to 38 digits without an exponent exactly. Any other number
+    becomes the nearest double, or infinity.
     """
     data = texts.buffers()[2]
     if data is None:
@@ -289,7 +289,8 @@ def _fits_variant(number: str) -> bool:
     nearest = float(number)
     if math.isinf(nearest) or (nearest == 0) != (exact == 0):
         return False
-    # Programs write a double with at most 17 digits, which parse as the same double.
+    # Accept up to 17 significant digits: programs write doubles with so many, and parsing restores
+    # the same double.
     return (has_exponent and len(digits) <= _MAX_DOUBLE_DIGITS) or Decimal(repr(nearest)) == exact
 
 
@@ -302,7 +303,7 @@ def _replace_null_texts(texts: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=16)
 def _make_alternating_indices(count: int) -> tuple[pa.Array, pa.Array]:
-    """Return the indices of values and of the text between them in an alternating sequence."""
+    """Return indices that alternate between values and the text between them."""
     return (
         pa.array(np.arange(0, 2 * count - 1, 2, dtype=np.int32)),
         pa.array(np.arange(1, 2 * count - 1, 2, dtype=np.int32)),
@@ -310,10 +311,10 @@ def _make_alternating_indices(count: int) -> tuple[pa.Array, pa.Array]:
 
 
 def _decode_plain_texts(body: bytes, row_count: int) -> pa.StringArray | None:
-    """Return the values of a response that contains only strings without escapes, else None.
+    """Decode a response that contains only strings without escapes. Return None for others.
 
-    Without escapes, each quotation mark begins or ends a string. The text outside of the strings is
-    compared with the expected text.
+    Without escapes, each quotation mark begins or ends a string. Verifies the text outside of the
+    strings.
     """
     if b"\\" in body:
         return None
@@ -334,12 +335,12 @@ def _decode_plain_texts(body: bytes, row_count: int) -> pa.StringArray | None:
     )
     if not between.equals(around.slice(1)):
         return None
-    values.validate(full=True)  # validate UTF-8
+    values.validate(full=True)  # Raises an error for invalid UTF-8.
     return values
 
 
 class _TypedResponseDecoder:
-    """Decoder of responses whose values msgspec validates."""
+    """Decoder that uses msgspec to parse and validate values."""
 
     def __init__(self, value_type: Any) -> None:
         self.is_text = value_type == (str | None)
@@ -378,5 +379,5 @@ def _fragments_to_text_array(fragments: list[Any]) -> pa.StringArray:
     np.cumsum(np.fromiter(map(len, fragments), np.int32, len(fragments)), out=ends[1:])
     data = pa.py_buffer(b"".join(fragments))
     texts = pa.StringArray.from_buffers(len(fragments), pa.py_buffer(ends), data)
-    texts.validate(full=True)  # validate UTF-8
+    texts.validate(full=True)  # Raises an error for invalid UTF-8.
     return texts

@@ -1,12 +1,11 @@
-"""Execution of a translator's Python or JavaScript source on one object.
+"""Runs a translator's Python or JavaScript source on one object.
 
-Errors name the line and the function of the translator. Text that may contain data is in a
-separate attribute.
+Errors name the line and function in the translator. Error text that may contain data is in the
+separate attribute `detail`.
 
-A JavaScript function is sandboxed, with CPU and memory limits: it has no files and no network.
-Numbers stay exact or are rejected. JavaScript numbers hold integers up to 2^53 and decimals as
-doubles. A larger integer becomes a BigInt (arithmetic that mixes it with numbers is a JavaScript
-error). A decimal that no double holds is rejected.
+A JavaScript function runs in a sandbox without files and network, with CPU and memory limits.
+Numbers stay exact or are rejected. An integer above 2^53 becomes a BigInt (mixing it with numbers
+in arithmetic is a JavaScript error). A decimal that a double cannot represent is rejected.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
 
 TranslatorHandler: TypeAlias = Callable[[dict[str, object]], Mapping[str, object]]
 
-# Translates an object: its `body`, and the other fields as JSON. Raises TranslatorError.
+# Translates an object, given as its `body` and its other fields in JSON. Raises TranslatorError.
 TranslatorRunner: TypeAlias = "Callable[[bytes | None, bytes], TranslatorOutput]"
 
 _SOURCE_FILE_NAME = "<translator>"
 
 
 class TranslatorOutput(msgspec.Struct, frozen=True, tag=True):
-    """A translated request; `translator_data` is JSON for the response translator."""
+    """A translated request. `translator_data` is JSON that the response translator receives."""
 
     body: bytes | None
     url_suffix: str = ""
@@ -44,7 +43,7 @@ class TranslatorOutput(msgspec.Struct, frozen=True, tag=True):
 
 
 class TranslatorError(Exception):
-    """A translator failed. `detail` may contain payload, the message does not."""
+    """Failure of a translator. `detail` may contain payload. The message does not."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason)
@@ -54,7 +53,7 @@ class TranslatorError(Exception):
 def make_translator_runner(translator: Translator) -> TranslatorRunner:
     """Return a runner for a translator in this process.
 
-    A script keeps no state between objects. A Python module keeps its globals.
+    JavaScript keeps no state between objects. A Python module keeps its globals.
     """
     if translator.language is TranslatorLanguage.PYTHON:
         source, name = translator.body, translator.handler or ""
@@ -63,7 +62,7 @@ def make_translator_runner(translator: Translator) -> TranslatorRunner:
 
 
 class PythonTranslatorRunner:
-    """A callable, or a function of a source that is loaded at first use."""
+    """Runner for a callable, or for a function in Python source that is loaded at first use."""
 
     def __init__(self, load_handler: Callable[[], TranslatorHandler]) -> None:
         self._load_handler = load_handler
@@ -122,13 +121,13 @@ def _load_source(source: str, handler_name: str) -> TranslatorHandler:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return type and place of an exception; its text may contain payload."""
+    """Return type and location of an exception. Omits its text, which may contain payload."""
     if isinstance(error, TranslatorError):
         return str(error)
     reason = type(error).__name__
     if isinstance(error, SyntaxError):
         return f"{reason} in line {error.lineno}"
-    # The first frame is in this module.
+    # Skip the first frame, which is in this module.
     frames = traceback.extract_tb(error.__traceback__)[1:]
     own = [frame for frame in frames if frame.filename == _SOURCE_FILE_NAME] or frames[-1:]
     if not own:
@@ -140,7 +139,7 @@ _RAW_NULL = msgspec.Raw(b"null")
 
 
 class _ScriptResult(msgspec.Struct, rename="camel"):
-    """The result of a script; other fields are ignored."""
+    """Result of a script. Other fields are ignored."""
 
     body: msgspec.Raw = _RAW_NULL
     url_suffix: str | None = None
@@ -155,15 +154,15 @@ _MAX_CPU_S = 10.0
 _MAX_MEMORY_BYTES = 256 * 1024 * 1024
 _MAX_SAFE_INTEGER = 2**53 - 1
 
-# Matches numbers that a double may not hold: 16 or more digits, or exponents.
+# Matches numbers that a double may not represent: 16 or more digits, or an exponent.
 _BYTE_CLASSES = bytes(
     ord("1") if chr(byte) in "0123456789.+-" else ord("e") if chr(byte) in "eE" else ord(" ")
     for byte in range(256)
 )
 _LONG_NUMBER, _EXPONENT_NUMBER = b"1" * 16, b"1e1"
 
-# `new Function` keeps the source apart from this one, whatever braces it has. A function's lines
-# begin after the two that it adds.
+# `new Function` isolates the source from this one, even if its braces do not match. It adds two
+# lines before the source.
 _WRAPPER_LINES = 2
 _RUNNER_SOURCE = """
 (function (argument, source, mark) {
@@ -199,33 +198,35 @@ class JavaScriptFunction:
         max_cpu_s: float = _MAX_CPU_S,
         max_memory_bytes: int = _MAX_MEMORY_BYTES,
     ) -> None:
-        """Prepare; the source is parsed at first use.
+        """Create a function. The source is parsed at first use.
 
         Args:
-            argument: Name of the object in the function; also in upper case.
+            argument: Name of the function's argument. Also available in upper case.
             source: Body of the function.
-            max_cpu_s: Limit of processor time for one object, seconds.
-            max_memory_bytes: Memory limit, bytes.
+            max_cpu_s: Limit of processor time for one object, in seconds.
+            max_memory_bytes: Memory limit in bytes.
         """
         self._max_cpu_s, self._max_memory_bytes = max_cpu_s, max_memory_bytes
         self._argument = argument
         self._source = source
-        # Random marker for "this string is an integer", which data cannot contain by chance.
+        # Marker for strings that represent integers. Random, so that data cannot contain it by
+        # chance.
         self._mark = f"integer-{secrets.token_hex(12)}-"
         self._marked_integer_pattern = re.compile(b'"' + self._mark.encode() + b'(-?[0-9]+)"')
 
     def run(self, body: bytes | None, other_fields: bytes) -> str:
         """Return the JSON text of the function's result.
 
-        `body` is JSON for the object's `body`, or a text that is not JSON; None omits it.
+        `body` is the object's `body`: JSON, or text that is not JSON. None: the object has no
+        `body`.
 
         Raises:
             TranslatorError: If the function failed, or its input or result is invalid.
         """
         marked_body, large_body = (None, False) if body is None else self._mark_large_integers(body)
         marked_others, large_others = self._mark_large_integers(other_fields)
-        # A fresh context per object, so that data of a script, such as rows of other queries,
-        # does not leak to the next one. Creating a context takes 0.8 ms (measured).
+        # Use a new context per object, so that data, such as rows of other queries, does not leak
+        # to the next object. Creating a context takes 0.8 ms (measured).
         import quickjs
 
         context = quickjs.Context()
@@ -263,13 +264,13 @@ class JavaScriptFunction:
         return self.restore_integers(found)
 
     def restore_integers(self, text: bytes) -> bytes:
-        """Return a part of a result with all integers as numbers."""
+        """Return a part of a result in which marked strings are integers again."""
         return (
             self._marked_integer_pattern.sub(rb"\1", text) if self._mark.encode() in text else text
         )
 
     def _mark_large_integers(self, text: bytes) -> tuple[str, bool]:
-        """Return JSON in which integers above 2^53 are marked strings, and True if there are any."""
+        """Replace integers above 2^53 with marked strings. Also return True if there are any."""
         try:
             plain = text.decode()
         except UnicodeDecodeError as error:
@@ -312,7 +313,7 @@ class JavaScriptFunction:
         first = text.partition("\n")[0]
         if first == "InternalError: interrupted":
             return TranslatorError(f"it took longer than {self._max_cpu_s:g} s")
-        # Without memory for an error, the engine throws null.
+        # The engine throws null if it has no memory for an error.
         if first in {"InternalError: out of memory", "null"}:
             return TranslatorError(
                 f"it needed more than {self._max_memory_bytes} bytes, or threw null"

@@ -1,19 +1,20 @@
-"""Request and response translators of a function, for services with another format.
+"""Request and response translators of a function, for services with a different format.
 
-A request translator gets `{"body": {"data": …}, "serviceUrl": …, "contextHeaders": {…}}` and
-returns any of `body` (JSON, or a string that is sent unchanged; without one the POST has no body),
-`urlSuffix` (percent-encoded, appended to the function's URL) and `translatorData`. A response
-translator gets `{"body": …, "translatorData": …}`, where a body that is not JSON is a string, and
-returns `{"body": {"data": …}}` with the same row numbers in the same order.
+A request translator receives `{"body": {"data": …}, "serviceUrl": …, "contextHeaders": {…}}`. It
+returns an object with these optional fields: `body` (JSON, or a string that is sent unchanged;
+without it, the POST has no body), `urlSuffix` (percent-encoded, appended to the function's URL) and
+`translatorData`. A response translator receives `{"body": …, "translatorData": …}`, in which a body
+that is not JSON is a string. It returns `{"body": {"data": …}}` with the same row numbers in the
+same order.
 
-Errors name the line and the function of the translator. They contain data only if the options
-allow payload in errors.
+Errors name the line and function in the translator. They contain data only if the options allow
+payload in errors.
 
-Translators run in child processes, which can be stopped and whose crash harms no query. A regular
-expression or a deeply nested document can block or crash a JavaScript engine where its own limits
-do not apply. JavaScript translators of all functions share a few processes, because each object
-gets a fresh context. A Python translator has one process per task, because its module keeps
-globals. `serve` runs in the child process. The text of the child program names it.
+Translators run in child processes, because these can be stopped, and because a crash then fails
+only one call. A regular expression or a deeply nested document can block or crash a JavaScript
+engine despite the engine's own limits. JavaScript translators of all functions share a few
+processes, because each object gets a new context. A Python translator has one process per task,
+because its module keeps globals. `serve` is the main function of the child process.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ from snowmelt.functions.urls import is_url_extension, parse_url
 from snowmelt.json import exact
 
 _CONTEXT_HEADER_PREFIX = "SF_CONTEXT_"
-_MAX_DETAIL_CHARS = 200  # characters of an error's own text, where payload may be shown
+_MAX_DETAIL_CHARS = 200  # Used only if payload may be shown.
 
 
 class TranslatorPair:
-    """Both translators of a function; either may be missing. Thread-safe."""
+    """Request and response translator of a function. Either may be missing. Thread-safe."""
 
     def __init__(self, plan: CallPlan) -> None:
         """Prepare the translators.
@@ -90,7 +91,8 @@ class TranslatorPair:
         """Return the translated request.
 
         Raises:
-            TranslatorFailed: If the translator failed, or its suffix leads outside of the function's URL.
+            TranslatorFailed: If the translator failed, or if the URL with its suffix does not
+                extend the function's URL.
         """
         if self._request_runner is None:
             return TranslatorOutput(body)
@@ -98,7 +100,7 @@ class TranslatorPair:
             translated = self._request_runner(body, self._request_fields)
             if translated.url_suffix:
                 base, whole = parse_url(self._url), parse_url(self._url + translated.url_suffix)
-                # Prefixes are checked when it is called.
+                # The allowed prefixes are checked later, before the call.
                 if not is_url_extension(whole, base):
                     raise TranslatorError(  # noqa: TRY301 - named below
                         "its urlSuffix leads away from the function's URL: it begins with / or ?, "
@@ -158,11 +160,11 @@ def _get_translator_name(translator: Translator | TranslatorHandler | None) -> s
     return getattr(translator, "__qualname__", type(translator).__name__)
 
 
-# Processor time for one object. The limit of the engine, 10 s, applies first where it can.
+# Limit of processor time for one object. The engine's own limit of 10 s usually applies first.
 _MAX_CPU_S = 11.0
-# From request to result, for a Python translator that waits.
+# Limit of the time from request to result, for a Python translator that waits.
 _MAX_WALL_S = 60.0
-# Address space; a script has 256 MiB in its engine besides.
+# Limit of address space. In addition, the engine limits a script to 256 MiB.
 _MAX_PROCESS_BYTES = 2 * 1024 * 1024 * 1024
 _MAX_IDLE_PROCESSES = 4
 _EXIT_TIMEOUT_S = 5.0
@@ -191,7 +193,7 @@ _JobOutcome: TypeAlias = TranslatorOutput | _JobFailure
 
 
 class _ChildProcess:
-    """A process for one object at a time. It is not used again after a failure."""
+    """Child process that translates one object at a time. It is discarded after a failure."""
 
     def __init__(self) -> None:
         ours, its = Pipe()
@@ -211,7 +213,7 @@ class _ChildProcess:
         Raises:
             TranslatorError: If the process was stopped or exited.
         """
-        # If the process does not read, sending blocks forever.
+        # Send with a timeout: sending blocks if the process does not read.
         late = threading.Event()
 
         def stop() -> None:
@@ -261,7 +263,7 @@ def _kill_process(process: subprocess.Popen[bytes], connection: Connection[Any, 
     process.wait()
 
 
-# Per process: a fork does not share the children of its parent.
+# By process ID, because a forked process must not use the children of its parent.
 _idle_processes: dict[int, list[_ChildProcess]] = {}
 _idle_lock = threading.Lock()
 
@@ -278,10 +280,10 @@ def run_javascript_translator(
 
     Args:
         translator: The translator.
-        body: JSON, or a text that is not JSON; None: no body.
+        body: JSON, or text that is not JSON. None: no body.
         other_fields: The other fields of the object, as JSON.
-        max_cpu_s: Limit of processor time, seconds.
-        max_wall_s: Limit from request to result, seconds.
+        max_cpu_s: Limit of processor time in seconds.
+        max_wall_s: Limit of the time from request to result in seconds.
 
     Raises:
         TranslatorError: If it failed, or exceeded a limit.
@@ -305,7 +307,7 @@ def run_javascript_translator(
 
 
 class TranslatorProcess:
-    """A Python translator in its own process, which lives until `close`. Thread-safe."""
+    """Python translator in its own process, which runs until `close`. Thread-safe."""
 
     def __init__(
         self,
@@ -320,7 +322,7 @@ class TranslatorProcess:
         self._lock = threading.Lock()
 
     def __call__(self, body: bytes | None, other_fields: bytes) -> TranslatorOutput:
-        """Return the result for an object: `body`, and the other fields as JSON.
+        """Return the result for an object, given as its `body` and its other fields in JSON.
 
         Raises:
             TranslatorError: If it failed, or exceeded a limit.
@@ -354,14 +356,14 @@ def serve(descriptor: int) -> None:
     """Run translators for the process at the other end of a socket, until it closes the socket."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_PROCESS_BYTES, _MAX_PROCESS_BYTES))
-    # Output of a translator goes to the log of the parent.
+    # Redirect what a translator prints to the log of the parent.
     os.dup2(2, 1)
     jobs = msgspec.msgpack.Decoder(_TranslatorJob)
     get_runner = lru_cache(maxsize=64)(make_translator_runner)
     with Connection(descriptor) as connection, contextlib.suppress(EOFError):
         while True:
             job = jobs.decode(connection.recv_bytes())
-            # The default action of the signal ends the process, even inside the engine.
+            # Restore the signal's default action, which ends the process even inside the engine.
             signal.setitimer(signal.ITIMER_PROF, job.max_cpu_s)
             try:
                 result: _JobOutcome = get_runner(job.translator)(job.body, job.others)

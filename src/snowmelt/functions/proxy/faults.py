@@ -1,4 +1,4 @@
-"""Named faults between a caller and a service, and the requests they apply to."""
+"""Named faults between a caller and a service, and selection of the requests to which they apply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HTML_BODY = b"<html><body>Sign in, please.</body></html>"
 _MADE_UP_BODY = b'{"message":"made up by the proxy"}'
 _LARGE_BODY_BYTES = 11_000_000
 
-# Responses from the proxy; the service never sees the request.
+# Responses that the proxy sends instead of forwarding the request.
 SYNTHETIC_RESPONSES: dict[str, HttpMessage] = {
     "202": HttpMessage("HTTP/1.1 202 Accepted", {"content-type": "text/plain"}, b"working on it"),
     "204": HttpMessage("HTTP/1.1 204 No Content"),
@@ -39,7 +39,7 @@ SYNTHETIC_RESPONSES: dict[str, HttpMessage] = {
     "html": HttpMessage("HTTP/1.1 200 OK", {"content-type": "text/html"}, _HTML_BODY),
 }
 SYNTHETIC_RESPONSES["403"] = HttpMessage("HTTP/1.1 403 Forbidden", {}, b'{"message":"Forbidden"}')
-# Connection faults, before the service sees the request or during its response.
+# Connection faults, before the request is forwarded or during the response.
 CONNECTION_FAULTS = {
     "drop": "close the connection; the service never sees the request",
     "lose": "close the connection instead of passing on the reply",
@@ -83,7 +83,7 @@ FAULT_KINDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultTrigger:
-    """Condition on the requests that a fault applies to; all fields that are set must match.
+    """Condition on the requests to which a fault applies. All fields that are set must match.
 
     `on` is a method or `any`. `first` selects the first N requests, `after` those after the first N,
     `every` each Nth request, and `each` the first N attempts of each batch.
@@ -98,7 +98,7 @@ class FaultTrigger:
 
 @dataclass(slots=True)
 class Fault:
-    """One fault with counters of the requests it has seen. Thread-safe."""
+    """One fault, with counters of the requests that it was offered. Thread-safe."""
 
     kind: str
     trigger: FaultTrigger = field(default_factory=FaultTrigger)
@@ -132,7 +132,7 @@ class Fault:
             return strikes
 
     def get_synthetic_response(self) -> HttpMessage | None:
-        """Return the response that replaces the service's; None if the fault is of another kind."""
+        """Return the response that replaces the service's, or None for other kinds of faults."""
         answer = SYNTHETIC_RESPONSES.get(self.kind)
         if answer is None or self.retry_after is None:
             return answer

@@ -1,4 +1,4 @@
-"""HTTP/1.1 messages for proxies: read completely, and encoded so that a proxy can corrupt them."""
+"""HTTP/1.1 messages for proxies: reads whole messages, and encodes messages that may be corrupt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HOP_BY_HOP_HEADERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class HttpMessage:
-    """A request or a response; `start_line` is its first line, header names are in lower case."""
+    """A request or response. `start_line` is its first line. Header names are in lower case."""
 
     start_line: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -39,14 +39,14 @@ class HttpMessage:
         return self.start_line.split(" ")[1]
 
     def get_end_to_end_headers(self) -> dict[str, str]:
-        """Return the headers without those of a single connection."""
+        """Return the headers except for hop-by-hop headers."""
         return {
             name: value for name, value in self.headers.items() if name not in _HOP_BY_HOP_HEADERS
         }
 
 
 class _MessageCollector:
-    """Collects messages. The parser calls the `on_…` methods in the order of a message."""
+    """Collector of messages. The parser calls the `on_…` methods in the order of a message."""
 
     def __init__(self, writer: asyncio.StreamWriter | None) -> None:
         self.messages: deque[HttpMessage] = deque()
@@ -55,7 +55,8 @@ class _MessageCollector:
         self._parser: httptools.HttpRequestParser | httptools.HttpResponseParser
         if writer is None:
             self._parser = httptools.HttpResponseParser(self)
-            # As lenient as the caller: handwritten services end lines with a line feed only.
+            # Accept lines that end with only a line feed, as the caller does: handwritten services
+            # send them.
             self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
         else:
             self._parser = httptools.HttpRequestParser(self)
@@ -74,7 +75,7 @@ class _MessageCollector:
                 raise BatchTooLarge(what="head", limit=MAX_HEAD_BYTES)
 
     def finish(self) -> None:
-        """End a response that only the end of the connection delimits."""
+        """Complete a response that ends with the connection."""
         framed = {"content-length", "transfer-encoding"} & self._headers.keys()
         if self._writer is not None or not self._is_in_body or framed:
             raise asyncio.IncompleteReadError(b"", None)
@@ -91,7 +92,7 @@ class _MessageCollector:
         """Append a slice of a request's target."""
         self._start += target
 
-    on_status = on_url  # the reason phrase of a response
+    on_status = on_url  # Appends to the reason phrase of a response.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header; ignore trailers."""

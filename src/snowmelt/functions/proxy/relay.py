@@ -42,10 +42,10 @@ class LoopbackHttpServer:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        """Create the server; `start` listens.
+        """Create the server without listening; see `start`.
 
         Args:
-            handle_request: Writes the response to a request; False ends the connection.
+            handle_request: Writes the response to a request. Returns False to close the connection.
             host: Address to listen on.
             port: Port to listen on. 0: any free port.
         """
@@ -111,9 +111,9 @@ class LoopbackHttpServer:
                     break
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError, BatchInvalid, BatchTooLarge):
-            pass  # The peer has disconnected or does not speak HTTP.
+            pass  # The peer disconnected, or sent something other than HTTP.
         except asyncio.CancelledError:
-            pass  # `close` cancels this task; only asyncio's own callback awaits it.
+            pass  # `close` cancels this task. Only asyncio's own callback awaits it.
         finally:
             writer.close()
             with contextlib.suppress(OSError):
@@ -153,7 +153,7 @@ class UpstreamService:
 
 
 class FaultProxy(LoopbackHttpServer):
-    """Proxy that forwards requests and applies each fault by its trigger."""
+    """Proxy that forwards requests and injects faults according to their triggers."""
 
     def __init__(
         self, url: str, faults: Iterable[Fault] = (), *, host: str = "127.0.0.1", port: int = 0
@@ -232,15 +232,15 @@ class TrafficRecorder(LoopbackHttpServer):
 class TrafficReplayer(LoopbackHttpServer):
     """Server that replays a recording in the recorded order and repeats the last response.
 
-    A batch is identified by path and body, so another query with the same rows gets the same responses.
-    A poll is identified by the recorded batch ID of the preceding POST.
+    Requests are matched by path and body, so another query with the same rows gets the same
+    responses. A poll is matched by the recorded batch ID of the preceding POST.
     """
 
     def __init__(self, path: str | Path, *, host: str = "127.0.0.1", port: int = 0) -> None:
         """Load a recording.
 
         Raises:
-            UserError: If a line is not a line of a recording; the message names the line.
+            UserError: If a line is invalid. The message names the line.
         """
         self._responses: dict[tuple[str, str, object], list[HttpMessage]] = defaultdict(list)
         self._recorded_batch_ids: dict[tuple[str, bytes], str] = {}
@@ -287,7 +287,7 @@ def _decompress_body(message: HttpMessage) -> bytes:
 
 
 def _message_to_json(message: HttpMessage) -> dict[str, Any]:
-    """Return a message as JSON, with its body decompressed, and in base64 if it is not text."""
+    """Return a message as JSON. Its body is decompressed, and encoded in base64 if it is not text."""
     headers = {
         name: value
         for name, value in message.get_end_to_end_headers().items()

@@ -1,11 +1,11 @@
-"""SDK for writing services that SQL calls. Needs neither Spark nor a web framework.
+"""SDK for writing services that SQL calls. Requires neither Spark nor a web framework.
 
 `asgi`: the ASGI application of a service.
-`http_protocol`: handling of small requests by uvicorn's HTTP protocol, without ASGI.
-`cloud_handlers`: handlers for cloud functions, and a host for unmodified Lambda handlers.
+`http_protocol`: fast path for small requests in uvicorn's HTTP protocol, without ASGI.
+`cloud_handlers`: handlers for cloud functions, and a host that runs unmodified Lambda handlers.
 `request_response_types`: requests, call context and responses, independent of the server.
 `service`: the service with its functions by name.
-`deduplicator`: execution of each batch once, with polling; responses in memory or in SQLite.
+`deduplicator`: runs each batch once, supports polling, and stores responses in memory or SQLite.
 `function_runner`: SQL signatures from annotations, and execution of a function on a batch.
 
 from snowmelt.functions.service import RemoteService

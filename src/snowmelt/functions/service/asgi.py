@@ -30,8 +30,8 @@ class AsgiApp:
         Args:
             handle_request: Returns the response to a request.
             max_body_bytes: Maximum size of a request body, bytes.
-            responds_immediately: Returns True if a request with this path and these headers is handled
-                without waiting.
+            responds_immediately: Returns True if a request with this path and these headers can be
+                handled without waiting.
         """
         self._handle_request = handle_request
         self._max_body_bytes = max_body_bytes

@@ -1,8 +1,8 @@
 """Handlers for AWS Lambda, Azure Functions and Google Cloud, and a host of Lambda handlers.
 
 Lambda events have these formats: REST API, HTTP API (format 2.0, also used by function URLs) and
-load balancer. `LambdaHost` runs an unmodified handler as the gateway in front of it would, with the
-events, the context object and the header access that Lambda provides.
+load balancer. `LambdaHost` runs an unmodified handler in place of Lambda and its gateway, with the
+same events, context object and header access.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RequestHandler: TypeAlias = "Callable[[ServiceRequest], Coroutine[Any, Any, Serv
 class _BackgroundLoop:
     """An event loop in its own thread, created at first use.
 
-    Cloud platforms fork and freeze processes between the import and the first call.
+    Created late, because cloud platforms fork and freeze processes between import and first call.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class _BackgroundLoop:
 def make_lambda_handler(
     handle_request: RequestHandler,
 ) -> Callable[[dict[str, Any], object], dict[str, Any]]:
-    """Return a handler for AWS Lambda; `handle_request` is the service's method."""
+    """Return a handler for AWS Lambda. `handle_request` is the service's method."""
     loop = _BackgroundLoop()
 
     def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:  # noqa: ARG001
@@ -81,7 +81,7 @@ def make_lambda_handler(
 
 
 def make_azure_function(handle_request: RequestHandler) -> Callable[[Any], Any]:
-    """Return `main(req)` for Azure Functions; `handle_request` is the service's method."""
+    """Return `main(req)` for Azure Functions. `handle_request` is the service's method."""
 
     async def main(req: Any) -> Any:
         headers = {name.lower(): value for name, value in req.headers.items()}
@@ -89,7 +89,7 @@ def make_azure_function(handle_request: RequestHandler) -> Callable[[Any], Any]:
         response = await handle_request(
             ServiceRequest(req.method.upper(), address.path, headers, req.get_body(), address.query)
         )
-        # The package is installed only in projects for Azure.
+        # Import here: the package is installed only in projects for Azure.
         azure = import_module("azure.functions")
         return azure.HttpResponse(
             response.body, status_code=response.status, headers=response.headers
@@ -101,7 +101,7 @@ def make_azure_function(handle_request: RequestHandler) -> Callable[[Any], Any]:
 def make_google_cloud_function(
     handle_request: RequestHandler,
 ) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
-    """Return an HTTP function for Google Cloud; `handle_request` is the service's method."""
+    """Return an HTTP function for Google Cloud. `handle_request` is the service's method."""
     loop = _BackgroundLoop()
 
     def main(request: Any) -> tuple[bytes, int, dict[str, str]]:
@@ -126,7 +126,7 @@ MAX_LAMBDA_RESPONSE_BYTES = 6_291_556  # Lambda's limit for the JSON result of a
 
 
 class EventFormat(StrEnum):
-    """The gateway that calls the handler."""
+    """Format of Lambda events, named after the gateway that sends them."""
 
     REST = "rest"
     HTTP = "http"
@@ -135,7 +135,7 @@ class EventFormat(StrEnum):
 
 
 def parse_event(event: Mapping[str, Any]) -> ServiceRequest:
-    """Return the request of an event.
+    """Convert an event to a request.
 
     Raises:
         BatchInvalid: If the event declares a base64 body and the body is not base64.
@@ -157,13 +157,13 @@ def parse_event(event: Mapping[str, Any]) -> ServiceRequest:
         except (binascii.Error, ValueError):
             raise BatchInvalid(reason="its body is not base64, as the event says") from None
     elif not isinstance(body, bytes):
-        # Test events of the console may have an object as the body; gateways send text.
+        # Gateways send text, but test events of the console may have an object as the body.
         body = (body if isinstance(body, str) else json.dumps(body)).encode()
     return ServiceRequest(method.upper(), unquote(path), headers, body, query)
 
 
 def make_lambda_result(response: ServiceResponse, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result of a handler for a response, with a compressed body in base64."""
+    """Convert a response to the result of a handler. A compressed body is encoded in base64."""
     packed = "content-encoding" in response.headers
     body = base64.b64encode(response.body) if packed else response.body
     result: dict[str, Any] = {
@@ -182,7 +182,7 @@ def make_lambda_result(response: ServiceResponse, event: Mapping[str, Any]) -> d
 
 
 def make_event(request: ServiceRequest, event_format: EventFormat) -> dict[str, Any]:
-    """Return the event that a gateway creates for a request whose body is decompressed."""
+    """Convert a request with a decompressed body to the event that a gateway creates."""
     try:
         body, encoded = request.body.decode(), False
     except UnicodeDecodeError:
@@ -268,7 +268,7 @@ class LambdaHost:
             body = compression.decompress(request.body, encoding, max_bytes=MAX_REQUEST_BYTES)
         except SnowmeltError as error:
             return _make_error_response(error)
-        # Gateways decompress the body but keep the header, so handlers must expect both.
+        # Gateways decompress the body but keep the header Content-Encoding.
         plain = ServiceRequest(request.method, request.path, request.headers, body, request.query)
         event = make_event(plain, self._event_format)
         event["headers"] = EventHeaders(event["headers"])
@@ -293,15 +293,15 @@ class LambdaHost:
 
 
 def parse_lambda_result(result: Any) -> ServiceResponse:
-    """Return the response that a gateway creates from the result of a handler."""
+    """Convert the result of a handler to the response that a gateway creates."""
     if isinstance(result, str | list):
-        # HTTP APIs use a result that is not an object as the body.
+        # HTTP APIs send a result that is not an object as the body.
         result = {"body": result if isinstance(result, str) else json.dumps(result)}
     if not isinstance(result, dict):
         _LOG.error("the handler returned %s, not an object", type(result).__name__)
         return _make_message_response(502, "Internal server error")
     if "statusCode" not in result and "body" not in result:
-        # HTTP APIs return any other object as the body of a 200 response.
+        # HTTP APIs send an object without `statusCode` as the body of a 200 response.
         result = {"body": json.dumps(result)}
     headers = {"content-type": "application/json"}
     for name, values in (result.get("multiValueHeaders") or {}).items():
@@ -351,7 +351,7 @@ _FUNCTION_ARN_PREFIX = "arn:aws:lambda:us-east-1:000000000000:function:"
 
 
 class LambdaContext:
-    """The second argument of a handler, with the attributes that Lambda documents."""
+    """Context object of a handler's call, with the attributes that Lambda documents."""
 
     function_version = "$LATEST"
     memory_limit_in_mb = "128"
@@ -375,8 +375,8 @@ class LambdaContext:
 class EventHeaders(dict[str, str]):
     """Headers of an event with case-insensitive lookup.
 
-    Gateways differ in the case of names: a REST API keeps the caller's, the others send lower case.
-    Handlers are written for one of them.
+    A REST API keeps the caller's case of names, and other gateways send lower case. Handlers are
+    often written for only one of them.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:

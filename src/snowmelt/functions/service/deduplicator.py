@@ -1,4 +1,4 @@
-"""Batch deduplication: each batch runs once, and repeated attempts get its stored response.
+"""Batch deduplication: runs each batch once, and returns the stored response to later attempts.
 
 `MemoryStore` serves one process. `SqliteStore` uses a SQLite file: responses survive restarts, and
 several processes of a machine share them.
@@ -29,7 +29,7 @@ _ENTRY_OVERHEAD_BYTES = 400  # approximate size of an entry without its body
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A batch that the store knows; `status` is None while it is running."""
+    """State of a batch in a store. `status` is None while the batch is running."""
 
     fingerprint: bytes
     status: int | None = None
@@ -37,20 +37,20 @@ class Known:
 
     @property
     def failed(self) -> bool:
-        """True if another attempt may run the batch again."""
+        """True if the batch failed, so that another attempt may run it."""
         return self.status is not None and self.status >= 500
 
 
 class BatchStore(Protocol):
-    """Store of responses by a key of function and batch ID. Used from several threads."""
+    """Store of responses by function and batch ID. Must be thread-safe."""
 
     @property
     def blocking(self) -> bool:
-        """True if calls wait for disk or network, and must not run on the event loop."""
+        """True if calls wait for disk or network, and therefore must not run on the event loop."""
 
     @property
     def renew_every_s(self) -> float | None:
-        """Interval of `renew` for running batches, seconds; None: never."""
+        """Interval in seconds of `renew` for running batches. None: never."""
 
     def fingerprint(self, body: bytes) -> bytes:
         """Return a fingerprint of a body, stable for the lifetime of the store."""
@@ -61,15 +61,15 @@ class BatchStore(Protocol):
     def begin(self, key: str, fingerprint: bytes) -> Known | None:
         """Claim a batch atomically. The caller must then `finish` or `release` it.
 
-        Return None if the caller now owns the batch, else the state of the finished or running batch.
-        A failed batch, or one whose worker did not renew it in time, can be claimed again.
+        Returns None if the caller owns the batch, else the state of the finished or running batch.
+        A batch that failed, or that was not renewed in time, can be claimed again.
         """
 
     def finish(self, key: str, known: Known, keep_s: float) -> None:
         """Store the response for `keep_s` seconds, or until the store is full."""
 
     def release(self, key: str) -> None:
-        """Remove a batch, so that the next attempt runs it."""
+        """Delete a batch, so that the next attempt runs it."""
 
     def renew(self, keys: Collection[str]) -> None:
         """Record that these batches are still running."""
@@ -92,11 +92,11 @@ class MemoryStore:
         self._bytes = 0
         self._lock = threading.Lock()
         self._running: dict[str, Known] = {}
-        # Oldest first.
+        # Entries, oldest first.
         self._finished: OrderedDict[str, tuple[Known, float]] = OrderedDict()
 
     def fingerprint(self, body: bytes) -> bytes:
-        """Return Python's keyed hash. It is valid in this process only, and seven times as fast."""
+        """Return Python's hash. It is valid only in this process, and 7 times as fast as a digest."""
         return b"%d %d" % (len(body), hash(body))
 
     def find(self, key: str) -> Known | None:
@@ -131,7 +131,7 @@ class MemoryStore:
             self._evict(key)
 
     def renew(self, keys: Collection[str]) -> None:
-        """Do nothing: workers end with this store."""
+        """Do nothing: the workers run in the same process as this store."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -154,7 +154,7 @@ class MemoryStore:
 
 DEFAULT_SQLITE_STORE_BYTES = 1024 * 1024 * 1024
 _LOCK_TIMEOUT_S = 60
-_CLEANUP_INTERVAL_BATCHES = 256  # responses between two cleanups
+_CLEANUP_INTERVAL_BATCHES = 256  # Number of responses between cleanups.
 
 _CREATE_TABLE_SQL = """
 CREATE TABLE IF NOT EXISTS batches (
@@ -179,8 +179,8 @@ DELETE FROM batches WHERE key IN (
 class SqliteStore:
     """Store of responses in a SQLite file, shared by several processes of a machine.
 
-    A worker holds a lease on its batch. When the lease of a killed process has expired, another process
-    can run the batch. Until then, a poll returns that the batch is running.
+    A worker holds a lease on its batch. After a process is killed, its batch appears to be running
+    until the lease expires. Then another process can run the batch.
     """
 
     blocking = True
@@ -193,12 +193,12 @@ class SqliteStore:
         max_bytes: int = DEFAULT_SQLITE_STORE_BYTES,
         clock: Clock | None = None,
     ) -> None:
-        """Open or create the file.
+        """Open or create the SQLite file.
 
         Args:
             path: File on a local disk; its folder must exist.
-            lease_s: Seconds after which a silent process loses its batches.
-            max_bytes: Size of all stored responses; those that expire first are deleted first.
+            lease_s: Seconds without `renew` after which a process loses its batches.
+            max_bytes: Maximum total size of stored responses. Deletes those that expire first.
             clock: Clock, for tests.
         """
         self.renew_every_s: float | None = lease_s / 3
@@ -211,7 +211,8 @@ class SqliteStore:
             path, timeout=_LOCK_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
         self._connection.execute("PRAGMA journal_mode = WAL")
-        # After a power failure, a batch may run again, which the protocol permits.
+        # Do not sync every write: after a power failure a batch may run again, which the protocol
+        # permits.
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.execute(_CREATE_TABLE_SQL)
 
@@ -244,7 +245,7 @@ class SqliteStore:
                 (key, known.fingerprint, known.status, known.body, self._now() + keep_s),
             )
             if self._finished_count % _CLEANUP_INTERVAL_BATCHES == 0:
-                # Expired responses first, then those above the size limit.
+                # Delete expired responses, then those above the size limit.
                 self._connection.execute("DELETE FROM batches WHERE until < ?", (self._now(),))
                 self._connection.execute(_DELETE_EXCESS_SQL, (self._max_bytes,))
             self._finished_count += 1
@@ -294,7 +295,7 @@ _Result = TypeVar("_Result")
 
 RUNNING_RESPONSE = BatchResponseBody(202, b'{"status":"running"}')
 _RETRY_AFTER_S = 1.0
-# A batch that finishes within this time returns its response directly, even if the deadline is 0.
+# Minimum wait: a batch that finishes in this time returns its response even if the deadline is 0.
 _MIN_WAIT_S = 0.01
 _HTTP_TOO_MANY_REQUESTS = 429
 
@@ -306,17 +307,18 @@ class _RunningBatch:
 
 
 class BatchDeduplicator:
-    """Runs batches once and responds to polls. For one event loop."""
+    """Runner that executes each batch once and responds to polls. For one event loop."""
 
     def __init__(self, store: BatchStore, *, max_concurrency: int | None = None) -> None:
         """Create a deduplicator.
 
         Args:
             store: Store of responses.
-            max_concurrency: Maximum concurrent batches; further ones get 429. None: no limit.
+            max_concurrency: Maximum number of concurrent batches. Others get status 429. None: no
+                limit.
         """
         self._store = store
-        # A separate thread, because the threads of functions may all be busy.
+        # Use a separate thread: the threads of functions may all be busy.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batch-store")
         self._max_concurrency = max_concurrency
         self._running_count = 0
@@ -336,12 +338,12 @@ class BatchDeduplicator:
         """Run a batch, wait for the same running batch, or return the stored response.
 
         Args:
-            key: Key of function and batch ID. None: the caller sends no batch ID, so the batch can be
+            key: Function and batch ID. None: the caller sent no batch ID, so the batch can be
                 neither deduplicated nor polled.
             body: Body of the request.
-            run: Runs the batch. It never raises an error, and never waits if `runs_inline`.
-            runs_inline: `run` finishes without waiting.
-            deadline_s: Seconds until the caller gets 202 and polls. None: never.
+            run: Runs the batch. It must not raise an error, and must not wait if `runs_inline`.
+            runs_inline: True if `run` finishes without waiting.
+            deadline_s: Seconds until the caller gets status 202 and polls. None: never.
             keep_s: Seconds for which the response is stored.
 
         Raises:
@@ -352,10 +354,10 @@ class BatchDeduplicator:
         mark = self._store.fingerprint(body)
         job = self._running_batches.get(key)
         if job is None and runs_inline and not self._store.blocking:
-            # No other task runs between claim and response, so none could wait for this batch.
+            # No other task runs between claim and response, so no task waits for this batch.
             return await self._claim_and_run(key, mark, run, keep_s)
         if job is None and self._is_full:
-            # Reject the batch before any wait, but still return a stored response.
+            # Reject a new batch without waiting, but return a stored response.
             known = await self._call_store(self._store.find, key)
             if known is None or known.failed:
                 return self._make_overloaded_response()
@@ -430,7 +432,7 @@ class BatchDeduplicator:
             self._renewal_task.cancel()
             self._renewal_task = None
         if not task.cancelled():
-            task.exception()  # mark as retrieved, even if no caller waits
+            task.exception()  # Mark as retrieved: there may be no waiting caller.
 
     async def _renew_claims(self, interval_s: float) -> None:
         while True:

@@ -1,9 +1,9 @@
-"""Declared functions: their SQL signatures, and the execution of request bodies.
+"""Declared functions: infers their SQL signatures, and runs them on request bodies.
 
-A function is called per row, with a list per argument, or with an Arrow array per argument. Each
-mode accepts columns and returns a value per row and an exception per failed row. An exception for
-the whole batch is raised, as is `Overloaded`. Arguments of mode `arrow` become Arrow arrays.
-Results may be columns of Arrow, NumPy, Polars and pandas, and become lists.
+A function is called once per row, or once per batch with a list or an Arrow array per argument.
+Each mode returns a value per row and an exception per failed row. It raises `Overloaded` and
+exceptions that concern the whole batch. Results may be columns of Arrow, NumPy, Polars or pandas,
+which are converted to lists.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def call_per_row_concurrently(
     row_count: int,
     max_concurrency: int,
 ) -> RowResults:
-    """Await a call per row, up to `max_concurrency` of them concurrently."""
+    """Call an async function once per row, with up to `max_concurrency` concurrent calls."""
     values: list[Any] = [None] * row_count
     failures: dict[int, Exception] = {}
     overloaded: list[Overloaded] = []
@@ -92,7 +92,7 @@ async def call_per_row_concurrently(
 
 
 def require_value_per_row(result: Any, row_count: int) -> Sequence[Any]:
-    """Return the column that a function returned as a sequence with one value per row.
+    """Convert a column that a function returned to a sequence with one value per row.
 
     Raises:
         ResultsMissing: If the number of values differs from the number of rows.
@@ -106,7 +106,7 @@ def require_value_per_row(result: Any, row_count: int) -> Sequence[Any]:
 
 
 class RowSelection:
-    """The rows of a batch that a function receives: those without a NULL that it does not accept."""
+    """Rows of a batch that a function receives. Omits rows with a NULL that it does not accept."""
 
     def __init__(self, batch: ArgumentBatch, signature: FunctionSignature) -> None:
         self.row_count, self.columns = batch.rows, batch.columns
@@ -129,7 +129,7 @@ class RowSelection:
     def spread_to_rows(
         self, values: Sequence[Any], failures: Mapping[int, Exception]
     ) -> tuple[Sequence[Any], Mapping[int, Exception]]:
-        """Return results and failures by row of the batch; rows that were not selected are NULL."""
+        """Return results and failures by row of the batch. Rows that were not selected are NULL."""
         if self._selected_rows is None:
             return values, failures
         spread: list[Any] = [None] * self._batch_row_count
@@ -172,7 +172,7 @@ class RowRefused(PermanentError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionOptions:
-    """Options of a function; see the arguments of `RemoteService.function`."""
+    """Options of a function. See the arguments of `RemoteService.function`."""
 
     mode: InvocationMode = InvocationMode.ROW
     blocking: bool = True
@@ -207,7 +207,7 @@ class DeclaredFunction:
 
     @property
     def name(self) -> str:
-        """Name as declared."""
+        """Name of the function as declared."""
         return self.signature.name
 
     @property
@@ -301,7 +301,8 @@ class DeclaredFunction:
             failures: dict[int, Exception] = {}
             while len(values) < count:
                 try:
-                    # Values before an exception stay in the list, and `calls` continues after it.
+                    # After an exception, the list has the values before it, and `calls` continues
+                    # after it.
                     values.extend(calls)
                     if len(values) < count:
                         raise StoppedIteration("it raised StopIteration")  # noqa: TRY301 - a failed row
@@ -323,7 +324,7 @@ class DeclaredFunction:
 
 
 def to_arrow_array(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
-    """Return values of a type as an Arrow array; timestamps are in UTC."""
+    """Convert values of a type to an Arrow array. Timestamps are in UTC."""
     import pyarrow as pa
 
     from snowmelt.functions.caller.arrow_types import to_arrow_type
@@ -336,7 +337,7 @@ def to_arrow_array(values: Sequence[Any], sql_type: SqlType) -> pa.Array:
 
 
 def to_value_list(column: Any) -> list[Any]:
-    """Return the values of an Arrow or NumPy array, a Polars or pandas series, or an iterable."""
+    """Convert an Arrow or NumPy array, a Polars or pandas series, or an iterable to a list."""
     for name in ("to_pylist", "to_list", "tolist"):
         method = getattr(column, name, None)
         if method is not None:
@@ -345,15 +346,16 @@ def to_value_list(column: Any) -> list[Any]:
 
 
 def _check_json_text(value: Any) -> Any:
-    """Return a string as raw JSON. Verify it first: invalid JSON would corrupt the whole response."""
+    """Verify JSON text and return it as raw JSON. Invalid JSON would corrupt the whole response."""
     if not isinstance(value, str):
         return value
     exact.parse_json(value.encode())
     return msgspec.Raw(value.encode())
 
 
-# SQL signatures from annotations of Python functions. `Annotated[Decimal, "NUMBER(12,2)"]` has the
-# type in its string. An argument with the annotation `X | None` accepts NULL.
+# Inference of SQL signatures from the annotations of Python functions. The string of
+# `Annotated[Decimal, "NUMBER(12,2)"]` is the SQL type. An argument annotated `X | None` accepts
+# NULL.
 
 _SQL_TYPES: dict[Any, str] = {
     int: "NUMBER(38,0)",
@@ -384,14 +386,14 @@ def infer_signature(
     arguments: Sequence[str] | None = None,
     returns: str | None = None,
 ) -> tuple[FunctionSignature, int | None]:
-    """Return a function's signature and the index of its context argument, or None without one.
+    """Return a function's signature, and the index of its context argument or None.
 
     Args:
         function: The function.
         name: Name of the function in SQL.
-        is_columnar: Annotations describe whole columns: `list[str]` is a column of VARCHAR.
-        arguments: SQL types of the arguments. None: from the annotations.
-        returns: SQL type of the result. None: from the annotation.
+        is_columnar: True if annotations describe whole columns: `list[str]` is a column of VARCHAR.
+        arguments: SQL types of the arguments. None: use the annotations.
+        returns: SQL type of the result. None: use the annotation.
 
     Raises:
         DeclarationInvalid: If an annotation is missing or has no SQL type.

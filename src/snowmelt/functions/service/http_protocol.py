@@ -1,9 +1,10 @@
 """HTTP protocol for uvicorn that handles small requests without ASGI and without a task.
 
-uvicorn creates a task, an event and four messages for each request, which takes longer than a batch
-of one row. A request takes the fast path if its function only computes (`blocking=False`), responses
-are stored in memory, and the request is small and plain. `snowmelt functions serve` uses this
-protocol. Other programs call `uvicorn.run(svc.asgi(), http=ServiceProtocol, access_log=False)`.
+uvicorn creates a task, an event and four messages for each request, which takes longer than
+processing a batch of one row. A request takes the fast path if it is small, its function only
+computes (`blocking=False`), and responses are stored in memory. `snowmelt functions serve` uses
+this protocol. Other programs call `uvicorn.run(svc.asgi(), http=ServiceProtocol,
+access_log=False)`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from snowmelt.functions.service.asgi import AsgiApp
 from snowmelt.functions.service.request_response_types import ServiceRequest
 from snowmelt.http_heads import encode_header_lines
 
-# uvicorn stops reading a larger body until the application consumes it.
+# Maximum body size. uvicorn stops reading a larger body until the application consumes it.
 _MAX_BODY_BYTES = 64 * 1024
 _STATUS_LINES = {
     int(each): b"HTTP/1.1 %d %b\r\n" % (each, each.phrase.encode()) for each in HTTPStatus
@@ -25,19 +26,19 @@ _STATUS_LINES = {
 
 
 class ServiceProtocol(HttpToolsProtocol):
-    """One connection."""
+    """HTTP protocol of one connection, with a fast path for small requests."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         app: Any = self.app
-        # uvicorn may have wrapped the application.
+        # Find the service's application, which uvicorn may have wrapped.
         while not isinstance(app, AsgiApp | None):
             app = getattr(app, "app", None)
         is_plain = not self.config.access_log and self.limit_concurrency is None
         self._service_app: AsgiApp | None = app if is_plain else None
 
     def on_headers_complete(self) -> None:
-        """Choose the fast path or ASGI."""
+        """Choose the fast path or ASGI for the request."""
         cycle: Any = self.cycle
         app, path = self._service_app, self.url.decode("latin-1")
         if (
@@ -66,7 +67,7 @@ class ServiceProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Handle a small request, which is now complete; ASGI has already started the others."""
+        """Handle a complete request of the fast path. ASGI already processes other requests."""
         cycle: object = self.cycle
         if isinstance(cycle, _SmallRequest):
             cycle.respond()
@@ -75,14 +76,14 @@ class ServiceProtocol(HttpToolsProtocol):
 
 
 class _NoOpEvent:
-    """Event without waiters, for uvicorn's flow control."""
+    """Event that does nothing, for uvicorn's flow control."""
 
     def set(self) -> None:
         """Do nothing."""
 
 
 class _SmallRequest:
-    """A request that is handled when it is complete, with the attributes that uvicorn expects."""
+    """Request of the fast path, handled when complete. Has the attributes that uvicorn expects."""
 
     __slots__ = ("_app", "_headers", "_path", "_protocol", "body", "disconnected", "keep_alive",
                  "message_event", "response_complete")  # fmt: skip
@@ -99,7 +100,7 @@ class _SmallRequest:
     def respond(self) -> None:
         """Handle the request without returning to the event loop."""
         protocol = self._protocol
-        # Release the body: a connection keeps its last request until the next one arrives.
+        # Release the body, because a connection keeps its last request until the next one.
         body, self.body = bytes(self.body), bytearray()
         response = self._app.handle_immediately(
             ServiceRequest("POST", self._path, self._headers, body)

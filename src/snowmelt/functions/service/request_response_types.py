@@ -1,6 +1,6 @@
 """Requests, their context for functions, and responses, independent of the server.
 
-Only this module converts errors to responses, so it decides what callers may read of an error.
+Only this module converts errors to responses. It therefore controls what callers learn of an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from snowmelt.json import exact
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest:
-    """An HTTP request; header names are in lower case."""
+    """An HTTP request. Header names are in lower case."""
 
     method: str
     path: str
@@ -37,7 +37,7 @@ class ServiceResponse:
 
 @dataclass(frozen=True, slots=True)
 class BatchResponseBody:
-    """The result of a batch: an HTTP status and JSON, not yet compressed and without a checksum."""
+    """Response to a batch before encoding: HTTP status and JSON, uncompressed, without checksum."""
 
     status: int
     body: bytes
@@ -48,8 +48,8 @@ class BatchResponseBody:
 class Context:
     """Context of one call, passed to an argument with the annotation `Context`.
 
-    `headers` has all headers by lower-case name. The properties prefer the base64 duplicates, which are
-    exact.
+    `headers` has all headers by lower-case name. The properties read the base64 duplicates first,
+    because these are exact.
     """
 
     function: str
@@ -58,12 +58,12 @@ class Context:
 
     @property
     def query_id(self) -> str | None:
-        """ID of the query, the same for all its batches."""
+        """ID of the query. All batches of a query have the same ID."""
         return self.headers.get(names.QUERY_ID)
 
     @property
     def batch_id(self) -> str | None:
-        """ID of the batch, the same for each attempt."""
+        """ID of the batch. All attempts at a batch have the same ID."""
         return self.headers.get(names.BATCH_ID)
 
     @property
@@ -99,10 +99,10 @@ _LOG = logging.getLogger("snowmelt.functions")
 
 
 def error_to_response(error: Exception, *, debug: bool = False) -> BatchResponseBody:
-    """Return the response for an error.
+    """Convert an error to a response.
 
-    Without `debug`, only the type of an exception of the function is shown: its text may contain row
-    values.
+    Without `debug`, the response shows only the type of an exception of the function, because the
+    text may contain row values.
     """
     if isinstance(error, SnowmeltError):
         retry_after_s = error.retry_after if isinstance(error, Overloaded) else None

@@ -1,6 +1,6 @@
 """Remote service: functions by name, dispatch of requests, and DDL for callers.
 
-Durations are strings such as `"25s"`, seconds, or timedeltas.
+Durations are strings such as `"25s"`, numbers of seconds, or timedeltas.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Limits:
 class ServiceOptions:
     """Options for all functions of a service.
 
-    `content_md5` adds a checksum to responses, which adds a tenth to their time. `debug` includes the
-    texts of exceptions in errors; they may contain row values.
+    `content_md5` adds a checksum to responses, which increases the time per response by a tenth.
+    `debug` includes the texts of exceptions in errors. These may contain row values.
     """
 
     content_md5: bool = True
@@ -98,10 +98,10 @@ class RemoteService:
 
         Args:
             name: Name of the service.
-            max_concurrency: Concurrent batches. Further callers get status 429.
+            max_concurrency: Maximum number of concurrent batches. Others get status 429.
             deadline: Time after which a caller gets status 202 and polls. None: never. Use slightly
                 less than the limit of the gateway, such as `"25s"`.
-            keep: How long a response is stored for repeated attempts.
+            keep: Time for which a response is stored for repeated attempts.
             store: Store of responses. None: a `MemoryStore`.
             options: Options for all functions.
         """
@@ -146,12 +146,12 @@ class RemoteService:
         """Declare a function, as `@svc.function` or with options.
 
         Args:
-            work: The function, if there are no options.
+            work: The function, if the decorator is used without options.
             name: Name in SQL. None: the Python name.
             mode: `row` calls it per row, `batch` with a list per argument, `arrow` with an Arrow array
                 per argument; `async` per row, and the caller polls.
-            arguments: SQL types of the arguments, instead of annotations.
-            returns: SQL type of the result, instead of its annotation.
+            arguments: SQL types of the arguments. None: use the annotations.
+            returns: SQL type of the result. None: use the annotation.
             **options: `blocking=False` for a function that only computes: it runs on the event loop,
                 not in a thread. `deadline` and `keep` as for the service. `on_error`: result of a failed
                 row for callers without row errors: `fail` fails the batch, `null` returns NULL, `value`
@@ -274,13 +274,13 @@ class RemoteService:
         return answer
 
     def _find_function(self, path: str, headers: Mapping[str, str]) -> DeclaredFunction | None:
-        """Find the function by the last segment of the path, or else by the name header."""
+        """Find a function by the last segment of the path, or else by the header with the name."""
         found = self.functions.get(path.rstrip("/").rpartition("/")[2].upper())
         if found is None:
             said = names.decode_header(headers, names.FUNCTION_NAME)
             if said is None and len(self.functions) == 1:
                 return next(iter(self.functions.values()))
-            # The header may contain a qualified name; its last part is the function's name.
+            # The header may contain a qualified name. Its last part is the function's name.
             found = self.functions.get((said or "").rpartition(".")[2].strip('"').upper())
         return found
 
@@ -308,8 +308,8 @@ class RemoteService:
         """Return a handler for AWS Lambda: REST and HTTP APIs, load balancers, function URLs.
 
         Raises:
-            DeclarationInvalid: If a function may respond with 202. Lambda stops after the response,
-                and its next instance does not know the batches of this one.
+            DeclarationInvalid: If a function may respond with 202. Lambda stops an instance after
+                the response, and other instances do not know its batches.
         """
         from snowmelt.functions.service.cloud_handlers import make_lambda_handler
 
@@ -324,19 +324,19 @@ class RemoteService:
         return make_lambda_handler(self.handle_request)
 
     def azure_function(self) -> Callable[[Any], Any]:
-        """Return `main(req)` for Azure Functions; the deployment needs the package azure-functions."""
+        """Return `main(req)` for Azure Functions. Its deployment requires azure-functions."""
         from snowmelt.functions.service.cloud_handlers import make_azure_function
 
         return make_azure_function(self.handle_request)
 
     def cloud_function(self) -> Callable[[Any], tuple[bytes, int, dict[str, str]]]:
-        """Return an HTTP function for Google Cloud, which receives Flask's request."""
+        """Return an HTTP function for Google Cloud. It receives Flask's request."""
         from snowmelt.functions.service.cloud_handlers import make_google_cloud_function
 
         return make_google_cloud_function(self.handle_request)
 
     def create_sql(self, url: str, integration: str, *, replace: bool = True) -> str:
-        """Return the CREATE statements of all functions, for callers."""
+        """Return the CREATE statements that callers run to declare all functions."""
         return "\n\n".join(
             make_create_statement(each, url, integration, replace=replace)
             for each in self.functions.values()
@@ -370,7 +370,7 @@ _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0
 
 
 def parse_duration(duration: str | float | dt.timedelta) -> float:
-    """Return the seconds of `"25s"`, `"10m"`, `"12h"`, a number of seconds, or a timedelta.
+    """Convert `"25s"`, `"10m"`, `"12h"`, a number of seconds, or a timedelta to seconds.
 
     Raises:
         DeclarationInvalid: If the value is none of these, or negative.

@@ -14,7 +14,7 @@ from types import ModuleType
 from snowmelt.functions.errors import BatchInvalid, BatchTooLarge
 
 _fast_zlib: ModuleType = zlib
-with contextlib.suppress(ImportError):  # four times as fast, but not available on all platforms
+with contextlib.suppress(ImportError):  # 4 times as fast, but not available on all platforms.
     _fast_zlib = import_module("isal.isal_zlib")
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -28,10 +28,11 @@ def decompress(body: bytes, encoding: str | None, *, max_bytes: int, strict: boo
 
     Args:
         body: Body as received.
-        encoding: Value of the Content-Encoding header; several encodings are undone from the last.
-        max_bytes: Maximum size of the result in bytes, as a protection from decompression bombs.
-        strict: Reject a body that is not compressed as the header says. Receivers of requests are not
-            strict, because gateways decompress requests but keep the header.
+        encoding: Value of the Content-Encoding header. Several encodings are undone in reverse
+            order.
+        max_bytes: Maximum size of the result in bytes, to protect against decompression bombs.
+        strict: Reject a body that is not compressed although the header says so. Not set for
+            requests, because gateways decompress requests but keep the header.
 
     Raises:
         BatchInvalid: If the encoding is unknown or the data is corrupt.
@@ -81,14 +82,14 @@ def _inflate(body: bytes, window_bits: int, max_bytes: int) -> bytes:
 
 
 def compress(body: bytes, encoding: str) -> bytes:
-    """Compress a body at the fastest level; `encoding` is `gzip` or `deflate` (with a zlib wrapper)."""
+    """Compress a body at the fastest level. `encoding` is `gzip` or `deflate` (with zlib wrapper)."""
     window = _GZIP_WINDOW_BITS if encoding == "gzip" else zlib.MAX_WBITS
     compressor = _fast_zlib.compressobj(_COMPRESSION_LEVEL, zlib.DEFLATED, window)
     return bytes(compressor.compress(body) + compressor.flush())
 
 
 def negotiate_encoding(accept_encoding: str | None) -> str | None:
-    """Return the compression that an Accept-Encoding header accepts, preferring gzip to deflate."""
+    """Return a compression that an Accept-Encoding header accepts. Prefers gzip to deflate."""
     if not accept_encoding:
         return None
     names = set()
@@ -110,7 +111,7 @@ def compute_content_md5(body: bytes) -> str:
 def is_content_md5_valid(content_md5: str, received: bytes, decompressed: bytes) -> bool:
     """Return True if a Content-MD5 matches the received or the decompressed bytes.
 
-    Services hash the text and let their gateway compress it, so either is valid.
+    Both are valid, because services hash the text before their gateway compresses it.
     """
     # Services based on the published sample send the repr of bytes (b'…'); accept it.
     content_md5 = _BYTES_REPR_PATTERN.sub(r"\1", content_md5.strip())

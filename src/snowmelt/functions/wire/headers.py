@@ -21,9 +21,9 @@ RETURN_TYPE = f"{HEADER_PREFIX}return-type"
 CUSTOM_PREFIX = "sf-custom-"
 CONTEXT_PREFIX = "sf-context-"
 BASE64_SUFFIX = "-base64"
-# A caller that sends "1" accepts errors of single rows in responses. Snowmelt's caller sends the
-# first header. The second one is for engines that support only the HEADERS clause: the author of
-# a function chooses the sf-custom-… headers, because services forward them.
+# A caller that sends "1" accepts row errors in responses. Snowmelt's caller sends the first header.
+# Engines that support only the HEADERS clause send the second one, which the author of the function
+# declares.
 ROW_ERRORS = "x-snowmelt-row-errors"
 CUSTOM_ROW_ERRORS = f"{CUSTOM_PREFIX}row-errors"
 
@@ -51,7 +51,7 @@ def decode_header(headers: Mapping[str, str], name: str) -> str | None:
         try:
             return base64.b64decode(encoded, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
-            pass  # invalid duplicate, for example a handwritten one; fall back to the plain value
+            pass  # The duplicate is invalid, for example handwritten. Use the plain value.
     return headers.get(name)
 
 
@@ -64,7 +64,7 @@ def make_request_headers(
     custom: Mapping[str, str] | None = None,
     context: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the headers of one call; a POST and its polling GETs have the same.
+    """Make the headers of one call. A POST and its polling GETs have the same headers.
 
     Args:
         signature: Signature of the function.

@@ -1,8 +1,8 @@
 """Bodies of requests and responses.
 
 A request is `{"data": [[number, argument, …], …]}`, a response `{"data": [[number, value], …]}`.
-A Snowmelt extension for callers that request it: the response key `errors` has
-`[number, code, message]` for each failed row. The value of such a row in `data` is null.
+For callers that request row errors (a Snowmelt extension), the response key `errors` has `[number,
+code, message]` for each failed row, whose value in `data` is null.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from snowmelt.functions.wire.values import (
 from snowmelt.json import exact
 from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, TIMESTAMP_TYPES, LogicalType
 
-# Python types that the fast decoder verifies. Strings are converted afterwards.
+# Python types that the fast decoder verifies. Other types are decoded as strings and then
+# converted.
 _DECODED_TYPES: dict[LogicalType, Any] = {
     LogicalType.REAL: float,
     LogicalType.BOOLEAN: bool,
@@ -50,7 +51,7 @@ _DECODED_TYPES: dict[LogicalType, Any] = {
 def get_decoded_type(sql_type: SqlType) -> Any:
     """Return the Python type to which the fast decoder decodes values of a SQL type."""
     if sql_type.kind is LogicalType.FIXED:
-        # msgspec's Decimal also accepts strings, with underscores and non-ASCII digits.
+        # Not msgspec's Decimal, which also accepts strings, underscores and non-ASCII digits.
         return int if sql_type.is_integer else Any
     return _DECODED_TYPES[sql_type.kind]
 
@@ -71,11 +72,11 @@ def make_row_numbers(count: int) -> list[int]:
 
 
 class ArgumentBatch(NamedTuple):
-    """The rows of a request, by argument; NULL is None."""
+    """Rows of a request, as a column per argument. NULL is None."""
 
     rows: int
     columns: list[list[Any]]
-    # False: no argument that is declared NOT NULL has a NULL.
+    # True if an argument that is declared NOT NULL may have a NULL.
     has_nulls: bool
 
 
@@ -120,7 +121,8 @@ class RequestReader:
             ):
                 continue
             count = len(rows)
-            # Read column by column: zip(*rows) creates an object per row and takes a third longer.
+            # Read column by column, because zip(*rows) creates an object per row and takes a third
+            # longer.
             numbers, *columns = ([*map(get, rows)] for get in self._item_getters)
             if numbers != make_row_numbers(count):
                 raise BatchInvalid(reason="its row numbers are not 0, 1, 2 and so on")
@@ -198,13 +200,13 @@ class RequestWriter:
         return exact.serialize_json({"data": list(zip(range(row_count), *written, strict=True))})
 
 
-MAX_RESPONSE_BYTES = 10_000_000  # the protocol's limit for a batch
+MAX_RESPONSE_BYTES = 10_000_000  # Limit of the protocol for a batch.
 _MISSING_DATA_MESSAGE = (
     'Error parsing JSON response: top-level JSON object must contain "data" JSON array element'
 )
 _ROW_ORDER_MESSAGE = "Row numbers out of order"
 _ROW_COUNT_MESSAGE = "Function received the wrong number of rows"
-# Values with exactly these Python types need no check.
+# Values of exactly these Python types need no check.
 _PASSTHROUGH_TYPES: dict[LogicalType, frozenset[type]] = {
     LogicalType.TEXT: frozenset({str}),
     LogicalType.BOOLEAN: frozenset({bool}),
@@ -217,7 +219,7 @@ _NUMBER_LIMIT = 10**38
 
 @dataclass(frozen=True, slots=True)
 class RowFailure:
-    """The reason why a row has no value."""
+    """Reason why a row has no value."""
 
     code: str
     message: str
@@ -225,7 +227,7 @@ class RowFailure:
 
 @dataclass(frozen=True, slots=True)
 class BatchResponse:
-    """The result of a batch: a value for each row, and failures by row number."""
+    """Result of a batch: a value for each row, and failures by row number."""
 
     values: Sequence[Any]
     failures: Mapping[int, RowFailure] = field(default_factory=dict)
@@ -243,9 +245,9 @@ class ResponseWriter:
             self._passthrough_types = frozenset()
 
     def convert_values(self, values: Sequence[Any]) -> tuple[Sequence[Any], dict[int, RowFailure]]:
-        """Convert values for `encode_body`; return them with a failure for each value that does not fit.
+        """Convert values for `encode_body`. Return them, and the failures by row number.
 
-        Values that do not fit are None.
+        A value that does not fit the type is a failure, and None in the values.
         """
         kinds = set(map(type, values))
         kinds.discard(type(None))
@@ -371,7 +373,7 @@ class ResponseReader:
         return converted
 
     def _restore_json_texts(self, body: bytes, values: Sequence[Any]) -> Sequence[str | None]:
-        """Return values as the JSON text that the service wrote: 1.10 stays 1.10."""
+        """Replace parsed values with the JSON text that the service sent, so that 1.10 stays 1.10."""
         converted = self._convert_values(values, self._read_value)
         try:
             fragments = _verbatim_decoder.decode(body.removeprefix(BOM_UTF8)).data
@@ -406,5 +408,5 @@ def _parse_failures(errors: object) -> dict[int, RowFailure]:
             case [int(at), code, message]:
                 found[at] = RowFailure(str(code), str(message))
             case _:
-                return {}  # other services may use this key for something else
+                return {}  # Other services may use this key for another purpose.
     return found

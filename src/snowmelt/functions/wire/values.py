@@ -31,7 +31,8 @@ _SPECIAL_FLOATS = {
     "-infinity": -math.inf,
 }
 _UTC_OFFSET_PATTERN = re.compile(r"\s*([+-])(\d\d):?(\d\d)?\s*\Z")
-# Python's own parsers also accept underscores, non-ASCII digits, weeks and dates without hyphens.
+# Validate with patterns: Python's parsers also accept underscores, non-ASCII digits, weeks, and
+# dates without hyphens.
 _WHITESPACE = " \t\r\n"
 _NUMBER_PATTERN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _TIME_REGEX = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
@@ -58,7 +59,7 @@ class BinaryForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """Text formats of a session: the zone of timestamps without an offset, and the form of BINARY."""
+    """Text formats of a session: zone of timestamps without an offset, and text form of BINARY."""
 
     zone: dt.tzinfo = dt.UTC
     binary: BinaryForm = BinaryForm.HEX
@@ -67,8 +68,8 @@ class Formats:
 def make_value_reader(sql_type: SqlType, formats: Formats) -> ValueConverter:
     """Return a function that converts a parsed JSON value (never null) to a value of the type.
 
-    NUMBER gives int or Decimal. Timestamps give datetimes, naive ones for NTZ. VARIANT gives the JSON
-    value. The returned function raises ValueMismatch.
+    It converts NUMBER to int or Decimal, timestamps to datetimes (naive ones for NTZ), and returns
+    the JSON value for VARIANT. It raises ValueMismatch for a value that does not fit the type.
     """
     kind = sql_type.kind
     if kind is LogicalType.FIXED:
@@ -124,14 +125,14 @@ def _require_number_text(text: str) -> str:
 
 
 def round_number_to_type(value: Decimal, sql_type: SqlType) -> int | Decimal:
-    """Return a number as NUMBER(p,s) stores it: rounded half up to the scale.
+    """Round a number to the scale of NUMBER(p,s), half up.
 
     Raises:
         ValueMismatch: If the number is not finite, has too many digits, or has a fraction and s is 0.
     """
     precision, scale = sql_type.precision or 38, sql_type.scale or 0
     if value.is_zero():
-        value = Decimal(0)  # drop the exponent
+        value = Decimal(0)  # Drops the exponent.
     if not value.is_finite() or value.adjusted() >= precision:
         raise ValueMismatch(f"the number does not fit into {sql_type.format_with_parameters()}")
     rounded = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _WIDE_CONTEXT)
@@ -154,7 +155,7 @@ def _read_float(value: object) -> float:
 
 
 def _to_float(value: float | str | Decimal) -> float:
-    """Return the nearest FLOAT of a number; infinities and NaN stay unchanged."""
+    """Return the nearest FLOAT of a number. Infinities and NaN stay unchanged."""
     if isinstance(value, float):
         return value
     try:
@@ -212,7 +213,7 @@ def parse_timestamp(text: str) -> dt.datetime:
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:
-        # Python rejects a blank before the offset (`TZHTZM` of session formats).
+        # Remove the blank before the offset (`TZHTZM` of session formats), which Python rejects.
         match = _UTC_OFFSET_PATTERN.search(text)
         if match is None:
             raise
@@ -259,7 +260,7 @@ def _read_object(value: object) -> object:
 
 def _read_array(value: object) -> object:
     if isinstance(value, str):
-        # The published format sends everything except objects as strings.
+        # Also accept a string: the published format sends every type except objects as strings.
         try:
             value = exact.parse_json(value.encode("utf-8", "surrogatepass"))
         except exact.JsonSyntaxError:
@@ -297,7 +298,7 @@ def make_value_writer(sql_type: SqlType, formats: Formats) -> ValueConverter:
 
 
 def _require(value: object, types: type | tuple[type, ...], what: str) -> Any:
-    """Return a value of one of the types; convert scalars of other libraries to Python values first."""
+    """Require a value of one of the types. Converts scalars of other libraries to Python first."""
     item = getattr(value, "item", None) or getattr(value, "as_py", None)
     value = item() if callable(item) else value
     if not isinstance(value, types) or (isinstance(value, bool) and types is _NUMBER_TYPES):

@@ -1,4 +1,4 @@
-"""Casts of COPY expressions as DuckDB SQL: `value::TYPE`, `CAST(value AS TYPE)`, `value::!TYPE`."""
+"""Casts of COPY expressions to DuckDB SQL: `value::TYPE`, `CAST(value AS TYPE)`, `value::!TYPE`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from snowmelt.load.expressions.types import ExpressionInvalid, ExpressionType, T
 ExprType = ExpressionType
 SqlType = exp.DataType.Type
 
-# Renders a cast. Arguments: value, length or precision and scale of the type, NULL on error.
+# Renders a cast from three arguments: the value, the numbers of the type (length, or precision and
+# scale), and True to return NULL on error.
 Render: TypeAlias = Callable[[TypedSql, Sequence[int], bool], str]
 
 _TEXT_TYPES = frozenset({SqlType.VARCHAR, SqlType.TEXT})
@@ -21,7 +22,7 @@ _INTEGER_TYPES = frozenset({SqlType.INT, SqlType.BIGINT, SqlType.SMALLINT, SqlTy
 _FLOAT_TYPES = frozenset({SqlType.FLOAT, SqlType.DOUBLE})
 _TRUE_WORDS_SQL = "('t', 'true', 'y', 'yes', '1')"
 _FALSE_WORDS_SQL = "('f', 'false', 'n', 'no', '0')"
-# Vertica's NUMERIC without precision.
+# Precision and scale of Vertica's NUMERIC without parameters.
 _DEFAULT_PRECISION, _DEFAULT_SCALE, _MAX_PRECISION = 37, 15, 38
 _VALID_TYPES = (
     "VARCHAR(n), INTEGER, NUMERIC(p,s), FLOAT, BOOLEAN, DATE, TIME, TIMESTAMP, TIMESTAMPTZ"
@@ -37,7 +38,7 @@ def render_cast(value: TypedSql, target_type: exp.DataType, *, null_on_error: bo
         null_on_error: Return NULL for a value that cannot be cast, instead of an error.
 
     Raises:
-        ExpressionInvalid: If the cast does not exist, or Vertica's result is uncertain.
+        ExpressionInvalid: If the cast does not exist, or if Vertica's result is not documented.
     """
     parameters = [each.name for each in target_type.expressions]
     known = target_type.this in _CASTS and all(text.isdigit() for text in parameters)
@@ -88,7 +89,7 @@ def _render_cast_to_integer(value: TypedSql, _: Sequence[int], null_on_error: bo
 def _render_checked_cast(
     sql: str, pattern: str, duckdb_type: str, name: str, null_on_error: bool
 ) -> str:
-    """Return the SQL of a cast of text that fails for text that does not match `pattern`."""
+    """Return the SQL of a cast from text that fails if the text does not match `pattern`."""
     known = f"regexp_matches({sql}, {types.quote_literal(pattern)})"
     trimmed = f"trim({sql}, ' \t')"
     if null_on_error:
@@ -152,7 +153,8 @@ def _make_date_cast(
 ) -> Render:
     """Return a renderer of casts to a date or time. Values of `own_type` are unchanged.
 
-    `of_text` is the template for text parsed by `reader`; `of_timestamp` is for a timestamp.
+    `of_text` is the SQL template for text, which `reader` parses. `of_timestamp` is the SQL
+    template for a timestamp.
     """
 
     def render(value: TypedSql, _: Sequence[int], null_on_error: bool) -> str:

@@ -1,8 +1,8 @@
 """Vertica's date and time templates for TO_CHAR, TO_DATE, TO_TIMESTAMP and FORMAT.
 
-A template is split into fields once. `render_to_char` turns it into a DuckDB expression that
-formats a timestamp. `DatetimeTemplateReader` parses text. Patterns that Vertica lacks, or whose
-meaning its manual leaves open, are rejected by name. `docs/reference/copy-functions.md` lists them.
+A template is split into fields once. `render_to_char` converts it to a DuckDB expression that
+formats a timestamp. `DatetimeTemplateReader` parses text. Patterns that Vertica lacks, or that its
+manual does not define, are rejected by name. `docs/reference/copy-functions.md` lists them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DatetimeTemplateInvalid(ValueError):
 
 
 class ParsedDateTime(NamedTuple):
-    """Date and time of day that a text contains. `fraction` has the digits of the fractional second."""
+    """Parsed date and time of day. `fraction` has the digits of the fractional second."""
 
     year: int
     month: int
@@ -60,7 +60,7 @@ class ParsedDateTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DatetimeTemplateField:
-    """Pattern of a template or literal text.
+    """One part of a template: a pattern or literal text.
 
     `name` is the pattern's name, or None for literal text. `text` is the original text. `fill` is
     False with the modifier FM. `ordinal` is the suffix TH or th.
@@ -72,7 +72,7 @@ class DatetimeTemplateField:
     ordinal: str = ""
 
 
-# DuckDB expression of a timestamp {x} for each pattern, and the width to pad to.
+# For each pattern, the DuckDB expression of a timestamp {x}, and the width to pad to.
 _YEAR_SQL = "(CASE WHEN year({x}) <= 0 THEN 1 - year({x}) ELSE year({x}) END)"
 _ISO_YEAR_SQL = "(CASE WHEN isoyear({x}) <= 0 THEN 1 - isoyear({x}) ELSE isoyear({x}) END)"
 _NUMBER_PATTERNS: dict[str, tuple[str, int]] = {
@@ -113,7 +113,7 @@ _NAME_PATTERNS = tuple(
     for spell in (str.upper, str.capitalize, str.lower)
 )
 _OTHER_PATTERNS = ("Y,YYY", "RM", "rm")
-# Patterns of other systems and of newer PostgreSQL, with alternatives.
+# Patterns of other systems and of newer PostgreSQL versions, with the alternatives to suggest.
 REJECTED_PATTERNS = {
     "TZH": "offsets have no pattern in Vertica; a column without FORMAT reads them",
     "TZM": "offsets have no pattern in Vertica; a column without FORMAT reads them",
@@ -152,7 +152,7 @@ def parse_datetime_template(template: str) -> tuple[DatetimeTemplateField, ...]:
     """Split a template into patterns and literal text.
 
     Raises:
-        DatetimeTemplateInvalid: If a part is not a pattern, or not a supported one.
+        DatetimeTemplateInvalid: If a part is not a pattern, or an unsupported one.
     """
     fields: list[DatetimeTemplateField] = []
     at = 0
@@ -211,7 +211,7 @@ def _parse_field(match: re.Match[str], template: str) -> DatetimeTemplateField:
         raise DatetimeTemplateInvalid(f"{word}: {REJECTED_PATTERNS[name]}")
     ordinal = match["ordinal"] or ""
     if ordinal and template[match.end() : match.end() + 1] in {"H", "h"}:
-        # DDTHH24 would be parsed as the day with its suffix, followed by H24.
+        # In DDTHH24, DDTH would be parsed as the day with its suffix, followed by H24.
         raise DatetimeTemplateInvalid(
             f'{word}{ordinal} is an ordinal number; write a literal T as {word}"T"HH24'
         )
@@ -270,7 +270,7 @@ def _quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-# Patterns that can be parsed. Regular-expression groups are named after the values.
+# Patterns that can be parsed. Each group of the regular expression has the name of its value.
 _EXACT_WIDTHS = {"YYYY": 4, "YY": 2, "DDD": 3, "SSSS": 5, "J": 7, "MS": 3, "US": 6}
 _GROUP_NAMES = {
     "YYYY": "year",
@@ -308,8 +308,8 @@ _BULK_PATTERNS = {
 class DatetimeTemplateReader:
     """Parser of text by a template, which must match the whole text.
 
-    `bulk_pattern` is a regular expression and its replacement, or None. Text that matches is
-    replaced by ISO 8601. `read` returns the same value, unless the month does not have that day.
+    `bulk_pattern` is a regular expression and its replacement, or None. It rewrites matching text
+    to ISO 8601. `read` returns the same value, but rejects a day that the month does not have.
     """
 
     def __init__(self, template: str, *, needs_date: bool, needs_time: bool = True) -> None:
@@ -318,7 +318,7 @@ class DatetimeTemplateReader:
         Args:
             template: The template.
             needs_date: Require a year and no day without a month. False: require a time of day.
-            needs_time: Include the time in the result of `bulk_pattern`.
+            needs_time: Include the time of day in the result of `bulk_pattern`.
 
         Raises:
             DatetimeTemplateInvalid: If the template cannot be used to parse text.
@@ -332,7 +332,7 @@ class DatetimeTemplateReader:
         self.bulk_pattern = _make_bulk_pattern_and_replacement(
             fields, needs_date=needs_date, needs_time=needs_time
         )
-        # Dates repeat in files, so that most are cached.
+        # Files repeat dates, so most results come from the cache.
         self.read = lru_cache(maxsize=65_536)(self._parse_text)
 
     def _make_field_pattern(self, fields: tuple[DatetimeTemplateField, ...], index: int) -> str:

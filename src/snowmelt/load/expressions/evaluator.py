@@ -1,9 +1,9 @@
 """Evaluation of computed COPY columns from parsed columns, block by block, in DuckDB.
 
-Each expression yields text, which is converted like a parsed field, so that the same conversion
-rules apply. DuckDB sees only the parsed columns of the block: no files, no network, no extensions
-and no settings. Vertica functions that DuckDB lacks are registered on its connection: macros if
-DuckDB's own functions suffice, otherwise Python functions over whole columns.
+Each expression yields text, which is converted by the same rules as a parsed field. DuckDB can
+access only the parsed columns of the block: no files, no network, no extensions and no settings.
+Vertica functions that DuckDB lacks are registered on its connection, as macros if DuckDB's own
+functions suffice, otherwise as Python functions over whole columns.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _UDF_ERROR_PREFIX = "while executing the UDF: "
 class ExpressionFailure:
     """Failed expression with the reason.
 
-    `row_index` is the row in the block, or None if no single row causes the failure.
+    `row_index` is the row's index in the block, or None if no single row causes the failure.
     """
 
     expression: ComputedExpression

@@ -27,7 +27,7 @@ from snowmelt.load.expressions.types import (
 
 ExprType = types.ExpressionType
 
-# Renderer of an argument, by its letter in a signature.
+# Renderers of arguments, by the letter of the argument type in a signature.
 _ARGUMENT_WRITERS: dict[str, Callable[[TypedSql], str]] = {
     "t": types.render_as_text,
     "i": types.render_as_integer,
@@ -62,7 +62,7 @@ class FunctionOverload:
 
 @dataclass(frozen=True, slots=True)
 class SpecialFunction:
-    """Function that checks its own arguments. A `maximum` of None means any number of arguments."""
+    """Function that checks its arguments itself. `maximum` None means any number of arguments."""
 
     build: Callable[[Sequence[TypedSql]], TypedSql]
     minimum: int
@@ -275,7 +275,7 @@ FUNCTIONS |= {
 
 
 def _render_choice(values: Sequence[TypedSql], sql_template: str) -> TypedSql:
-    """Return a choice among values, converted to their common type."""
+    """Render a choice among values, converted to their common type."""
     found, listed = types.convert_to_common_type(values)
     return TypedSql(sql_template.format(*listed), found, has_scale=types.is_scale_preserved(values))
 

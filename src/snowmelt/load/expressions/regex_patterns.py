@@ -119,7 +119,7 @@ class _Re2Translator:
         return f"{atom}{match[1]}{match[4]}", nullable
 
     def _parse_atom(self) -> tuple[str, bool, bool]:
-        """Return an atom for RE2, whether it may be empty, and whether it is an anchor."""
+        """Return an atom for RE2, True if it may be empty, and True if it is an anchor."""
         char = self._pattern[self._position]
         self._position += 1
         match char:

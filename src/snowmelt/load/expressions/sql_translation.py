@@ -1,7 +1,7 @@
 """Translation of Vertica SQL expressions, parsed by sqlglot, to DuckDB SQL.
 
-Operators, casts and functions that are not listed here or in `function_translation` are rejected by
-name. Nothing is passed to DuckDB untranslated.
+Operators, casts and functions that neither this module nor `function_translation` lists are
+rejected by name. Nothing is passed to DuckDB untranslated.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ def translate_expression(
         columns: DuckDB SQL of each available column, by internal name.
         started_at: Current time for the expression, timezone-aware. None: not available.
         label: Name of the expression in error messages.
-        template_readers: List to which readers for the expression's templates are appended. Its
-            first item is called as the function `read_template_0`.
+        template_readers: List that receives a reader for each template of the expression. DuckDB
+            calls item n as the function `read_template_n`.
 
     Raises:
-        LoadRefused: If it is not one expression, uses anything but the columns of its row, or has
-            an unsupported part.
+        LoadRefused: If the SQL is not one expression, refers to anything but the columns of its
+            row, or has an unsupported part.
     """
     try:
         translator = _ExpressionTranslator(columns, started_at, template_readers)
@@ -479,7 +479,7 @@ class _ExpressionTranslator:
 
 
 class _LocatedExpressionInvalid(ExpressionInvalid):
-    """Raised with a message that already names the part of the expression."""
+    """Error whose message already names the part of the expression."""
 
 
 def _make_multi_row_error(node: exp.Expr) -> _LocatedExpressionInvalid:
@@ -497,7 +497,7 @@ def _describe_missing_function(name: str) -> str:
 
 
 def _get_allowed_arguments(node: exp.Expr, *known: str) -> dict[str, exp.Expr]:
-    """Return the arguments of a node. Reject others than `known`, `this` and lists."""
+    """Return the arguments of a node. Reject arguments other than `known`, `this` and lists."""
     given = {name: value for name, value in node.args.items() if value}
     extra = given.keys() - {*known, "this", "expression", "expressions", "is_string"}
     if extra:

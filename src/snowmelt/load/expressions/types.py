@@ -1,7 +1,7 @@
 """Expression types of COPY, and the conversions between them.
 
-Applies Vertica's implicit conversions. If Vertica's result is uncertain, the expression is rejected
-with the cast to write, or evaluation fails for the value.
+Applies Vertica's implicit conversions. If Vertica's result is not documented, the expression is
+rejected with a message that gives the cast to write, or evaluation fails for the value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NUMBER_TEXT_PATTERN = r"^[ \t]*[-+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][-+]?[0-9
 
 
 class ExpressionType(StrEnum):
-    """Type of an expression, by the name that error messages use."""
+    """Type of an expression. The value is its name in error messages."""
 
     TEXT = "VARCHAR"
     LITERAL = "a text in quotes"
@@ -52,8 +52,8 @@ class ExpressionInvalid(ValueError):
 class TypedSql:
     """Part of an expression as DuckDB SQL, with its type.
 
-    `literal` is the text of a string literal. `has_scale` is False for a NUMERIC to which Vertica
-    may give another scale. The value is the same.
+    `literal` is the text of a string literal. `has_scale` is False for a NUMERIC whose scale may
+    differ in Vertica, with the same value.
     """
 
     sql: str
@@ -93,7 +93,7 @@ def render_text_literal(text: str) -> TypedSql:
 
 
 def is_scale_preserved(values: Sequence[TypedSql]) -> bool:
-    """Return True if a choice among these values has a certain scale."""
+    """Return True if a choice among these values has a definite scale."""
     chosen = [value for value in values if value.type is not ExprType.NULL]
     is_numeric = any(value.type is ExprType.NUMERIC for value in chosen)
     return not is_numeric or (len(chosen) == 1 and chosen[0].has_scale)
@@ -108,7 +108,7 @@ def render_as_text(value: TypedSql) -> str:
     """Return SQL that converts a value to text.
 
     Raises:
-        ExpressionInvalid: If Vertica's text for the type is uncertain.
+        ExpressionInvalid: If Vertica does not document the text of the type.
     """
     sql = value.sql
     match value.type:

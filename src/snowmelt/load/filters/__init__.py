@@ -2,8 +2,8 @@
 
 `decompression`: GZip, BZip, Xz and Lz4 with bounded output.
 `zstd`: Zstd with bounded output.
-`text_filters`: encodings, byte-order mark, search and replace, line endings.
-`external_command`: shell commands.
+`text_filters`: text encodings, byte-order marks, search and replace, line endings.
+`external_command`: filter through a shell command.
 `kafka_messages`: conversion of records to a byte stream, with delimiters or lengths.
 """
 
@@ -17,7 +17,7 @@ from snowmelt.load.phase_definition import PhaseDefinition, import_definition
 if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import Filter, RecordFilter
 
-# Module, and the definition's name in it.
+# Module of each filter, and the name of its definition there.
 _FILTER_LOCATIONS = {
     "GZip": ("snowmelt.load.filters.decompression", "GZIP"),
     "BZip": ("snowmelt.load.filters.decompression", "BZIP"),

@@ -1,6 +1,6 @@
 """Decompression filters for GZip, BZip, Xz and Lz4 with bounded output.
 
-A stream may have several members. The decoders verify their checksums.
+A stream may have several concatenated members. The decoders verify the checksums.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import ByteReader
 
-# Output stays in the CPU cache, which doubles the speed on well compressed data.
+# Slices that fit in the CPU cache double the speed on well compressed data.
 SLICE_BYTES = 1024 * 1024
 _MAX_STEP_BYTES = 256 * 1024
 _MIN_STEP_BYTES = 4 * 1024
@@ -50,7 +50,7 @@ class CompressionCodec:
 class Decompressor:
     """A decompression filter. The output of an empty input is empty."""
 
-    # Decoders release the interpreter lock, so prefetching runs them in parallel.
+    # True because decoders release the interpreter lock, so prefetching runs them in parallel.
     overlaps = True
 
     def __init__(self, codec: CompressionCodec, max_output: int | None = None) -> None:
@@ -99,7 +99,7 @@ class Decompressor:
                 raise PhaseFailed(reason=reason, offset=before) from error
             if output:
                 yield output
-        # Smaller steps after small members: otherwise each member copies the rest of a step.
+        # Read less at a time after a small member: each member copies the unused rest of its read.
         source.unread(len(decoder.unused_data or b""), source.offset - start)
 
 
@@ -145,7 +145,7 @@ class _CompressedInput:
         return taken
 
     def unread(self, size: int, bytes_read: int) -> None:
-        """Unread `size` of the last `bytes_read` bytes; the used part sets the next step size."""
+        """Unread the last `size` of `bytes_read` bytes. The used part sets the next read size."""
         self._position -= size
         self.offset -= size
         self._step = min(max(2 * (bytes_read - size), _MIN_STEP_BYTES), _MAX_STEP_BYTES)
@@ -167,7 +167,7 @@ _LZMA_MAGIC = b"\x5d\x00\x00"
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_SKIPPABLE = b"\x2a\x4d\x18"
 
-# The package's type stub declares an error instead of a class.
+# The package's type stub declares this exception incorrectly.
 _ISAL_ERROR = cast("type[Exception]", igzip_lib.IsalError)
 
 MAX_OUTPUT_PARAMETER = PhaseParameter("max_output", int)
@@ -176,7 +176,7 @@ MAX_OUTPUT_PARAMETER = PhaseParameter("max_output", int)
 def _make_gzip_decoder(head: bytes) -> Any:
     if head == b"\x1f\x8b":
         return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-    # Zlib: method 8, and the header is a multiple of 31. Vertica's filter reads both formats.
+    # zlib: method 8, and the header is a multiple of 31. Vertica's filter reads gzip and zlib.
     if len(head) == 2 and head[0] & 15 == 8 and int.from_bytes(head, "big") % 31 == 0:
         return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_ZLIB)
     return None

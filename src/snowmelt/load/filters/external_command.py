@@ -38,14 +38,14 @@ class ExternalCommand:
         self._cancelled = False
 
     def cancel(self) -> None:
-        """Kill the command and its children, also if it starts later. Thread-safe."""
+        """Kill the command and its children, even if it starts later. Thread-safe."""
         self._cancelled = True
         self._kill_process_group()
 
     def _kill_process_group(self) -> None:
         group = self._process_group
         if group is not None:
-            # Children may outlive the command.
+            # Kill the process group too: children may outlive the command.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
 
@@ -86,7 +86,7 @@ class ExternalCommand:
 def _exchange_data(
     process: subprocess.Popen[bytes], reader: ByteReader, error_output: bytearray
 ) -> Iterator[bytes]:
-    """Write input and yield output as the pipes allow, until the command closes its outputs."""
+    """Write input and yield output whenever a pipe is ready, until the command closes its outputs."""
     stdin, stdout, stderr = map(_require_pipe, (process.stdin, process.stdout, process.stderr))
     os.set_blocking(stdin.fileno(), False)
     waiting, outputs = memoryview(b""), {stdout, stderr}

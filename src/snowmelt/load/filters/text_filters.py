@@ -1,4 +1,4 @@
-"""Filters for text: encodings, byte-order mark, search and replace, line endings."""
+"""Filters for text: encodings, byte-order marks, search and replace, line endings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from snowmelt.load.phase_definition import PhaseDefinition, PhaseParameter
 if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import ByteReader
 
-# Names of encodings that differ between iconv and Python.
+# Encodings whose names differ: iconv's name to Python's.
 _ICONV_ALIASES = {"ucs-2": "utf-16", "ucs-2le": "utf-16-le", "ucs-2be": "utf-16-be"}
 _ICONV_ALIASES |= {"ucs-4": "utf-32", "ucs-4le": "utf-32-le", "ucs-4be": "utf-32-be"}
 
@@ -20,7 +20,7 @@ _ICONV_ALIASES |= {"ucs-4": "utf-32", "ucs-4le": "utf-32-le", "ucs-4be": "utf-32
 class Iconverter:
     """A filter that converts text from one encoding to another.
 
-    A byte-order mark of UTF-16 and UTF-32 is removed. Without one, the byte order is the machine's.
+    Removes a byte-order mark of UTF-16 and UTF-32. Without a mark, uses the machine's byte order.
     """
 
     def __init__(self, from_encoding: str = "UTF-16", to_encoding: str = "UTF-8") -> None:
@@ -67,7 +67,7 @@ class StripBom:
 def _find_encoding(name: str, parameter: str) -> str:
     try:
         found = codecs.lookup(_ICONV_ALIASES.get(name.lower(), name)).name
-        # Codecs that do not encode text fail here.
+        # Fails for codecs that do not encode text.
         "".encode(found)
         codecs.getincrementaldecoder(found)
         codecs.getincrementalencoder(found)
@@ -90,7 +90,7 @@ _LINE_ENDINGS_BY_NAME = {"LF": b"\n", "CRLF": b"\r\n", "CR": b"\r"}
 
 
 class SearchAndReplace:
-    """A filter that replaces a string, from left to right. It does not search replacements."""
+    """A filter that replaces a string, from left to right. It does not search inserted text again."""
 
     def __init__(self, pattern: str, replace_with: str) -> None:
         self._pattern = pattern.encode()
@@ -100,8 +100,8 @@ class SearchAndReplace:
                 f"the pattern must have 1 to {_MAX_PATTERN_BYTES} bytes, got {len(self._pattern)}"
             )
             raise LoadRefused(what="SearchAndReplace", reason=reason)
-        # Matches of a pattern whose end equals its start may overlap. The last match from the right
-        # is then not always a match from the left.
+        # Matches may overlap if the end of the pattern equals its start. The last match found from
+        # the right is then not always a match of the search from the left.
         self._overlaps = any(
             self._pattern.startswith(self._pattern[start:])
             for start in range(1, len(self._pattern))
@@ -127,7 +127,7 @@ class SearchAndReplace:
         return 0 if found < 0 else found + len(self._pattern)
 
     def _count_partial_match(self, data: bytes, start: int) -> int:
-        """Return the number of last bytes, after `start`, that may start a match."""
+        """Return the number of bytes at the end, after `start`, that may begin a match."""
         longest = min(len(self._pattern) - 1, len(data) - start)
         fits = (size for size in range(longest, 0, -1) if data.endswith(self._pattern[:size]))
         return next(fits, 0)
@@ -148,7 +148,7 @@ class LineEndings:
         kept = b""
         for piece in reader:
             data = kept + piece if kept else piece
-            # A CR at the end may be the first half of a CRLF.
+            # A CR at the end may be followed by LF in the next slice.
             kept = b"\r" if data.endswith(b"\r") else b""
             if ready := self._normalize_line_ends(data[:-1] if kept else data):
                 yield ready

@@ -1,9 +1,8 @@
 """Zstd decompression filter that scans frames block by block, with bounded output.
 
-The library either decompresses all of its input, whatever the size of the output, or does not
-report a truncated frame. A block holds at most 128 KiB of output, and its header states its length
-(RFC 8878, 3.1.1). Scanning the block headers therefore bounds the output and finds the end of every
-frame.
+The library has two interfaces: one does not limit its output, the other does not report truncated
+frames. A block has at most 128 KiB of output, and its header contains its length (RFC 8878, 3.1.1).
+Scanning the block headers therefore bounds the output and finds the end of every frame.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ if TYPE_CHECKING:
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"
-# Sizes of the fields content size and dictionary ID, by their flags in the descriptor.
+# Sizes of the frame fields "content size" and "dictionary ID", by their flags in the descriptor.
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 _MAX_HEADER_BYTES = 18
 _RLE_BLOCK, _RESERVED_BLOCK = 1, 3
 _BLOCKS_PER_CALL = 8
-# Default limit of `zstd -d` (--long=27).
+# Maximum window size: the default limit of `zstd -d` (--long=27).
 _MAX_WINDOW_BYTES = 128 * 1024 * 1024
 _SKIP_STEP_BYTES = 1024 * 1024
 
 
 class ZstdFilter:
-    """Decompressor of consecutive frames. It discards skippable frames."""
+    """Decompressor of consecutive frames. Ignores skippable frames."""
 
     overlaps = True
 
@@ -89,7 +88,7 @@ def _decompress_frame(data: _CompressedInput, head: bytes) -> Iterator[bytes]:
 
 
 def _scan_blocks(data: _CompressedInput, block_start: int) -> tuple[int, bool]:
-    """Scan up to 8 blocks, whose output is at most one slice.
+    """Scan up to 8 blocks. Their output is at most one slice.
 
     Returns:
         The offset of their end, and True if the last block of the frame is among them.

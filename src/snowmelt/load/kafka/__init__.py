@@ -1,4 +1,4 @@
-"""Kafka topics as sources: messages as records, read from offset to offset.
+"""Kafka topics as load sources: messages are records, partitions are read by offset range.
 
 `partition_ranges_and_results`: partition ranges, offset gaps, and the result of reading a partition.
 `connection`: brokers, librdkafka settings, partition lists and offset bounds.

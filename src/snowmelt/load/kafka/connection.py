@@ -17,7 +17,7 @@ from snowmelt.load.kafka.partition_ranges_and_results import PartitionEnd
 _Response = TypeVar("_Response")
 
 _LOG = logging.getLogger(__name__)
-# Short attempts, so that a signal can end the wait between them.
+# Timeout of one attempt. Short, because signals are handled only between attempts.
 _REQUEST_TIMEOUT_S = 5.0
 _MAX_ATTEMPTS = 4
 _COMMIT_TIMEOUT_S = 3.0
@@ -28,7 +28,7 @@ _UNAVAILABLE_ERRORS = {
     ck.KafkaError._RESOLVE,  # noqa: SLF001
     ck.KafkaError._AUTHENTICATION,  # noqa: SLF001
 }
-# Read-ahead of librdkafka. Its default, 64 MiB, is the whole memory of a task.
+# Read-ahead of librdkafka. Its default of 64 MiB equals the whole memory of a task.
 _READ_AHEAD_KIB = 16 * 1024
 _FETCH_BYTES = 4 * 1024 * 1024
 _FETCH_WAIT_MS = 100
@@ -36,7 +36,7 @@ _FETCH_WAIT_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class KafkaConnection:
-    """Brokers, consumer group and librdkafka settings. The group only shows progress."""
+    """Brokers, consumer group and librdkafka settings. The group serves only to report progress."""
 
     brokers: str
     group: str
@@ -46,7 +46,7 @@ class KafkaConnection:
         """Return a consumer. Raise LoadRefused for invalid settings."""
         settings: dict[str, object] = {
             "queued.max.messages.kbytes": _READ_AHEAD_KIB,
-            # The end of a partition is reported after this wait.
+            # librdkafka reports the end of a partition only after this wait.
             "fetch.wait.max.ms": _FETCH_WAIT_MS,
             "fetch.max.bytes": _FETCH_BYTES,
             "max.partition.fetch.bytes": _FETCH_BYTES,
@@ -100,7 +100,7 @@ class KafkaConnection:
 
 
 def _is_shared_setting(name: str) -> bool:
-    """Return True for a setting that consumers and producers have."""
+    """Return True for a setting that both consumers and producers have."""
     return name.startswith(("sasl.", "ssl.", "security.", "socket.", "client.", "broker."))
 
 

@@ -87,7 +87,7 @@ class _PartitionState:
 
 
 class PartitionConsumer:
-    """Single-use reader of partition ranges with explicit partitions and start offsets.
+    """Single-use reader of partition ranges. Each range has a partition and a start offset.
 
     Empty messages are skipped and counted unless `keep_empty`. Null messages (tombstones) are always
     skipped.
@@ -138,7 +138,7 @@ class PartitionConsumer:
             self._consumer.close()
 
     def list_partition_ends(self) -> tuple[PartitionEnd, ...]:
-        """Return the results of the partitions that have ended."""
+        """Return the results of the partitions that are read to their end."""
         return tuple(
             PartitionEnd(
                 topic=each.partition_range.topic,
@@ -244,8 +244,8 @@ class PartitionConsumer:
             self._broker_error = error.str()
 
     def _skip_gap(self, partition: _PartitionState) -> bool:
-        """Skip to the first offset if it is after the next one. Return True if so."""
-        # The end offset may be stale, so only failed reads detect an offset after the end.
+        """Skip messages that Kafka deleted before they were read. Return True if there are any."""
+        # The end offset may be stale, so only a failed read proves that an offset is after the end.
         wanted, first = partition.partition_range, partition.next_offset
         low, _ = fetch_offset_bounds(self._consumer, wanted.topic, wanted.partition or 0)
         if first >= low:
@@ -286,7 +286,7 @@ class PartitionConsumer:
 
 
 class OffsetRuns:
-    """Offsets of the yielded messages, as runs of consecutive offsets."""
+    """Offsets of the yielded messages, stored as runs of consecutive offsets."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []

@@ -51,7 +51,7 @@ class OffsetGap:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnd:
-    """Result of reading one partition. The next load starts at `next_offset`. Picklable.
+    """Result of reading one partition. Picklable. The next load starts at `next_offset`.
 
     `message_count` and `size_bytes` exclude the `skipped_messages`, which are empty or null.
     """

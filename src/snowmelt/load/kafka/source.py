@@ -58,9 +58,10 @@ class KafkaSourceOptions:
 
 
 class KafkaSource:
-    """A source of messages. The path of an input is its resolved partition ranges.
+    """Source of Kafka messages.
 
-    After `read_records` of a portion, `ends` has the results of its partitions, for the commit.
+    The path of an input consists of its resolved partition ranges. After `read_records` of a
+    portion, `ends` has the results of its partitions, which the commit stores.
     """
 
     def __init__(self, options: KafkaSourceOptions, clock: Clock | None = None) -> None:
@@ -77,7 +78,7 @@ class KafkaSource:
         _check_options(options, self._ranges)
 
     def resume(self, saved_offsets: Mapping[tuple[str, int], int]) -> None:
-        """Set the end of the last load, by topic and partition, for SAVED_OFFSET."""
+        """Set the offsets for SAVED_OFFSET: the last load's ends, by topic and partition."""
         self._saved_offsets = saved_offsets
 
     def files(self) -> Sequence[InputFile]:
@@ -123,7 +124,7 @@ class KafkaSource:
             self._clock,
             keep_empty=options.zero_length.lower() == "keep",
         )
-        # An earlier `cancel` did not see this consumer.
+        # `cancel` may have been called before this consumer existed.
         if self._cancelled:
             reading.cancelled = True
         yield from reading.read_batches()
@@ -135,14 +136,14 @@ class KafkaSource:
         self.ends = ends
 
     def locate(self, record_number: int) -> MessagePosition | None:
-        """Return the position of a message of the current portion by its number from 1.
+        """Return the position of a message in the current portion by its 1-based number.
 
         Returns None if the position is unknown or was evicted.
         """
         return None if self._consumer is None else self._consumer.runs.locate_message(record_number)
 
     def cancel(self) -> None:
-        """Stop reading as at the end of the input. Thread-safe."""
+        """Stop reading, as if the input had ended. Thread-safe."""
         self._cancelled = True
         if self._consumer is not None:
             self._consumer.cancelled = True
@@ -165,9 +166,9 @@ class KafkaSource:
     def _resolve_offsets(
         self, consumer: ck.Consumer, partition_range: PartitionRange
     ) -> PartitionRange | None:
-        """Resolve the start offset. Return None if there is nothing new.
+        """Resolve the start offset. Return None if the range has no new messages.
 
-        Reading checks whether the start offset still exists.
+        Does not check that the start offset still exists; reading does.
         """
         topic, partition = partition_range.topic, partition_range.partition or 0
         low, high = fetch_offset_bounds(consumer, topic, partition)

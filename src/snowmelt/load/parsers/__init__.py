@@ -1,18 +1,18 @@
 """Parsers by case-insensitive name: Vertica's parser names and Snowmelt's short names.
 
-`portion_stream`: blocks of one portion, cut at record boundaries.
+`portion_stream`: splits one portion into blocks at record boundaries.
 `delimited_text`: dialects of delimited text, and the exact record reader.
-`delimited_scanner`: the compiled scanner, from blocks of records to cells of columns.
-`delimited_block_parser`: blocks of delimited text into rows and rejects.
+`delimited_scanner`: compiled scanner that splits blocks of records into cells.
+`delimited_block_parser`: parser of blocks of delimited text.
 `delimited`: the parsers DELIMITED, FDELIMITEDPARSER and FCSVPARSER.
 `line_parsers`: fixed-width, regular-expression, key-value pair and whole-message parsers.
-`json_document_mapping`: single JSON documents, their records and the columns of their values.
-`json_columns`: batches of JSON records into columns, by compiled kernels.
-`json_parser`: JSON files and messages.
-`record_columns`: records of typed formats into columns.
-`avro`: Avro files and messages.
-`parquet`: Parquet files.
-`warmup`: compilation of the compiled readers, and whether they are ready.
+`json_document_mapping`: records of single JSON documents, and mapping of their keys to columns.
+`json_columns`: compiled conversion of batches of JSON records to columns.
+`json_parser`: parser of JSON files and messages.
+`record_columns`: conversion of records of typed formats to columns.
+`avro`: parsers of Avro files and messages.
+`parquet`: parser of Parquet files.
+`warmup`: background compilation of the compiled readers, and their state.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 
 from snowmelt.load.phase_definition import PhaseDefinition
 
-# Parser name: module and class of its options, and module and class of the parser. An empty parser
-# means that the method `parser` of the options makes it. Modules are imported on first use.
+# Parser name to module and class of its options, and module and class of the parser. If the latter
+# are empty, the options' method `parser` makes the parser. Modules are imported on first use.
 _PARSER_LOCATIONS: dict[str, tuple[str, str, str]] = {
     "DELIMITED": ("delimited", "DelimitedOptions", ""),
     "FDELIMITEDPARSER": ("delimited", "FlexDelimitedOptions", ""),

@@ -1,4 +1,4 @@
-"""Avro parsers: files that contain their schema, and messages whose schema is given separately.
+"""Avro parsers for files, which contain their schema, and for messages with a separate schema.
 
 The options are those of FAVROPARSER and KAFKAAVROPARSER.
 """
@@ -47,9 +47,9 @@ class StrictAvroOptions(AvroOptions):
 class KafkaAvroOptions(AvroOptions):
     """Options of KAFKAAVROPARSER: the schema is given or comes from a schema registry.
 
-    With a registry, a message starts with a zero byte and the four-byte schema ID, as the
-    registry's own serializers write it. With `with_metadata`, each message is an Avro file with
-    its own schema. `codec` is ignored: such a file names its codec.
+    With a registry, a message starts with a zero byte and the four-byte schema ID (the registry's
+    wire format). With `with_metadata`, each message is an Avro file with its own schema. `codec` is
+    ignored, because an Avro file names its codec.
     """
 
     external_schema: str = ""
@@ -191,7 +191,7 @@ class AvroMessageParser:
 
 
 class _ReaderFile:
-    """File interface of a reader, for fastavro. Reads forward only."""
+    """Adapter from a reader to a forward-only file for fastavro."""
 
     def __init__(self, reader: ByteReader) -> None:
         self._reader = reader

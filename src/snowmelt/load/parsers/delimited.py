@@ -27,7 +27,7 @@ from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import to_display_name, to_internal_name
 
-# More than any table has columns. Parsing a million names takes 5 s of CPU time.
+# Exceeds the number of columns of any table. Parsing a million names would take 5 s of CPU time.
 _MAX_HEADER_NAMES = 65_536
 
 
@@ -123,8 +123,8 @@ def _match_header(
     exact = {name for name in wanted if name in places}
     found: list[int | None] = []
     for name in wanted:
-        # Column names are case-insensitive, as in Vertica. Columns whose names differ only in
-        # case match exactly.
+        # Names match in any case, as in Vertica. Columns whose names differ only in case must match
+        # exactly.
         there = places.get(name) or [
             place for place in folded.get(name.upper(), []) if names[place] not in exact
         ]
@@ -260,7 +260,7 @@ class CsvOptions:
 
 @dataclass(frozen=True, slots=True)
 class CopyIntoCsvOptions:
-    """Options of COPYINTOCSV, which reads delimited text as COPY INTO describes it.
+    """Options of COPYINTOCSV, the parser of COPY INTO for delimited text.
 
     `null_if` is a JSON array of texts. Fields without quotes that equal one of them are NULL; with
     `empty_is_null`, empty ones too. Without `header` columns match by position.
@@ -289,7 +289,7 @@ class CopyIntoCsvOptions:
         return _make_parser(self, "COPY INTO", self.escape, first, more_nulls=tuple(others))
 
 
-# A NULL text that no field can equal, because it is not valid UTF-8.
+# No field can equal this NULL text, because it is not valid UTF-8.
 _UNMATCHABLE_NULL = b"\xff\xfe\xff"
 
 

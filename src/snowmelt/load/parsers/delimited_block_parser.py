@@ -1,4 +1,4 @@
-"""Blocks of delimited text into rows and rejects.
+"""Parser of blocks of delimited text into rows and rejects.
 
 Uses the compiled scanner if it supports the dialect, and the exact record reader otherwise.
 """
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     Reasons = dict[int, tuple[str | None, str]]
 
-# The exact reader finishes a smaller first block before the scanner has loaded.
+# The exact reader parses a smaller first block in less time than it takes to load the scanner.
 _MIN_SCANNED_BYTES = 1 << 15
-# The scanner has 32-bit positions, and terminators of up to 16 bytes.
+# Limits of the scanner: 32-bit positions, and terminators of up to 16 bytes.
 _END_SCANNED_BYTES = 1 << 31
 _MAX_TERMINATOR_BYTES = 16
 
@@ -120,7 +120,7 @@ class DelimitedBlockParser:
         return self._make_batch(data, offset, count, table, reasons, spans), block.size
 
     def _load_scanner(self) -> DelimitedScanner:
-        """Create the scanner. Its module is imported here, because it loads the compiler."""
+        """Create the scanner. Imports its module late, because that loads the compiler."""
         module = import_module("snowmelt.load.parsers.delimited_scanner")
         scanner: DelimitedScanner = module.DelimitedScanner(
             self._dialect,

@@ -1,6 +1,6 @@
-"""The compiled scanner of delimited text, from blocks of records to cells of columns.
+"""Compiled scanner of delimited text: splits blocks of records into the cells of columns.
 
-Records that the scanner cannot read go to `delimited_text.DelimitedRecordReader`.
+The exact reader (`delimited_text.DelimitedRecordReader`) reads the records that the scanner cannot.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ScannedBlock:
 
 
 class DelimitedScanner:
-    """Scanner of the blocks of one stream. `field_indexes` has each column's field, or None."""
+    """Scanner of the blocks of one stream. `field_indexes` has each column's field index, or None."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class DelimitedScanner:
         self._record_reader = record_reader
         self._field_indexes = field_indexes
         self._pads_missing_fields = pads_missing_fields
-        # The last expected field and the one after it show whether the number of fields is valid.
+        # Also scan the last expected field and the one after it, to check the number of fields.
         places = {place for place in field_indexes if place is not None}
         wanted = sorted(places | {field_count - 1, field_count})
         self._cell_rows = {place: row for row, place in enumerate(wanted)}
@@ -99,7 +99,7 @@ class DelimitedScanner:
         """Scan the complete records at the start of a block."""
         end = len(data) - PADDING_BYTES
         if not is_last and end > 0:
-            # Kernels may read past `end`. The last bytes of the block serve as padding.
+            # Kernels may read past `end`, so the last bytes of the block serve as padding.
             block = self._scan(data, view_bytes(data), end, is_last=False)
             if block.size:
                 return block
@@ -161,7 +161,8 @@ class DelimitedScanner:
         if not self._pads_missing_fields:
             wrong |= cells[2][-2] == PAST_END
         if wrong.any():
-            # Unlike indexing, compress() keeps rows contiguous, so kernels compile for one type.
+            # compress() keeps rows contiguous, which indexing does not, so that kernels compile for
+            # one type.
             cells = (
                 cells[0].compress(~wrong, axis=1),
                 cells[1].compress(~wrong, axis=1),

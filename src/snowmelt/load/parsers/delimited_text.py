@@ -40,9 +40,9 @@ class FieldDialect:
 class DelimitedDialect:
     r"""Format of the records.
 
-    An empty `terminator` means a line end, `\n` or `\r\n`. With `keeps_blank_lines`, a blank line is a
-    record with one empty field; otherwise it is skipped. `field_overrides` has the fields with
-    format characters of their own, by field index.
+    An empty `terminator` means a line end, `\n` or `\r\n`. With `keeps_blank_lines`, a blank line
+    is a record with one empty field; otherwise it is skipped. `field_overrides` has the format of
+    each field that differs from the others, by field index.
     """
 
     default_field: FieldDialect = field(default_factory=FieldDialect)
@@ -61,7 +61,7 @@ class DelimitedDialect:
     def null_overrides(self) -> dict[int, bytes] | None:
         """NULL texts of the fields that override it, by field index.
 
-        None if a field overrides another format character too.
+        None if a field also overrides another format character.
         """
         alike = all(
             marks == replace(self.default_field, null=marks.null)
@@ -88,7 +88,7 @@ class DelimitedDialect:
         return replace(self, field_overrides=tuple(own)) if own else self
 
     def with_overrides_at(self, field_indexes: Sequence[int | None]) -> DelimitedDialect:
-        """Return the dialect with overrides moved from column indexes to field indexes."""
+        """Return the dialect with its overrides, given by column index, stored by field index."""
         moved = [(field_indexes[column], marks) for column, marks in self.field_overrides]
         return replace(
             self,
@@ -151,7 +151,7 @@ def check_field_dialect(dialect: FieldDialect, *, label: str) -> FieldDialect:
     return dialect
 
 
-# --- The exact record reader: the reference for the compiled scanner.
+# --- Exact record reader, the reference for the compiled scanner.
 
 TEXT_AFTER_QUOTE = (
     "expected a delimiter or the end of the record after the closing quote of field {}"
@@ -286,7 +286,7 @@ class DelimitedRecordReader:
         return DelimitedRecord([], *found, problem)
 
 
-# Maximum repetitions in one match. The regex engine keeps state for each until the match ends.
+# Maximum repetitions in one match. The regex engine keeps state for each repetition.
 _MAX_REPEATS = 10_000
 _REPEAT_SUFFIX = b"){0,%d}" % _MAX_REPEATS
 
@@ -296,7 +296,7 @@ def _match_repeatedly(pattern: re.Pattern[bytes], data: bytes, position: int) ->
     while True:
         found = pattern.match(data, position)
         end = position if found is None else found.end()
-        # Each repetition has at least one byte: a shorter match did not reach the limit.
+        # A repetition has at least one byte, so a shorter match did not reach the limit.
         if end - position < _MAX_REPEATS:
             return end
         position = end

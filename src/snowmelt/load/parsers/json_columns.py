@@ -1,7 +1,7 @@
-"""Batch reader for JSON records: compiled kernels from text to the types of the columns.
+"""Batch reader of JSON records: compiled kernels convert text to the types of the columns.
 
-Its results equal those of `JsonDocumentReader` and `JsonColumnFinder`. It leaves the other records
-unread: invalid JSON, unknown keys, values of another type than the column's, and values that the
+Its results equal those of `JsonDocumentReader` and `JsonColumnFinder`. It does not read records
+with invalid JSON, unknown keys, values of another type than the column's, or values that the
 kernels do not support.
 """
 
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 _MAX_KEYS = 500
 # Kernels have 32-bit positions.
 _MAX_BYTES = 2**31 - 1
-# Number of unread records from which new keys are collected.
+# Maximum number of unread records that are searched for new keys.
 _LEARN_RECORDS = 16
-# Scan again with the new keys if more than one in this many records is unread.
+# Scan again with the new keys if more than one record in this many is unread.
 _MIN_RECORDS_PER_SKIP = 8
 
 
@@ -100,7 +100,7 @@ def _is_utf8(data: bytes) -> bool:
 
 @dataclass(slots=True)
 class _KeyNode:
-    """Known keys of one object level: the column index of each or -1, and the nodes of nested objects."""
+    """Known keys of one object level: column index per key (or -1), and nodes of nested objects."""
 
     columns: dict[str, int] = field(default_factory=dict)
     inner: dict[str, _KeyNode] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Single JSON documents: validation, record extraction and the mapping of keys to columns.
+"""Single JSON documents: validates them, extracts their records and maps their keys to columns.
 
 The options are those of FJSONPARSER and KAFKAJSONPARSER.
 """
@@ -27,8 +27,8 @@ class FlexJsonOptions:
 
     A value that does not fit its column is NULL, or rejects the record with
     `reject_on_materialized_type_error`. After a record that is not JSON, parsing resumes after the
-    next line end or `record_terminator`. With a terminator, each record ends at one, so that files
-    can be split.
+    next line end or `record_terminator`. With a terminator, which then ends every record, files can
+    be split.
     """
 
     flatten_maps: bool = True
@@ -84,7 +84,7 @@ class JsonDocumentReader:
         self._options = options
         hook = _make_object if options.reject_on_duplicate else None
         self._decoder = json.JSONDecoder(parse_float=parse_row_number, object_pairs_hook=hook)
-        # An int has no negative zero, but a floating-point column keeps the sign.
+        # Keep the sign of -0 for floating-point columns: an int has no negative zero.
         self._signed_zero_decoder = json.JSONDecoder(
             parse_float=parse_row_number, parse_int=_parse_whole_number, object_pairs_hook=hook
         )
@@ -151,7 +151,7 @@ class JsonDocumentReader:
 
 
 class JsonColumnFinder:
-    """Mapping from the keys and key paths of records to columns, ignoring case."""
+    """Mapping of record keys and key paths to columns, ignoring case."""
 
     def __init__(self, names: Sequence[str], options: FlexJsonOptions) -> None:
         self._options = options

@@ -1,7 +1,7 @@
-"""Parser for JSON files and messages, and framing of JSON objects in a byte stream.
+"""Parser of JSON files and messages. Finds the JSON objects in a byte stream.
 
-Objects follow each other, one per line or over several lines, or are the elements of an array. With
-a record terminator, each record ends at one.
+Objects follow each other, on one line or over several lines, or are elements of an array. If a
+record terminator is set, it ends every record.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class _JsonRecordDecoder:
     ) -> ParsedBatch:
         """Parse the records of a buffer that starts at `offset` of the stream.
 
-        `problems` has the reasons of invalid records, by index. Adds those found here.
+        `problems` maps indexes of invalid records to reasons. This method adds to it.
         """
         owners: Places = np.delete(np.arange(len(records)), sorted(problems))
         candidates = records.take(owners) if problems else records
@@ -287,7 +287,7 @@ def _find_text_end(data: bytes, start: int) -> int:
 
 
 def _view_messages(messages: Records) -> JsonRecords:
-    """Return messages as records of one padded copy."""
+    """Copy messages into one padded buffer and return them as records."""
     _, offsets, data = messages.buffers()
     ends = np.frombuffer(offsets, np.int32, len(messages) + 1, messages.offset * _OFFSET_BYTES)
     first, last = int(ends[0]), int(ends[-1])
@@ -299,7 +299,7 @@ def _view_messages(messages: Records) -> JsonRecords:
 # --- Framing of JSON objects in a stream.
 
 _SEPARATORS = re.compile(rb"[ \t\r\n,\[\]]*")
-# Tokens of an object. A string does not span lines.
+# Tokens of an object. A string cannot span lines.
 _JSON_TOKEN = re.compile(rb'[^"{}\[\]]+|"(?:[^"\\\n]|\\.)*"|[{}\[\]]', re.DOTALL)
 _BEFORE_OBJECT = (b":", b"[", b",")
 
@@ -315,7 +315,7 @@ class FramedJsonRecord:
 
 
 class JsonFramer:
-    """Finder of record boundaries. Without a terminator, objects follow each other."""
+    """Finder of record boundaries: terminators if one is set, otherwise the ends of objects."""
 
     def __init__(self, terminator: bytes, documents: JsonDocumentReader, max_record: int) -> None:
         self._terminator = terminator
@@ -394,5 +394,5 @@ def _find_object_end(data: bytes, start: int) -> int | None:
                 return at
         if text.strip():
             before = text
-    # An open string at the end may be closed by later bytes.
+    # Later bytes may close a string that is open at the end.
     return None if at == len(data) or b"\n" not in data[at:] else start

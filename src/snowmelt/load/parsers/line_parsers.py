@@ -42,7 +42,7 @@ class RecordSplitter(Protocol):
     trim: str | None
 
     def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
-        """Return the text of each column, and the problems by index of the records that cannot be split.
+        """Return the text of each column, and the problems of unsplittable records by index.
 
         A column is None if all its values are NULL. Column values of a record with a problem are
         undefined.
@@ -183,7 +183,7 @@ class _LineRowBuilder:
 
 
 class SingleColumnSplitter:
-    """Splitter that returns each record unchanged as the value of the only column."""
+    """Splitter that returns the whole record as the value of the only column."""
 
     trim: str | None = None
 
@@ -209,7 +209,7 @@ class FixedWidthSplitter:
         Args:
             sizes: Field widths in bytes.
             trim: Padding characters around values.
-            null: Character that fills a NULL field. Empty: a space.
+            null: Character that fills a NULL field. Default (empty): a space.
         """
         self._sizes = sizes
         self._ends = list(accumulate(sizes))
@@ -241,7 +241,7 @@ class FixedWidthSplitter:
         return columns, problems
 
     def _list_null_markers(self, converter: TableConverter) -> list[bytes]:
-        """Return the content of a NULL field, by column."""
+        """Return, for each column, the content of a NULL field."""
         nulls: list[bytes] = []
         for column, size in zip(converter.columns, self._sizes, strict=True):
             own = converter.options.get(column.column.name, ColumnOptions()).null
@@ -292,7 +292,7 @@ class RegexSplitter:
     def split(self, records: pa.BinaryArray, converter: TableConverter) -> Columns:
         """Match each record."""
         names = [column.column.name for column in converter.columns]
-        # Match quoted names ignoring case, unless another column has the upper-case name.
+        # Quoted names match in any case, unless another column has the upper-case name.
         groups = [
             0
             if name == self._line
@@ -326,7 +326,7 @@ class RegexSplitter:
 class PairSplitter:
     """Splitter into `key=value` pairs between delimiters. Quoted values may contain delimiters.
 
-    A delimiter that no pair follows is part of the preceding value.
+    A delimiter that is not followed by a pair is part of the preceding value.
     """
 
     def __init__(self, delimiter: str, assignment: str, *, trims: bool) -> None:

@@ -163,7 +163,7 @@ def _convert_with_arrow(array: pa.Array, column: TextColumnConverter) -> list[pa
 
 
 def _is_exact_cast(arrow_type: pa.DataType, kind: LogicalType) -> bool:
-    """Return True if Arrow's cast has the same result as converting values one by one."""
+    """Return True if Arrow's cast gives the same result as converting the values one by one."""
     types = pa.types
     checks = {
         LogicalType.FIXED: (types.is_integer, types.is_decimal),
@@ -210,6 +210,6 @@ def _convert_timestamps(array: pa.Array, column: TextColumnConverter) -> list[pa
 
 
 def _floor_remainder(values: pa.Array, divisor: int) -> pa.Array:
-    """Return the remainder of a division that rounds down."""
+    """Return the remainder of floor division."""
     found = pc.subtract(values, pc.multiply(pc.divide(values, divisor), divisor))
     return pc.if_else(pc.less(found, 0), pc.add(found, divisor), found)

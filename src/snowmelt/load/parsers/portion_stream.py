@@ -1,7 +1,7 @@
-"""Blocks of one portion for a parser, ending after the portion's last record.
+"""Stream of one portion for a parser.
 
-`RecordBoundaryFinder` finds the end of a record without the bytes before it. Two adjacent portions
-therefore agree on the boundary between them.
+It ends after the portion's last record. `RecordBoundaryFinder` finds the end of a record without
+reading the bytes before it, so two adjacent portions agree on their boundary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class RecordBoundaryFinder:
-    """Finder of record ends that needs no earlier bytes.
+    """Finder of record ends that does not need earlier bytes.
 
     `can_split` is True if the dialect permits it, so that a file can be split into portions.
     """
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 1 << 20
 # Length to which a reject truncates an oversized record.
 _MAX_RETAINED_BYTES = 1 << 16
-# Detected as UTF-16: in a sample of this size, at most a tenth of every second byte is not 0.
+# Size of the sample for detecting UTF-16: at least nine tenths of every second byte are 0.
 _ENCODING_SAMPLE_BYTES = 256
 _NONZERO_DIVISOR = 10
 _MIN_SAMPLE_BYTES = 4
@@ -163,7 +163,7 @@ class PortionStream:
         if self.data.startswith(UTF8_BOM):
             self.advance(len(UTF8_BOM))
         elif (encoding := _detect_encoding(self.data, expects_zeros=expects_zeros)) is not None:
-            # UTF-16 would be rejected, or loaded as text with zero bytes.
+            # Without this check, UTF-16 would be rejected later, or loaded as text with zero bytes.
             reason = (
                 f"the text is not UTF-8 but looks like {encoding}: put FILTER "
                 f"Iconverter(from_encoding='{encoding}', to_encoding='UTF-8') before the parser"
@@ -208,7 +208,7 @@ class PortionStream:
                 end = len(self.data) if end is None else end
                 self.advance(end)
                 return size + end
-            # The last bytes may be the start of a terminator.
+            # Keep the last bytes: a terminator may start there.
             step = len(self.data) - self._boundary.width
             self.advance(step)
             size += step

@@ -1,4 +1,4 @@
-"""Records of typed formats into columns, matched by field name, ignoring case."""
+"""Conversion of records of typed formats to columns, by field name in any case."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class RecordRowBuilder:
 
 
 def display_record(value: object) -> bytes:
-    """Return the text of a record that has no original bytes, as JSON if possible."""
+    """Format a record that has no original bytes, as JSON if possible."""
     try:
         return format_json(value).encode()
     except (TypeError, ValueError):

@@ -1,7 +1,8 @@
 """Compiled readers of the parsers, and their compilation in the background.
 
-After an installation, numba compiles each format for about 6 s. Meanwhile, the exact readers parse. A
-separate process compiles, so that it does not hold Python's global lock, and fills numba's cache.
+After an installation, Numba takes about 6 s to compile each format; the exact readers parse in the
+meantime. A separate process compiles and fills Numba's cache, so that compilation does not hold
+this process's global interpreter lock.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _VALUES = (
     *("1", "2.50", "0.5", "West", "2013-01-02"),
     *("2013-01-02 03:04:05.678", "2013-01-02 03:04:05+01:00", "true"),
 )
-# Must be large enough for the compiled reader: the exact reader parses smaller inputs.
+# Number of sample records. The exact reader would parse a smaller sample.
 _SAMPLE_BYTES = 1 << 16
 _COMPILER_PROGRAM = (
     "import sys; _, name, *sys.path = sys.argv; from snowmelt.load.parsers import warmup;"
@@ -109,7 +110,7 @@ class CompiledReader:
         began = clock.monotonic()
         try:
             if import_module("snowmelt.jit").find_cache_folder() is not None:
-                # The subprocess survives this process, so that the next one finds the cache.
+                # Start it so that it survives this process: a later process then finds the cache.
                 subprocess.run(  # noqa: S603 - this interpreter and a constant
                     (sys.executable, "-c", _COMPILER_PROGRAM, name, *sys.path),
                     stdin=subprocess.DEVNULL,
@@ -117,7 +118,7 @@ class CompiledReader:
                     stderr=subprocess.DEVNULL,
                     check=False,
                 )
-            # Load from the cache, and compile what the subprocess did not.
+            # Load from the cache, and compile the kernels that the subprocess did not.
             self.warm_up()
         except Exception:  # noqa: BLE001 - the exact reader reads the same rows
             _log.exception("the compiled reader of %s cannot be made", name)

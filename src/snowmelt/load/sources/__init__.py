@@ -12,7 +12,7 @@ from snowmelt.load.phase_definition import PhaseDefinition, import_definition
 if TYPE_CHECKING:
     from snowmelt.load.phase_protocols import Source
 
-# Module, and the definition's name in it.
+# Module of each source, and the name of its definition there.
 _SOURCE_LOCATIONS = {
     "File": ("snowmelt.load.sources.files", "FILE"),
     "Stdin": ("snowmelt.load.sources.files", "STDIN"),

@@ -1,4 +1,4 @@
-"""The sources File, Url and Stdin: local files, objects of stores, HTTP, standard input."""
+"""The sources File, Url and Stdin: local files, objects of stores, HTTP and standard input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FileGlobSource:
     """
 
     def __init__(self, paths: Sequence[str] = ()) -> None:
-        """Set the paths that `files` lists. Tasks only read and need none."""
+        """Set the paths that `files` lists. Tasks do not list files, so they pass no paths."""
         self._paths = tuple(paths)
 
     def files(self) -> Sequence[InputFile]:
@@ -70,10 +70,10 @@ def list_files(path: str) -> Sequence[InputFile]:
 def find_by_prefix(prefix: str, pattern: str | None = None, after: str = "") -> list[InputFile]:
     """List the files whose paths start with a text, sorted by name; possibly none.
 
-    Local names that start with a dot are left out.
+    Omits local files whose names start with a dot.
 
     Args:
-        prefix: An absolute path or URL, of a file, a folder or a part of one.
+        prefix: Start of the absolute paths or URLs.
         pattern: Regular expression that whole paths match. None: all.
         after: Path of a file; objects of stores up to it are left out.
 
@@ -158,6 +158,56 @@ def find_new_files(pattern: str, after: str = "") -> Sequence[InputFile]:
     root, key = _split_url(pattern)
     with _translating_errors(pattern):
         return list_later_objects(open_store(root), root, key, after.removeprefix(f"{root}/"))
+
+
+def find_file(path: str) -> InputFile | None:
+    """Return the local file or object of exactly this absolute path or URL, None if there is none.
+
+    Raises:
+        PhaseFailed: If the store fails, or the path is no regular file.
+    """
+    if not is_object_url(path):
+        found = _find_local(path)
+        return found[0] if found and found[0].path == path else None
+    root, key = _split_url(path)
+    with _translating_errors(path):
+        info = open_store(root).head(key)
+    return None if info is None else _make_input_file(root, info)
+
+
+def find_base_folder(location: str, *, is_prefix: bool) -> str:
+    """Return the folder, with its slash, to which names of files of a location are relative."""
+    fixed = _to_local_path(location)
+    if not is_prefix:
+        fixed = _GLOB_CHARACTERS.split(fixed)[0]
+    return fixed[: fixed.rfind("/") + 1]
+
+
+def match_location(
+    location: str, name: str, *, is_prefix: bool, pattern: str | None = None
+) -> str | None:
+    """Return the path of a named file if a location would list it, else None.
+
+    Args:
+        location: An absolute path, URL or glob, or with `is_prefix` the text that paths start with.
+        name: Path of the file, absolute or relative to the folder of the location.
+        is_prefix: See `location`.
+        pattern: Regular expression that whole paths match. None: all.
+    """
+    base = find_base_folder(location, is_prefix=is_prefix)
+    path = name if name.startswith("/") or "://" in name else base + name
+    segments = path.partition("://")[2].split("/") if "://" in path else path[1:].split("/")
+    if not {"", ".", ".."}.isdisjoint(segments):
+        return None
+    whole = _to_local_path(location)
+    if not is_prefix:
+        return path if _matches_glob(whole.split("/"), path.split("/")) else None
+    is_hidden = not is_object_url(path) and any(
+        each.startswith(".") for each in path.removeprefix(base).split("/")
+    )
+    if is_hidden or not path.startswith(whole):
+        return None
+    return path if pattern is None or re.fullmatch(pattern, path) else None
 
 
 def is_object_url(path: str) -> bool:
@@ -262,8 +312,8 @@ def _check_unchanged(file: InputFile, status: os.stat_result) -> None:
 class SpooledStdinSource:
     """Standard input, spooled to a file, because tasks are other processes and may retry.
 
-    The file is in a new folder below `spool`, which all tasks must be able to read. `close` or the
-    end of this process deletes it.
+    The file is in a new folder below `spool`, which all tasks must be able to read. It is deleted
+    by `close`, or when this process ends.
     """
 
     def __init__(self, spool: str | None = None, *, stream: BinaryIO | None = None) -> None:
@@ -286,7 +336,7 @@ class SpooledStdinSource:
             raise PhaseFailed(reason=f"standard input: {error.strerror}") from error
 
     def read(self, portion: Portion) -> Iterator[bytes]:
-        """Yield the bytes from the portion's offset to the end."""
+        """Yield the bytes from the portion's offset to the end of the input."""
         return _read_local(portion)
 
     def close(self) -> None:
@@ -318,7 +368,7 @@ def _find_by_http(path: str) -> Sequence[InputFile]:
         raise PhaseFailed(reason=f"{path}: {error}") from error
     if answer.status_code in {404, 410}:
         return ()
-    # The server does not support HEAD: reading finds out if the file exists.
+    # The server does not support HEAD. If the file does not exist, reading fails.
     if answer.status_code in {405, 501}:
         return (InputFile(path),)
     if answer.is_error:
@@ -365,7 +415,7 @@ def _stream_response(file: InputFile, offset: int) -> Iterator[bytes]:
 def _open_response(
     method: str, url: str, offset: int = 0
 ) -> contextlib.AbstractContextManager[httpx.Response]:
-    # Without `identity`, servers may compress the transfer, which breaks offsets.
+    # Without `identity`, servers may compress the transfer, which would make offsets wrong.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={offset}-"} if offset else {})
     return httpx.stream(
         method,
@@ -377,7 +427,7 @@ def _open_response(
     )
 
 
-# Cached, because reading the CA certificates takes as long as loading a small file.
+# Cache the context: reading the CA certificates takes as long as loading a small file.
 _make_tls_context = functools.cache(httpx.create_ssl_context)
 
 
@@ -447,12 +497,14 @@ def _split_url(path: str) -> tuple[str, str]:
 
 
 def _matches_glob(pattern_parts: Sequence[str], path_parts: Sequence[str]) -> bool:
-    """Return True on a match. Names that start with a dot need a pattern that does, too."""
+    """Return True on a match. A name that starts with a dot matches only a pattern that does too."""
     if not pattern_parts or not path_parts:
         return not pattern_parts and not path_parts
     first, rest = pattern_parts[0], pattern_parts[1:]
     if first == "**":
-        shown = next((n for n, name in enumerate(path_parts) if name[0] == "."), len(path_parts))
+        shown = next(
+            (n for n, name in enumerate(path_parts) if name.startswith(".")), len(path_parts)
+        )
         return any(_matches_glob(rest, path_parts[n:]) for n in range(shown + 1))
     if path_parts[0].startswith(".") and not first.startswith("."):
         return False
@@ -478,6 +530,6 @@ def _translating_errors(path: str) -> Iterator[None]:
     except ObjectMissing as error:
         raise PhaseFailed(reason=f"{path} was deleted") from error
     except SnowmeltError as error:
-        # Prefer the field without the object's name, because the path precedes it.
+        # Prefer the field without the object's name, because the path already precedes the text.
         reason = error.fields.get("cause") or error.fields.get("reason", error)
         raise PhaseFailed(reason=f"{path}: {reason}") from error

@@ -1,8 +1,8 @@
 """Execution of user-defined extensions (Vertica: UDx): sources, filters and parsers.
 
-`vertica_sdk`: the module that user code imports as `vertica_sdk`.
-`phase_definitions`: definitions made from objects of a library.
-`instance`: one user object with its thread, method binding, calls and state handling.
+`vertica_sdk`: module that user code imports as `vertica_sdk`.
+`phase_definitions`: definitions of phases, made from the objects of a library.
+`instance`: life cycle, calls and returned states of one user-defined object.
 `input_window`: the input buffer of a call, filled from bytes or records.
 `sources`: user-defined sources.
 `filters`: user-defined filters, and generators as filters.

@@ -1,7 +1,7 @@
 """User-defined filters: SDK state machines over bytes or records, and generator filters.
 
-Record filters use the SDK's side channel, which passes record boundaries beside the bytes.
-`GeneratorFilter` runs filters in Snowmelt's own style: generators and plain functions of bytes.
+Record filters use the SDK's side channel, which passes record lengths separately from the bytes.
+`GeneratorFilter` runs filters of Snowmelt's own API: generators and functions of bytes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class UdxFilter:
     """A filter with `setup`, `process` and `destroy`. One object filters successive streams.
 
     `process` may return INPUT_NEEDED with unread input, write without reading, and read without
-    writing. The first call receives a small input as a whole, which the SDK leaves open.
+    writing. The first call receives the whole input if it is small. (The SDK does not define this.)
     """
 
     def __init__(self, host: UdxHost, make: Callable[[], object]) -> None:
@@ -129,7 +129,7 @@ class UdxDualFilter(UdxRecordFilter):
 def assemble_records(
     host: UdxHost, written: Iterator[tuple[bytes, NDArray[np.uint32]]]
 ) -> Iterator[Records]:
-    """Yield records from bytes and lengths, in whatever order these arrive.
+    """Yield records from bytes and record lengths, in any order of arrival.
 
     Raises:
         PhaseFailed: If the sum of the lengths is not the number of bytes.
@@ -185,7 +185,7 @@ class GeneratorFilter:
 def iter_checked_bytes(
     host: UdxHost, pieces: Iterator[Any], reader: ByteReader | None
 ) -> Iterator[bytes]:
-    """Yield pieces as bytes.
+    """Yield the items of user code as bytes.
 
     Raises:
         PhaseFailed: If user code raises an error, or yields anything but bytes. The error carries
@@ -219,8 +219,8 @@ def iter_checked_bytes(
 def make_generator_filter(host: UdxHost, user_object: Any) -> GeneratorFilter | None:
     """Return a filter for a generator function, an object with `run`, or a function of bytes.
 
-    A function of bytes receives the whole input unless `whole_input` is false, because its result
-    for a part may differ.
+    A function of bytes receives the whole input, because its result for a part may differ. With
+    `whole_input` false, it is called for each part.
     """
     if callable(getattr(user_object, "run", None)):
         return GeneratorFilter(host, user_object.run, user_object)

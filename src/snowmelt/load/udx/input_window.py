@@ -1,4 +1,4 @@
-"""Input windows: the input and the state that a user-defined phase receives per call."""
+"""Input windows: the input buffer and input state of each call of a user-defined phase."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class UdxLimits:
     """Limits of calls into user code.
 
     Attributes:
-        chunk_bytes: Minimum input of a call, unless the stream ends before. Doubles after each call
-            that reads nothing.
-        window_bytes: Maximum input of a call.
+        chunk_bytes: Minimum number of input bytes of a call, except at the stream's end. Doubles
+            after each call that reads nothing.
+        window_bytes: Maximum number of input bytes of a call.
         call_timeout_s: Maximum duration of a call, in seconds.
         whole_input: Pass the whole input to the first call, up to `window_bytes`.
     """
@@ -42,7 +42,7 @@ class UdxLimits:
 class InputWindow:
     """The input buffer of one stream, filled by subclasses.
 
-    With `starts_inside_file`, calls receive START_OF_PORTION until one of them reads something.
+    With `starts_inside_file`, calls receive START_OF_PORTION until a call reads something.
     """
 
     def __init__(self, limits: UdxLimits, *, starts_inside_file: bool = False) -> None:
@@ -51,7 +51,7 @@ class InputWindow:
         self._limits = limits
         self._starting = starts_inside_file
         self._state = InputState.OK
-        # State of the last call.
+        # Input state that the last call received.
         self.reported_state = InputState.OK
 
     def report_state(self) -> InputState:
@@ -62,7 +62,7 @@ class InputWindow:
 
     @property
     def consumed(self) -> int:
-        """Amount of input read so far. Only changes of it are meaningful."""
+        """Amount of input read so far. Only its changes are meaningful."""
         return self.buffer.consumed
 
     def fetch_first(self) -> None:
@@ -84,11 +84,11 @@ class InputWindow:
             InputLimitExceeded: If the last call read nothing of a window of `window_bytes`.
         """
         if self._state is not InputState.OK and self.reported_state is not self._state:
-            self._starting = False  # report the end of the portion before the bytes after it
+            self._starting = False  # Report the portion's end before the bytes after it.
             return
         left, chunk = self.buffer.remaining, self._limits.chunk_bytes
         if made_progress and left >= chunk:
-            return  # else the buffer of a phase that reads little per call would grow
+            return  # Otherwise the buffer of a phase that reads little per call would grow.
         if left >= self._limits.window_bytes:
             raise InputLimitExceeded(f"it requested more input without reading any of {left} bytes")
         self._fetch_input(chunk if made_progress else max(chunk, left))
@@ -106,8 +106,8 @@ class InputWindow:
 class ByteWindow(InputWindow):
     """A window filled from a stream of bytes.
 
-    With `portion_bytes`, a call receives the end of the portion with END_OF_PORTION, and later
-    calls the bytes after it.
+    With `portion_bytes`, the call that receives the last bytes of the portion has the state
+    END_OF_PORTION. Later calls receive the bytes after the portion.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class RecordWindow(InputWindow):
 
     @property
     def consumed(self) -> int:
-        """Bytes plus records read so far; records may be empty."""
+        """Number of bytes plus number of records read so far, because records may be empty."""
         return self.buffer.consumed + self.lengths.used
 
     def _fetch_input(self, min_size: int) -> None:

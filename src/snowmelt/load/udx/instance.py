@@ -1,12 +1,12 @@
-"""One user-defined object: creation, setup, calls on a thread, destruction and reuse.
+"""Life cycle of one user-defined object: creation, setup, calls on a thread, destruction, reuse.
 
-`UdxThread` runs the calls, so that no call blocks the host forever.
+`UdxThread` runs the calls with a timeout, so that no call blocks the host forever.
 
-`bind_method` matches arguments to parameter names, because documentation and existing code disagree
-on order and number of arguments. A parameter whose name indicates its role receives that argument.
-The other parameters receive the remaining arguments in the usual order.
+`bind_method` matches arguments to parameters by name, because documentation and existing code
+disagree on the order and number of arguments. A parameter whose name indicates a role receives the
+argument of that role. The other parameters receive the remaining arguments in the usual order.
 
-`CallLoop` handles a returned state: more input, more output space, waiting, the end, or an error.
+`CallLoop` handles returned states: more input, more output space, wait, end, or error.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class UdxThread:
         self._calls.put((function, arguments))
         left, answer = self._call_timeout_s, None
         while answer is None:
-            # Wait in slices: Python handles a signal that precedes a wait only after it.
+            # Wait in short intervals: Python handles a signal that arrives before a wait only after
+            # the wait.
             wait = min(left, _WAIT_SLICE_S)
             try:
                 answer = self._results.get(timeout=wait)
@@ -111,7 +112,7 @@ class UdxThread:
         """Ask a running call to stop. Return True if it stopped within 1 s."""
         if not self.busy or self._abandoned:
             return not self.busy
-        # `on_stop` is user code, too: it may block.
+        # `on_stop` is user code, so it may block.
         threading.Thread(target=self._call_on_stop, name="snowmelt-cancel", daemon=True).start()
         grace_s = min(_STOP_GRACE_S, self._call_timeout_s)
         with contextlib.suppress(queue.Empty):
@@ -144,7 +145,7 @@ class UdxThread:
                 answer = (function(*arguments), None)
             except BaseException as error:  # noqa: BLE001 - `call` raises it
                 answer = (None, error if isinstance(error, Exception) else UdxExitRequested(error))
-            # Release the arguments before waiting for the next call.
+            # Release the arguments while waiting for the next call.
             del function, arguments
             self._results.put(answer)
             del answer
@@ -167,7 +168,7 @@ PARSER_PREPARE_ROLES = ("server", "columns", "plan", "returns")
 RETURN_TYPE_ROLES = ("server", "columns", "plan", "arguments", "returns")
 PARAMETER_TYPE_ROLES = ("server", "parameters")
 
-# A name has the first role whose words it contains.
+# Roles and their words. A parameter has the first role of which its name contains a word.
 _ROLE_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("output_lengths", ("out", "len")),
     ("input_lengths", ("len",)),
@@ -215,7 +216,7 @@ def _match_arguments_to_roles(
     everything = list(range(len(roles)))
     try:
         parameters = list(inspect.signature(method).parameters.values())
-    except (TypeError, ValueError):  # an extension method without a signature
+    except (TypeError, ValueError):  # An extension method has no signature.
         return everything
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return everything
@@ -251,7 +252,7 @@ def _find_role(name: str, roles: Sequence[str]) -> str | None:
     return None
 
 
-# Prefix of the names of modules with user code.
+# Prefix of the names of user code modules.
 LIBRARY_MODULE_PREFIX = "snowmelt_library_"
 _HOST_MODULE_PREFIX = "snowmelt.load."
 _FINAL_CALL_TIMEOUT_S = 1.0
@@ -261,7 +262,7 @@ _FINAL_CALL_TIMEOUT_S = 1.0
 class UdxHost:
     """Context and limits of one user-defined phase.
 
-    `name` is the phase with its parameters, for the `phase` field of errors.
+    `name` has the phase and its parameters, for the `phase` field of errors.
     """
 
     name: str
@@ -270,7 +271,7 @@ class UdxHost:
     clock: Clock = field(default_factory=SystemClock)
 
     def make_error(self, reason: str, *, offset: int | None = None) -> PhaseFailed:
-        """Return an error of this phase; `offset` is a byte of its input."""
+        """Return an error of this phase. `offset` is the byte offset in its input."""
         return PhaseFailed(reason=reason, offset=offset, phase=self.name)
 
 
@@ -288,7 +289,7 @@ class UdxInstance:
 
     @property
     def user_object(self) -> object:
-        """The object. It is created if there is none."""
+        """The object. Created on first use."""
         if self._user_object is None:
             self._user_object = self._call_translating_errors("prepare()", self._make, ())
         return self._user_object
@@ -311,7 +312,7 @@ class UdxInstance:
     ) -> Iterator[None]:
         """Set the object up for one stream, and destroy it when the stream ends or fails.
 
-        `more` are arguments after the server interface.
+        `more` has the arguments after the server interface.
         """
         with self._lock:
             caller = self._thread = UdxThread(self.host.limits.call_timeout_s, self._request_cancel)
@@ -414,7 +415,7 @@ class UdxInstance:
 
 
 def describe_user_code_line(error: BaseException) -> str:
-    """Return the last location in user code, or else the last one outside the host."""
+    """Return the last traceback location in user code, or else the last one outside the host."""
     frames = list(traceback.walk_tb(error.__traceback__))
     modules = [str(frame.f_globals.get("__name__", "")) for frame, _ in frames]
     for begins in (True, False):

@@ -112,7 +112,7 @@ class ChunkerWindow(InputWindow):
                 if state in {InputState.END_OF_FILE, InputState.END_OF_PORTION}:
                     break
                 flow.handle_state(code, has_read=False, has_written=False)
-            # The last record ends in the next portion, or lacks its end.
+            # The last record ends in the next portion, or its end is missing.
             rest = (
                 self._read_to_first_record_end(flow)
                 if feed.reported_state is InputState.END_OF_PORTION
@@ -156,7 +156,7 @@ class UdxRowBuilder:
             raise PhaseFailed(
                 reason=f"it declares {types.getColumnCount()} columns, expected {len(columns)}"
             )
-        # Display names identify columns exactly, including their case.
+        # Use display names, because they identify columns exactly, including their case.
         self._names = [column.display_name for column in columns]
         self.writer = StreamWriter(types)
         self._host = host
@@ -168,7 +168,7 @@ class UdxRowBuilder:
         self._truncations = _make_truncations(target)
         self._records = 0
         self._rejects: list[tuple[int, ParseReject]] = []
-        # Pending rows and input offset at the start of each call.
+        # For each call: the number of pending rows and the input offset at its start.
         self.call_offsets: list[tuple[int, int]] = []
 
     @property
@@ -184,7 +184,7 @@ class UdxRowBuilder:
                 f"it returned REJECT with {record!r}, expected a RejectedRecord", offset=offset
             )
         raw = data.encode() if isinstance(data, str) else bytes(data)
-        # Columns that were set before the reject must not become part of the next row.
+        # Discard the columns that were set before the reject: they are not part of the next row.
         self.writer.discard_open_row()
         number = self._records + self.pending_records + 1
         rejected = ParseReject(number, source.find_read_data_offset(data, offset), raw, reason)
@@ -225,13 +225,13 @@ class UdxRowBuilder:
             if refused:
                 return None
             arrays.append(array)
-        # If all rows together are below the limit, no single row exceeds it.
+        # If all rows together are below the limit of one row, every row is.
         if sum(array.nbytes for array in arrays) > MAX_ROW_BYTES:
             return None
         return pa.Table.from_arrays(arrays, schema=chunk_arrow_schema(self._schema))
 
     def _truncate_row(self, row: dict[str, object]) -> bool:
-        """Truncate the too long values of a rejected row. Return True if there are any."""
+        """Truncate the values of a rejected row that are too long. Return True if there are any."""
         changed = False
         for name, truncate in self._truncations.items():
             shorter = truncate(row[name])
@@ -244,7 +244,7 @@ class UdxRowBuilder:
         before = sum(1 for waiting, _ in self._rejects if waiting <= index)
         offset = max((each for each in self.call_offsets if each[0] <= index), default=(0, 0))[1]
         column = error.error.fields.get("column")
-        # The row index counts within a block, which users do not see.
+        # Omit the row index from the message: it counts within a block, which users do not see.
         text = str(error.error).replace(f", rowIndex:{index}", "")
         return ParseReject(
             record=self._records + index + before + 1,
@@ -264,7 +264,7 @@ def _format_value(value: object) -> str:
 
 
 def _make_truncations(target: ParseTarget) -> Mapping[str, Callable[[object], object]]:
-    """Return a truncation by column, for columns without ENFORCELENGTH."""
+    """Return the truncation functions of the columns without ENFORCELENGTH."""
     cuts: dict[str, Callable[[object], object]] = {}
     for column in target.schema.columns:
         enforced = target.options.get(column.name, _NO_OPTIONS).enforce_length
@@ -379,7 +379,7 @@ class UdxParser(_UdxParserBase):
     """A parser with `setup`, `process` and `destroy`. One object parses successive streams.
 
     Rows that the table's columns reject become rejects. If a portion starts within a file, the
-    input states report it, or a chunker finds its records.
+    parser learns it from the input state, or a chunker skips to the first record.
     """
 
     splittable: bool
@@ -387,7 +387,7 @@ class UdxParser(_UdxParserBase):
     def __init__(self, host: UdxHost, prepare: Prepare, *, splittable: bool = False) -> None:
         super().__init__(host, prepare)
         self.splittable = splittable
-        # Creates chunkers. None: the parser finds its records.
+        # Function that creates chunkers. None: the parser itself finds record ends.
         self.prepare_chunker: PrepareChunker | None = None
         self._chunker_instance: UdxInstance | None = None
 
@@ -413,7 +413,7 @@ class UdxParser(_UdxParserBase):
     ) -> InputWindow:
         if self.prepare_chunker is not None:
             prepare, made = self.prepare_chunker, self._prepare_for(target).user_object
-            types = self._types  # set when the object was created
+            types = self._types  # Set when the object was created.
             instance = self._chunker_instance = UdxInstance(
                 self._host, lambda: prepare(target, types)
             )

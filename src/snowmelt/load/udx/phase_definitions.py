@@ -1,7 +1,7 @@
 """Definitions of user-defined phases, made from SDK factories, classes or functions.
 
-A factory declares its parameters with `getParameterType`. Classes and functions in Snowmelt's style
-declare them with their signature.
+An SDK factory declares its parameters in `getParameterType`. Classes and functions of Snowmelt's
+own API declare them in their signature.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from snowmelt.schema.types import TableSchema
 
 Phase = TypeVar("Phase")
 
-# Passes what `plan` wrote to the tasks.
+# Parameter that passes the values written by `plan` to the tasks.
 PLAN_PARAMETER = "$plan"
 
 _HOST_PARAMETERS = (
@@ -133,7 +133,7 @@ def make_parser_definition(
         splittable = bool(call_optional(factory, "canApportionParser"))
         cuts = bool(call_optional(factory, "isChunkerApportionable"))
         parser = _make_udx_parser(host, prepare, splittable=splittable or cuts)
-        # A parser that can start within a file finds its records without a chunker.
+        # A parser that can start within a file needs no chunker.
         chunked = not splittable and _is_defined(factory, "prepareChunker")
         if chunked and isinstance(parser, UdxParser):
             parser.prepare_chunker = prepare_chunker
@@ -213,11 +213,11 @@ def _make_parser_from_object(host: UdxHost, make: Callable[[], Any]) -> Parser |
 def _make_udx_parser(
     host: UdxHost, prepare: Prepare, *, splittable: bool = False
 ) -> UdxParser | UdxRecordParser:
-    # Only an object shows which methods it has. The load prepares another one.
+    # The methods are known only from an object. The load prepares another one.
     try:
         made, _ = prepare(ParseTarget(TableSchema(1, ())))
     except BaseException as error:
-        # A parser may reject a target without columns.
+        # Use a target with a column, because a parser may reject one without columns.
         if is_ctrl_c(error):
             raise
         made = None
@@ -271,7 +271,8 @@ def _is_state_machine(user_object: object) -> bool:
 
 
 def _instantiate_factory(display_name: str, user_object: Any) -> Any:
-    # Documentation calls the methods of a factory class methods, but existing code uses `self`.
+    # Create an object: the documentation shows factory methods as class methods, but existing code
+    # uses `self`.
     if not inspect.isclass(user_object):
         return user_object
     return _call_before_load(UdxHost(display_name), user_object)
@@ -288,20 +289,21 @@ def _make_unusable_error(kind: StepKind, display_name: str) -> LoadRefused:
 class UdxDefinition(PhaseDefinition[Phase]):
     """Definition from an SDK factory. Undeclared parameters cause a warning and are ignored.
 
-    `planner` calls the factory's `plan` with typed parameters, and returns what it wrote.
+    `planner` calls the factory's `plan` with typed parameters, and returns the values that it
+    wrote.
     """
 
     planner: Callable[[Mapping[str, object]], Mapping[str, object]] = dict
 
     def build_phase(self, arguments: Mapping[str, object]) -> Phase:
-        """Build a phase; call the factory's `plan` if the arguments have no planned values."""
-        # The driver has already warned when it planned.
+        """Build a phase. Calls the factory's `plan` if the arguments have no planned values."""
+        # Do not warn again: the driver warned when it planned.
         return PhaseDefinition.build_phase(
             self, self._select_declared(arguments, warn=PLAN_PARAMETER not in arguments)
         )
 
     def compute_planned_values(self, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """Return what the factory's `plan` wrote."""
+        """Return the values that the factory's `plan` wrote."""
         typed: PhaseDefinition[Mapping[str, object]]
         typed = PhaseDefinition(self.name, dict, self.parameters)
         return {
@@ -333,7 +335,7 @@ def _define_factory(
     factory: object,
     make: Callable[[UdxHost, PlanContext], Phase],
 ) -> PhaseDefinition[Phase]:
-    """Return the definition of an SDK factory; `make` calls its `prepare`."""
+    """Return the definition of an SDK factory. `make` calls its `prepare`."""
     label = f"{kind} {display_name}"
     types = SizedColumnTypes()
     if _is_defined(factory, "getParameterType"):
@@ -418,17 +420,17 @@ def _define_object(
     user_object: Any,
     make: Callable[[UdxHost, Callable[[], Any]], Phase],
 ) -> PhaseDefinition[Phase]:
-    """Return the definition of a class or function in Snowmelt's style.
+    """Return the definition of a class or function of Snowmelt's own API.
 
-    The first parameter of a filter function is its input. `make` receives a callable that returns a
-    new object of the class, or the function.
+    The first parameter of a filter function is its input. `make` receives the function, or a
+    callable that returns a new object of the class.
     """
     if not callable(user_object):
         raise _make_unusable_error(kind, display_name)
     label, is_class = f"{kind} {display_name}", inspect.isclass(user_object)
     try:
         signature = list(inspect.signature(user_object).parameters.values())
-    except (TypeError, ValueError):  # some built-in functions have no signature
+    except (TypeError, ValueError):  # Some built-in functions have no signature.
         signature = []
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     own = signature if is_class or kind == "source" else signature[1:]

@@ -1,7 +1,7 @@
 """Shared memory page with the running step of a worker process and its start time.
 
-The parent reads it while the worker runs, and after the worker has died during a call. This module
-also defines the limits of user code.
+The parent reads the page while the worker runs, and after the worker died during a call. This
+module also defines the limits of user code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class UserCodeLimits:
     Attributes:
         memory_bytes: Maximum memory of its process.
         output_bytes: Maximum output of a filter per file, in addition to 1,000 times its input.
-        call_s: Maximum time in user code without a return or a read, in seconds.
+        call_s: Maximum time in user code, in seconds, until it returns or reads input.
     """
 
     memory_bytes: int = 4 * 1024 * 1024 * 1024
@@ -68,7 +68,7 @@ class ProgressPage:
         self._map = mmap.mmap(descriptor, _PAGE_BYTES)
 
     def write_step(self, label: bytes) -> None:
-        """Record the running step and its start time. An empty label means none."""
+        """Record the running step and its start time. An empty label means no step."""
         page = self._map
         page[_LABEL_HEADER.size : _LABEL_HEADER.size + len(label)] = label
         _LABEL_HEADER.pack_into(page, 0, _clock.monotonic(), len(label))
@@ -89,7 +89,7 @@ class ProgressPage:
 class _WorkerState:
     page: ProgressPage | None = None
     limits = UserCodeLimits()
-    # By thread ID: a `Prefetcher` runs the steps before it on another thread.
+    # By thread ID, because a `Prefetcher` runs earlier steps on another thread.
     labels: ClassVar[dict[int, bytes]] = {}
     lock = threading.Lock()
 
@@ -125,10 +125,10 @@ def encode_label(name: str) -> bytes:
 
 
 def enter_step(label: bytes) -> bytes:
-    """Record the user code that this thread runs; return the previous label.
+    """Record the user code that this thread runs. Return the previous label.
 
     Args:
-        label: Result of `encode_label`, or empty for code that is not a user's.
+        label: Result of `encode_label`, or empty for code of the host.
     """
     if _WorkerState.page is None:
         return b""

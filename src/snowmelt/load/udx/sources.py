@@ -1,6 +1,6 @@
 """User-defined sources.
 
-Vertica's SDK for Python has none. The names are those of its SDKs for other languages.
+Vertica's SDK for Python has no sources. The names here are those of its SDKs for other languages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from snowmelt.load.udx.instance import (
 
 
 class _UdxSourceBase:
-    """The objects that a factory prepared, by the names of their inputs."""
+    """Objects that a factory prepared, by the name of their input."""
 
     def __init__(self, host: UdxHost, prepared: Mapping[str, object]) -> None:
         self._host = host
@@ -32,7 +32,7 @@ class _UdxSourceBase:
         }
 
     def files(self) -> Sequence[InputFile]:
-        """List the inputs, without sizes: `getSize` is only an estimate in the SDK."""
+        """List the inputs. Omits sizes, because the SDK defines `getSize` as an estimate."""
         if not self._instances:
             raise PhaseFailed(reason="it has no inputs", phase=self._host.name)
         return [InputFile(name) for name in self._instances]
@@ -70,7 +70,7 @@ class UdxRecordSource(_UdxSourceBase):
 
 
 class GeneratorSource:
-    """A source that reads one input, a generator of bytes."""
+    """A source with a single input: a generator of bytes."""
 
     def __init__(
         self, host: UdxHost, display_name: str, run: Callable[[], Iterator[bytes]]
@@ -94,7 +94,7 @@ def make_udx_source(
     """Return one source for all objects that a factory prepared.
 
     Raises:
-        PhaseFailed: If one reads only a part of a file.
+        PhaseFailed: If an object reads only a part of a file.
     """
     prepared: dict[str, Any] = {}
     records = False

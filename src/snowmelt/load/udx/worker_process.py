@@ -1,7 +1,7 @@
 """Worker processes for user code: limits, supervision, cancellation and crash reports.
 
-Calls and results cross the pipe as pickles. A call runs whole portions of a load, so rows never
-cross it. A process is reused only after a call that succeeded. `main` is its main program.
+Calls and results are pickled and sent through a pipe. A call runs whole portions of a load, so rows
+are never sent. A process is reused only after a call that succeeded. `main` is its main program.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ Result = TypeVar("Result")
 
 _PAGE_BYTES = 4096
 _POLL_INTERVAL_S = 0.25
-# The worker stops a late call first, because its error has more detail.
+# Time that the worker has to stop a late call itself. Its error has more detail.
 _TIMEOUT_GRACE_S = 2.0
 _CANCEL_TIMEOUT_S = 3.0
-# The interpreter with Arrow, and memory that failed allocations have not released.
+# Memory of the interpreter with Arrow, and memory that failed allocations have not released.
 _MEMORY_OVERHEAD_BYTES = 256 * 1024 * 1024
 _EXIT_TIMEOUT_S = 1.0
 _ENTRY_CODE = "from snowmelt.load.udx.worker_process import main; main({control}, {page})"
 _SYS_PATH_CODE = "import sys; sys.path[:] = {paths!r}; "
 
-# An idle worker exits, so that a long-lived parent such as a notebook gets its memory back.
+# An idle worker exits after this time, to release memory beside a long-lived parent (a notebook).
 _IDLE_TIMEOUT_S = 30.0
 _STATUS_PATH = "/proc/self/status"
 _MAX_LOG_CHARS = 10_000
@@ -70,11 +70,12 @@ def run_isolated(
         function: The function. It, its arguments and its result must be picklable.
         arguments: Its arguments.
         limits: Limits of the process.
-        on_begin: Receives a thread-safe callback that cancels the call.
-        cancellable: The function accepts an argument `on_begin`, too.
+        on_begin: Called with a thread-safe callback that cancels the call.
+        cancellable: True if the function itself also accepts an argument `on_begin`.
 
     Raises:
-        UserCodeFailed: If the process ends early, or exceeds a limit. Names the running step.
+        UserCodeFailed: If the process ends early, or exceeds a limit. The message names the running
+            step.
         Exception: If the function raises it.
     """
     if shared_progress_page.is_isolated():
@@ -143,10 +144,11 @@ class _WorkerProcess:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, "-P", "-c", code],
                 stdin=subprocess.DEVNULL,
-                # Prints of user code must not mix with the output of this process.
+                # Keep what user code prints separate from the output of this process.
                 stdout=_find_error_output(),
                 pass_fds=(theirs.fileno(), page.fileno()),
-                # Ctrl-C reaches only the parent. Killing the session ends all children.
+                # In its own session, Ctrl-C does not reach it, and killing the session ends all
+                # children.
                 start_new_session=True,
             )
         self._control: Connection[Any, Any] = ours
@@ -154,7 +156,7 @@ class _WorkerProcess:
         self._send_lock = threading.Lock()
 
     def send_request(self, request: bytes) -> bool:
-        """Send a request; return False if the process ended before it took the request."""
+        """Send a request. Return False if the process ended before it received the request."""
         try:
             with self._send_lock:
                 self._control.send_bytes(request)
@@ -170,7 +172,7 @@ class _WorkerProcess:
         return True
 
     def wait_for_result(self, limits: UserCodeLimits) -> Any:
-        """Wait for the result; raises as `run_isolated`."""
+        """Wait for the result. Raises the errors of `run_isolated`."""
         cancelled_at: float | None = None
         checked_at = _clock.monotonic()
         while True:
@@ -202,7 +204,7 @@ class _WorkerProcess:
             self._control.send_bytes(b"")
 
     def terminate(self, *, graceful: bool = False) -> None:
-        """Kill the process and its children. `graceful` cancels the call and waits up to 3 s."""
+        """Kill the process and its children. If `graceful`, first cancel the call and wait 3 s."""
         if graceful:
             self.cancel()
             with contextlib.suppress(OSError, EOFError):
@@ -252,7 +254,7 @@ class _WorkerProcess:
 
 
 def _fingerprint_inherited_state() -> tuple[int, str, dict[str, str], list[str]]:
-    """Return the state that workers inherit. A worker with a different state is not reused."""
+    """Return the process state that workers inherit. A worker with another state is not reused."""
     try:
         folder = str(Path.cwd())
     except OSError:
@@ -403,7 +405,7 @@ def _limit_memory(limits: UserCodeLimits) -> None:
 
 
 def _make_picklable(error: BaseException) -> BaseException:
-    """Return an equivalent error that can be pickled."""
+    """Return the error, or an equivalent one that can be pickled."""
     if not isinstance(error, Exception):
         reason = f"it raised {type(error).__name__}: {error}".rstrip(": ")
         return UserCodeFailed(what=shared_progress_page.describe_running_step(), reason=reason)

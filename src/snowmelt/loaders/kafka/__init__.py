@@ -6,6 +6,9 @@
 `source_identity`: recognizes a topic or cluster that was replaced.
 `message_reader`: messages of the partitions that a connector reads.
 `message_rows`: messages as rows, with keys and metadata.
+`schema_registry`: schemas by ID from a registry.
+`registry_decoders`: Avro and Protobuf with these schemas.
+`change_events`: change events of Debezium as rows.
 `decoders`: the decoders of keys and values, from the options.
 `dead_letters`: rejected messages for a topic of their own.
 `connector`: streams topics, a channel for each partition.

@@ -50,7 +50,7 @@ _LOG = logging.getLogger(__name__)
 _PARTITION_CHECK_INTERVAL_S = 300.0
 # Added to the timeout of the brokers.
 _BROKER_RETRY_DELAY_S = 5.0
-_REGISTRY_RETRY_DELAY_S = 2.0
+_REGISTRY_RETRY_DELAY_S = 1.0
 _REOPEN_DELAY_S = 1.0
 # The offset token of a partition whose messages are all to be loaded.
 _BEFORE_FIRST_OFFSET = "-1"

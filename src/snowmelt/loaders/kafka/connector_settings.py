@@ -111,6 +111,7 @@ def parse_connector_settings(
         if setting is None:
             raise _make_unknown_error(key)
         parts[setting.part][setting.field] = setting.parse(key, value)
+    _check_one_registry(given)
     login = _complete_login(parts["login"])
     options = parts["options"]
     location = [options.pop(each, "") for each in ("database", "schema")]
@@ -129,6 +130,14 @@ def parse_connector_settings(
         connector.find_table(topic)
     connection = {"librdkafka": {}, **parts["connection"]}
     return ConnectorSettings(options=connector, login=login, ignored=tuple(ignored), **connection)
+
+
+def _check_one_registry(given: Mapping[str, object]) -> None:
+    for name in ("schema.registry.url", "basic.auth.user.info"):
+        key, value = f"key.converter.{name}", f"value.converter.{name}"
+        if key in given and value in given and given[key] != given[value]:
+            reason = f"keys and values use one schema registry, expected the value of {value}"
+            raise ConfigurationError(setting=key, reason=reason)
 
 
 def read_settings_file(path: Path) -> dict[str, object]:

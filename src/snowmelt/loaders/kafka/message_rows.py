@@ -68,7 +68,7 @@ class MessageRowBuilder:
         options: KafkaConnectorOptions,
         value_decoder: ValueDecoder,
         key_decoder: ValueDecoder,
-        make_change_row: Callable[[object, ck.Message], dict[str, Any] | None] | None = None,
+        make_change_row: Callable[[object], dict[str, Any] | None] | None = None,
     ) -> None:
         self._options = options
         self._value_decoder = value_decoder
@@ -97,7 +97,7 @@ class MessageRowBuilder:
             if row.__class__ is str:
                 raise MessageInvalid(row)
             return row  # type: ignore[return-value]
-        decoded, row_fields = self._decode_value(message, data)
+        decoded, row_fields = self._decode_value(data)
         if row_fields is None:
             return None
         key: DecodedValue | None = None
@@ -111,9 +111,7 @@ class MessageRowBuilder:
             )
         return row_fields
 
-    def _decode_value(
-        self, message: ck.Message, data: bytes | None
-    ) -> tuple[DecodedValue, dict[str, Any] | None]:
+    def _decode_value(self, data: bytes | None) -> tuple[DecodedValue, dict[str, Any] | None]:
         if not data:
             if self._options.tombstones == "ignore" or self._make_change_row is not None:
                 return DecodedValue(None), None
@@ -121,7 +119,7 @@ class MessageRowBuilder:
         decoded = self._value_decoder.decode(data)
         value = decoded.value
         if self._make_change_row is not None:
-            return decoded, self._make_change_row(value, message)
+            return decoded, self._make_change_row(value)
         if self._options.content_column:
             return decoded, {self._options.content_column: value}
         if not isinstance(value, dict):

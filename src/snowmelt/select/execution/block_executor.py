@@ -1,7 +1,7 @@
 """Block executor: evaluates WHERE and output expressions for one block of records.
 
-Kernels evaluate the records for which they are exact. The scalar evaluator evaluates whole records
-that a kernel deferred, in row order. All errors, and their order, come from the scalar evaluator.
+Kernels evaluate the records for which their result is exact, and defer the others. The scalar
+evaluator evaluates the deferred records in row order. Only the scalar evaluator raises errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from snowmelt.select.vectors import BatchRow, ColumnBatch, TimestampVector, Valu
 
 @runtime_checkable
 class NamedFieldRow(Protocol):
-    """Record whose fields have their own names."""
+    """Record that has field names of its own (JSON)."""
 
     def field_names(self) -> Sequence[str]:
         """Return the names of all fields, in order."""
@@ -63,7 +63,7 @@ class RecordPosition:
 
 @dataclass(frozen=True, slots=True)
 class DroppedRecord:
-    """Dropped record. `records_passed` is the number of selected records before it."""
+    """Record dropped for an error. `records_passed` is the number of selected records before it."""
 
     records_passed: int
     error: SelectError
@@ -84,7 +84,7 @@ class SelectedRecords:
     scalar_rows: RowIndexes
     scalar_values: Sequence[tuple[object, ...]]
     dropped_records: Sequence[DroppedRecord] = ()
-    # Error that ends the query after these records, and the position of its record.
+    # Error that ends the query after these records, and the position of the record that causes it.
     error: SelectError | None = None
     error_position: RecordPosition | None = None
 
@@ -105,10 +105,11 @@ class SelectedRecords:
 class BlockResult:
     """Result of one block. The sink consumes results in block order.
 
-    `output` contains the serialized records, and `record_ends` the end of each. Sinks that aggregate or
-    sort also use `selected`. `records_read` is the number of records in the block, `records_before` the
-    number of records of the object before it. `object_name` is set if there are several objects.
-    `records_before` and `object_name` are set just before the sink consumes the result.
+    `output` contains the serialized records, and `record_ends` the end offset of each. Sinks that
+    aggregate or sort also use `selected`. `records_read` is the number of records in the block,
+    `records_before` the number of records of the object before it. `object_name` is set if there
+    are several objects. `records_before` and `object_name` are set just before the sink consumes
+    the result.
     """
 
     selected: SelectedRecords
@@ -153,7 +154,7 @@ def detach_from_batch(selected: SelectedRecords) -> SelectedRecords:
 
 
 def keep_positions_and_errors(selected: SelectedRecords) -> SelectedRecords:
-    """Return a copy with only the positions and errors of the records."""
+    """Return a copy without values: only the positions and errors of the records."""
     return replace(selected, vectors=(), scalar_values=())
 
 
@@ -213,7 +214,8 @@ class BlockExecutor:
         for at, vector in enumerate(vectors):
             slow = slow | vector.deferred
             if isinstance(vector.data, TimestampVector) and vector.data.display_format is None:
-                # Kernels compare these timestamps and extract parts, but cannot format them.
+                # Kernels can compare these timestamps and extract date parts, but cannot format
+                # them.
                 slow = slow | ~vector.null
                 vectors[at] = make_null_vector(len(vector))
         if not slow.any():

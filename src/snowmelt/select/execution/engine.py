@@ -1,9 +1,9 @@
 """Query engine: schedules blocks on workers, feeds results to the sink, streams payloads.
 
-Results reach the sink in object order. The thread that iterates over the payloads reads the object.
-If the source supports concurrent reads, the workers read it. Each query has a few blocks in flight
-(`blocks_in_flight`) in a FIFO worker pool that all executions of the process share. A client that
-reads slowly delays only its own query.
+Results reach the sink in object order. The workers read the object if its source supports
+concurrent reads; otherwise, the thread that iterates over the payloads reads it. Each query has a
+few blocks in flight (`blocks_in_flight`) in a FIFO worker pool that all executions of the process
+share. A client that reads slowly delays only its own query.
 
 The payload cutter ends each payload at the end of a record, within the frame size limit.
 """
@@ -70,9 +70,9 @@ __all__ = [
 
 Payload: TypeAlias = bytes | memoryview
 
-# A frame of 128 KiB without its headers: some clients reject larger frames.
+# 128 KiB minus the frame's headers: some clients reject larger frames.
 PAYLOAD_BYTES = 128 * 1024 - 256
-# Maximum number of payloads in a batch. The sender holds two batches for a slow client.
+# Maximum number of payloads in a batch. The sender buffers two batches for a slow client.
 _MAX_BATCH_PAYLOADS = 8
 
 
@@ -88,7 +88,7 @@ class PayloadCutter:
         self._buffered_bytes = 0
 
     def add(self, output: Payload, record_ends: NDArray[np.int64]) -> Iterator[Payload]:
-        """Add whole records and yield full payloads. `record_ends` has the end of each record in `output`."""
+        """Add records and yield full payloads. `record_ends` has each record's end in `output`."""
         at = 0
         while len(output) - at > self._max_payload_bytes - self._buffered_bytes:
             place = int(
@@ -131,7 +131,7 @@ def open_select(
     settings: EngineSettings | None = None,
     clock: Clock | None = None,
 ) -> SelectExecution:
-    """Start a SELECT. The execution owns the source and closes it, also if this function fails.
+    """Start a SELECT. Closes the source when the execution ends, or if this function fails.
 
     Raises:
         SelectError: If the statement, the request or the start of the object is invalid.
@@ -205,7 +205,7 @@ class SelectJob:
         return self._passthrough_writer is not None and not self._passthrough_writer.can_copy
 
     def process_read_unit(self, unit: ReadUnit) -> BlockResult:
-        """Process one unit. Runs in a worker, or in the reading thread if the only worker just counts."""
+        """Process one unit, in a worker or (to count with one worker) in the reading thread."""
         try:
             count = unit.count_records() if self.counts_only else None
             if count is not None:
@@ -267,7 +267,7 @@ class SelectExecution:
         self._source = source
         self._pool = _get_worker_pool(settings.threads)
         self._max_pending_units = max(1, settings.blocks_in_flight)
-        # Counting is cheaper than waking the only worker.
+        # With one worker, counting in this thread is cheaper than waking the worker.
         self._runs_inline = job.counts_only and _resolve_worker_count(settings.threads) == 1
         self._pending_results: deque[tuple[str, Future[BlockResult]]] = deque()
         self._lock = threading.Lock()
@@ -361,7 +361,7 @@ class SelectExecution:
         return failure
 
     def _count_usable_records(self, block_result: BlockResult) -> tuple[int, SelectError | None]:
-        """Return the number of records to consume, and the error that follows them."""
+        """Return the number of records before the next error, and that error or None."""
         passed = block_result.selected
         wants = self._job.sink.records_needed
         count = len(passed) if wants is None else min(len(passed), wants)
@@ -445,12 +445,12 @@ class SelectExecution:
 
 
 def _resolve_worker_count(threads: int) -> int:
-    """Return the number of workers; 0 stands for the number of processors."""
+    """Return the number of workers. A setting of 0 means the number of processors."""
     return threads or os.cpu_count() or 1
 
 
 def _get_worker_pool(threads: int) -> ThreadPoolExecutor:
-    """Return the worker pool of this size, which is shared in the process."""
+    """Return the process-wide worker pool of this size."""
     size = _resolve_worker_count(threads)
     with _WORKER_POOLS_LOCK:
         if size not in _WORKER_POOLS:

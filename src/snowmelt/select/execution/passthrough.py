@@ -40,14 +40,14 @@ _MIN_COLUMNAR_ROWS = 32
 
 @runtime_checkable
 class UniformBatch(Protocol):
-    """Batch whose records have the same fields, each of them a column."""
+    """Batch whose records all have the same fields, each stored as a column."""
 
     def read_all_columns(self) -> tuple[tuple[str, ...], list[ValueVector]] | None:
         """Return names and values of all fields, or None if the scalar evaluator must read some."""
 
 
 class PassthroughSerializer:
-    """Writer of all fields of the selected records."""
+    """Serializer for `SELECT *`: writes all fields of the selected records."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class PassthroughSerializer:
 
         Args:
             writer: Writer for records that cannot be copied.
-            csv_rules: CSV rules of the input. None: the input is not CSV.
+            csv_rules: CSV rules of the input, or None if the input is not CSV.
             field_names: Names from the header or the schema. Further fields are named by position, such
                 as `_3`.
         """
@@ -129,7 +129,7 @@ class PassthroughSerializer:
     def _serialize_csv_columns(self, batch: CsvBatch, rows: RowIndexes) -> OutputSegment:
         """Serialize records row by row, or by column if most have the same layout.
 
-        Records are written by column if they have the most frequent field count and need no unquoting.
+        Writes a record by column if it has the most frequent field count and needs no unquoting.
         """
         if len(rows) < _MIN_COLUMNAR_ROWS:
             return self._serialize_row_by_row(batch, rows)
@@ -145,7 +145,7 @@ class PassthroughSerializer:
         at = first[rows[alike]]
         data = batch.block.data
         columns = [
-            # An empty field of `*` is empty, not NULL.
+            # `*` outputs an empty field as empty, not as NULL.
             make_masked_text_vector(
                 StringSlices(data, starts[cells], ends[cells], flags[cells] & (0xFF ^ EMPTY_NULL))
             )
@@ -184,7 +184,7 @@ def _merge_outputs(
     secondary: OutputSegment,
     primary_mask: Mask,
 ) -> OutputSegment:
-    """Merge the records of two outputs: `primary` where the mask is True, else `secondary`."""
+    """Merge two outputs. Records come from `primary` where the mask is True, else `secondary`."""
     text, ends = secondary
     pieces = [text[at:end] for at, end in itertools.pairwise([0, *ends.tolist()])]
     return interleave_records(

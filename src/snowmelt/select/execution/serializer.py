@@ -1,4 +1,4 @@
-"""Record serializer: CSV of each dialect and JSON, by row or by column.
+"""Record serializers: write CSV (by the rules of each dialect) or JSON, row by row or by column.
 
 CSV with quotes as needed: a field is quoted if it contains a byte of a delimiter, of the quote or
 of the escape. The Ceph dialects quote either all fields or none, and write no delimiter after the
@@ -40,11 +40,11 @@ from snowmelt.select.vector.operands_and_frames import vector_to_values
 from snowmelt.select.vectors import TimestampVector, ValueVector, VectorKind
 
 _QUOTE_NEVER, _QUOTE_AS_NEEDED, _QUOTE_ALWAYS = 0, 1, 2
-# In this range `repr` writes a float without an exponent.
+# `repr` writes a float in this range without an exponent.
 _FIXED_POINT_START, _FIXED_POINT_END = 1e-4, 1e16
 
 
-# Concatenated records, and the end of each.
+# Concatenated records, and the end offset of each.
 OutputSegment: TypeAlias = "tuple[bytes | memoryview, NDArray[np.int64]]"
 
 
@@ -215,7 +215,7 @@ class JsonSerializer:
 def serialize_records(
     selected: SelectedRecords, writer: RecordSerializer, output_count: int
 ) -> OutputSegment:
-    """Return the selected records in order, by column if no record has scalar values.
+    """Serialize the selected records in order, by column if no record has scalar values.
 
     Only the first `output_count` expressions are output.
     """
@@ -266,7 +266,7 @@ def interleave_records(
     sizes[rows] = np.diff(record_ends, prepend=0)
     sizes[other_rows] = [len(other) for other in other_records]
     before = np.concatenate((np.zeros(1, np.int64), record_ends))
-    # Number of records of `output` before each of the others.
+    # For each of the other records, the number of records of `output` before it.
     counts = other_rows - np.arange(len(other_rows))
     parts: list[bytes | memoryview] = []
     at = 0

@@ -70,7 +70,7 @@ class LimitWindow:
     def clip_records(
         self, output: bytes | memoryview, record_ends: NDArray[np.int64]
     ) -> OutputSegment:
-        """Return the records that are in the window."""
+        """Return the part of the records that lies in the window."""
         skipped = min(self._records_to_skip, len(record_ends))
         self._records_to_skip -= skipped
         last = (
@@ -133,7 +133,7 @@ class BufferedSink:
 
     @property
     def records_needed(self) -> int | None:
-        """None (all) while records are sorted or the window is open, 0 when the window is full."""
+        """None (all) if records are sorted or the window has space, 0 if the window is full."""
         return (
             None if self._row_sorter or self._window.records_needed else self._window.records_needed
         )
@@ -181,7 +181,7 @@ class BufferedSink:
     def _iterate_distinct_keys(
         self, block_result: BlockResult, record_count: int
     ) -> Iterator[tuple[object, ...]]:
-        """Yield what DISTINCT compares: the values of each record, or its output bytes for `*`."""
+        """Yield the DISTINCT key of each record: its values, or its output bytes for `*`."""
         if self._output_count:
             columns = [
                 block_result.selected.column_values(at)[:record_count]
@@ -196,7 +196,7 @@ class BufferedSink:
 
 
 class AggregateSink:
-    """Sink for aggregates with or without GROUP BY.
+    """Sink for aggregate queries, with or without GROUP BY.
 
     Groups are output in the order of their first record.
     """
@@ -295,7 +295,7 @@ class AggregateSink:
             is_first = bool(key_columns) and identity not in self._groups
             folded = self._get_or_create_group(values, identity)
             try:
-                # A row that one aggregate rejects is excluded from all of them.
+                # If one aggregate rejects a row, all aggregates exclude it.
                 for accumulator, argument in zip(folded, arguments, strict=True):
                     if argument is not None and len(folded) > 1:
                         accumulator.check_value(argument[place])
@@ -358,7 +358,7 @@ def concatenate_serialized_records(records: list[bytes]) -> OutputSegment:
 
 
 def make_block_result(values: list[tuple[object, ...]], records: list[bytes]) -> BlockResult:
-    """Return a block result of values and serialized records."""
+    """Make a block result from values and serialized records."""
     places = np.arange(len(values))
     output, ends = concatenate_serialized_records(records)
     return BlockResult(SelectedRecords(places, (), places, values), output, ends)

@@ -1,7 +1,7 @@
-"""Input formats: CSV, JSON and Parquet objects as blocks, then as column batches.
+"""Input formats: read CSV, JSON and Parquet objects as blocks, and decode blocks to column batches.
 
 `byte_streams`: object sources and byte streams, plain or decompressed.
-`blocks`: byte streams as blocks of whole records, and scan ranges.
+`blocks`: splits byte streams into blocks of whole records, and resolves scan ranges.
 `csv_dialect`: CSV parsing rules of a request.
 `csv_state_machine`: reference CSV parser in pure Python.
 `csv_reader`: CSV objects as record batches.

@@ -39,7 +39,7 @@ WHOLE_OBJECT = RecordStartSpan()
 def resolve_scan_range(
     scan_range: ScanRange | None, object_bytes: int, *, compression: str = "NONE"
 ) -> RecordStartSpan:
-    """Convert a ScanRange to offsets.
+    """Convert a ScanRange to a byte range of record starts.
 
     Both ends of a ScanRange are inclusive. An End without a Start counts bytes from the object's end.
 
@@ -93,7 +93,7 @@ class BufferPool:
         if min_bytes <= self.size and self._free:
             try:
                 return self._free.pop()
-            except IndexError:  # another thread took the last buffer
+            except IndexError:  # Another thread took the last buffer.
                 pass
         return bytearray(max(min_bytes, self.size) + PADDING_BYTES)
 
@@ -105,7 +105,7 @@ class BufferPool:
 
 @dataclass(slots=True)
 class RecordBlock:
-    """Block of whole records: `data[start:end]`, which starts at byte `offset` of the object's text.
+    """Block of whole records in `data[start:end]`. It starts at byte `offset` of the object's text.
 
     `offset` counts uncompressed bytes. Call `release` when nothing refers to the data. A block that is
     not released costs one allocation.
@@ -153,7 +153,7 @@ class RecordBlock:
 
 
 class RemoteBlock(RecordBlock):
-    """Block of known position in the object, read by the worker that processes it."""
+    """Block at a known position in the object. The worker that processes it reads it."""
 
     __slots__ = ("_source",)
 
@@ -239,7 +239,7 @@ class BlockLimits:
 
 
 class RecordBlockReader:
-    """Reader that iterates over the blocks of a stream once.
+    """Single-use iterator over the blocks of a stream.
 
     Only records that start in `span` are returned. `find_stream_offset` computes `stream_offset`.
     """
@@ -262,7 +262,7 @@ class RecordBlockReader:
         self._pool = BufferPool(self.limits.block_bytes)
         self._memory = self._pool.acquire(0)
         self._buffered_bytes = 0
-        self._offset = stream_offset  # of the first byte in _memory
+        self._offset = stream_offset  # Stream offset of the first byte in _memory.
         self._next_block_number = 0
         self._ended = False
         self._skipping = span.start > stream_offset
@@ -295,7 +295,7 @@ class RecordBlockReader:
             yield block
 
     def iterate_remote_blocks(self, stream: UncompressedStream) -> Iterator[RecordBlock]:
-        """Yield the blocks of the stream; workers read most of them.
+        """Yield the blocks of the stream, most of them unread, so that workers read them.
 
         The source must support concurrent reads, every delimiter must end a record, and the span must be
         the whole object. If no delimiter is near the end of a block, this thread reads that block and all
@@ -362,7 +362,8 @@ class RecordBlockReader:
         size = len(self._delimiter)
         longest = self.limits.record_bytes + size + 1
         if self._skipping and self._buffered_bytes > size:
-            # The record started before the span: keep only bytes that may start its delimiter.
+            # The record started before the span. Keep only the last bytes: its delimiter may start
+            # there.
             self._discard_bytes(self._buffered_bytes - size + 1)
             return
         if self._buffered_bytes >= longest:
@@ -409,7 +410,7 @@ class RecordBlockReader:
         return place
 
     def _cut_block(self, start: int, end: int) -> RecordBlock | None:
-        """Return [start, end) as a block and carry the bytes after `end` to the next buffer."""
+        """Return [start, end) as a block, and move the bytes after `end` to the next buffer."""
         carried = self._buffered_bytes - end
         block = None
         memory = self._memory

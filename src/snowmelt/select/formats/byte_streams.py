@@ -24,7 +24,7 @@ _MAGIC_BYTES = {"GZIP": b"\x1f\x8b", "BZIP2": b"BZh", "ZSTD": b"\x28\xb5\x2f\xfd
 
 
 class ObjectSource(Protocol):
-    """Object whose bytes do not change while it is read. A pipe has size -1."""
+    """Readable object whose bytes must not change during the query. A pipe has size -1."""
 
     @property
     def size(self) -> int:
@@ -127,7 +127,7 @@ class UncompressedStream:
 
 
 class DecompressedStream:
-    """Decompressed text of an object. Concatenated members are one text."""
+    """Decompressed text of an object. Members that follow each other are read as one text."""
 
     def __init__(self, source: ObjectSource, compression: str) -> None:
         self._processed_bytes = 0
@@ -197,7 +197,7 @@ class DecompressedStream:
 
 
 class _CompressedInput:
-    """Reader of compressed bytes in segments, also usable as a file by Arrow."""
+    """Segmented reader of compressed bytes. Arrow can use it as a file."""
 
     closed = False
 
@@ -263,7 +263,7 @@ def _decompress_members(source: _CompressedInput) -> Iterator[bytes]:
                 ) from error
             data = b""
         data = member.unused_data
-        # Files from tapes are padded with zeros.
+        # gzip files from tapes may have zero padding at the end.
         while not data.strip(b"\0") and (more := source.read()):
             data = more
         data = data.lstrip(b"\0")

@@ -33,7 +33,7 @@ def make_csv_rules(
     aws = dialect is Dialect.AWS
     keeps = dialect is Dialect.CEPH_2020
     doubling = options.quote == options.escape
-    # Current Ceph treats quoted record delimiters as data. That is impossible in a scan range.
+    # Current Ceph treats quoted record delimiters as data. A scan range cannot support that.
     quoted = options.quoted_record_delimiter or (dialect is Dialect.CEPH and not has_scan_range)
     others = options.field_delimiter + options.quote + options.escape + options.comment
     return CsvRules(
@@ -70,7 +70,7 @@ def _check_delimiters(options: CsvInput) -> None:
         if len(text) > MAX_DELIMITER_BYTES:
             raise _invalid_csv_input_error(f"{name} is longer than {MAX_DELIMITER_BYTES} bytes")
     for name, text in others.items():
-        # A record delimiter must be recognizable without the bytes before it.
+        # Record ends must be recognizable without reading the bytes before them.
         if record in text or any(record.startswith(text[-size:]) for size in range(1, len(text))):
             raise _invalid_csv_input_error(f"RecordDelimiter may not begin inside {name}")
         if text and text in record and name != "FieldDelimiter":

@@ -1,6 +1,6 @@
-"""CSV reader: header, blocks, and record batches whose fields are unquoted on access.
+"""CSV reader: reads the header, blocks and record batches. Unquotes a field only on access.
 
-`CsvReader` is used by one thread, which iterates over the blocks. `CsvTokenizer` is thread-safe.
+`CsvReader` is not thread-safe: one thread iterates over the blocks. `CsvTokenizer` is thread-safe.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from snowmelt.select.sql.ast import ColumnRef
 from snowmelt.select.values import MISSING, Missing
 from snowmelt.select.vectors import ValueVector, make_masked_text_vector
 
-# The state machine parses headers at about 0.5 MB/s and holds the GIL.
+# Bounds the header: the state machine parses about 0.5 MB/s and holds the GIL.
 _MAX_HEADER_BYTES = 1 << 20
 
 
 class CsvReader:
-    """Reader that reads one CSV object once. `header_names` is set on construction."""
+    """Single-use reader of one CSV object. The constructor sets `header_names`."""
 
     def __init__(
         self,
@@ -106,10 +106,10 @@ class CsvReader:
         return CsvTokenizer(self.rules, field_indexes, self.limits.record_bytes)
 
     def read_blocks(self) -> Iterator[RecordBlock]:
-        """Yield whole records in order, without header and byte-order mark. Can be iterated once.
+        """Yield blocks of whole records in order, without header and byte-order mark. Single use.
 
         Raises:
-            SelectError: If the object cannot be read further. All records before were yielded.
+            SelectError: If reading fails. All records before the failure were yielded.
         """
         first, self._first_block = self._first_block, None
         if first is not None and first.end > first.start:
@@ -196,7 +196,7 @@ class CsvReader:
 
 
 class CsvTokenizer:
-    """Finder of records and fields in blocks. Thread-safe: it keeps no state between calls."""
+    """Tokenizer that finds the records and fields of a block. Thread-safe: keeps no state."""
 
     def __init__(
         self, rules: CsvRules, field_indexes: Sequence[int] | None, max_record_bytes: int = 16 << 20
@@ -208,7 +208,7 @@ class CsvTokenizer:
         self._record_counter = CsvRecordCounter(rules)
 
     def __call__(self, block: RecordBlock) -> CsvBatch:
-        """Return the records of a block, up to the first invalid one."""
+        """Tokenize a block up to its first invalid record."""
         end = block.end
         failure = None
         if self.rules.validates_utf8:
@@ -253,7 +253,7 @@ class CsvTokenizer:
         return block.start + start
 
     def _lacks_delimiter(self, block: RecordBlock, position: int) -> bool:
-        """Return True if the record's delimiter is missing, so that the record is the object's last."""
+        """Return True if the record has no delimiter. Only the object's last record may lack it."""
         text = block.data[position : block.end].tobytes()
         record = next(csv_state_machine.parse_records(text, self.rules))
         return not record.has_delimiter
@@ -261,9 +261,9 @@ class CsvTokenizer:
 
 @dataclass(frozen=True, slots=True)
 class CsvBatch:
-    """Records of a block as positions in its data, valid until the block is released.
+    """Records of a block, stored as positions in its data. Valid until the block is released.
 
-    `failure` is the error of the record after the batch. Raise it after these records.
+    `failure` is the error of the record after the batch. The caller raises it after these records.
     """
 
     block: RecordBlock
@@ -298,7 +298,7 @@ class CsvBatch:
         return (self.tokens.row_flags & ROW_IRREGULAR).astype(np.bool_)
 
     def read_field_slices(self, field_index: int) -> StringSlices:
-        """Return one tokenized field of every record.
+        """Return the positions of one field in every record.
 
         Raises:
             KeyError: If the field was not tokenized.
@@ -341,7 +341,7 @@ class CsvBatch:
         )
 
     def read_column(self, column: ColumnRef, *, for_output: bool = False) -> ValueVector | None:  # noqa: ARG002  output omits no field
-        """Return a column as strings, or None for a path into a field."""
+        """Return a column as strings, or None for a path into a field, which CSV lacks."""
         if column.steps or column.index is None:
             return None
         return make_masked_text_vector(self.read_field_slices(column.index))

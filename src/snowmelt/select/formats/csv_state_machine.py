@@ -18,13 +18,14 @@ _CARRIAGE_RETURN = 0x0D
 
 @dataclass(frozen=True, slots=True)
 class CsvField:
-    """Field with its position including quotes and escapes, its value, and whether it contains quotes."""
+    """Field: its position with quotes and escapes, its value, and True if it contains quotes."""
 
     start: int
     end: int
     value: bytes
     quoted: bool
-    # The bytes at [start, end) are the value, except for at most one enclosing pair of quotes.
+    # True if the bytes at [start, end) are the value, except for at most one enclosing pair of
+    # quotes.
     is_plain: bool
 
 
@@ -36,7 +37,7 @@ class CsvRecord:
     end: int
     next_start: int
     fields: tuple[CsvField, ...]
-    # A quote is open at the end of the record.
+    # True if a quote is still open at the end of the record.
     has_open_quote: bool
     # False if the record delimiter is missing, which is possible only at the object's end.
     has_delimiter: bool
@@ -56,7 +57,7 @@ def parse_records(data: bytes, rules: CsvRules, offset: int = 0) -> Iterator[Csv
 
 
 def unquote_field(raw: bytes, rules: CsvRules) -> bytes:
-    """Return the value of a field, without quotes and escapes that are syntax."""
+    """Return the value of a field. Removes the quotes and escapes that are syntax."""
     value, *_ = _parse_field(raw, rules, 0, is_whole_field=True)
     return bytes(value)
 

@@ -1,4 +1,4 @@
-"""JSON lines as columns: kernels locate the values, and the decoder reads deferred records.
+"""JSON lines as columns: kernels locate the values, and the JSON decoder reads deferred records.
 
 Numbers keep every digit: integers of any size, decimals as written. A number with an exponent
 becomes the nearest float, unless that is infinite.
@@ -42,7 +42,7 @@ _RECORD_STEP = KeyStep("_1")
 
 
 class JsonLineColumns:
-    """Columns of a query whose paths contain only names. Finds their values in blocks."""
+    """Locator of a query's column values in blocks. Each column's path contains only names."""
 
     def __init__(self, query: BoundQuery) -> None:
         self._is_ceph = query.dialect.is_ceph
@@ -55,7 +55,8 @@ class JsonLineColumns:
             if not (path and named) or len(path) != len(column.steps) or path[0] == _RECORD_STEP:
                 continue
             names = tuple(self._encode_field_name(step) for step in path)
-            # A key may match one name only: if a query has both "a" and a, the evaluator reads the second.
+            # A key can belong to one column. If a query has both "a" and a, the evaluator reads the
+            # second.
             if all(names[0] == each or names[0][0].lower() != each[0].lower() for each in firsts):
                 self._paths[column.steps] = names
                 if names[0] not in firsts:
@@ -72,7 +73,7 @@ class JsonLineColumns:
         return text.encode("utf-8", "surrogateescape"), folds
 
     def scan_block(self, block: RecordBlock) -> JsonLinesBatch | None:
-        """Return the records of a block, or None if not every line is surely a single object."""
+        """Return the records of a block, or None unless every line is certainly a single object."""
         if find_invalid_utf8_byte(block.data, block.start, block.end) >= 0:
             return None
         read = scan_json_lines(block.data, block.start, block.end, self._encoded_names)
@@ -88,7 +89,7 @@ class JsonLineColumns:
     def locate_values(
         self, batch: JsonLinesBatch, column: ColumnRef
     ) -> tuple[Positions, Positions, Bytes] | None:
-        """Return the positions of a column's values, or None if only the scalar evaluator finds them."""
+        """Return the positions of a column's values. None: use the scalar evaluator."""
         names = self._paths.get(column.steps)
         if names is None:
             return None
@@ -115,10 +116,10 @@ def _list_columns(query: BoundQuery) -> Iterator[ColumnRef]:
 
 @dataclass(frozen=True, slots=True)
 class JsonLinesBatch:
-    """Records as positions in a block's data, valid until the block is released."""
+    """Records stored as positions in a block's data. Valid until the block is released."""
 
     block: RecordBlock
-    # Start and end of each record.
+    # Start and end offset of each record.
     record_bounds: NDArray[np.int32]
     value_positions: ValuePositions
     columns: JsonLineColumns
@@ -197,7 +198,7 @@ def _make_vector(
 
 @dataclass(frozen=True, slots=True)
 class JsonRow:
-    """One record, for the scalar evaluator; MISSING if FROM's path does not exist."""
+    """One record, for the scalar evaluator. It is MISSING if FROM's path does not exist."""
 
     record: object
     is_ceph: bool

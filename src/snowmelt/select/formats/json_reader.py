@@ -1,4 +1,4 @@
-"""JSON reader: record batches from JSON lines or from a sequence of values.
+"""JSON reader: makes record batches from JSON lines or from a sequence of values.
 
 Numbers keep every digit: integers of any size, decimals as written. A number with an exponent
 becomes the nearest float, unless that is infinite.
@@ -46,7 +46,7 @@ from snowmelt.select.vectors import ValueVector
 
 
 _QUOTE, _BACKSLASH = 34, 92
-# Classes of bytes outside strings.
+# Classes of the bytes outside strings.
 _CLASS_OTHER, _CLASS_BLANK, _CLASS_OPEN, _CLASS_CLOSE, _CLASS_STRING, _CLASS_COMMA = (
     0,
     1,
@@ -84,7 +84,7 @@ def _scan_root_values(
     while at < end:
         kind = byte_classes[data[at]]
         if begin >= 0 and depth == 0 and kind != 0:
-            # A number or a word ends at the next byte of another class.
+            # A number or a word ends before the next byte of another class.
             if 2 * count + 1 < len(bounds):
                 bounds[2 * count] = begin
                 bounds[2 * count + 1] = at
@@ -152,7 +152,7 @@ _LINE_DELIMITER = b"\n"
 
 
 class JsonObjectReader:
-    """Reader of one JSON object, which is read once."""
+    """Single-use reader of one JSON object."""
 
     def __init__(
         self,
@@ -366,7 +366,7 @@ class JsonBatch:
 
 
 def _compute_line_bytes_bound(block: RecordBlock, limit_bytes: int) -> int:
-    """Return the length of the longest line, or of the block if it is at most `limit_bytes`."""
+    """Return the length of the longest line, or the block size if that is within `limit_bytes`."""
     size = block.end - block.start
     if size <= limit_bytes:
         return size

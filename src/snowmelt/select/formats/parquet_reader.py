@@ -1,8 +1,8 @@
-"""Parquet reader: record batches of the needed columns, with row group pruning by statistics.
+"""Parquet reader: reads the needed columns and skips row groups by their statistics.
 
-Pruning uses only comparisons of a column with a literal of its own type. They cannot fail, so
-skipping a row group hides no error. The comparisons are taken from the left of WHERE, up to the
-first condition of another kind. Arrow arrays become vectors without a copy if the layouts agree.
+Skipping a row group must not hide an error. Pruning therefore uses only comparisons of a column
+with a literal of its own type, which cannot fail, and only those before the first other condition
+of WHERE. Arrow arrays become vectors without a copy if the layouts agree.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from snowmelt.select.vectors import TimestampFormat, TimestampVector, ValueVecto
 
 _MIRRORED_OPERATORS = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
-# Column index, comparison operator, literal.
+# One condition: column index, comparison operator and literal.
 ColumnBound: TypeAlias = tuple[int, str, object]
 
 
 def extract_column_bounds(
     where: Expression | None, schema: pa.Schema
 ) -> tuple[list[ColumnBound], bool]:
-    """Return the conditions usable for pruning, and True if WHERE has no others."""
+    """Return the conditions usable for pruning, and True if they are all conditions of WHERE."""
     found: list[ColumnBound] = []
     for condition in _split_conjuncts(where):
         bounds = _extract_condition_bounds(condition, schema)
@@ -241,7 +241,7 @@ def _non_numeric_to_vector(array: pa.Array, null: Mask) -> ValueVector | None:
         instants, odd = _arrow_to_timestamps(array)
         return ValueVector(VectorKind.TIMESTAMP, instants, null, odd & ~null)
     if pt.is_decimal(kind) and kind.scale > 0:
-        # A positive scale implies a decimal point, so the evaluator reads a decimal, not an integer.
+        # With a positive scale the text has a decimal point, so the evaluator reads a decimal.
         texts = _view_strings(array.cast(pa.string()))
         odd = mask_containing_byte(texts.buffer, texts.start, texts.end, _EXPONENT_BYTE)
         return ValueVector(VectorKind.NUMERIC_TEXT, texts, null, odd & ~null)
@@ -292,7 +292,7 @@ def _view_strings(array: pa.Array) -> StringSlices:
         return StringSlices(empty.astype(np.uint8), empty, empty, empty.astype(np.uint8))
     offsets = np.frombuffer(places, offset_type)[array.offset : array.offset + len(array) + 1]
     first = int(offsets[0])
-    # Use only the range of the buffer that the slice refers to.
+    # The buffer may be larger than the slice. Use only the slice's range.
     buffer = view_bytes(data) if data is not None else np.zeros(1, np.uint8)
     buffer = buffer[first : int(offsets[-1])]
     offsets = offsets - first

@@ -1,4 +1,4 @@
-"""Object reader: objects of any format as read units, which workers decode.
+"""Object readers: split objects of any format into read units, which workers decode.
 
 Units are yielded in record order. Several objects are read in order as one sequence, and must all
 have the same fields.
@@ -21,7 +21,7 @@ from snowmelt.select.vectors import ColumnBatch
 
 
 class DecodedBatch(Protocol):
-    """Batch with the error of the record after its last one."""
+    """Batch, and the error of the record after it, if any."""
 
     @property
     def failure(self) -> SelectError | None:
@@ -29,7 +29,7 @@ class DecodedBatch(Protocol):
 
 
 class ReadUnit(Protocol):
-    """Consecutive records that are not decoded yet."""
+    """Consecutive records, not decoded."""
 
     def count_records(self) -> int | None:
         """Return the number of records, or None if they must be decoded to count them."""
@@ -42,7 +42,7 @@ class ReadUnit(Protocol):
 
 
 class ObjectReader(Protocol):
-    """Reader of one object. `fields` is set on construction; `read_units` needs a bound query."""
+    """Reader of one object. The constructor sets `fields`; `read_units` requires a bound query."""
 
     fields: ObjectFields
 
@@ -154,7 +154,7 @@ class CsvReadUnit:
 
 
 class SourceSequence:
-    """Sequence of objects that are opened one after the other, to keep few open at a time."""
+    """Objects that are opened one after the other, so that few are open at a time."""
 
     def __init__(self, openers: Sequence[Callable[[], ObjectSource]]) -> None:
         """Create a sequence from at least one function that opens an object."""
@@ -192,7 +192,8 @@ class MultiObjectReader:
         self._request = request
         self._settings = settings
         self._sources = sources
-        # Objects stay open while workers decode their units, which may read from them.
+        # Decoding a unit may read from its object, so an object stays open until its units are
+        # decoded.
         self._open_objects: deque[tuple[int, ObjectSource, ObjectReader]] = deque()
         self._closed_scanned = 0
         self._closed_processed = 0

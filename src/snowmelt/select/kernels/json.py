@@ -1,4 +1,4 @@
-"""JSON kernel: copies valid JSON objects unchanged, without whitespace between values.
+"""JSON kernel: copies valid JSON objects without the whitespace between values.
 
 Skips objects whose serialized form would differ from the input.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, assignment, redundant-expr, var-annotated, unreachable"
 
 
-# Objects that are nested deeper, or have more names or longer numbers, are skipped.
+# Limits of a copied object: nesting depth, number of names, length of a number.
 _MAX_COPY_DEPTH = 16
 _MAX_COPY_NAMES = 64
 _MAX_COPY_NUMBER_BYTES = 18
@@ -43,7 +43,7 @@ _BYTE_CLASSES[list(b"-0123456789")] = _CLASS_NUMBER
 _BYTE_CLASSES[ord("{")] = _CLASS_OPEN
 _BYTE_CLASSES[ord("}")] = _CLASS_CLOSE
 _BYTE_CLASSES[ord(":")] = _CLASS_COLON
-# Escapes whose serialized form equals the input.
+# Escapes that the serializer writes exactly as in the input.
 _UNCHANGED_ESCAPES = np.zeros(256, np.uint8)
 _UNCHANGED_ESCAPES[list(b'"\\nrtbf')] = 1
 _NUMBER_BYTES = np.zeros(256, np.uint8)

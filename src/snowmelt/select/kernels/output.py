@@ -1,7 +1,7 @@
-"""Output kernels: CSV and JSON records from field positions, record copies, integer formatting.
+"""Output kernels: write CSV and JSON records from field positions, copy records, format integers.
 
-`starts` and `ends` have one row per field and one column per output record. They are the field's
-range in `buffer`. Each writing kernel returns its output and the end of each record in it.
+`starts` and `ends` give each field's range in `buffer`, with one row per field and one column per
+output record. Each writing kernel returns its output and the end offset of each record.
 """
 
 # One loop is one compiled function; numba infers the types.
@@ -195,7 +195,7 @@ def write_json_rows(
                 found = np.int64(0)
                 for at in range(start, end, 64):
                     found += count_ones(find_json_escapes(source, at, end))
-                # The longest escape has six bytes, five more than the byte itself.
+                # The longest escape has six bytes: five more than the character that it replaces.
                 total += 5 * found
                 needs[r, f] = found != 0
     out = np.empty(total, np.uint8)
@@ -286,7 +286,7 @@ def format_integers(values: NDArray[np.int64]) -> tuple[Bytes, Positions, Positi
         at = r * 20 + 20
         ends[r] = at
         negative = value < 0
-        # The minimum int64 has no positive counterpart, so digits come from the negative value.
+        # The minimum int64 has no positive counterpart, so take the digits from the negative value.
         rest = value if negative else -value
         while True:
             quotient = (rest + 9) // 10

@@ -27,7 +27,7 @@ def _compare_bytes(
     ends: Positions,
     other_strings: tuple[Bytes, Positions, Positions],
 ) -> NDArray[np.int8]:
-    """Return -1, 0 or 1 for each text. `other_strings` has as many texts, or one for all."""
+    """Return -1, 0 or 1 for each text. `other_strings` has the same number of texts, or one."""
     other_buffer, other_starts, other_ends = other_strings
     step = 0 if len(other_starts) == 1 else 1
     found = np.empty(len(starts), np.int8)
@@ -64,8 +64,8 @@ def _match_segments(
 ) -> Mask:
     """Return a mask of the texts that match a pattern.
 
-    Segment p is segments[bounds[p]:bounds[p + 1]]. The first and the last segment must match at the
-    ends of the text. The others are searched once, from left to right.
+    Segment p is segments[bounds[p]:bounds[p + 1]]. The first segment must match at the start of the
+    text and the last one at its end. The others are searched once, from left to right.
     """
     count = len(bounds) - 1
     least = np.int64(bounds[count])
@@ -107,7 +107,7 @@ def _match_segments(
 
 
 def compare_strings(slices: StringSlices, other: bytes | StringSlices) -> NDArray[np.int8]:
-    """Return -1, 0 or 1 for each text that sorts before, equals or sorts after the other, bytewise."""
+    """Compare texts by their bytes. Return -1 (less), 0 (equal) or 1 (greater) for each."""
     if isinstance(other, bytes):
         ends = np.array([len(other)], np.int32)
         others = (view_bytes(other or b"\0"), np.zeros(1, np.int32), ends)

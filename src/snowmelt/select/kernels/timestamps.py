@@ -109,7 +109,7 @@ def to_utc_micros(timestamps: TimestampVector) -> NDArray[np.int64]:
 
 
 def parse_timestamps(slices: StringSlices) -> tuple[TimestampVector, Mask]:
-    """Parse full ISO timestamps to the second or finer, and return a mask of texts that are not parsed.
+    """Parse ISO timestamps with seconds. Also return a mask of the texts that were not parsed.
 
     The scalar evaluator handles the unparsed texts: shorter forms, more than six fractional digits, and
     errors.

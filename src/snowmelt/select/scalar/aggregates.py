@@ -1,8 +1,8 @@
 """Aggregate accumulators: count, sum, min, max and avg, in row order.
 
-Adding a vector gives bit for bit the same result as adding its values one by one. Results
-therefore depend neither on block boundaries nor on the number of threads. Float sums are
-compensated (Neumaier's method).
+Adding a vector gives exactly the same bits as adding its values one by one. Results therefore do
+not depend on block boundaries or on the number of threads. Float sums are compensated (Neumaier's
+method).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def add_compensated_float(number: float, total: float, compensation: float) -> t
     return grown, compensation + ((number - grown) + total)
 
 
-# Wide enough for exact sums of 38-digit decimals of similar magnitude.
+# Precision for exact sums of 38-digit decimals of similar magnitude.
 _EXACT_SUM_CONTEXT = Context(prec=120)
 # Memory of a set entry, including the key tuple but not the value.
 _DISTINCT_ENTRY_BYTES = 160
@@ -81,7 +81,7 @@ class Accumulator:
 
     @property
     def accepts_all_numbers(self) -> bool:
-        """True if `add_value` currently accepts any number."""
+        """True if `add_value` accepts any number in the current state."""
         return True
 
     def add_value(self, value: object) -> None:
@@ -93,7 +93,7 @@ class Accumulator:
         raise NotImplementedError
 
     def check_value(self, value: object) -> None:
-        """Check that `add_value` would currently accept a value.
+        """Check that `add_value` would accept a value in the current state.
 
         Raises:
             SelectError: If `add_value` would raise it.
@@ -115,7 +115,7 @@ class Accumulator:
 def make_accumulator(
     aggregate: AggregateExpr, dialect: Dialect, budget: MemoryBudget | None = None
 ) -> Accumulator:
-    """Return an empty accumulator. Values retained for DISTINCT count against the budget."""
+    """Return an empty accumulator. The budget counts the values that DISTINCT retains."""
     accumulator = _ACCUMULATOR_FACTORIES[aggregate.function](dialect)
     return DistinctAccumulator(accumulator, budget) if aggregate.distinct else accumulator
 
@@ -188,7 +188,7 @@ class SumAccumulator(Accumulator):
         if self._dialect.is_ceph and (data.dtype == np.float64 or self._float is not None):
             floats: Any = data[~null].astype(np.float64)
             before = float(self._integer_total) if self._float is None else self._float[0]
-            # np.sum adds pairwise; accumulate adds from first to last, as Ceph does.
+            # `np.sum` adds pairwise. `accumulate` adds from first to last, as Ceph does.
             with np.errstate(all="ignore"):
                 totals = np.add.accumulate(np.concatenate((np.array([before]), floats)))
             self._float = float(totals[-1]), 0.0

@@ -76,7 +76,7 @@ def _to_int(value: object, dialect: Dialect) -> int:
 
 def _text_to_int(text: str, dialect: Dialect) -> int:
     if dialect is Dialect.CEPH_2020:
-        # strtol clamps to the range.
+        # strtol clamps out-of-range values.
         number = _parse_c_int(
             _match_number_prefix(text, _C_INT_PATTERN.match(text), dialect) or "0"
         )
@@ -195,7 +195,7 @@ def _to_bool(value: object, dialect: Dialect) -> bool:
             raise _cast_failed_error(value, "BOOL", dialect)
         return bool(number) if inferred is None else inferred
     if isinstance(value, float | Decimal) and dialect is Dialect.CEPH:
-        # `ceph` truncates to an integer first. NaN and out-of-range values are not zero.
+        # `ceph` truncates to an integer first, but treats NaN and out-of-range values as nonzero.
         return not -1 < value < 1
     if isinstance(value, int | float | Decimal):
         return bool(value)

@@ -54,7 +54,7 @@ class RecordView(Protocol):
 
 
 class EvaluationContext:
-    """Evaluation state of one query: current time, group results, and alias values of the record."""
+    """Evaluation state: the query's current time, a group's results, the record's alias values."""
 
     def __init__(self, query: BoundQuery, now: Timestamp) -> None:
         """Create an empty context. `now` is the value of `utcnow()` for all records."""
@@ -87,7 +87,7 @@ def evaluate(expression: Expression, row: RecordView | None, context: Evaluation
 
 
 def is_true(condition: Expression, row: RecordView | None, context: EvaluationContext) -> bool:
-    """Return True if a condition is true, that is, neither false nor unknown."""
+    """Return True if a condition is true. Return False if it is false or unknown."""
     return to_three_valued_truth(evaluate(condition, row, context), context.dialect) is True
 
 
@@ -144,7 +144,7 @@ def _evaluate_binary(node: BinaryOp, row: RecordView | None, context: Evaluation
 def _evaluate_logical(
     node: BinaryOp, row: RecordView | None, context: EvaluationContext
 ) -> bool | None:
-    """Evaluate AND or OR with three-valued logic, skipping the right side if the left decides."""
+    """Evaluate AND or OR with three-valued logic. Skips the right side if the left side decides."""
     decisive = node.operator == "OR"
     left = to_three_valued_truth(evaluate(node.left, row, context), context.dialect)
     if left is decisive:
@@ -172,7 +172,7 @@ def _evaluate_between(
 def _evaluate_in(
     node: InPredicate, row: RecordView | None, context: EvaluationContext
 ) -> bool | None:
-    """Evaluate IN. The first equal option ends the search; otherwise an unknown comparison gives None."""
+    """Evaluate IN. Stops at the first equal option. Without one, an unknown comparison gives None."""
     value = evaluate(node.value, row, context)
     is_unknown = False
     for option in node.options:

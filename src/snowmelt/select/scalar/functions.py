@@ -37,7 +37,7 @@ class SelectFunction:
 
 
 def call_function(name: str, arguments: Sequence[object], dialect: Dialect) -> object:
-    """Return the result of a function, or NULL if an argument is NULL and the function rejects NULL.
+    """Call a function. The result is NULL if an argument is NULL, unless the function accepts NULL.
 
     Raises:
         SelectError: If an argument has an invalid type or is out of range.

@@ -1,4 +1,4 @@
-"""LIKE patterns with character classes."""
+"""LIKE patterns, including Ceph's character classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from snowmelt.select.dialect import Dialect
 from snowmelt.select.errors import SelectError, make_skippable_row_error
 
 _PATTERN_CACHE_SIZE = 256
-# Characters that are special in Ceph's regular expressions: within a class, and after one.
+# Special characters of Ceph's regular expressions: inside a class, and directly after one.
 _REJECTED_CLASS_CHARACTERS = frozenset("%_[\\")
 _REPEAT_OPERATORS = frozenset("*+?{")
 _CEPH_ESCAPE = "\\"
@@ -32,9 +32,9 @@ class LikePattern:
     """A LIKE pattern, split at each `%` into segments. Each element of a segment matches one character."""
 
     def __init__(self, segments: tuple[tuple[PatternElement, ...], ...]) -> None:
-        """Compile the segments. There is one more than the pattern has `%`."""
+        """Compile the segments. The number of segments is one more than the number of `%`."""
         self.segments = segments
-        # Each segment is searched once, from left to right, so no pattern takes exponential time.
+        # Search each segment once, from left to right, so that no pattern takes exponential time.
         self._segment_patterns = [
             re.compile(_segment_to_regex(piece), re.DOTALL) for piece in segments
         ]
@@ -97,11 +97,11 @@ def compile_like_pattern(pattern: str, escape: str | None, dialect: Dialect) -> 
 def parse_like_pattern(
     pattern: str, escape: str | None = None, allow_classes: bool = False
 ) -> LikePattern:
-    """Parse a pattern: `%` is any text, `_` any character, and `escape` makes the next one literal.
+    """Parse a pattern. `%` matches any text, `_` any character.
 
     Args:
         pattern: LIKE pattern.
-        escape: Escape character. None: the pattern has no escapes.
+        escape: Escape character, which makes the next character literal. None: the pattern has no escapes.
         allow_classes: True if `[…]` is a character class.
 
     Raises:

@@ -25,7 +25,7 @@ _PRUNE_SLACK_ROWS = 4096
 
 
 def make_sort_key(value: object) -> SortKey:
-    """Return a tuple that sorts like the value. Equal values have equal tuples."""
+    """Return a tuple that sorts as the value does. Equal values have equal tuples."""
     if value is None or value is MISSING:
         return (_NULL_RANK,)
     if isinstance(value, str):
@@ -41,7 +41,7 @@ def make_sort_key(value: object) -> SortKey:
 
 @dataclass(frozen=True, slots=True)
 class SortRow:
-    """A retained row. Its position in the object decides between equal keys."""
+    """Retained row. Rows with equal keys sort by their position in the object."""
 
     keys: tuple[SortKey, ...]
     position: int
@@ -88,7 +88,7 @@ class RowSorter:
         return [row.output for row in rows]
 
     def _should_prune(self, max_rows: int, row: SortRow) -> bool:
-        # A sort pays off only if it discards many rows.
+        # Sorting is worth its cost only if it discards many rows.
         is_full = not self._budget.has_space(row.size_bytes)
         return len(self._rows) > (
             max_rows + max_rows // 8 if is_full else 2 * max_rows + _PRUNE_SLACK_ROWS

@@ -1,4 +1,4 @@
-"""Path evaluation: values and FROM records that path steps select in a nested record."""
+"""Path evaluation: finds the values or FROM records that a path selects in a nested record."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def follow_path(value: object, steps: Sequence[PathStep], *, is_ceph: bool = Fal
 def iterate_ceph_from_records(value: object, steps: Sequence[PathStep]) -> Iterator[object]:
     """Yield the records that a FROM path selects in Ceph.
 
-    A name applies to each element of an array, and each element of an array at the end of the path is
-    a record. A path that does not exist yields no records.
+    If the path reaches an array, the next name applies to each element; at the end of the path,
+    each element is a record. A path that does not exist yields no records.
 
     Raises:
         SelectError: If a name matches several fields (AmbiguousFieldName).

@@ -194,7 +194,7 @@ class CastExpr:
 
 @dataclass(frozen=True, slots=True)
 class CallExpr:
-    """A call of a scalar function, by its lower-case name.
+    """A call of a scalar function. The name is in lower case.
 
     `int(x)`, `float(x)`, `string(x)`, `to_bool(x)` and `to_timestamp(x)` become a `CastExpr`. A
     date part is always the first argument, a lower-case literal: `extract(year from x)` becomes
@@ -211,7 +211,7 @@ class CallExpr:
 class AggregateExpr:
     """An aggregate: count, sum, min, max or avg. The argument is None for `count(*)`.
 
-    With `distinct`, each value counts once.
+    With `distinct`, equal values count once.
     """
 
     function: str

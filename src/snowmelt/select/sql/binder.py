@@ -60,7 +60,7 @@ def bind_statement(
 def _reparse_with_hyphenated_names(
     statement: SelectStatement, dialect: Dialect, fields: ObjectFields
 ) -> SelectStatement:
-    """Parse the statement again if it may use hyphenated column names such as `customer-id`."""
+    """Parse the statement again if it may contain hyphenated column names such as `customer-id`."""
     names = () if isinstance(fields, JsonFields) else fields.names or ()
     hyphenated = {name if dialect.is_ceph else name.lower() for name in names if "-" in name}
     if not hyphenated or "-" not in statement.text:
@@ -208,7 +208,7 @@ _MAX_LISTED_NAMES = 20
 
 
 class NameResolver:
-    """Resolver for the names of one statement over records with the given fields."""
+    """Resolver of the names in one statement, for records with the given fields."""
 
     def __init__(self, statement: SelectStatement, dialect: Dialect, fields: ObjectFields) -> None:
         """Index the aliases of the SELECT list.
@@ -234,7 +234,7 @@ class NameResolver:
             self._drop_self_referencing_aliases(statement)
 
     def resolve(self, name: NameRef, *, aliases_first: bool = False) -> Expression:
-        """Return the column, alias or literal for a name. Literals are Ceph's double-quoted strings.
+        """Return the column or alias of a name, or Ceph's double-quoted string as a literal.
 
         With `aliases_first`, an alias takes precedence over a column of the same name (ORDER BY).
 
@@ -285,7 +285,7 @@ class NameResolver:
     def _drop_self_referencing_aliases(self, statement: SelectStatement) -> None:
         """Drop aliases whose own expression uses their name (`upper(s.name) AS name`).
 
-        JSON has no schema, so such a name is a field.
+        JSON has no schema, so the name in the expression is read as a field.
         """
         for key, places in list(self._aliases.items()):
             if any(
@@ -375,7 +375,7 @@ class NameResolver:
             message = f"{step.text} may be {shown}; quote the name, or write its position"
             raise self.make_error("AmbiguousFieldName", message, offset)
         if isinstance(self._fields, CsvFields) and self._fields.names == ():
-            # An empty object has no header and no records, so any name resolves.
+            # An empty object has no header and no records, so accept any name.
             return 0
         return found[0] if found else None
 
@@ -517,7 +517,7 @@ def list_post_aggregation_expressions(query: BoundQuery) -> list[Expression]:
 
 
 def list_pre_aggregation_expressions(query: BoundQuery) -> list[Expression]:
-    """Return the expressions that are always evaluated on single rows."""
+    """Return the expressions that are evaluated for single rows in every query."""
     expressions = [] if query.where is None else [query.where]
     arguments = (node.argument for node in query.aggregates)
     expressions += [argument for argument in arguments if argument is not None]

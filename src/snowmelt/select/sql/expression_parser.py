@@ -84,7 +84,7 @@ class ExpressionParser:
         """Parse one expression.
 
         Raises:
-            SelectError: If the expression is invalid. The code is one of the parser.
+            SelectError: If the expression is invalid. The code is one of the parser's codes.
         """
         start = self._tokens.current
         expression = self._parse_expression()
@@ -396,7 +396,7 @@ def parse_cast(tokens: TokenStream, parse_expression: Parse) -> CastExpr:
     """Parse `CAST(value AS type)`, starting at CAST.
 
     Raises:
-        SelectError: If the cast is invalid. The code is one of the parser.
+        SelectError: If the cast is invalid. The code is one of the parser's codes.
     """
     start = tokens.advance().start
     tokens.expect("(", "ParseExpectedLeftParenAfterCast", "after CAST '('")
@@ -480,7 +480,7 @@ def _parse_argument(tokens: TokenStream, parse_expression: Parse) -> Expression:
 
 
 def _accept_double_quoted_timestamp(tokens: TokenStream) -> LiteralExpr | None:
-    """Parse a double-quoted timestamp, or return None. In no dialect does a column have such a name."""
+    """Parse a double-quoted timestamp, or return None. No dialect allows such a column name."""
     token = tokens.current
     is_whole = tokens.lookahead_token.text in {")", ","}
     if token.kind is not SelectTokenKind.QUOTED or not is_whole or not token.text[:1].isdecimal():

@@ -1,4 +1,4 @@
-"""Lexer: splits a statement into tokens with offsets, and provides the token stream for the parsers."""
+"""Lexer: splits a statement into tokens with offsets. The parsers read them from `TokenStream`."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ def parse_statement(
         is_name: True for a hyphenated word that is a column name. None: the columns are unknown.
 
     Raises:
-        SelectError: If the statement is invalid. The code is one of the lexer or the parser. The
-            message has the position and the expected syntax.
+        SelectError: If the statement is invalid. The code is one of the lexer's or the parser's
+            codes. The message has the position and the expected syntax.
     """
     return _StatementParser(TokenStream(text, dialect, is_name)).parse(text)
 

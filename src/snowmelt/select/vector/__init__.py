@@ -3,5 +3,5 @@
 `operands_and_frames`: record frames, and constants and vectors as operands.
 `operators`: vectorized arithmetic, comparison and LIKE.
 `functions`: vectorized casts, date parts and ASCII string functions.
-`evaluator`: expression values and deferred rows in a frame.
+`evaluator`: computes the values of an expression in a frame, and the deferred rows.
 """

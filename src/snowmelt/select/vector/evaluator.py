@@ -1,7 +1,7 @@
 """Vectorized evaluator: expression values by kernels, with some rows deferred to the scalar evaluator.
 
-A condition is true, false, unknown or deferred. Like the scalar evaluator, it evaluates from left to
-right: if the left side is deferred, so is the result, regardless of the right side.
+In each row, a condition is true, false, unknown or deferred. Evaluation runs from left to right, as
+in the scalar evaluator: if the left side is deferred, the result is deferred too.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _split_conjuncts(expression: Expression) -> list[Expression]:
 
 
 def _evaluate_boolean(expression: Expression, frame: RecordFrame) -> ValueVector:
-    """Return truth values. Defers all rows if the expression is not a condition."""
+    """Return the values of a condition. Defers all rows if the expression is not a condition."""
     found = evaluate_vector(expression, frame)
     if found.kind is VectorKind.BOOL:
         return found
@@ -212,7 +212,7 @@ def _negate_boolean(vector: ValueVector) -> ValueVector:
 
 
 def _evaluate_case(node: CaseExpr, frame: RecordFrame) -> ValueVector:
-    """Evaluate CASE, computing each branch in all records, from the last to the first."""
+    """Evaluate CASE. Computes every branch for all records, from the last branch to the first."""
     count = len(frame)
     otherwise = node.otherwise
     result = make_null_vector(count) if otherwise is None else evaluate_vector(otherwise, frame)

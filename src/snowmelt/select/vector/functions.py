@@ -1,7 +1,7 @@
 """Vectorized functions: casts, date parts of timestamps, and string functions for ASCII text.
 
-Strings that a cast kernel cannot parse, and strings with non-ASCII bytes, are deferred to the
-scalar evaluator.
+Defers two kinds of strings to the scalar evaluator: those that a cast kernel cannot parse, and
+those with non-ASCII bytes.
 """
 
 from __future__ import annotations

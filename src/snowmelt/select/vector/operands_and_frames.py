@@ -38,7 +38,7 @@ Operand: TypeAlias = ValueVector | ConstantOperand
 
 
 class RecordFrame:
-    """Selected records of a batch, with a cache of the columns read so far."""
+    """Selected records of a batch. Caches the columns that were read."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class RecordFrame:
     ) -> None:
         """Select `rows` of `batch`, or all rows if None.
 
-        With `reads_for_output`, columns defer fields that the output omits.
+        With `reads_for_output`, fields that the output omits are deferred.
         """
         self.batch = batch
         self._reads_for_output = reads_for_output
@@ -213,7 +213,7 @@ def _choose_data(
 
 
 def vector_to_values(vector: ValueVector) -> list[object]:
-    """Return the Python values of a vector, as the scalar evaluator gives them. Deferred rows are None."""
+    """Return a vector as Python values of the scalar evaluator. Deferred rows are None."""
     found: list[object]
     if isinstance(vector.data, StringSlices):
         slices = vector.data

@@ -58,7 +58,7 @@ def calculate_vector(op: str, left: Operand, right: Operand, frame: RecordFrame)
     with np.errstate(all="ignore"):
         if True in kinds:
             data = _calculate_floats(op, first, second, deferred)
-            # A deferred operand may raise an error, even if the other operand is NULL.
+            # Evaluating a deferred operand may raise an error, even if the other operand is NULL.
             return ValueVector(VectorKind.FLOAT, data, null, before | (deferred & ~null))
         whole = _calculate_integers(op, first, second, deferred)
     return ValueVector(VectorKind.INT, whole, null, deferred)
@@ -154,7 +154,7 @@ def _calculate_integers(
 ComparableNumbers: TypeAlias = "NDArray[np.int64] | NDArray[np.float64] | int | float"
 
 NOT_A_NUMBER, TO_BE_EVALUATED = 1, 2
-# Floats represent all integers up to this magnitude, and distinguish decimals of up to 15 digits.
+# Floats represent every integer up to this magnitude, and distinguish decimals of up to 15 digits.
 MAX_EXACT_INTEGER = 2**53
 MAX_EXACT_DIGITS = 15
 
@@ -286,10 +286,10 @@ def to_comparable_numbers(operand: Operand, null: Mask, deferred: Mask) -> Compa
 
 
 def to_exact_number(value: object) -> int | float:
-    """Return a constant as an integer or float that compares like the constant.
+    """Return an integer or float that compares with any number as the constant does.
 
     Raises:
-        KernelUnsupported: If no integer or float does.
+        KernelUnsupported: If there is no such integer or float.
     """
     if isinstance(value, float):
         return value

@@ -1,11 +1,11 @@
-"""The parts of the data source `snowmelt`: batch read, stream read, batch and stream write.
+"""Parts of the data source `snowmelt`: batch reads, stream reads, batch writes and stream writes.
 
-`catalog_connection`: catalog, stores and role, from the session or from options.
+`catalog_connection`: connection to catalog and stores, from the session or from options.
 `options`: parsing of table, columns, conditions and time.
 `reader`: planning of batch reads.
 `stream_ranges`: chunks and native files between two stream positions.
 `stream_reader`: planning of streaming reads.
 `write_task`: writing of native files on an executor.
 `writer`: batch and stream writers.
-`write_commit`: the commit of a write.
+`write_commit`: commit of a write.
 """

@@ -1,8 +1,8 @@
 """Connection of a Spark process to a Snowmelt catalog, from the session's `Snowmelt` or from options.
 
 The data source `snowmelt` plans and commits in processes that Spark starts, which have no
-`Snowmelt` object. A connection therefore carries URLs and paths, not open resources. It never
-carries the master key, only the path of its folder.
+`Snowmelt` object. A connection therefore contains URLs and paths, not open resources. It does not
+contain the master key, only the path of the key's folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from snowmelt.config import Settings
 from snowmelt.errors import ConfigurationError
 from snowmelt.schema.types import to_internal_name
 
-# The name matches `spark.redaction.regex`, so Spark redacts the value where it shows options.
+# The name matches `spark.redaction.regex`, so that Spark redacts the value when it shows options.
 SECRET_CATALOG = "secret_catalog"  # noqa: S105  a name
 _DEFAULT_CORES = 8
 
@@ -39,7 +39,7 @@ class LakeConnection:
 
     @property
     def database(self) -> Database:
-        """The catalog, opened once per process.
+        """The catalog. Opened once per process.
 
         Raises:
             CatalogUnavailable: If the catalog cannot be reached.
@@ -48,7 +48,7 @@ class LakeConnection:
 
     @property
     def keyring(self) -> KeyRing:
-        """The keys that decrypt chunks.
+        """Keys that decrypt chunks.
 
         Raises:
             ConfigurationError: If no key folder is configured, or other users may read it.

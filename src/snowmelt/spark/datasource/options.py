@@ -27,7 +27,7 @@ LOCATION_OPTIONS = frozenset(
     {"data_dir", "catalog", SECRET_CATALOG, "stage", "warehouse", "keys", "role", "table", "path"}
 )
 _FULL_NAME_PARTS = 3
-# The clock of the user's machine may be ahead of this one.
+# Tolerance for future times: the clock of the user's machine may be ahead.
 _MAX_CLOCK_SKEW = dt.timedelta(minutes=1)
 
 
@@ -48,7 +48,7 @@ def check_options(options: Mapping[str, str], supported: frozenset[str], operati
 
 
 def requested_table(options: Mapping[str, str]) -> TableName:
-    """Return the table that the options name.
+    """Return the table name that the options contain.
 
     Raises:
         LoadRefused: If the options do not contain a full table name.
@@ -84,7 +84,7 @@ def to_spark_schema(
 def make_read_shape(
     snapshot: TableSnapshot, requested_schema: st.StructType, predicates: Sequence[Predicate]
 ) -> ReadShape:
-    """Build the read shape of a snapshot for the schema that a session requested.
+    """Build the read shape of a snapshot for a schema that a session requested.
 
     Raises:
         ColumnNotFound: If a column does not exist or was dropped.

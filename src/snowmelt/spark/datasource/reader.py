@@ -50,7 +50,7 @@ def take_table_snapshot(connection: LakeConnection, name: TableName) -> TableSna
 
 
 def read_requested_schema(connection: LakeConnection, options: Mapping[str, str]) -> StructType:
-    """Return the Spark schema of the columns that the options request.
+    """Return the Spark schema of the columns that the options select.
 
     Raises:
         TableNotFound: If the table does not exist or the role lacks privileges on it.
@@ -74,7 +74,7 @@ def plan_pruned_read(
     shape = make_read_shape(snapshot, schema, predicates)
     kept = prune_files(files, written, predicates)
     chunks = prune_chunks(snapshot.chunks, written, snapshot.schemas, predicates)
-    # The key folder is only needed if there are chunks.
+    # Open the keys only if there are chunks: without chunks, no key folder is needed.
     tasks = (
         make_chunk_read_tasks(
             connection.database, connection.keyring, connection.stage, chunks, written
@@ -104,7 +104,7 @@ class SnapshotReader(DataSourceReader):
         """Take the snapshot and return its partitions, pruned by the option `where`.
 
         Raises:
-            LoadRefused: If the requested snapshot is no longer retained.
+            LoadRefused: If the requested snapshot was deleted after its retention.
         """
         lake = self._connection
         snapshot = take_table_snapshot(lake, self._name)

@@ -1,9 +1,9 @@
-"""Chunks and native files between two positions of a stream, each row exactly once.
+"""Finds the chunks and native files that have each row between two stream positions exactly once.
 
-A stream reads chunks as chunks as long as they are retained, even after their migration. It finds
-the rows of deleted chunks in the native files of their migrations, if these migrations are
-completely inside the range. Compacted native files remain available while a retained snapshot
-contains them. A range that is not provably complete raises an error.
+A stream reads chunks while they are retained, even after their migration. It finds the rows of
+deleted chunks in the native files of their migrations, if these migrations are completely inside
+the range. Files that were compacted remain available while a retained snapshot contains them. If a
+range is not provably complete, an error is raised.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from snowmelt.table.warehouse_paths import parse_fresh_range
 # A table grows by chunks, which are numbered without gaps, and by loads, whose native files have
 # the number of their commit. A position contains both numbers. Migration moves chunks into native
 # files, and compaction rewrites files. Neither changes which rows are before a position, so each
-# row is read once wherever it is stored. A stream that starts at `earliest` first reads the native
-# files of one snapshot. `files` counts those already read.
+# row is read once, in whichever file it is. A stream that starts at `earliest` first reads the
+# native files of one snapshot. `files` is the number of these files that were read.
 
 EARLIEST, LATEST = "earliest", "latest"
 _OFFSET_VERSION = 1
@@ -47,9 +47,10 @@ _OFFSET_VERSION = 1
 class StreamPosition:
     """Position after the chunks up to `seq` and the loads up to the native commit `native`.
 
-    `watermark`, `rows` and `replaced` (rows in files that other engines have replaced) are those of that
-    native commit. They verify that the rows between two positions are complete. `base` is the metadata file of a snapshot whose first `files` files have been
-    read, or None after all of them.
+    `watermark`, `rows` and `replaced` (rows in files that other engines have replaced) are the
+    values at that native commit. They serve to verify that the rows between two positions are
+    complete. `base` is the metadata file of the snapshot of which the first `files` files were
+    read. It is None after all of them were read.
     """
 
     seq: int
@@ -65,7 +66,7 @@ class StreamPosition:
 class StreamOffset:
     """Position of a stream of one table incarnation, and the position where the stream began.
 
-    `stream` is the stream's ID, under which it saves its read position for garbage collection.
+    `stream` is the stream's ID. The stream saves its read position for garbage collection under it.
     """
 
     stream: str
@@ -89,10 +90,10 @@ class StreamOffset:
 
 
 def make_initial_offset(starting_offset: str) -> dict[str, Any]:
-    """Return the initial offset, which contains only the option `startingOffset`.
+    """Make the initial offset, which contains only the option `startingOffset`.
 
-    Spark requests it again after each restart until a batch is done, so it must not depend on the time
-    of the request. Later offsets contain the resolved position.
+    Spark requests it again after each restart until a batch is done, so it must be the same each
+    time. Later offsets contain the resolved position.
     """
     return {"version": _OFFSET_VERSION, "starting": starting_offset}
 
@@ -133,7 +134,7 @@ class StreamIncrement:
 
 
 class StreamedTable:
-    """State of a streamed table at one time. `connection` may be closed after construction."""
+    """State of a streamed table at one time. Does not use `connection` after construction."""
 
     def __init__(self, connection: sa.Connection, name: TableName) -> None:
         self.table: TableRecord = find_table(connection, name)
@@ -174,10 +175,10 @@ class StreamedTable:
         )
 
     def check_incarnation(self, incarnation: str) -> None:
-        """Verify that this is the table that the stream began with.
+        """Verify that the table is the one with which the stream began.
 
         Raises:
-            TableNotFound: If that table was dropped and another has its name.
+            TableNotFound: If that table was dropped, and another table has its name.
         """
         if self.table.incarnation != incarnation:
             raise TableNotFound(
@@ -195,7 +196,7 @@ def _find_snapshot_sequence_number(native: NativeTable) -> int:
 def list_initial_snapshot_files(
     name: TableName, incarnation: str, position: StreamPosition
 ) -> list[NativeFile]:
-    """Return the files of the snapshot that a stream reads first, in a stable order.
+    """Return the files of the stream's initial snapshot, in a stable order.
 
     Raises:
         LoadRefused: If the snapshot is no longer retained.
@@ -213,10 +214,10 @@ def list_initial_snapshot_files(
 def find_chunks_or_migrated_files(
     connection: sa.Connection, streamed_table: StreamedTable, after_seq: int, end_seq: int
 ) -> StreamIncrement:
-    """Return the rows of the chunks in (after_seq, end_seq], as chunks or native files.
+    """Return the chunks or native files with the rows of commits (after_seq, end_seq].
 
     Raises:
-        LoadRefused: If some rows are not available separately from rows outside the range.
+        LoadRefused: If some of these rows are available only in a file with rows outside the range.
     """
     table = streamed_table.table
     found = list_chunks(connection, table.table_id, after_seq, end_seq, retained_only=True)
@@ -250,7 +251,7 @@ def find_chunks_or_migrated_files(
 
 
 def find_migration_end_sequence(connection: sa.Connection, table: TableRecord, seq: int) -> int:
-    """Return the last commit number of the migration that contains `seq`, or `seq` if there is none."""
+    """Return the last commit number of the migration that contains `seq`, by default `seq`."""
     ends = [
         run.to_seq
         for run in _list_committed_migrations(connection, table)
@@ -268,7 +269,7 @@ def find_new_load_files(
     """Return the files of loads committed between two positions.
 
     Raises:
-        LoadRefused: If the files were compacted with others and are no longer retained.
+        LoadRefused: If the files were compacted with others and then deleted.
     """
     wanted = count_loaded_rows(connection, streamed_table, start, end)
     if not wanted:
@@ -306,7 +307,7 @@ def count_loaded_rows(
     This is the number of added native rows minus the migrated rows.
 
     Raises:
-        LoadRefused: If another engine has deleted or changed rows meanwhile.
+        LoadRefused: If another engine deleted or changed rows between the positions.
     """
     if end.native == start.native:
         return 0
@@ -338,7 +339,7 @@ def _list_committed_migrations(
 def _list_migration_files(
     streamed_table: StreamedTable, runs: Sequence[MigrationRecord]
 ) -> list[NativeFile]:
-    """Return the files that migrations have written or adopted."""
+    """Return the files that migrations wrote or adopted."""
     by_run: dict[str, list[NativeFile]] = {run.run_id: [] for run in runs}
     for file in _list_retained_files(streamed_table):
         run_id = _find_migration(file, runs)
@@ -356,7 +357,7 @@ def _list_migration_files(
 
 
 def _find_migration(file: NativeFile, runs: Sequence[MigrationRecord]) -> str | None:
-    """Return the run among `runs` that has written or adopted a file."""
+    """Return the run among `runs` that wrote or adopted a file."""
     chunks = parse_fresh_range(file.path)
     run_id = parse_run_id(file.path)
     for run in runs:

@@ -1,9 +1,9 @@
-"""`spark.readStream.format("snowmelt")`: each row of a table exactly once, in batches.
+"""`spark.readStream.format("snowmelt")`: reads each row of a table exactly once, in batches.
 
 Spark requests the end offset of the next batch and writes it to the checkpoint. Then it requests
-the rows between two offsets, and requests them again after a restart. The result is the same each
-time, even after migration or compaction. If that is impossible, the request raises an error with the
-reason.
+the rows between two offsets, and requests the same rows again after a restart. The result must be
+the same each time, even after migration or compaction. If that is impossible, the request raises an
+error.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ STREAM_OPTIONS = frozenset(
 )
 
 
-# A stream without new rows still renews its saved read position.
+# Interval at which a stream without new rows renews its saved read position.
 _MARK_INTERVAL = dt.timedelta(hours=1)
 
 
@@ -113,7 +113,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return make_initial_offset(self._starting_offset)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's
-        """Return the read limit for Spark. `latestOffset` applies the options themselves."""
+        """Return the read limit for Spark. `latestOffset` applies the limits in the options."""
         if self._max_rows is not None:
             return ReadMaxRows(self._max_rows)
         return ReadAllAvailable() if self._max_chunks is None else ReadMaxFiles(self._max_chunks)
@@ -128,7 +128,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             TableNotFound: If the table was dropped or the role lacks privileges on it.
-            LoadRefused: If the next rows are no longer retained, or the starting offset does not exist.
+            LoadRefused: If the next rows were deleted after their retention, or the starting offset
+                does not exist.
         """
         with self._connection.database.reading() as connection:
             grown = self._open_table(connection)
@@ -151,7 +152,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the partitions of the batch between two offsets.
 
         Raises:
-            LoadRefused: If its rows are no longer retained.
+            LoadRefused: If its rows were deleted after their retention.
         """
         last = parse_offset(end)
         first = last.begin if find_starting_offset(start) is not None else parse_offset(start).at
@@ -161,7 +162,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             grown.check_incarnation(last.incarnation)
             files = self._list_batch_files(connection, grown, last, first)
             chunks = find_chunks_or_migrated_files(connection, grown, first.seq, last.at.seq)
-        # A snapshot with the chunks of this batch only.
+        # Restrict the snapshot to the chunks of this batch.
         snapshot = TableSnapshot(
             table=grown.table,
             schemas=grown.schemas,
@@ -175,7 +176,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
-        # Spark may create its own partition for a batch without partitions.
+        # Ignore a partition that Spark itself creates for a batch without partitions.
         return (
             read_partition(partition, self._schema)
             if isinstance(partition, ReadPartition)
@@ -234,7 +235,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset: StreamOffset,
         budget: _BatchBudget,
     ) -> StreamOffset:
-        """Return the next offset: first initial snapshot files, then loads, then chunks."""
+        """Return the next offset. Advances through initial files first, then loads, then chunks."""
         at, target = offset.at, self._end_position or streamed_table.end_position
         if at.base is not None:
             files = list_initial_snapshot_files(self._name, offset.incarnation, at)
@@ -275,7 +276,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             connection, streamed_table.table.table_id, after, up_to, limit=limit, retained_only=True
         )
         if not found or found[0].seq != after + 1:
-            # The rows of deleted chunks are in native files, read one whole migration at a time.
+            # Include whole migrations: the rows of deleted chunks are only in their native files.
             end = min(
                 find_migration_end_sequence(connection, streamed_table.table, after + 1), up_to
             )

@@ -1,8 +1,8 @@
-"""The single commit of a Spark write: a load that begins after all tasks have ended.
+"""Commits a Spark write: one load that begins after all tasks have ended.
 
-Tasks write before the load begins, because no Snowmelt process runs for the whole Spark write.
-Until then, garbage collection keeps files of unknown loads for 24 hours. A write that took more than
-20 hours is therefore rejected.
+Tasks write files before the load begins, because no Snowmelt process runs during the whole write.
+Garbage collection deletes files of unknown loads after 24 hours. A write that took more than 20
+hours is therefore rejected.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _OFFSET_TOPIC = "batch"
 
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
-    """Target table of a DataFrame write, as of the start of the write; picklable.
+    """Target table of a DataFrame write, as of the start of the write. Picklable.
 
-    `statement` is the text in LOAD_HISTORY.
+    `statement` is the text to store in LOAD_HISTORY.
     """
 
     connection: LakeConnection
@@ -54,7 +54,7 @@ class WriteTarget:
 
 @dataclass(frozen=True, slots=True)
 class WriteId:
-    """Idempotency key of a write: a stream and a batch number, which increases within the stream."""
+    """Idempotency key of a write: a stream ID, and a batch number that increases in the stream."""
 
     stream: str
     batch: int
@@ -75,9 +75,9 @@ def resolve_write_target(
         connection: The catalog, stores and role.
         table: The target table.
         names: The DataFrame's column names.
-        statement: The text in LOAD_HISTORY.
+        statement: The text to store in LOAD_HISTORY.
         timezone: The session's time zone. None: each task determines it.
-        privileges: The role needs one of these on the table.
+        privileges: The role must have one of these privileges on the table.
 
     Raises:
         TableNotFound: If the table does not exist or the role lacks the privilege on it.
@@ -119,9 +119,9 @@ def commit_write(
 
     Args:
         target: The write target.
-        results: The results of the tasks, one for each.
+        results: The results of the tasks, one per task.
         write_id: Do nothing if this batch is already committed.
-        load_id: Load ID of the files' folder. Empty: the target's.
+        load_id: Load ID in the files' folder. Empty: the load ID of the target.
 
     Returns:
         True if this call committed. False if the batch was already committed.
@@ -173,10 +173,10 @@ def commit_write(
 
 
 def restore_write_schema(load: OpenLoad, target: WriteTarget) -> OpenLoad:
-    """Return a load with the columns that the rows were written for.
+    """Return the load with the columns for which the rows were written.
 
     Raises:
-        LoadOvertaken: If another table has the name now.
+        LoadOvertaken: If the name belongs to another table.
     """
     if load.table.table_id != target.table_id:
         raise LoadOvertaken(load=load.load_id, reason=f"table {target.table} was dropped")

@@ -1,7 +1,7 @@
-"""Write task: rows of a DataFrame into native files, in Python, on an executor.
+"""Write task: writes rows of a DataFrame to native files, in Python on an executor.
 
-A task may run more than once, also concurrently. Each attempt writes its own files; only files
-named by an outcome that reaches the driver are committed.
+A task may run more than once, even concurrently. Each attempt writes files of its own. Only the
+files of results that reach the driver are committed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from snowmelt.table.native_file_writer import WrittenFile
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Target folder and column mapping of a write; picklable.
+    """Target folder and column mapping of a write. Picklable.
 
-    `sources` has the index of each native field among the DataFrame's columns. None means that the field
-    is NULL or is derived from its column. `zone` is the session's time zone. None means that the task
-    determines it.
+    `sources` has, for each native field, the index of its DataFrame column. None: the field is
+    NULL, or derived from its column. `zone` is the session's time zone. None: the task determines
+    it.
     """
 
     load_id: str
@@ -51,7 +51,7 @@ class WritePlan:
 
 @dataclass(frozen=True, slots=True)
 class WriteTaskResult:
-    """Files and row count of one task; picklable."""
+    """Files and row count of one task. Picklable."""
 
     files: tuple[WrittenFile, ...]
     rows: int
@@ -60,9 +60,9 @@ class WriteTaskResult:
 def match_columns(
     schema: TableSchema, names: Sequence[str], table: object
 ) -> tuple[int | None, ...]:
-    """Return the index of each native field among the names.
+    """Return, for each native field, the index of its name in `names`.
 
-    Exact names take precedence over names that differ in case.
+    An exact name takes precedence over a name that differs only in case.
 
     Raises:
         LoadRefused: If a name is unknown or duplicate, or a NOT NULL column is missing.
@@ -106,7 +106,7 @@ def match_columns(
 def name_values_by_position(
     schema: TableSchema, columns: Sequence[str] | None, value_count: int, table: object
 ) -> list[str]:
-    """Return the column names of an INSERT's values, by position.
+    """Return the column name of each value of an INSERT.
 
     Raises:
         LoadRefused: If the number of values differs from the columns, or a column does not exist.
@@ -126,7 +126,7 @@ def name_values_by_position(
 
 
 def write_native_files(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> WriteTaskResult:
-    """Write batches as native files in the plan's folder, under names unique to this attempt.
+    """Write batches as native files in the plan's folder. The names are unique to this attempt.
 
     Raises:
         LoadFailed: If a value does not fit its column.
@@ -155,7 +155,8 @@ def write_native_files(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Wr
 def _resolve_timezone(plan: WritePlan, schema: pa.Schema) -> tzinfo:
     """Return the session's time zone if the task can determine it, else UTC.
 
-    Spark passes explicitly set settings to its tasks, and includes the zone in zoned timestamp types.
+    A task knows the zone if it is set explicitly in Spark, or if a column has a zoned timestamp
+    type.
 
     Raises:
         LoadFailed: If Python does not know the zone.
@@ -206,10 +207,10 @@ def _is_variant(struct_type: pa.StructType) -> bool:
 
 
 def _decode_variants(array: pa.Array) -> list[object]:
-    # Imported here because only workers that write VARIANT need it.
+    # Import late: only workers that write VARIANT need it.
     from pyspark.sql.types import VariantVal
 
-    # PySpark computes decimals, which rounds to the context's precision, 28 digits by default.
+    # Raise the precision: PySpark rounds decimals to that of the context, 28 digits by default.
     with localcontext(prec=_VARIANT_PRECISION):
         return [
             None if each is None else VariantVal(each["value"], each["metadata"]).toJson("UTC")

@@ -45,8 +45,8 @@ _QUERY_ID_PROPERTY, _BATCH_ID_PROPERTY = "sql.streaming.queryId", "streaming.sql
 class WriteTaskMessage(WriterCommitMessage):
     """Result of one write task, with the load ID of its files and the streaming query's ID.
 
-    A stream is committed by another writer instance, which looks up the table again. The message
-    therefore contains the table, its columns and the start time as they were when the rows were written.
+    Another writer instance commits the stream and looks up the table again. The message therefore
+    contains the table, its columns and the start time at which the rows were written.
     """
 
     result: WriteTaskResult
@@ -94,7 +94,7 @@ class TableWriter(DataSourceArrowWriter):
 
 
 class TableStreamWriter(DataSourceStreamArrowWriter):
-    """Writer that appends each batch of a streaming query exactly once, by query ID and batch number."""
+    """Writer that appends each batch of a streaming query once, by query ID and batch number."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Estimates of external function calls from Spark's plan, with warnings about repeated calls.
 
-Spark decides where calls are made, so its plan is parsed. Each ArrowEvalPython node sends all
-rows that reach it.
+Spark decides where calls are made, so the estimate comes from its plan. Each ArrowEvalPython node
+sends all rows that reach it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _CONDITIONAL_EXPRESSIONS = (exp.Case, exp.If, exp.Coalesce, exp.Nullif)
 class FunctionCallEstimate:
     """Estimated calls of one function by a query.
 
-    `places` is the number of positions in the plan that call it. `rows` is an upper bound over all
-    positions. `calls` is a lower bound for these rows; each partition may need one more. Both are None
-    if Spark does not know them. A dry run counts with NULL for every value, so it ignores the effect of
-    filters and joins on values.
+    `places` is the number of plan nodes that call the function. `rows` is an upper bound of the
+    rows at all nodes. `calls` is a lower bound of the calls for these rows; each partition may need
+    one more. Both are None if Spark does not know the number of rows. In a dry run every value is
+    NULL, so its counts are wrong for filters and joins on values.
     """
 
     function: str
@@ -59,7 +59,7 @@ class FunctionCallEstimate:
 
 @dataclass(slots=True)
 class _PlanNode:
-    """Operator of the optimized plan; `ancestors` are ordered from the nearest."""
+    """Operator of the optimized plan. `ancestors` are ordered from the nearest."""
 
     text: str
     depth: int
@@ -68,7 +68,7 @@ class _PlanNode:
 
     @property
     def max_rows(self) -> int | None:
-        """The maximum number of rows that it returns, or None if unknown."""
+        """Maximum number of rows that the operator returns, or None if unknown."""
         found = _ROW_COUNT.search(self.text)
         if found:
             return int(float(found[1]))
@@ -100,7 +100,7 @@ def estimate_calls(
             for line in lines
             if line.text.startswith(_UDF_NODE) and registered.private_name in line.text
         ]
-        # A range sort samples its input first, which computes everything below it twice.
+        # A range sort first samples its input, so everything below it is computed twice.
         nodes = [node for each in nodes for node in [each] * (1 + _is_computed_twice(each))]
         rows = [_estimate_rows(node, table_rows) for node in nodes]
         known = [each for each in rows if each is not None]
@@ -123,7 +123,7 @@ def estimate_calls(
 def measure_dry_run_calls(
     estimates: Sequence[FunctionCallEstimate], query: RewrittenQuery, records: Sequence[CallRecord]
 ) -> list[FunctionCallEstimate]:
-    """Replace estimated rows and calls by the counts of a dry run."""
+    """Replace estimates with the counts of a dry run."""
     result = []
     for each, registered in zip(estimates, query.functions, strict=True):
         name = str(registered.definition.name)
@@ -157,7 +157,7 @@ def _estimate_rows(node: _PlanNode, table_rows: int | None) -> int | None:
     below = node.children
     while len(below) == 1:
         if below[0].text.startswith(_MULTIPLYING_NODES):
-            # A union combines the chunks and native files of one table.
+            # This union has the chunks and the native files of one table.
             return table_rows if below[0].text.startswith("Union") else None
         below = below[0].children
     return None if below else table_rows
@@ -190,7 +190,7 @@ def _list_warnings(
 
 
 def _is_computed_twice(node: _PlanNode) -> bool:
-    """Return True if Spark sorts by range above a call, and so computes it twice."""
+    """Return True if Spark sorts by range above a call, and therefore computes it twice."""
     for at, above in enumerate(node.ancestors):
         if _RANGE_REPARTITION.match(above.text):
             return True

@@ -1,8 +1,8 @@
-"""Call log files: workers write records beside the native files, the driver reads them.
+"""Call log files. Workers write records next to the native files, and the driver reads them.
 
-Each task writes one object, a long task several; each line is a JSON document. Spark's own worker
-log would be lost with an executor and ends with the session. It also overflows the JVM's stack when
-a task logs several thousand lines.
+Each task writes one object (a long task writes several) with one JSON document per line. Spark's
+own worker log is unsuitable: it is lost with its executor, ends with the session, and overflows the
+JVM's stack when a task logs several thousand lines.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
 
 CALL_LOG_FOLDER = "_calls"
-# Subfolders hold the records of dry runs while they run.
+# Subfolder for the records of running dry runs.
 DRY_RUN_FOLDER = "_dry_runs"
-# At most this many records, or this many seconds, are lost when a worker is killed.
+# Maximum records to buffer, and maximum seconds. They are lost if a worker is killed.
 _MAX_BUFFERED_RECORDS = 1_000
 _FLUSH_INTERVAL_S = 2.0
 
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CallLogFiles:
-    """Location of the call records of one function, by its full name; picklable."""
+    """Location of the call records of one function, given by its full name. Picklable."""
 
     store_url: str
     function: str
@@ -72,8 +72,8 @@ class FileCallLog:
     def add_record(self, record: CallRecord) -> None:
         """Add a record. Records are written every 2 s, or when 1,000 are buffered."""
         line = msgspec.json.encode(record)
-        # `replace` would take three times as long as everything else. No string can contain the
-        # search text, because quotation marks in JSON strings are escaped.
+        # Edit the JSON text: `replace` of the record takes three times as long as all other steps.
+        # No string contains the search text, because JSON escapes quotation marks in strings.
         self._lines.append(self._record_prefix + line[line.index(_FIELD_AFTER_NAME) :])
         late = self._clock.monotonic() - self._written_at >= _FLUSH_INTERVAL_S
         if late or len(self._lines) >= _MAX_BUFFERED_RECORDS:
@@ -93,7 +93,8 @@ class FileCallLog:
                 f"{self._path}-{self._object_count}.jsonl", data
             )
         except (SnowmeltError, OSError) as error:
-            # The calls may have cost money, so a failed log write must not fail the query.
+            # Only log the failure: calls may have cost money, so the query must not fail for its
+            # log.
             _log.warning("Calls are not written down: %s", error)
         self._object_count += 1
         self._lines.clear()
@@ -121,7 +122,7 @@ def _parse_day(path: str) -> dt.date:
     try:
         return dt.date.fromisoformat(path.split("/")[-3])
     except (IndexError, ValueError):
-        return dt.date.max  # not a call log object
+        return dt.date.max  # Not a call log object.
 
 
 _open_cached_store = lru_cache(maxsize=16)(open_store)
@@ -157,11 +158,11 @@ _COLUMNS = pa.schema(
 def create_call_log_frame(
     spark: SparkSession, database: Database, role: str, store: Store, since: dt.date
 ) -> DataFrame:
-    """Return the batches since a day of the functions that the role may use, newest first.
+    """Return the batches of functions that the role may use since a day, newest first.
 
     `ATTEMPT` is the attempt number of the task, `ATTEMPTS` the number of requests for the batch.
     """
-    # Workers import this module without the catalog.
+    # Import late: workers import this module, and must not load the catalog.
     from snowmelt.catalog.model.records import ACCOUNTADMIN
     from snowmelt.catalog.objects.external_functions import (
         can_use_function,

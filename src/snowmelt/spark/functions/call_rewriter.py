@@ -1,7 +1,7 @@
-"""Calls of external functions in the text of a query, and their replacement.
+"""Finds and replaces calls of external functions in the text of a query.
 
-Calls are found by tokens, so quoted names, comments and strings are not affected. The text around
-the calls stays unchanged.
+Calls are found in the tokens, so quoted names, comments and strings are handled correctly. The text
+around the calls stays unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DEPTH_CHANGES = {
     TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.L_BRACE: 1,
     TokenType.R_PAREN: -1, TokenType.R_BRACKET: -1, TokenType.R_BRACE: -1,
 }  # fmt: skip
-# Tokens before a name with parentheses that is not a call.
+# A name with parentheses after one of these tokens is not a call.
 _NOT_BEFORE_CALLS = frozenset({TokenType.ALIAS, TokenType.DOT, TokenType.R_PAREN, TokenType.DCOLON})
 _WORDS_BEFORE_TABLES = frozenset({"INTO", "OVERWRITE", "TABLE", "VIEW", "FUNCTION"})
 _MAX_NAME_PARTS = 3
@@ -60,7 +60,7 @@ class CallArgument:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """Name followed by parentheses. Positions are token indexes; `end` is after the closing parenthesis."""
+    """Name followed by parentheses. Positions are token indexes. `end` is after the parentheses."""
 
     parts: tuple[str, ...]
     source_name: str
@@ -79,7 +79,7 @@ class StatementCalls:
 
 
 def find_candidate_calls(text: str) -> StatementCalls:
-    """Return everything in a statement that has the form of a function call."""
+    """Find everything in a statement that has the form of a function call."""
     try:
         tokens = tokenize_without_explain(text)
     except SqlglotError:
@@ -115,7 +115,7 @@ def _scan_calls(tokens: Sequence[Token]) -> Iterator[FunctionCall]:
 
 
 def rewrite_calls(calls: StatementCalls, chosen: Mapping[int, FunctionCall], render: Render) -> str:
-    """Return the statement with chosen calls replaced, including nested calls.
+    """Return the statement with some calls, including nested calls, replaced.
 
     A column of a SELECT without an alias gets its original text as alias.
 
@@ -239,7 +239,7 @@ def _has_column_name(text: str) -> bool:
         return True
     if not isinstance(select, exp.Select) or len(select.expressions) != 1:
         return True
-    # A JSON path names its column; a field of a call's result does not.
+    # Spark names the column after a JSON path, but not after a field of a call's result.
     return isinstance(select.expressions[0], exp.Alias | exp.Aliases | exp.JSONExtract)
 
 
@@ -271,7 +271,7 @@ def select_overload(
 def bind_arguments(
     definition: CallableFunction, call_arguments: Sequence[CallArgument]
 ) -> list[CallArgument | None]:
-    """Match arguments with the parameters of a function. None means that the default applies.
+    """Match arguments to the parameters of a function. None: the parameter's default applies.
 
     Raises:
         CallMalformed: If a name is unknown or duplicate, or an argument is missing.

@@ -1,9 +1,9 @@
-"""Registration of external functions in a Spark session, their SQL types and SQL expressions.
+"""Registers external functions in a Spark session, and builds their SQL types and expressions.
 
-Each query reads function definitions from the catalog. The definition is part of the private name
-under which its Python function is registered, so a change applies to the next query. Calls are
-rewritten in the query text. `attach_schema` creates temporary functions of the session for queries
-that do not pass through `Snowmelt.sql`.
+Each query reads function definitions from the catalog. A Python function is registered under a
+private name that includes a digest of the definition, so a change applies to the next query. Calls
+are rewritten in the query text. `attach_schema` creates temporary functions of the session for
+queries that do not pass through `Snowmelt.sql`.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class CallerContext:
 def make_context_headers(names: Iterable[str], caller: CallerContext) -> dict[str, str]:
     """Return the values of context headers. Headers without a value in Snowmelt are empty.
 
-    These are region, warehouse, address and transaction. Times are not known before Spark runs the query,
-    see `worker.TIME_HEADERS`.
+    Headers without a value are region, warehouse, address and transaction. Headers with times are
+    added later, because times are unknown before Spark runs the query (`worker.TIME_HEADERS`).
     """
     database, schema = caller.namespace or ("", "")
     here = [f"{to_display_name(database)}.{to_display_name(schema)}"] if caller.namespace else []
@@ -97,7 +97,8 @@ def make_context_headers(names: Iterable[str], caller: CallerContext) -> dict[st
 _SPARK_CATALOGS = frozenset({"SPARK_CATALOG", "SYSTEM", "SESSION"})
 _TRY_PREFIX = "TRY_"
 _FULL_NAME_PARTS = 3
-# Maximum number of Python functions registered per session. Plans keep their own references.
+# Maximum number of Python functions that stay registered per session. Plans keep references to
+# theirs.
 _MAX_REGISTERED_FUNCTIONS = 256
 _BUFFER_SIZE_SETTING = "spark.sql.execution.pandas.udf.buffer.size"
 _BUFFER_BYTES = 256
@@ -105,7 +106,7 @@ _BUFFER_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class RegisteredFunction:
-    """Python function registered in the session: its private name, definition and use."""
+    """Python function that is registered in the session: private name, definition and use."""
 
     private_name: str
     definition: CallableFunction
@@ -113,7 +114,7 @@ class RegisteredFunction:
 
     @property
     def public_name(self) -> str:
-        """The name in user queries."""
+        """Name in user queries."""
         name = str(self.definition.name)
         if not self.use.trying:
             return name
@@ -123,7 +124,7 @@ class RegisteredFunction:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenQuery:
-    """Original text of a query and its rewritten text for Spark."""
+    """Original text of a query, and rewritten text for Spark."""
 
     original: str
     text: str
@@ -131,7 +132,7 @@ class RewrittenQuery:
 
 
 class SparkFunctions:
-    """External functions that a role may call in one Spark session; thread-safe."""
+    """External functions that a role may call in one Spark session. Thread-safe."""
 
     def __init__(
         self,
@@ -157,12 +158,13 @@ class SparkFunctions:
     def rewrite_query(
         self, text: str, namespace: tuple[str, ...] = (), *, dry_run: str | None = None
     ) -> RewrittenQuery:
-        """Replace calls of external functions in a query by calls of registered Python functions.
+        """Replace calls of external functions in a query with calls of registered Python functions.
 
         Args:
             text: The query.
             namespace: Database and schema of short function names, as internal names.
-            dry_run: Folder for the records of a dry run, which sends no requests. None: call services.
+            dry_run: Folder for the records of a dry run, which calls no services. None: call
+                services.
 
         Raises:
             NotFound: If a function with a full name does not exist or the role lacks privileges on it.
@@ -267,7 +269,7 @@ class SparkFunctions:
         return called_with
 
     def restore_public_names(self, message: str) -> str:
-        """Replace private function names in a Spark message by public names."""
+        """Replace private function names in a Spark message with public names."""
         with self._lock:
             known = [*self._registered_functions.values(), *self._attached_functions.values()]
         for each in known:
@@ -315,7 +317,7 @@ class SparkFunctions:
             options.max_calls_per_query,
         )
         if options.executors <= 1 and any(limit is not None for limit in limits):
-            # Limits are divided by the current number of hosts.
+            # Divide the limits by the current number of hosts.
             options = replace(options, executors=count_executor_hosts(self._spark))
         return CallPlan(
             function=definition.function,
@@ -371,7 +373,7 @@ class SparkFunctions:
             )
         plan = self._make_call_plan(definition, caller)
         if is_attached:
-            plan = replace(plan, traceparent=None)  # an attached function outlives the span
+            plan = replace(plan, traceparent=None)  # An attached function outlives the span.
         spool = CallLogFiles(self._store_url, str(definition.name))
         if dry_run is not None:
             plan = replace(plan, options=replace(plan.options, dry_run=True))
@@ -423,7 +425,8 @@ class SparkFunctions:
             return
         self._is_prepared = True
         if int(self._spark.conf.get(_BUFFER_SIZE_SETTING) or 0) > _BUFFER_BYTES:
-            # Spark buffers this many bytes of results, so with LIMIT a large buffer causes more calls.
+            # Spark reads this many bytes of results ahead, so with LIMIT a large buffer causes more
+            # calls.
             self._spark.conf.set(_BUFFER_SIZE_SETTING, str(_BUFFER_BYTES))
 
 
@@ -473,7 +476,7 @@ def _make_python_udf(use: FunctionUse) -> Any:
 
 
 def _make_program_site(definition: CallableFunction, frame: FrameType) -> str:
-    """Return an identifier of the code that creates a column. Added lines elsewhere do not change it.
+    """Return an identifier of the code that creates a column. Lines added elsewhere do not matter.
 
     It is stable when the program runs again, for example for a streaming query with a checkpoint.
     """
@@ -493,8 +496,8 @@ def _to_column(value: object) -> Column:
 def count_executor_hosts(spark: SparkSession) -> int:
     """Return the number of hosts that run executors, or 1 with Spark Connect."""
     try:
-        # There is no public API. `SparkEnv` would also identify the driver, but it names a class
-        # that is not in Spark's jars, so its methods cannot be looked up.
+        # There is no public API. `SparkEnv` would also identify the driver, but its methods cannot
+        # be looked up, because it refers to a class that is not in Spark's jars.
         store: Any = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001
         listed = store.executorList(True).iterator()
         places = {}
@@ -507,8 +510,8 @@ def count_executor_hosts(spark: SparkSession) -> int:
     return len({host for name, host in places.items() if name != "driver"}) or 1
 
 
-# Conversions are SQL expressions, so that the JVM runs them: converting a VARIANT to a Python object
-# takes ten times as long as to JSON text. Values have the types of table columns (see
+# Conversions are SQL expressions, which the JVM runs: converting a VARIANT to a Python object takes
+# ten times as long as converting it to JSON text. Values have the types of table columns (see
 # `docs/explanation/decisions/0010-types-in-spark.md`).
 
 _MAX_BIGINT_DIGITS = 18
@@ -525,12 +528,12 @@ _SPARK_TYPES = {
     LogicalType.TIMESTAMP_TZ: "TIMESTAMP",
     **dict.fromkeys(SEMI_STRUCTURED_TYPES, "STRING"),
 }
-# By default Spark omits NULL fields and truncates timestamps to milliseconds.
+# Options of `to_json`. Its default omits NULL fields and truncates timestamps to milliseconds.
 _TO_JSON_OPTIONS = (
     "map('ignoreNullFields', 'false', 'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX',"
     " 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
 )
-# Unlikely to be the name of a column.
+# Name of lambda variables. Unlikely to be the name of a column.
 _LAMBDA_VARIABLE = "snowmelt_each"
 # Result type of a `try_` call, which reports errors instead of raising them.
 _TRY_TYPE = "STRUCT<value: {}, error: STRING, status: INT, batch_id: STRING>"
@@ -552,7 +555,7 @@ def to_visible_type(sql_type: SqlType) -> str:
 def to_raw_type(sql_type: SqlType) -> str:
     """Return the Spark type that the Python function accepts and returns."""
     if sql_type.kind is LogicalType.TIME:
-        # Arrow's time type has no precision, so Spark uses the highest.
+        # Arrow's time type has no precision, so use Spark's highest.
         return f"TIME({_TIME_DIGITS})"
     precision = sql_type.precision or MAX_PRECISION
     if sql_type.is_integer and precision <= _MAX_BIGINT_DIGITS:
@@ -579,7 +582,8 @@ def build_argument_sql(sql_type: SqlType, expression: str, *, is_visible: bool =
         return f"CAST({narrow} AS {to_raw_type(sql_type)})"
     if is_visible or sql_type.kind is not LogicalType.VARIANT:
         return f"to_json({expression}, {_TO_JSON_OPTIONS})"
-    # `to_json` rejects scalars, so wrap the value in an array. There, NULL would become JSON null.
+    # `to_json` rejects scalars, so wrap the value in an array. Test for NULL, which would become
+    # JSON null there.
     boxed = f"transform(array({expression}), {_LAMBDA_VARIABLE} -> if({_LAMBDA_VARIABLE} IS NULL, NULL, to_json(array({_LAMBDA_VARIABLE}), {_TO_JSON_OPTIONS})))"
     return f"transform({boxed}, {_LAMBDA_VARIABLE} -> substring({_LAMBDA_VARIABLE}, 2, length({_LAMBDA_VARIABLE}) - 2))[0]"
 
@@ -597,7 +601,7 @@ def build_try_value_sql(sql_type: SqlType, expression: str) -> str:
     """Build the SQL that converts the result of a `try_` call to its visible struct."""
     if to_raw_type(sql_type) == to_visible_type(sql_type):
         return expression
-    # Bind the call to a lambda variable, because each occurrence of the expression calls again.
+    # Bind the call to a lambda variable, because each occurrence of the expression makes a call.
     inner, error = f"{_LAMBDA_VARIABLE}.value", f"{_LAMBDA_VARIABLE}.error"
     shown = build_value_sql(sql_type, inner)
     if sql_type.kind in SEMI_STRUCTURED_TYPES:

@@ -1,7 +1,7 @@
-"""Execution of an external function in Spark's Python workers, and detection of unread output.
+"""Runs an external function in Spark's Python workers, and detects unread output.
 
-PySpark passes columns and receives arrays. The query position is derived from the task, so a second
-attempt sends identical batches to the service.
+PySpark passes columns and receives arrays. The query position is derived from the task, so that a
+second attempt sends the same batches to the service.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _ROOT_EXECUTION_TAG = "-execution-root-id-"
 _SESSION_TAG_PREFIX = "spark-session-"
 _TIMESTAMP_FORMAT = "%Y-%m-%d %H:%M:%S.%f"
-# Context headers whose value is the query's time, in the session's zone.
+# Context headers with the time of the query, in the session's zone.
 TIME_HEADERS: Mapping[str, Callable[[dt.datetime], str]] = {
     "CURRENT_DATE": lambda now: now.strftime("%Y-%m-%d"),
     "CURRENT_TIME": lambda now: now.strftime("%H:%M:%S"),
@@ -53,8 +53,8 @@ TIME_HEADERS: Mapping[str, Callable[[dt.datetime], str]] = {
 class FunctionUse:
     """Use of a function in a query, which Spark sends to the workers.
 
-    `session` is the session ID if a task does not provide one. `site` distinguishes several calls of one
-    VOLATILE function in a query.
+    `session` is the session ID for tasks that do not provide one. `site` distinguishes several
+    calls of one VOLATILE function in a query.
     """
 
     plan: CallPlan
@@ -65,17 +65,17 @@ class FunctionUse:
 
     @property
     def time_headers(self) -> tuple[str, ...]:
-        """The context headers that contain the query's time, which Spark computes once per query."""
+        """Context headers that contain the time of the query. Spark computes it once per query."""
         return tuple(name for name in self.plan.function.context_headers if name in TIME_HEADERS)
 
     @property
     def needs_extra_column(self) -> bool:
-        """True if an additional column is needed, for the query's time or for the number of rows."""
+        """True if an additional column is needed, for the time of the query or the number of rows."""
         return bool(self.time_headers) or not self.plan.function.signature.arguments
 
     @property
     def column_count(self) -> int:
-        """The number of columns that the function receives."""
+        """Number of columns that the function receives."""
         return len(self.plan.function.signature.arguments) + self.needs_extra_column
 
 
@@ -99,7 +99,8 @@ def _call_service(use: FunctionUse, columns: Iterator[Any]) -> Iterator[pa.Array
         return
     context = TaskContext.get()
     assert context is not None  # noqa: S101  PySpark calls this only in tasks
-    # A restarted streaming query keeps its ID but reuses task numbers; the session tells them apart.
+    # A restarted streaming query keeps its ID but reuses task numbers. The session distinguishes
+    # them.
     task = f"{use.session} {context.taskAttemptId()}"
     place = replace(
         find_query_position(context, use.session), call_site=use.site, task_attempt_id=task
@@ -107,7 +108,7 @@ def _call_service(use: FunctionUse, columns: Iterator[Any]) -> Iterator[pa.Array
     batches = (_to_record_batch(each) for each in chain([first], columns))
     ledger = use.call_log.open_task_log(place)
     with closing(ledger):
-        # Closed before the call log, so that canceled calls are recorded, too.
+        # Close it before the call log, so that cancelled calls are recorded.
         plan = _add_time_headers(use, first)
         asked = call_function(
             plan, place, batches, ledger, SystemClock(), find_output_reader(), trying=use.trying
@@ -117,8 +118,8 @@ def _call_service(use: FunctionUse, columns: Iterator[Any]) -> Iterator[pa.Array
                 for answers in asked:
                     yield _cast_times_to_nanoseconds(answers)
             except SnowmeltError:
-                # PySpark reads it when it reports the error, and then ends this process. The report
-                # then begins with the error message instead of a traceback.
+                # PySpark reads this attribute when it reports the error, and then ends this
+                # process. The report begins with the error message instead of a traceback.
                 os.environ["SPARK_HIDE_TRACEBACK"] = "true"  # noqa: TID251  PySpark reads it there
                 raise
 
@@ -138,13 +139,13 @@ def _add_time_headers(use: FunctionUse, first_columns: Any) -> CallPlan:
 
 
 def find_query_position(context: TaskContext, session: str) -> QueryPosition:
-    """Return the position of a task in its query, which is the same for all attempts.
+    """Return the position of a task in its query. All attempts of a task have the same position.
 
     A restarted streaming query numbers its stages from the beginning, so its position excludes them.
 
     Args:
         context: The task context.
-        session: Session ID if the task does not provide one.
+        session: Session ID, used if the task does not provide one.
     """
     streaming = context.getLocalProperty("sql.streaming.queryId")
     if streaming is not None:
@@ -175,11 +176,12 @@ def _cast_times_to_nanoseconds(array: pa.Array) -> pa.Array:
     return array
 
 
-# A query that has enough rows closes the worker's connection. The worker would notice only at its
-# second write after that. Until then, a query with LIMIT would continue to call the service.
+# When a query has enough rows, Spark closes the worker's connection. The worker would notice this
+# only at its second write after that. Until then, a query with LIMIT would continue to call the
+# service.
 
 _DESCRIPTOR_FOLDER = Path("/proc/self/fd")
-# linux/inet_diag.h, linux/sock_diag.h
+# Constants of linux/inet_diag.h and linux/sock_diag.h.
 _NETLINK_SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1
@@ -198,7 +200,8 @@ class OutputReader:
         self._descriptors = _list_sockets()
         for descriptor in self._descriptors:
             self._poller.register(descriptor, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
-            # Otherwise the kernel delays small arrays until 32 KiB are buffered or 40 ms have passed.
+            # Without this option, the kernel delays small arrays by up to 40 ms until 32 KiB are
+            # buffered.
             with socket.socket(fileno=os.dup(descriptor)) as ours, contextlib.suppress(OSError):
                 if ours.family is not socket.AF_UNIX:
                     ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -223,7 +226,8 @@ def _get_cached_output_reader(_process: int) -> OutputReader:
 def find_output_reader() -> OutputReader:
     """Return the output reader of this worker. Call it before the worker opens other connections.
 
-    If other connections exist, closing them slows calls down but has no other effect.
+    If the worker has other connections, closing one of them slows calls down, without other
+    effects.
     """
     return _get_cached_output_reader(os.getpid())
 
@@ -232,7 +236,7 @@ def _list_sockets() -> list[int]:
     """Return one file descriptor per socket."""
     found: dict[str, int] = {}
     for path in _DESCRIPTOR_FOLDER.iterdir() if _DESCRIPTOR_FOLDER.exists() else ():
-        # The descriptor of this directory listing is already closed.
+        # Skip the descriptor of this directory listing, which is closed.
         with contextlib.suppress(FileNotFoundError):
             target = str(path.readlink())
             if target.startswith("socket:"):
@@ -249,7 +253,7 @@ def _count_unread_bytes(descriptor: int) -> int:
 
 
 def _query_peer_receive_queue(own_socket: socket.socket) -> int:
-    """Return the size of the peer socket's receive queue, which this host's kernel holds."""
+    """Return the bytes in the peer socket's receive queue. The peer must be on this host."""
     (host, port), (peer, peer_port) = own_socket.getsockname()[:2], own_socket.getpeername()[:2]
     other_end = (
         _SOCK_DIAG_REQUEST.pack(own_socket.family, socket.IPPROTO_TCP, 0, 0, _ALL_BITS)

@@ -1,7 +1,8 @@
 """Predicates for pruning files and chunks, extracted from the conditions of a query.
 
 A condition becomes a predicate only if it compares a plain column of the table with a literal that
-Spark and Snowmelt interpret identically. A missing predicate costs time; an incorrect one loses rows.
+Spark and Snowmelt interpret identically. A missing predicate only costs time, but an incorrect
+predicate would lose rows.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _TIMESTAMP_TYPES = frozenset({"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMES
 
 
 class _UnusableCondition(Exception):
-    """Raised for a condition that cannot become a predicate."""
+    """Error for a condition that cannot become a predicate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class _SelectScope:
 def extract_predicates(
     query: SparkQuery, reference: TableReference, find_columns: ColumnLookup, *, is_utc: bool
 ) -> list[Predicate]:
-    """Return predicates that hold for every row of a referenced table that the query can use.
+    """Return predicates that are true for every row of a table that can affect the query.
 
     Args:
         query: The query.
@@ -130,7 +131,7 @@ def extract_predicates(
 def extract_exact_predicates(
     query: SparkQuery, reference: TableReference, columns: Mapping[str, Column | None]
 ) -> list[Predicate]:
-    """Convert the whole condition of a query on one table. Times without an offset are in UTC.
+    """Convert the whole condition of a single-table query. Times without an offset are in UTC.
 
     Raises:
         Unsupported: If predicates cannot express a part of the condition exactly.
@@ -190,7 +191,8 @@ def _make_scope(
         reference=reference,
         columns=find_columns(reference) or {},
         ambiguous_names=qualified_only,
-        # Depending on settings, a backslash may be an escape and double quotes may quote a column.
+        # Skip these: depending on settings, a backslash is an escape, and double quotes quote a
+        # column.
         has_plain_strings="\\" not in query.text and '"' not in query.text,
         is_utc=is_utc,
         has_outer_join=any(join.side for join in joins),
@@ -268,7 +270,8 @@ def _convert_in(node: exp.Expr, scope: _SelectScope) -> Predicate:
     texts = node.expressions
     if not texts or any(node.args.get(key) for key in ("query", "unnest", "field")):
         raise _UnusableCondition
-    # NULL among the values makes the condition NULL instead of false. Neither selects a row.
+    # Ignore NULL among the values: it makes the condition NULL instead of false, and neither
+    # selects a row.
     values = [
         _convert_literal(text, column, scope) for text in texts if not isinstance(text, exp.Null)
     ]
@@ -300,7 +303,7 @@ def _is_string_literal(node: exp.Expr, scope: _SelectScope) -> bool:
 
 
 def _convert_literal(node: exp.Expr, column: Column, scope: _SelectScope) -> LiteralValue:
-    """Return a literal's value, if Spark compares it with the column as Snowmelt does."""
+    """Return a literal's value. Rejects literals that Spark compares differently from Snowmelt."""
     match column.kind:
         case LogicalType.FIXED | LogicalType.REAL:
             return _convert_number(node, column)
@@ -343,7 +346,7 @@ def _convert_number(node: exp.Expr, column: Column) -> LiteralValue:
 
 
 def _check_common_type(column: Column, whole_digits: int, scale: int) -> None:
-    """Reject literals for which Spark's common type of both sides would drop digits."""
+    """Reject literals that lose digits in the common type to which Spark casts both sides."""
     if column.kind is not LogicalType.FIXED:
         return
     own = column.scale or 0
@@ -354,7 +357,7 @@ def _check_common_type(column: Column, whole_digits: int, scale: int) -> None:
 def _extract_datetime_text(
     node: exp.Expr, pattern: re.Pattern[str], types: frozenset[str], scope: _SelectScope
 ) -> str:
-    """Return the text of `DATE '…'`, or of a string literal that Spark casts to the column's type."""
+    """Return the text of `DATE '…'`, or of a string that Spark casts to the column's type."""
     if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
         if str(node.to.this.name) not in types or node.to.expressions:
             raise _UnusableCondition

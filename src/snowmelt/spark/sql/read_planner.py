@@ -1,4 +1,4 @@
-"""Query planner: from the table references of a query to the files and chunks to open."""
+"""Query planner: finds the files and chunks to open for the table references of a query."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PlannedTable:
 
 
 class QueryPlanner:
-    """Planner of one role's queries; thread-safe."""
+    """Planner of one role's queries. Thread-safe."""
 
     def __init__(
         self, database: Database, keyring: KeyRing, stage_url: str, *, role: str, clock: Clock
@@ -75,7 +75,7 @@ class QueryPlanner:
         is_spark_catalog: Callable[[str], bool],
         namespace: tuple[str, ...] = (),
     ) -> list[PlannedTable]:
-        """Plan every reference to a catalog table in a query, all in one snapshot.
+        """Plan all references to catalog tables in a query, in one snapshot.
 
         Args:
             query: The query.
@@ -90,7 +90,7 @@ class QueryPlanner:
         try:
             snapshots = self._take_snapshots(names.values())
         except UserError:
-            # Checked last, because it is slow and the table is nearly always in Snowmelt's catalog.
+            # Check this last, because it is slow, and nearly all tables are in Snowmelt's catalog.
             names = {
                 index: name for index, name in names.items() if not is_spark_catalog(name.database)
             }
@@ -195,7 +195,7 @@ class QueryPlanner:
 
 @dataclass(frozen=True, slots=True)
 class TableFileCounts:
-    """Files and chunks that a query would open for one table reference, with their totals."""
+    """Numbers of files and chunks that a query would open for one table reference, and totals."""
 
     table: str
     native_files: int

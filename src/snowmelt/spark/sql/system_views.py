@@ -31,16 +31,16 @@ from snowmelt.table.snapshot import load_current_native_table
 
 # View of the call log, which is not in the catalog: see `snowmelt.spark.functions.call_log`.
 CALL_LOG_VIEW = "EXTERNAL_FUNCTION_CALLS"
-# Reserved name: tables of a user schema with this name cannot be read.
+# Reserved name: tables in a user schema of this name cannot be read.
 INFORMATION_SCHEMA = "INFORMATION_SCHEMA"
 _HISTORY_NAMESPACES = frozenset({(), ("ACCOUNT_USAGE",), ("SNOWMELT", "ACCOUNT_USAGE")})
 _FULL_NAME_PARTS = 3
 _TYPES = {"string": StringType(), "long": LongType(), "timestamp": TimestampType()}
-# Type names in the SQL standard's views that differ from the names of `LogicalType`.
+# Type names in INFORMATION_SCHEMA that differ from the names of `LogicalType`.
 _TYPE_NAMES = {LogicalType.FIXED: "NUMBER", LogicalType.REAL: "FLOAT"}
 
-# Columns of each view in order: name, type, and attribute path in a row object. Rows of
-# history views have `it`, the record, and `table`. Column names are Snowflake's.
+# Columns of each view in order: name, type, and attribute path in a row object. Row objects of
+# history views have the attributes `it` (the record) and `table`. Column names are Snowflake's.
 _TABLE_COLUMNS = """
 TABLE_DATABASE string table.name.database
 TABLE_SCHEMA string table.name.schema
@@ -192,7 +192,7 @@ def is_information_schema_view(parts: tuple[str, ...]) -> bool:
 def create_history_frame(
     spark: SparkSession, database: Database, role: str, view: str
 ) -> DataFrame:
-    """Return the history of the tables that the role may read, newest first.
+    """Return a history view of the tables that the role may read, newest first.
 
     Counts are NULL until a run has ended. Permanently deleted tables are omitted.
     """
@@ -211,7 +211,7 @@ def create_history_frame(
 def create_information_schema_frame(
     spark: SparkSession, database: Database, role: str, parts: tuple[str, ...]
 ) -> DataFrame:
-    """Return a view's rows: the objects of one database that are visible to the role.
+    """Return a view of the objects of one database that are visible to the role.
 
     Raises:
         DatabaseNotFound: If the database does not exist or the role lacks privileges on it.
@@ -333,7 +333,7 @@ def _list_column_rows(
 def _measure_table_size(
     connection: Connection, table: TableRecord
 ) -> tuple[int | None, int | None]:
-    """Return rows and bytes of native files and chunks, or None for both if the files are unavailable."""
+    """Return the total rows and bytes of a table, or None for both if its files are unavailable."""
     waiting = measure_backlog(connection, table.table_id)
     try:
         native = load_current_native_table(table)

@@ -1,4 +1,4 @@
-"""The table function COPY_HISTORY, replaced in a query's text by a query of the view of this name."""
+"""Table function COPY_HISTORY: replaced in a query's text by a query of the view COPY_HISTORY."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from snowmelt.schema.types import TableName
 _CANDIDATE = re.compile(r"\bCOPY_HISTORY\s*\(", re.IGNORECASE)
 _ARGUMENTS = ("TABLE_NAME", "START_TIME", "END_TIME")
 _INFORMATION_SCHEMA = "INFORMATION_SCHEMA"
-# Units that Snowflake's DATEADD has beside Spark's.
+# Units of Snowflake's DATEADD that Spark's lacks.
 _UNITS = re.compile(
     r"(\bDATEADD\s*\(\s*)'?(YEAR|MONTH|WEEK|DAY|HOUR|MINUTE|SECOND)S?'?(?=\s*,)", re.IGNORECASE
 )
@@ -69,7 +69,7 @@ def _is_table_word(tokens: Sequence[SqlToken], number: int) -> bool:
 def _parse_call(
     text: str, tokens: Sequence[SqlToken], number: int
 ) -> tuple[str | None, dict[str, str], int] | None:
-    """Return the database, the argument texts and the end of the call at TABLE; None for another function."""
+    """Parse the call at TABLE: database, argument texts and end. None for other functions."""
     at = number + 2
     names = [tokens[at]]
     while tokens[at + 1].text == "." and tokens[at + 1].kind is TokenKind.SYMBOL:

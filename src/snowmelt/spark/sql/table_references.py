@@ -1,9 +1,9 @@
-"""Table references of a query, the columns that it needs, and their positions in the text.
+"""Table references of a query with their positions in the text, and the columns that it needs.
 
-Spark runs the user's text with the table names replaced in place, so no part is lost by
-regenerating it. Queries that sqlglot cannot analyze read all columns, without pruning. Tokens, not
-the tree, decide which columns are needed. A column may have the name of a function (`user`,
-`date`), and the tree then contains no column.
+Spark runs the user's text with the table names replaced in place, because regenerating the text
+could lose a part. Queries that sqlglot cannot analyze read all columns, without pruning. The needed
+columns come from the tokens, not from the tree: for a column with the name of a function (`user`,
+`date`), the tree has no column.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PATTERN_CHARACTERS = frozenset("*+?|()[]^")
 class TableReference:
     """Reference to a table: its internal names and its position, text[start:end].
 
-    `is_certain` is False if the same words might be a column. `node` is None if sqlglot could not
+    `is_certain` is False if the words may also be a column. `node` is None if sqlglot could not
     parse the statement.
     """
 
@@ -45,7 +45,7 @@ class TableReference:
 
     @property
     def alias(self) -> str:
-        """The name that qualifies the table's columns in the statement."""
+        """Name that qualifies the table's columns in the statement."""
         if self.node is not None and self.node.alias:
             return self.node.alias
         return self.parts[-1]
@@ -53,7 +53,7 @@ class TableReference:
 
 @dataclass(frozen=True, slots=True)
 class SparkQuery:
-    """Statement for Spark, its words, and the tables that it may read."""
+    """Statement for Spark, with its words and the tables that it may read."""
 
     text: str
     words: frozenset[str]
@@ -89,7 +89,7 @@ def parse_query(text: str) -> SparkQuery:
 def list_needed_columns(
     query: SparkQuery, reference: TableReference, columns: Iterable[str]
 ) -> list[str]:
-    """Return the visible columns of a table that the query may need, in the given order."""
+    """Return the columns among `visible` that the query may need, in the same order."""
     columns = list(columns)
     if query.is_opaque or reference.node is None or _needs_all_columns(query, reference):
         return columns
@@ -99,7 +99,7 @@ def list_needed_columns(
 def qualify_reference(
     query: SparkQuery, reference: TableReference, namespace: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return a reference's parts, with a short name completed by database and schema `namespace`.
+    """Return the parts of a reference. Completes a short name with the `namespace`.
 
     The name of a WITH clause stays unchanged.
     """
@@ -124,8 +124,8 @@ def list_select_sources(query: SparkQuery, select: exp.Expr) -> list[TableRefere
 def replace_references(query: SparkQuery, placeholders: Mapping[int, str]) -> str:
     """Return the statement with the reference at each index of `placeholders` replaced.
 
-    An unaliased table keeps its name as alias, in parentheses, because a sample or pivot clause
-    may follow. Columns qualified by database or schema lose that qualifier. Braces are doubled,
+    A table without an alias gets its name as alias, in parentheses, because a sample or pivot
+    clause may follow. The qualifiers of columns lose database and schema. Braces are doubled,
     because `SparkSession.sql` formats the text.
     """
     replaced = [(query.references[index], name) for index, name in placeholders.items()]
@@ -225,7 +225,7 @@ def _is_at_position(text: str, identifier: exp.Identifier) -> bool:
 def _find_references_in_tokens(
     tokens: Sequence[Token], *, only_tables: bool
 ) -> Iterable[TableReference]:
-    """Yield `a.b.c` wherever a table may occur, or only after the word TABLE if `only_tables`."""
+    """Yield each `a.b.c` where a table may occur, or only those after TABLE if `only_tables`."""
     index = 0
     while index < len(tokens):
         run = read_dotted_name(tokens, index)
@@ -356,7 +356,7 @@ def _make_unqualifying_edits(
 def parse_dotted_name(text: str) -> tuple[str, ...]:
     """Parse a dotted name into internal names. Return an empty tuple if the text is not one.
 
-    Parts may be quoted with backticks, as in Spark, or with double quotes, as in Snowflake.
+    Parts may be quoted with backticks (as in Spark) or with double quotes (as in Snowflake).
     """
     try:
         tokens = list(sqlglot.tokenize(text, read=DIALECT))

@@ -1,9 +1,9 @@
-"""Cache of decoded chunks in the executors' memory, for later queries.
+"""Cache of decoded chunks in the memory of executors, for later queries.
 
-A chunk never changes, and every query of its table needs it until its migration. Spark keeps the
-rows with `persist`, in memory only: chunks are encrypted on the stage, so their rows are never
-written to disk in plain text. Spark decodes evicted chunks again, so no result depends on the cache.
-Reasons: `docs/explanation/decisions/0015-decoded-chunks.md`.
+A chunk never changes, and every query of its table reads it until its migration. Rows are cached
+with Spark's `persist`, in memory only: chunks are encrypted on the stage, so their rows must not be
+written to disk in plain text. Spark decodes evicted chunks again, so no result depends on the
+cache. Reasons: `docs/explanation/decisions/0015-decoded-chunks.md`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ if TYPE_CHECKING:
 BUDGET_SETTING = "spark.snowmelt.keptChunkBytes"
 _DEFAULT_BUDGET_BYTES = 128 * 1024 * 1024
 
-# Cached frames are planned with a later deadline, so that Spark can decode evicted chunks again.
-# They are used for this long after the deadline of the first plan. Garbage collection leaves ten
-# minutes after a plan's deadline.
+# Extra time in the deadline of cached frames, so that Spark can decode evicted chunks again.
+# Garbage collection keeps files for ten minutes after a plan's deadline.
 EVICTION_GRACE = dt.timedelta(minutes=5)
-# Each segment adds a scan to the query, which takes a few milliseconds.
+# Maximum number of segments: each one adds a scan to the query, which takes a few milliseconds.
 _MAX_SEGMENTS_PER_READ = 6
 _MAX_CACHED_SEGMENTS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedSegment:
-    """Cached chunks of a table, by commit number, with some of its visible columns."""
+    """Cached chunks of a table by commit number, with some of the visible columns."""
 
     table: tuple[str, int]
     chunks: frozenset[int]
@@ -50,7 +49,7 @@ class _CachedSegment:
 
 
 class ChunkCache:
-    """Cache of chunk frames in one Spark session; thread-safe."""
+    """Cache of chunk frames in one Spark session. Thread-safe."""
 
     def __init__(self, spark: SparkSession, decode: Callable[[TableReadPlan], DataFrame]) -> None:
         """Create an empty cache. `decode` returns a frame that reads a plan's chunks."""
@@ -63,8 +62,8 @@ class ChunkCache:
     def build_frames(self, read: TableReadPlan) -> list[DataFrame]:
         """Return frames that together contain the rows of a plan's chunks, with the plan's columns.
 
-        The frames may also contain rows of other chunks of the same snapshot. The query's condition
-        filters the rows of chunks that it pruned.
+        The frames may also contain rows of chunks that the query pruned. The query's condition
+        filters these rows.
         """
         with self._lock:
             for number, segment in list(self._segments.items()):
@@ -74,7 +73,7 @@ class ChunkCache:
             cached = self._collect_cached_chunks(numbers)
             rest = tuple(task for task in read.tasks if task.seq not in cached)
             if len(numbers) > _MAX_SEGMENTS_PER_READ:
-                # Chunks arrive one by one, so merge the smaller frames into one.
+                # Merge the smaller frames into one, because chunks arrive one by one.
                 numbers, merged = numbers[:1], numbers[1:]
                 wanted = self._collect_cached_chunks(merged) | {task.seq for task in rest}
                 rest = tuple(task for task in read.tasks if task.seq in wanted)
@@ -86,8 +85,8 @@ class ChunkCache:
             if rest:
                 frames.append(self._decode_and_cache(read, rest, numbers))
         names = [quote_identifier(each.name) for each in read.columns]
-        # `SparkSession.sql` makes views of these frames and drops them again, which makes Spark
-        # uncache equal plans. The condition makes the plan differ from the persisted one.
+        # `SparkSession.sql` creates views of these frames and drops them, and Spark then uncaches
+        # equal plans. The condition makes this plan differ from the persisted one.
         return [frame.selectExpr(*names).where("true") for frame in frames]
 
     def clear(self) -> None:
@@ -120,7 +119,7 @@ class ChunkCache:
     def _decode_and_cache(
         self, read: TableReadPlan, tasks: tuple[ChunkReadTask, ...], used: Sequence[int]
     ) -> DataFrame:
-        """Return a frame that decodes chunks, and cache it if it fits beside the used segments."""
+        """Return a frame that decodes chunks. Caches it if it fits beside the used segments."""
         share = len(read.columns) / max(1, len(read.schema.columns))
         size = int(min(1.0, share) * sum(task.length for task in tasks))
         room = int(self._spark.conf.get(BUDGET_SETTING, str(_DEFAULT_BUDGET_BYTES)) or 0) - size

@@ -1,9 +1,9 @@
-"""Python data source for chunks and native files of a table: partitions in, Arrow batches out.
+"""Python data source that reads partitions of chunks and native files as Arrow batches.
 
-Separate from the driver's modules, so that executors need neither catalog nor database.
+Executors import this module, so it must not import the catalog or the database.
 
-Spark reads native files itself if it has a Hadoop file system for their URLs, which it lacks for
-buckets. Its reader skips row groups by their statistics; this source does not.
+Spark reads native files itself if it has a Hadoop file system for their URLs, which it does not
+have for buckets. Spark's reader skips row groups by their statistics; this source does not.
 
 The source must not implement `pushFilters`: Spark 4.3.0 reuses a pushed filter for later queries on
 the same DataFrame, which loses rows. Pruning happens before the source is created. The partitions
@@ -92,7 +92,7 @@ def list_needed_columns(columns: Sequence[str], predicates: Sequence[Predicate])
 def plan_partitions(
     shape: ReadShape, files: Sequence[NativeFile], chunks: Sequence[ChunkReadTask], *, cores: int
 ) -> list[ReadPartition]:
-    """Split the work into partitions of similar size, at least one. Each keeps the given order."""
+    """Split the work into one or more partitions of similar size. Keeps the order in each."""
     items: list[NativeFile | ChunkReadTask] = [*files, *chunks]
     weights = [
         (item.length if isinstance(item, ChunkReadTask) else item.size) + _OPEN_COST_BYTES
@@ -121,7 +121,7 @@ def read_partition(partition: ReadPartition, schema: StructType) -> Iterator[pa.
     """Yield the rows of a partition as batches of exactly this schema, combining small tables.
 
     Raises:
-        PlanExpired: If the deadline has passed, after which files may be deleted.
+        PlanExpired: If the deadline has passed. Files may be deleted after it.
         BlobCorrupt: If a blob differs from its registration.
         LoadFailed: If a value does not fit the column's type at the start of the query.
     """
@@ -145,7 +145,7 @@ def read_partition(partition: ReadPartition, schema: StructType) -> Iterator[pa.
 def _read_tables(partition: ReadPartition) -> Iterator[pa.Table]:
     shape = partition.shape
     if partition.files:
-        # Imported only for native files, because the import is slow.
+        # Import only for native files, because the import is slow.
         from snowmelt.table.table_reader import read_native_batches
 
         schema = project_schema(shape.schema, shape.columns)
@@ -203,7 +203,7 @@ _COMPARISON_KERNELS: dict[str, Callable[..., Any]] = {
 
 
 def filter_rows(table: pa.Table, predicates: Sequence[Predicate]) -> pa.Table:
-    """Return the rows, in native form, for which every predicate is true."""
+    """Return the rows for which every predicate is true. Rows are in native form."""
     for predicate in predicates:
         table = table.filter(_compute_mask(table, predicate))
     return table
@@ -231,7 +231,7 @@ def _compute_mask(table: pa.Table, predicate: Predicate) -> Any:
 def _compute_comparison_mask(array: pa.ChunkedArray, op: str, value: LiteralValue) -> Any:
     compare = _COMPARISON_KERNELS[op]
     if pa.types.is_decimal(array.type) and not isinstance(value, float):
-        # A 256-bit decimal holds both sides, so the comparison drops no digit.
+        # Compare as 256-bit decimals, which hold all digits of both sides.
         exact = Decimal(value)  # type: ignore[arg-type]
         try:
             return compare(array, pa.scalar(exact, pa.decimal256(76, array.type.scale)))
@@ -287,5 +287,5 @@ class PartitionSourceReader(DataSourceReader):
 def create_partition_frame(
     spark: SparkSession, partitions: Sequence[ReadPartition], schema: StructType
 ) -> DataFrame:
-    """Return a DataFrame of partitions. `schema` has the native fields' names and types, all nullable."""
+    """Return a DataFrame of partitions. `schema` has the native names and types, all nullable."""
     return create_payload_frame(spark, PartitionDataSource, partitions, schema)

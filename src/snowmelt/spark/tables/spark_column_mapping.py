@@ -1,4 +1,4 @@
-"""Columns of a table in Spark, and the definition of a table read.
+"""Columns of a table in Spark, and the plan of a table read.
 
 Types: `docs/explanation/decisions/0010-types-in-spark.md`.
 """
@@ -39,7 +39,7 @@ _SPARK_TYPES: dict[LogicalType, st.DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class VisibleColumn:
-    """Column of the DataFrame: a column of the table, or a companion of one.
+    """Column of the DataFrame: a column of the table, or the companion of one.
 
     `name` is its name in queries and in both readers, unique even when case is ignored.
     `native_name` is the native field's name.
@@ -53,7 +53,7 @@ class VisibleColumn:
 
     @property
     def raw_type(self) -> st.DataType:
-        """The type that both readers return."""
+        """Type of the raw column that both readers return."""
         if self.is_companion:
             return st.IntegerType()
         if self.column.kind is LogicalType.FIXED:
@@ -76,16 +76,16 @@ class VisibleColumn:
             return name
         if self.column.kind is LogicalType.TIME:
             return f"cast({name} AS TIME({self.column.scale or 0})) AS {name}"
-        # `parse_json` fails the whole query on deep nesting or duplicate keys. Such a document
-        # becomes a string instead. For `1 2`, `parse_json` would return 1 and silently drop the
-        # rest. Enclosing the text in an array prevents that.
+        # `parse_json` fails the whole query on deep nesting or duplicate keys, so convert such a
+        # document to a string. For `1 2`, `parse_json` would return 1 and silently drop the rest.
+        # Enclosing the text in an array prevents that.
         parsed = f"try_variant_get(try_parse_json(concat('[', {name}, ']')), '$[0]', 'variant')"
         return f"coalesce({parsed}, cast({name} AS VARIANT)) AS {name}"
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedFiles:
-    """Native files that a query reads, and the total number before pruning."""
+    """Native files that a query reads, and their number before pruning."""
 
     files: tuple[NativeFile, ...]
     total: int
@@ -114,7 +114,7 @@ class TableReadPlan:
 
     @property
     def files(self) -> tuple[NativeFile, ...]:
-        """The native files to read.
+        """Native files to read.
 
         Raises:
             TableInconsistent: If another tool has added delete files.
@@ -148,12 +148,13 @@ def list_visible_columns(schema: TableSchema) -> list[VisibleColumn]:
 
 
 def map_parquet_names(schema: TableSchema, versions: Iterable[TableSchema]) -> dict[int, str]:
-    """Return by field ID the names for the Parquet reader that differ from the column names.
+    """Map field IDs to names for the Parquet reader, for names that differ from the column's.
 
-    Spark finds a file's columns by field ID. It compares conditions with the statistics of the column
-    that has the *name* in the file, and narrows a number to that column's width. In 4.3,
-    `c < 3000000000` skips every row of a NUMBER(9). So a column gets another name if its name was used
-    by another column, or if its type was widened. Spark then does not push down its conditions.
+    Spark 4.3 finds a file's columns by field ID. But for conditions, it uses the statistics of the
+    column that has the *name* in the file, and narrows a number to the width of that column: `c <
+    3000000000` skips every row of a NUMBER(9). A column therefore gets another name if another
+    column had its name before, or if its type was widened. Spark then does not push down its
+    conditions.
     """
     had: dict[str, set[tuple[int, st.DataType]]] = {}
     for version in (*versions, schema):

@@ -1,4 +1,4 @@
-"""The DataFrame of a table: native files by Spark's Parquet reader, chunks by the chunk source.
+"""DataFrame of a table: Spark's Parquet reader reads native files, the chunk source reads chunks.
 
 Types: `docs/explanation/decisions/0010-types-in-spark.md`.
 """
@@ -45,9 +45,9 @@ _DEADLINE_STEP_MS = 60_000
 
 
 def start_warm_up(spark: SparkSession) -> None:
-    """Start loading in the background what a session's first query needs, once per process.
+    """Start to load what the first query needs, in the background and once per process.
 
-    This starts a Python worker, loads Spark's classes for Python sources and Parquet, and imports
+    Starts a Python worker, loads Spark's classes for Python sources and Parquet, and imports
     PyIceberg.
     """
     if _find_jvm(spark) is None or _warm_up_began.is_set():
@@ -60,7 +60,7 @@ _warm_up_began = threading.Event()
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Load these now. Errors are only logged; the first query raises them."""
+    """Load the same in this thread. Errors are only logged, because the first query raises them."""
     try:
         import_module("snowmelt.table.iceberg")
 
@@ -76,10 +76,10 @@ def warm_up(spark: SparkSession) -> None:
 
 
 class TableFrameBuilder:
-    """Builder of DataFrames in one Spark session; thread-safe.
+    """Builder of DataFrames in one Spark session. Thread-safe.
 
-    Spark needs 0.1 ms to list each native file, so DataFrames of the same files are cached. Files never
-    change.
+    Spark needs 0.1 ms to list each native file. DataFrames are therefore cached by their files,
+    which never change.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -90,10 +90,10 @@ class TableFrameBuilder:
         self._chunks = ChunkCache(spark, self._build_chunk_frame)
 
     def build_frame(self, read: TableReadPlan) -> DataFrame:
-        """Return the rows of a table. Opens no file and runs no job."""
+        """Return the rows of a table as a DataFrame. Opens no file and runs no job."""
         if not read.columns:
             return self._build_count_frame(read)
-        # First build the parts that do not need manifests, while these are read in the background.
+        # Build the parts that do not need the manifests while these are read in the background.
         guard = self._get_deadline_guard(read) if read.pointer is not None else None
         parts = self._chunks.build_frames(read) if read.tasks else []
         if read.files and guard is not None:
@@ -150,8 +150,8 @@ class TableFrameBuilder:
         java = _find_jvm(self._spark)
         if java is None or len(paths) < _MIN_PATHS_TO_LIST_FOLDERS:
             return reader.parquet(*paths)
-        # Listing a folder takes a fifth of the time of checking each file. The result is used only
-        # if it has exactly these files, because a failed migration leaves others in the folder.
+        # Listing a folder takes a fifth of the time of checking each file. Use the listing only if
+        # it has exactly these files, because a failed migration leaves other files in the folder.
         names = (
             ""
             if len(paths) == read.native.result().total
@@ -164,7 +164,7 @@ class TableFrameBuilder:
         listed = joined("\0", folders._jdf.inputFiles())  # noqa: SLF001  one string, see below
         if sorted(map(unquote, listed.split("\0"))) == sorted(paths):
             return folders
-        # Pass all paths in one string: each value passed to or from the JVM takes 0.1 ms.
+        # Pass all paths in one string, because each value passed to or from the JVM takes 0.1 ms.
         array = java.org.apache.commons.lang3.StringUtils.split("\0".join(paths), "\0")
         reader = reader.option("pathGlobFilter", "*")
         return reader._df(reader._jreader.parquet(array))  # noqa: SLF001  as `parquet` does
@@ -173,7 +173,7 @@ class TableFrameBuilder:
         frame = self._cached_frames.pop(key, None)
         if frame is None:
             frame = create()
-        # Move to the end: least recently used frames are evicted first.
+        # Move to the end, because least recently used frames are evicted first.
         self._cached_frames[key] = frame
         while len(self._cached_frames) > _MAX_CACHED_FRAMES:
             self._cached_frames.popitem(last=False)
@@ -203,11 +203,12 @@ class TableFrameBuilder:
     def _get_deadline_guard(self, read: TableReadPlan) -> DataFrame:
         """Return a frame without rows that raises an error after the deadline.
 
-        Native files may be deleted after the deadline. The clock is read by a function that Spark must not
-        evaluate during planning. The guard is a separate branch of the union, so that conditions are still
-        pushed down to the Parquet reader.
+        Native files may be deleted after the deadline. Spark must not evaluate the function that
+        reads the clock during planning. The guard is a separate branch of the union, so that
+        conditions are still pushed down to the Parquet reader.
         """
-        # Spark compiles the limit into code, which is slow, so round it down to a full minute.
+        # Round the deadline down to a full minute: Spark compiles it into code, and compilation is
+        # slow.
         limit = to_epoch_ms(read.deadline) // _DEADLINE_STEP_MS * _DEADLINE_STEP_MS
         types = tuple(
             (quote_identifier(visible.name), visible.raw_type.simpleString())
@@ -222,8 +223,8 @@ class TableFrameBuilder:
         self, table: str, deadline_ms: int, columns: tuple[tuple[str, str], ...]
     ) -> DataFrame:
         message = str(PlanExpired(table=table)).replace("\\", "\\\\").replace("'", "\\'")
-        # The columns depend on the clock, too. Otherwise Spark would evaluate the condition during
-        # planning and drop this branch.
+        # Make the columns depend on the clock too. Otherwise, Spark would evaluate the condition
+        # during planning and drop this branch.
         made = [f"try_cast(cast(now AS STRING) AS {kind}) AS {name}" for name, kind in columns]
         return (
             self._spark.range(0, 1, 1, 1)
@@ -234,10 +235,10 @@ class TableFrameBuilder:
 
 
 def _make_current_time_ms_column(spark: SparkSession) -> SparkColumn:
-    """Return the executor's clock as a column that Spark does not evaluate during planning.
+    """Return the executor's time as a column that Spark does not evaluate during planning.
 
-    SQL's `reflect` is not compiled and so prevents compilation of the whole union: summing a column of
-    4.5 million native rows took 0.4 s longer.
+    Does not use SQL's `reflect`, which prevents compilation of the whole union: with it, summing a
+    column of 4.5 million native rows took 0.4 s longer.
     """
     java = _find_jvm(spark)
     if java is None:
@@ -258,19 +259,19 @@ def _make_current_time_ms_column(spark: SparkSession) -> SparkColumn:
         return expr("cast(reflect('java.lang.System', 'currentTimeMillis') AS BIGINT)")
 
 
-# Session settings must not silently drop rows or shift dates.
+# Override session settings that would silently drop rows or shift dates.
 _PARQUET_OPTIONS = {
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "datetimeRebaseMode": "CORRECTED",
     "mergeSchema": "false",
-    # The paths are not glob patterns, even if a folder's name has pattern characters.
+    # Disable glob patterns: a folder's name may have pattern characters.
     "__globPaths__": "false",
 }
 
 
 def _select_file_columns(read: TableReadPlan) -> list[str]:
-    """Return expressions that select the columns of native files under the query's names."""
+    """Return expressions that select the columns of native files with the query's names."""
     names = read.parquet_names
     return [
         f"{quote_identifier(names[each.field_id])} AS {quote_identifier(each.name)}"

@@ -1,7 +1,8 @@
-"""Time travel: table snapshots at a commit number or a time, within the retention.
+"""Time travel: table snapshots at a commit number or a time within the retention time.
 
-A past state consists of a native snapshot of that time and the chunks above its watermark that were
-committed by then. Both are retained for the retention time after they are replaced.
+The state at an earlier time consists of the native snapshot of that time and of the chunks above
+its watermark that were committed by then. Both are retained for the retention time after
+replacement.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def take_snapshot_at_sequence(
     first chunk after this number.
 
     Raises:
-        LoadRefused: If the number is not committed yet, or its state is no longer retained.
+        LoadRefused: If the number is not committed, or its state was deleted after the retention
+            time.
     """
     what = f"snapshot = {sequence}"
     if sequence > current.up_to:
@@ -52,7 +54,8 @@ def take_snapshot_at_time(
     """Return a table's snapshot at a time.
 
     Raises:
-        LoadRefused: If the table did not exist then, or its state is no longer retained.
+        LoadRefused: If the table did not exist then, or its state was deleted after the retention
+            time.
     """
     what = f"as_of = {timestamp.isoformat()}"
     if timestamp < current.table.created_at:

@@ -101,3 +101,17 @@ def test_formats_have_the_names_of_converters() -> None:
     name = "io.confluent.connect.avro.AvroConverter"
     options = parse_connector_settings({**given, "value.converter": name}).options
     assert options.value_format is MessageFormat.AVRO
+
+
+def test_keys_and_values_use_one_registry() -> None:
+    given = {
+        "topics": "t",
+        "table": "a.b.c",
+        "key.converter.schema.registry.url": "http://one",
+        "value.converter.schema.registry.url": "http://two",
+    }
+    with pytest.raises(ConfigurationError, match=r"key\.converter\.schema\.registry\.url"):
+        parse_connector_settings(given)
+    given["key.converter.schema.registry.url"] = "http://two"
+    assert parse_connector_settings(given).options.registry.url == "http://two"
+    assert parse_connector_settings({**given, "registry_url": "c"}).options.registry.url == "c"

@@ -1,4 +1,4 @@
-"""`snowmelt backup`: create, list, verify and expire points of a backup; create its key pair."""
+"""`snowmelt backup`: create, list, verify and expire backup points; create a key pair."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run an action, or create a point."""
+    """Run an action. The default action creates a point."""
     action = _ACTIONS.get(options.action)
     if action is None:
         if options.place is not None:
@@ -97,7 +97,7 @@ def open_destination(location: str, *, create: bool = False) -> BackupDestinatio
 
 
 def find_public_key_path(settings: Settings) -> Path:
-    """Return the file of the public key: beside the master key."""
+    """Return the path of the public key, which is beside the master key."""
     from snowmelt.backup.backup_keys import PUBLIC_KEY_FILE
 
     folder = settings.keys_dir
@@ -105,7 +105,7 @@ def find_public_key_path(settings: Settings) -> Path:
 
 
 def make_progress(verb: str, *, quiet: bool) -> Progress:
-    """Return a progress report on standard error, if that is a terminal."""
+    """Return a function that shows progress if standard error is a terminal."""
     from snowmelt.backup.destination import report_nothing
 
     if quiet or not sys.stderr.isatty():

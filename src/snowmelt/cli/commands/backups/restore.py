@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Restore a point and print the token of each channel."""
+    """Restore a point. Print the committed offset token of each channel."""
     from snowmelt.backup.backup_keys import load_private_key
     from snowmelt.backup.restoration import RestoreTarget, choose_point, restore_point
     from snowmelt.clock import SystemClock

@@ -1,5 +1,5 @@
-"""Commands that prove what is stored.
+"""Commands for the integrity of stored data.
 
-`check`: check tables while everything runs.
-`trace`: show the way of a token, chunk, file, load or row.
+`check`: check tables while the system runs.
+`trace`: trace a token, chunk, file, load or row.
 """

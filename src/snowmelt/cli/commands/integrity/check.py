@@ -1,4 +1,4 @@
-"""`snowmelt check`: prove that what is stored is what was committed."""
+"""`snowmelt check`: verify that the stored data is what was committed."""
 
 from __future__ import annotations
 
@@ -166,14 +166,14 @@ def _summarize(reports: Sequence[TableReport], findings: Sequence[Finding]) -> d
 
 
 def _make_progress(*, quiet: bool) -> Callable[[str], None]:
-    """Return a function that shows a step on one line if standard error is a terminal."""
+    """Return a function that shows the current step if standard error is a terminal."""
     if quiet or not sys.stderr.isatty():
         return lambda _: None
     return lambda step: print(f"\r\x1b[2K{step}\r", end="", file=sys.stderr, flush=True)
 
 
 def _parse_share(text: str) -> float | None:
-    """Return a share from a percentage above 0 up to 100; None if it is none."""
+    """Convert a percentage above 0 up to 100 to a fraction. Return None if it is invalid."""
     found = _SHARE.fullmatch(text)
     share = float(found[1]) / 100 if found else 0.0
     return share if 0 < share <= 1 else None

@@ -1,4 +1,4 @@
-"""`snowmelt trace`: from a token, chunk, file, load or row to everything that it passed."""
+"""`snowmelt trace`: find the commit, files and snapshots of a token, chunk, file, load or row."""
 
 from __future__ import annotations
 

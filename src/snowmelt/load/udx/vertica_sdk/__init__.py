@@ -5,8 +5,8 @@
 `server_interface`: parameters, names, log and plan context.
 `types`: column and parameter types.
 
-Vertica's SDK for Python has neither sources nor the side channel. Here both have the names that the
-SDKs for other languages use.
+Vertica's SDK for Python has neither sources nor the side channel. Here, both have the names of the
+SDKs for other languages.
 """
 
 from __future__ import annotations

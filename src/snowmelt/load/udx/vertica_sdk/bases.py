@@ -1,7 +1,7 @@
 """Base classes of user code, and the states that it returns and receives.
 
-The base classes are optional: objects are recognized by their methods. The classes of query
-functions only make files importable that define such functions beside their filters.
+The base classes are optional, because objects are recognized by their methods. The classes of query
+functions do nothing. They exist so that a file with filters and query functions can be imported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 
 class PhaseStateCode(IntEnum):
-    """What `process` returns, with the numbers of Vertica's SDK.
+    """States that `process` returns, with the numbers of Vertica's SDK.
 
     INPUT_NEEDED: provide more input after the unread input. OUTPUT_NEEDED: collect the output and
     call again. DONE: the stream has ended, even if input remains. REJECT: the data read last is one
@@ -50,7 +50,7 @@ class ReturnedState:
 
 
 class StreamState:
-    """Results of `process`. REJECT is called with the rejected record."""
+    """States that `process` may return. REJECT may be called with the rejected record."""
 
     INPUT_NEEDED: ClassVar = ReturnedState(PhaseStateCode.INPUT_NEEDED)
     OUTPUT_NEEDED: ClassVar = ReturnedState(PhaseStateCode.OUTPUT_NEEDED)
@@ -70,12 +70,12 @@ def parse_returned_state(value: object) -> ReturnedState | None:
         return value
     if isinstance(value, PhaseStateCode):
         return ReturnedState(value)
-    # Without a record: the host calls `getRejectedRecord`.
+    # REJECT without a record: the host calls `getRejectedRecord`.
     return ReturnedState(PhaseStateCode.REJECT) if value is StreamState.REJECT else None
 
 
 class _NamedState(StrEnum):
-    """A state whose value is its name, because user code compares it with `==`."""
+    """A state. Its value is its name, because user code compares states with `==`."""
 
     def __repr__(self) -> str:
         return self.name
@@ -114,7 +114,7 @@ class UDXType(_NamedState):
 
 
 class UDXObject:
-    """Base of objects that the host sets up for one stream at a time."""
+    """Base class of objects that process one stream at a time."""
 
     _canceled = False
 
@@ -125,7 +125,7 @@ class UDXObject:
         """End a stream. The host may call `setup` again."""
 
     def mark_canceled(self) -> None:
-        """Make `isCanceled` true even if a class overrides `cancel`. For the host."""
+        """Set `isCanceled`, even if a class overrides `cancel`. For the host only."""
         self._canceled = True
 
     def cancel(self, srvInterface: Any) -> None:
@@ -141,7 +141,7 @@ class UDXObject:
 
 
 class UDFilter(UDXObject):
-    """Bytes in, bytes out."""
+    """Base class of filters, which convert bytes to bytes."""
 
     def processWithMetadata(
         self, srvInterface: Any, input: Any, input_lengths: Any, input_state: Any, output: Any,
@@ -154,7 +154,7 @@ class UDFilter(UDXObject):
 
 
 class UDParser(UDXObject):
-    """Bytes in, rows out."""
+    """Base class of parsers, which convert bytes to rows."""
 
     def getRejectedRecord(self) -> Any:
         """Return the rejected record if REJECT was returned without one."""
@@ -162,11 +162,11 @@ class UDParser(UDXObject):
 
 
 class UDChunker(UDXObject):
-    """Finder of record ends: moves the input's offset to one."""
+    """Base class of chunkers, which move the input's offset to a record end."""
 
 
 class UDSource(UDXObject):
-    """Bytes out."""
+    """Base class of sources, which produce bytes."""
 
     def getSize(self) -> int | None:
         """Return the size in bytes, or None if it is unknown."""
@@ -178,7 +178,7 @@ class UDSource(UDXObject):
 
 
 class UDXFactory:
-    """Stateless creator of objects. The host uses one instance."""
+    """Base class of factories. A factory has no state; the host uses one instance."""
 
     def getParameterType(self, serverInterface: Any, parameterTypes: Any) -> None:
         """Declare the parameters."""
@@ -197,7 +197,7 @@ class UDXFactory:
 
 
 class FilterFactory(UDXFactory):
-    """Creator of filters."""
+    """Base class of factories for filters."""
 
     def plan(self, serverInterface: Any, planContext: Any) -> None:
         """Check the parameters, once per statement."""
@@ -207,7 +207,7 @@ class FilterFactory(UDXFactory):
 
 
 class ParserFactory(UDXFactory):
-    """Creator of parsers."""
+    """Base class of factories for parsers."""
 
     def plan(self, serverInterface: Any, perColumnParamReader: Any, planContext: Any) -> None:
         """Check the parameters, once per statement."""
@@ -239,7 +239,7 @@ class ParserFactory(UDXFactory):
 
 
 class SourceFactory(UDXFactory):
-    """Creator of sources."""
+    """Base class of factories for sources."""
 
     def plan(self, serverInterface: Any, planContext: Any) -> None:
         """Check the parameters, once per statement."""
@@ -248,7 +248,7 @@ class SourceFactory(UDXFactory):
         return UDXType.LOAD_SOURCE
 
 
-# Names of query functions, which loads do not call.
+# Classes of query functions. Loads do not call them.
 BlockReader = BlockWriter = PartitionReader = PartitionWriter = UDXObject
 ScalarFunction = TransformFunction = TransformFunctionPhase = UDXObject
 ScalarFunctionFactory = TransformFunctionFactory = MultiPhaseTransformFunctionFactory = UDXFactory

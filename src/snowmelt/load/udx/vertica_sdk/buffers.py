@@ -1,7 +1,7 @@
-"""Buffers of user code; the rows and rejected records of its parsers.
+"""Input and output buffers of user code, and the rows and rejected records of parsers.
 
-Methods in camel case belong to the SDK for Python; `buf`, `size` and `offset` to the SDKs for other
-languages. Names in snake case are for the host only.
+Methods in camel case are those of the SDK for Python. `buf`, `size` and `offset` are those of the
+SDKs for other languages. Names in snake case are for the host only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class InputUndecodable(Exception):
 class InputBuffer:
     """The input of a phase. New input follows unread input.
 
-    It contains bytes, or with `setEncoding` decoded text, whose lengths and offsets count characters.
+    The buffer has bytes, or after `setEncoding` decoded text. Lengths and offsets of text count
+    characters.
     """
 
     def __init__(self, inputstate: InputState = InputState.OK) -> None:
@@ -148,7 +149,8 @@ class InputBuffer:
     def find_read_data_offset(self, data: object, since_offset: int) -> int:
         """Return the stream offset of `data`, if it was read last, or else `since_offset`.
 
-        Only what was read since then is looked at. With an encoding, offsets count characters.
+        Searches only the data read after `since_offset`. With an encoding, offsets count
+        characters.
         """
         start = since_offset - self._dropped
         if not data or not isinstance(data, type(self._window)) or start < 0:
@@ -171,8 +173,8 @@ class InputBuffer:
 class OutputBuffer:
     """The output of a phase, by `write`, or through `buf` and `offset`.
 
-    `write` is limited only per call. `buf` has space for `size` bytes. OUTPUT_NEEDED renews the space,
-    and doubles it if the call neither read nor wrote.
+    `write` is limited only per call. `buf` has space for `size` bytes. After OUTPUT_NEEDED the
+    space is empty again; if the call neither read nor wrote, it is also doubled.
     """
 
     def __init__(self, limit: int = 1 << 30) -> None:
@@ -199,7 +201,7 @@ class OutputBuffer:
         self._encoder = codecs.getincrementalencoder(str(encoding))()
 
     def write(self, data: bytes | bytearray | memoryview | str) -> bytes | str:
-        """Write all of `data`; return the part that did not fit, which is empty."""
+        """Write all of `data`. Return the part that did not fit, which is always empty."""
         piece = data if type(data) is bytes else self._encode_data(data)
         if self._offset > self._taken:
             self._collect_written_space()
@@ -211,7 +213,7 @@ class OutputBuffer:
 
     @property
     def buf(self) -> memoryview:
-        """Space for `size` bytes, the first `offset` of them written."""
+        """Output space of `size` bytes. The first `offset` bytes are written."""
         if self._space is None:
             self._space = bytearray(self._size)
         return memoryview(self._space)
@@ -255,7 +257,8 @@ class OutputBuffer:
     def renew_space(self, *, larger: bool) -> bool:
         """Provide new space, doubled if `larger`. Return False at the limit.
 
-        Otherwise halve grown space. Only repeated requests without progress reach the limit.
+        If not `larger`, halve space that was doubled before. Only repeated requests without
+        progress reach the limit.
         """
         size = self._size * 2 if larger else max(self._size // 2, self._smallest)
         if size > self._limit:
@@ -299,10 +302,10 @@ class OutputBuffer:
 
 
 class LengthBuffer:
-    """Record lengths beside the bytes of a buffer, as 32-bit entries.
+    """Lengths of the records in another buffer, as 32-bit entries.
 
-    As input it holds `size` entries, of which `offset` are used. As output it has space for `size`
-    entries, of which `offset` are written; `write` adds space.
+    As input, it has `size` entries, and the first `offset` are used. As output, it has space for
+    `size` entries, and the first `offset` are written. `write` adds space as needed.
     """
 
     def __init__(self, lengths: Iterable[int] | NDArray[np.uint32] | None = None) -> None:
@@ -332,7 +335,7 @@ class LengthBuffer:
 
     @property
     def used(self) -> int:
-        """Number of entries of the stream used so far."""
+        """Number of entries used since the start of the stream."""
         return self._dropped + self._offset
 
     def getByteOffset(self) -> int:
@@ -372,8 +375,8 @@ class LengthBuffer:
 class RejectedRecord:
     """A rejected record and the reason.
 
-    SDKs disagree on the argument order. Here it is reason, data, terminator. `length` and `offset`
-    are keywords.
+    The SDKs differ in the order of arguments. Here it is reason, data, terminator. `length` and
+    `offset` are keyword arguments.
     """
 
     def __init__(
@@ -401,12 +404,12 @@ class RejectedRecord:
 
 
 class StreamWriter:
-    """Row writer. Columns count from 0; a column that is not set is NULL."""
+    """Row writer. Columns are numbered from 0. A column that is not set is NULL."""
 
     def __init__(self, types: SizedColumnTypes | None = None) -> None:
         self._types = types or SizedColumnTypes()
         self._width = self._types.getColumnCount()
-        # A dictionary, so that negative numbers are rejected.
+        # A dictionary, because a list would accept negative column numbers.
         self._columns: dict[int, list[object]] = {place: [] for place in range(self._width)}
         self._finished = 0
         self._total = 0

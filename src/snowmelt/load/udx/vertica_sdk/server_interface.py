@@ -14,7 +14,7 @@ _TRUE_WORDS = frozenset({"true", "t", "yes", "y", "on", "1"})
 
 
 class ParamReader:
-    """Parameters by case-insensitive name. Getters raise KeyError if the name is unknown."""
+    """Reader of parameters by case-insensitive name. Getters raise KeyError for an unknown name."""
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         self._values: dict[str, object] = dict(values or {})
@@ -112,7 +112,7 @@ class PerColumnParamReader:
 
 
 class SessionParamWriterMap:
-    """Session parameters by library, which last as long as the phase."""
+    """Session parameters by library. They last as long as the phase."""
 
     def __init__(self) -> None:
         self._writers: dict[str, ParamWriter] = {}
@@ -123,7 +123,7 @@ class SessionParamWriterMap:
 
 
 class ServerInterface:
-    """Parameters, names and the log."""
+    """Access to parameters, environment names and the log."""
 
     def __init__(self, parameters: Mapping[str, object] | None = None, name: str = "") -> None:
         self._reader = ParamReader(parameters)
@@ -158,7 +158,7 @@ class ServerInterface:
 
 
 class PlanContext:
-    """The values that `plan` writes and later methods read."""
+    """Plan context: values that `plan` writes and later methods read."""
 
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         self._writer = ParamWriter(values)

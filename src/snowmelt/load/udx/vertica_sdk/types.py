@@ -1,4 +1,4 @@
-"""Types of columns and parameters, as user code declares and reads them."""
+"""Types of columns and parameters that user code declares and reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class VerticaType:
-    """One type: its SDK name, and its length, or precision and scale.
+    """One type: its SDK name, with its length or its precision and scale.
 
     `isInt()`, `isVarchar()` and so on compare the name.
     """
@@ -60,7 +60,7 @@ class VerticaType:
 
     @property
     def python_type(self) -> type:
-        """Python type of a parameter of this type, str if there is no other. For the host."""
+        """Python type of a parameter of this type, by default str. For the host only."""
         return _PYTHON_TYPES.get(self.name, str)
 
 
@@ -116,7 +116,7 @@ def _define_type(kind: str) -> None:
     def add(
         self: SizedColumnTypes, *arguments: int | str, name: str = "", length: int | None = None
     ) -> None:
-        # Documentation and the SDK for C++ disagree on the order of size and name.
+        # Accept size and name in any order: documentation and the C++ SDK disagree on it.
         given = (*arguments, length, name)
         size = next((part for part in given if isinstance(part, int)), None)
         found = next((part for part in given if isinstance(part, str)), "")
