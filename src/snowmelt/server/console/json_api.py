@@ -13,6 +13,7 @@ from snowmelt.catalog.jobs.leases import list_services
 from snowmelt.catalog.views.channels import ChannelFilter, ChannelView, fetch_channels
 from snowmelt.catalog.views.history import fetch_loads, fetch_maintenance_runs, fetch_migrations
 from snowmelt.catalog.views.paging import PAGE_ROWS, Page
+from snowmelt.catalog.views.pipes import fetch_pipes
 from snowmelt.catalog.views.tables import TableView, fetch_tables
 from snowmelt.errors import RequestMalformed
 from snowmelt.schema.types import TableName
@@ -91,6 +92,13 @@ def _loads(page: PageRequest) -> dict[str, object]:
     return _page_to_json("loads", found)
 
 
+def _pipes(page: PageRequest) -> dict[str, object]:
+    found = fetch_pipes(
+        page.connection, page.visibility, after=page.cursor, limit=_read_limit(page)
+    )
+    return _page_to_json("pipes", found)
+
+
 def _migrations(page: PageRequest) -> dict[str, object]:
     found = fetch_migrations(
         page.connection, page.visibility, after=page.cursor, limit=_read_limit(page)
@@ -127,6 +135,7 @@ _VIEWS: dict[str, JsonView] = {
     "/channels": _channels,
     "/tables": _tables,
     "/loads": _loads,
+    "/pipes": _pipes,
     "/migrations": _migrations,
     "/maintenance": _maintenance,
     "/checks": _checks,

@@ -19,6 +19,7 @@ SECTIONS = (
     ("Channels", "/channels", "c"),
     ("Tables", "/tables", "t"),
     ("Loads", "/loads", "l"),
+    ("Pipes", "/pipes", "p"),
     ("Migrations", "/migrations", "m"),
     ("Checks", "/checks", "k"),
     ("Query", "/query", "q"),
@@ -71,6 +72,11 @@ def segment(name: str) -> str:
 def table_path(name: TableName) -> str:
     """Return the path of a table's page."""
     return "/tables/" + "/".join(map(segment, (name.database, name.schema, name.table)))
+
+
+def pipe_path(name: TableName) -> str:
+    """Return the path of a pipe's page."""
+    return table_path(name).replace("/tables/", "/pipes/", 1)
 
 
 def channel_path(table: TableName, channel: str) -> str:
@@ -425,6 +431,10 @@ def state_mark(state: str) -> Html:
         "late": "bad",
         "crashed": "bad",
         "committed partly": "note",
+        "paused": "note",
+        "stalled": "bad",
+        "LOAD_FAILED": "bad",
+        "PARTIALLY_LOADED": "note",
     }.get(state, "ok")
     shape = {"ok": "●", "busy": "◐", "note": "▲", "bad": "■"}[kind]
     return tag("span", tag("span", shape, aria_hidden="true"), f" {state}", class_=f"state {kind}")

@@ -52,7 +52,7 @@ def show_loads(page: PageRequest) -> ConsolePage:
         "Did the files come in, and what was rejected?",
         [
             filter_form("/loads", choice_field("state", "Show", state, _STATES)),
-            Region("list", _render_loads(page, found.rows)),
+            Region("list", render_loads(page, found.rows)),
             pager("/loads", found.next_cursor, page.query),
             Region("positions", _render_positions(page)),
         ],
@@ -64,7 +64,8 @@ def show_loads(page: PageRequest) -> ConsolePage:
     )
 
 
-def _render_loads(page: PageRequest, rows: list[LoadView]) -> Html:
+def render_loads(page: PageRequest, rows: list[LoadView]) -> Html:
+    """Return a table of loads."""
     if not rows:
         return empty(
             "No load is recorded here. Files come in with COPY:",
