@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.objects.tables import join_namespaces
-from snowmelt.catalog.views.freshness import is_late_channel, judge_freshness
+from snowmelt.catalog.views.freshness import compute_freshness_state, is_late_channel
 from snowmelt.catalog.views.paging import Order, Page, contains_text, count_rows, fetch_page
 from snowmelt.catalog.views.visibility import Visibility
 from snowmelt.errors import PrivilegeMissing, RequestMalformed
@@ -58,9 +58,9 @@ class ChannelView:
     last_error_offset: str | None
     freshness_s: int | None
 
-    def judge_freshness(self, now: dt.datetime, usual_gap_s: float | None = None) -> str:
+    def find_freshness_state(self, now: dt.datetime, usual_gap_s: float | None = None) -> str:
         """Return its state: `fresh`, `late`, `quiet` or `never`."""
-        return judge_freshness(
+        return compute_freshness_state(
             last_commit_at=self.last_commit_at,
             created_at=self.opened_at,
             freshness_s=self.freshness_s,

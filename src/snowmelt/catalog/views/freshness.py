@@ -2,7 +2,7 @@
 
 The states are `late` (the expected time is exceeded), `never` (nothing committed), `quiet` (no expected time, and
 silent for unusually long) and `fresh`. A channel has the expected time of its table. `quiet` is a hint
-and alerts nobody.
+and raises no alert.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ExpectedTable:
         return (self.last_commit_at or self.created_at) + dt.timedelta(seconds=self.freshness_s)
 
 
-def judge_freshness(
+def compute_freshness_state(
     *,
     last_commit_at: dt.datetime | None,
     created_at: dt.datetime,
@@ -167,9 +167,9 @@ def list_late_tables(
     return sorted((each for each in expected if each.late_at < now), key=lambda each: each.late_at)
 
 
-def find_latest(*moments: dt.datetime | None) -> dt.datetime | None:
+def find_latest(*times: dt.datetime | None) -> dt.datetime | None:
     """Return the latest of these; None if there is none."""
-    return max((each for each in moments if each is not None), default=None)
+    return max((each for each in times if each is not None), default=None)
 
 
 def is_late_channel(now: dt.datetime) -> sa.ColumnElement[bool]:

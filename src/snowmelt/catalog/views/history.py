@@ -21,6 +21,14 @@ _LOADS, _FILES = model.loads, model.loaded_files
 _MIGRATIONS, _MAINTENANCE = model.migrations, model.maintenance_runs
 
 
+# Columns of lists: `snowmelt … list` and SHOW.
+LOAD_COLUMNS = (
+    *("load_id", "table", "state", "started_at", "ended_at", "files", "rows", "rejects", "bytes"),
+    *("first_error", "message"),
+)
+RUN_COLUMNS = (
+    *("run_id", "table", "state", "started_at", "ended_at", "rows", "files", "bytes", "message"),
+)
 # A load commits even if none of its files could be loaded.
 _FILES_OF_LOAD = sa.select(sa.literal(1)).where(_FILES.c.load_id == _LOADS.c.load_id)
 _ALL_FILES_FAILED = sa.and_(
@@ -258,7 +266,7 @@ def _to_loads(connection: sa.Connection, rows: Any, visibility: Visibility) -> l
             row.role,
             row.stream_name,
             row.statement if visibility.can_read(row.table_id) else None,
-            _judge_load(row.state, *failed.get(row.load_id, (0, 0))),
+            _find_load_state(row.state, *failed.get(row.load_id, (0, 0))),
             row.started_at,
             row.ended_at,
             row.files,
@@ -285,7 +293,7 @@ def _count_failed_files(
     return {row[0]: (row[1], int(row[2])) for row in connection.execute(query)}
 
 
-def _judge_load(state: str, files: int, failed: int) -> str:
+def _find_load_state(state: str, files: int, failed: int) -> str:
     if state != RunState.COMMITTED or failed == 0:
         return state
     return RunState.FAILED if failed == files else "committed partly"

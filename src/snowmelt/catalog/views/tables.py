@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.objects.tables import join_namespaces
 from snowmelt.catalog.views.freshness import (
+    compute_freshness_state,
     find_latest,
-    judge_freshness,
     read_last_loads,
     read_usual_gaps,
 )
@@ -57,9 +57,9 @@ class TableView:
     last_load_at: dt.datetime | None = None
     usual_gap_s: float | None = None
 
-    def judge_freshness(self, now: dt.datetime) -> str:
+    def find_freshness_state(self, now: dt.datetime) -> str:
         """Return its state: `fresh`, `late`, `quiet` or `never`."""
-        return judge_freshness(
+        return compute_freshness_state(
             last_commit_at=find_latest(self.last_commit_at, self.last_load_at),
             created_at=self.created_at,
             freshness_s=self.freshness_s,

@@ -147,7 +147,7 @@ def _page_to_json(name: str, page: Page[Any]) -> dict[str, object]:
 
 
 def _add_states(rows: Sequence[TableView | ChannelView], page: PageRequest) -> list[Any]:
-    return [{**_to_json(each), "state": each.judge_freshness(page.now)} for each in rows]
+    return [{**_to_json(each), "state": each.find_freshness_state(page.now)} for each in rows]
 
 
 def _to_json(value: Any) -> Any:

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from snowmelt.catalog.views.freshness import compute_usual_gap, judge_freshness
+from snowmelt.catalog.views.freshness import compute_freshness_state, compute_usual_gap
 
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 CREATED = NOW - dt.timedelta(days=1)
@@ -34,7 +34,7 @@ def test_a_state_follows_from_silence_expectation_and_usual_gap(
     silent_s: int | None, freshness_s: int | None, usual_gap_s: float | None, state: str
 ) -> None:
     last = None if silent_s is None else NOW - dt.timedelta(seconds=silent_s)
-    found = judge_freshness(
+    found = compute_freshness_state(
         last_commit_at=last,
         created_at=CREATED,
         freshness_s=freshness_s,

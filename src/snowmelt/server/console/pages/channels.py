@@ -111,7 +111,7 @@ def _render_list(page: PageRequest, rows: list[ChannelView], chosen: ChannelFilt
         [
             (
                 link(each.name, channel_path(each.table, each.name)),
-                state_mark(each.judge_freshness(page.now)),
+                state_mark(each.find_freshness_state(page.now)),
                 table_link(each.table),
                 each.owner,
                 age(each.last_commit_at, page.now),
@@ -161,7 +161,7 @@ def show_channel(page: PageRequest) -> ConsolePage:
 
 def _render_state(page: PageRequest, channel: ChannelView, chunks: list[ChunkView]) -> Html:
     gap_s = compute_usual_gap([each.registered_at for each in chunks])
-    state = channel.judge_freshness(page.now, gap_s)
+    state = channel.find_freshness_state(page.now, gap_s)
     note = (
         _STATE_NOTES.get(state, "") if state != LATE else describe_expectation(channel.freshness_s)
     )

@@ -157,7 +157,7 @@ def _render_tables(page: PageRequest) -> Html:
     rows = [
         (
             table_link(each.name),
-            state_mark(each.judge_freshness(page.now)),
+            state_mark(each.find_freshness_state(page.now)),
             format_number(each.channels),
             age(each.last_commit_at, page.now),
             format_number(each.waiting_chunks),

@@ -95,7 +95,7 @@ def _render_list(page: PageRequest, rows: list[TableView]) -> Html:
         [
             (
                 table_link(each.name),
-                state_mark(each.judge_freshness(page.now)),
+                state_mark(each.find_freshness_state(page.now)),
                 age(each.last_commit_at, page.now),
                 format_number(each.channels),
                 format_number(each.chunks),
@@ -174,7 +174,7 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
         (
             (
                 "State",
-                state_mark(table.judge_freshness(page.now)),
+                state_mark(table.find_freshness_state(page.now)),
                 describe_expectation(table.freshness_s),
             ),
             ("Last commit", age(table.last_commit_at, page.now), "of any channel"),
@@ -297,7 +297,7 @@ def _render_channels(page: PageRequest, table: TableView) -> Html:
             [
                 (
                     link(each.name, channel_path(table.name, each.name)),
-                    state_mark(each.judge_freshness(page.now)),
+                    state_mark(each.find_freshness_state(page.now)),
                     each.owner,
                     age(each.last_commit_at, page.now),
                     format_number(each.rows),
