@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from fixtures.kafka_streaming import Streaming, messages
-from snowmelt.errors import KafkaMessageRejected, KafkaSourceConflict, PhaseFailed
+from snowmelt.cli.main import main
+from snowmelt.errors import (
+    ChannelFenced,
+    KafkaMessageRejected,
+    KafkaSourceConflict,
+    PhaseFailed,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -211,6 +219,53 @@ def test_a_topic_that_went_backwards_or_a_new_cluster_is_recognized(
         apache_streaming.wait_for(1, 1, 2, 2)
     assert apache_streaming.token(f"{topic}:source") == identity
     assert apache_streaming.token(f"{topic}:P0") == "1"
+
+
+def test_messages_deleted_before_they_were_read_end_a_connector_that_fails_on_gaps(
+    apache_streaming: Streaming,
+) -> None:
+    topic = apache_streaming.kafka.topic("expiring", messages(1), messages(5))
+    with apache_streaming.running(topic):
+        apache_streaming.wait_for(1, 5)
+    apache_streaming.kafka.produce(topic, 0, messages(2, 3, 4))
+    apache_streaming.kafka.produce(topic, 1, messages(6))
+    admin = AdminClient({"bootstrap.servers": apache_streaming.kafka.brokers})
+    first_kept = ck.TopicPartition(topic, 0, 3)
+    for future in admin.delete_records([first_kept]).values():
+        future.result(120)
+    with (
+        pytest.raises(PhaseFailed, match="messages 1 to 2 were deleted before they were read"),
+        apache_streaming.running(topic, on_gap="fail") as ended,
+    ):
+        ended.join(200)
+    assert apache_streaming.token(f"{topic}:P0") == "0"
+    with apache_streaming.running(topic, on_gap="report"):
+        apache_streaming.wait_for(1, 4, 5, 6)
+
+
+def test_a_token_that_is_set_through_the_service_moves_the_partition(
+    streaming: Streaming, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = streaming.kafka.topic("moved", messages(1, 2))
+    key = tmp_path / "key.pem"
+    key.write_text(streaming.key_pair.private_pem)
+    place = ["--table", streaming.table, "--url", streaming.service.url]
+    login = ["--user", "loader", "--private-key", str(key)]
+
+    def set_token_while_it_runs() -> None:
+        with streaming.running(topic) as fenced:
+            streaming.wait_for(1, 2)
+            command = ["channels", "set-token", f"{topic}:P0", "--token", "0", *place, *login]
+            assert main(command) == 0
+            # The connector finds out with its next message.
+            streaming.kafka.produce(topic, 0, messages(3))
+            fenced.join(200)
+
+    with pytest.raises(ChannelFenced):
+        set_token_while_it_runs()
+    assert "moved:P0" in capsys.readouterr().out
+    with streaming.running(topic):
+        streaming.wait_for(1, 2, 2, 3)
 
 
 def test_a_topic_that_is_missing_is_named(streaming: Streaming) -> None:

@@ -14,11 +14,13 @@ PURPOSES = {
     "LOAD_HISTORY": "One row for each COPY, INSERT or write of a DataFrame.",
     "COPY_HISTORY": "One row for each file of a COPY.",
     "MAINTENANCE_HISTORY": "One row for each compaction or expiry of snapshots.",
-    "EXTERNAL_FUNCTION_CALLS": "One row for each batch that an external function sent.",
+    "EXTERNAL_FUNCTION_CALLS": "One row for each batch that an external function sent. OUTCOME is `ok` if the "
+    "response was valid; ROW_ERRORS counts the rows that failed.",
     "DATABASES": "The database, if the role can see it.",
     "SCHEMATA": "One row for each schema.",
     "TABLES": "One row for each table. ROW_COUNT and BYTES include streamed rows that are not migrated.",
     "COLUMNS": "One row for each column.",
+    "KAFKA_PARTITIONS": "One row for each partition that `snowmelt kafka run` streams. LAG counts messages that are not committed.",
 }  # fmt: skip
 _TYPES = {"long": "BIGINT", "double": "DOUBLE", "int32": "INT", "int64": "BIGINT"}
 

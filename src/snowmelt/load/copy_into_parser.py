@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from snowmelt.catalog.sql.cursor import TokenCursor, parse_boolean
+from snowmelt.catalog.sql.cursor import TokenCursor, format_suggestion, parse_boolean
 from snowmelt.catalog.sql.lexer import SqlToken, TokenKind
 from snowmelt.load.copy_ast import (
     CopyStatement,
@@ -214,7 +214,8 @@ class _CopyIntoOptions:
             if word not in self._parsers:
                 known = (*self._parsers, *_FIXED_COPY_OPTIONS)
                 raise cursor.make_error(
-                    f"Unknown option {token.source_text} of COPY INTO. Valid options: {', '.join(sorted(known))}"
+                    f"Unknown option {token.source_text} of COPY INTO."
+                    f"{format_suggestion(word, known)} Valid options: {', '.join(sorted(known))}"
                 )
             cursor.advance()
             cursor.expect("=")
@@ -388,7 +389,8 @@ class _CopyIntoOptions:
             else:
                 known = sorted({"COMPRESSION", *fixed, *readers})
                 raise cursor.make_error(
-                    f"Unknown option {token.source_text} of TYPE = {kind}. Valid options: {', '.join(known)}"
+                    f"Unknown option {token.source_text} of TYPE = {kind}."
+                    f"{format_suggestion(word, known)} Valid options: {', '.join(known)}"
                 )
             cursor.accept(",")
         return values

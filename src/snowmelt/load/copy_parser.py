@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from snowmelt.catalog.sql.column_types import parse_column_type
-from snowmelt.catalog.sql.cursor import TokenCursor
+from snowmelt.catalog.sql.cursor import TokenCursor, format_suggestion
 from snowmelt.catalog.sql.lexer import SqlToken, TokenKind
 from snowmelt.load.copy_ast import (
     ColumnListItem,
@@ -325,7 +325,8 @@ class StatementOptionParser:
                 continue
             if word not in self._option_parsers:
                 raise cursor.make_error(
-                    f"Unknown option {token.source_text} of COPY. Valid options: "
+                    f"Unknown option {token.source_text} of COPY."
+                    f"{format_suggestion(word, self._option_parsers)} Valid options: "
                     f"{', '.join(sorted(self._option_parsers))}"
                 )
             self._option_parsers[word](cursor.advance())

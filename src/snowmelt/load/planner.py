@@ -213,7 +213,7 @@ def _plan_stack(
     functions: LoadFunctions,
     started_at: dt.datetime | None,
 ) -> _PlannedStack:
-    target, computed = _resolve_columns(statement, table)
+    target, computed = _resolve_columns(statement, table, started_at)
     source, *filters, parser = list_named_steps(statement)
     plan = StackPlan(
         source=functions.plan_step(source),
@@ -262,7 +262,7 @@ def _add_parsing_options(
 
 
 def _resolve_columns(
-    statement: CopyStatement, table: TableSchema
+    statement: CopyStatement, table: TableSchema, started_at: dt.datetime | None
 ) -> tuple[ParseTarget, tuple[ComputedExpression, ...]]:
     """Return the parsed columns with their options, and the computed columns."""
     items = statement.items
@@ -296,7 +296,7 @@ def _resolve_columns(
                 parsed.append(column)
     given_names = {each.name for each in items or table.columns}
     for column in table.columns:
-        if not column.nullable and column.name not in given_names:
+        if not column.nullable and column.default is None and column.name not in given_names:
             raise _make_statement_error(
                 statement.table.position,
                 f"Column {column.display_name} is NOT NULL and receives no value. Add it to the "
@@ -316,7 +316,7 @@ def _resolve_columns(
         # Report an invalid FORMAT before the load reads anything.
         make_text_normalizer(column, options.get(column.name, ColumnOptions()).format)
     schema = table if items is None else TableSchema(table.version, tuple(parsed))
-    return ParseTarget(schema, options, statement.enforce_length), computed
+    return ParseTarget(schema, options, statement.enforce_length, started_at), computed
 
 
 def _make_statement_error(position: SourcePosition, reason: str) -> StatementError:

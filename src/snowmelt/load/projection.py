@@ -1,4 +1,4 @@
-"""Projection of parsed columns to the table's columns, each of which is computed, copied or NULL."""
+"""Projection of parsed columns to the table's columns, each of which is computed, copied or default."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from snowmelt.errors import InternalError, LoadFailed
 from snowmelt.load.phase_protocols import ParsedBatch, ParseReject, ParseTarget
 from snowmelt.load.task import ComputedExpression, StackPlan
+from snowmelt.schema.conversion.default_values import make_default_native_arrays
 from snowmelt.schema.iceberg_table_form import native_fields, native_schema
 from snowmelt.schema.types import Column, LogicalType, TableSchema, to_internal_name
 
@@ -33,6 +34,16 @@ class ColumnProjector:
         """
         parsed = native_schema(plan.target.schema)
         self._table = native_schema(plan.table)
+        self._defaults = {
+            field.name: array[0]
+            for column in plan.table.columns
+            if column.default is not None
+            for field, array in zip(
+                native_fields(column),
+                make_default_native_arrays(column, 1, plan.started_at),
+                strict=True,
+            )
+        }
         self._is_identity = parsed.equals(self._table)
         self._copied_columns = {
             field.name: field.name
@@ -70,8 +81,9 @@ class ColumnProjector:
         if failure is not None:
             raise _make_load_failure(failure, batch, records_before, file_path)
         rows = self._arrange_columns(batch.rows, table)
+        truncated = batch.truncated_values + self._computed_columns.pop_truncated_count()
         if not refused:
-            return replace(batch, rows=rows)
+            return replace(batch, rows=rows, truncated_values=truncated)
         keep = np.ones(rows.num_rows, np.bool_)
         keep[list(refused)] = False
         numbers = _list_record_numbers(batch, records_before)
@@ -86,16 +98,20 @@ class ColumnProjector:
             for place, (name, reason) in refused.items()
         ]
         rejects = tuple(sorted((*batch.rejects, *late), key=lambda reject: reject.record))
-        return ParsedBatch(rows.filter(pa.array(keep)), rejects, batch.records)
+        return replace(
+            batch, rows=rows.filter(pa.array(keep)), rejects=rejects, truncated_values=truncated
+        )
 
     def _arrange_columns(self, parsed: pa.Table, evaluated: pa.Table | None) -> pa.Table:
-        """Return the table's columns: computed, parsed or NULL."""
+        """Return the table's columns: computed, parsed or default."""
         arrays = []
         for field in self._table:
             if evaluated is not None and field.name in evaluated.schema.names:
                 arrays.append(evaluated.column(field.name))
             elif field.name in self._copied_columns:
                 arrays.append(parsed.column(self._copied_columns[field.name]))
+            elif field.name in self._defaults:
+                arrays.append(pa.repeat(self._defaults[field.name], parsed.num_rows))
             else:
                 arrays.append(pa.nulls(parsed.num_rows, field.type))
         return pa.Table.from_arrays(arrays, schema=self._table)
@@ -137,6 +153,10 @@ class _ComputedColumns:
                 return table, {}, ExpressionFailure(computed, place, reason)
         return table, refused, None
 
+    def pop_truncated_count(self) -> int:
+        """Return the number of computed values truncated since the last call."""
+        return self._converter.pop_truncated_count()
+
 
 def _find_table_column(name: str, plan: StackPlan) -> Column:
     column = plan.table.column(name)
@@ -153,7 +173,7 @@ def _map_copied_columns(computed: ComputedExpression, plan: StackPlan) -> dict[s
     source = plan.target.schema.column(to_internal_name(written))
     column = _find_table_column(computed.column, plan)
     alike = source is not None and column == replace(
-        source, name=column.name, ordinal=column.ordinal
+        source, name=column.name, ordinal=column.ordinal, default=column.default
     )
     if source is None or not alike:
         return {}

@@ -488,6 +488,8 @@ class PortionRun:
         counts.records += batch.records
         counts.rows += batch.rows.num_rows
         counts.rejects += len(batch.rejects)
+        counts.truncated_values += batch.truncated_values
+        counts.header_mismatch = counts.header_mismatch or batch.header_mismatch
         counts.reject_limit_reached = limit is not None and counts.rejects >= limit
         self._update_byte_counts(outputs)
 

@@ -223,6 +223,7 @@ def test_the_limit_of_rejects() -> None:
         ("COPY t FROM VERTICA d.s.t(a)", "FROM VERTICA is not supported", 13),
         ("COPY t FROM 'x' LZO", "LZO is not supported", 17),
         ("COPY t FROM 'x' ON node1", "Cannot choose nodes by name", 17),
+        ("COPY t FROM 'x' DELIMITR ','", "DELIMITR of COPY. Did you mean DELIMITER? Valid", 17),
         ("COPY t FROM 'x' SEPARATOR ','", "Unknown option SEPARATOR of COPY. Valid options", 17),
         ("COPY t FROM 'x' DELIMITER", "Expected the delimiter in single quotes", 26),
         ("COPY t FROM 'x' SKIP 1 SKIP 2", "SKIP is given twice", 24),

@@ -32,7 +32,7 @@ _MAX_MEMORY_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class ParquetOptions:
-    """Options of PARQUET: columns are matched by name, ignoring case. A missing column is NULL."""
+    """Options of PARQUET: columns are matched by name, ignoring case. A missing column has its default."""
 
     reject_on_materialized_type_error: bool = True
 
@@ -88,6 +88,9 @@ class ParquetParser:
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str | None, str]] = {}
         for column, name in zip(row_builder.converter.columns, names, strict=True):
+            if name is None and column.column.default is not None:
+                arrays.extend(column.make_missing_arrays(batch.num_rows)[0])
+                continue
             given = pa.nulls(batch.num_rows) if name is None else batch.column(name)
             parts = _convert_with_arrow(given, column)
             if parts is None:
