@@ -35,11 +35,11 @@ def commit(service: LocalService, token: str) -> None:
 
 
 def age_commits(service: LocalService, seconds: int) -> None:
-    """Move the commits of all channels into the past."""
-    moved = model.channels.c.last_commit_at
-    older = sa.type_coerce(moved, sa.BigInteger) - seconds * 1_000_000
+    """Move all commits into the past."""
     with service.embedded.service.database.writing() as connection:
-        connection.execute(sa.update(model.channels).values(last_commit_at=older))
+        for column in (model.channels.c.last_commit_at, model.chunks.c.registered_at):
+            older = sa.type_coerce(column, sa.BigInteger) - seconds * 1_000_000
+            connection.execute(sa.update(column.table).values({column: older}))
 
 
 def read(service: LocalService, path: str) -> Any:
@@ -71,7 +71,7 @@ def test_a_table_is_late_after_its_freshness_and_fresh_after_a_commit(
     assert problem["severity"] == "wrong"
     assert "LATE.PUBLIC.T" in problem["sentence"]
     assert "5 minutes" in problem["sentence"]
-    assert "channel SENSOR-0 of user EMBEDDED" in problem["remedy"]
+    assert "SENSOR-0 of user EMBEDDED" in problem["remedy"]
     metrics = read(service, "/metrics")
     assert "snowmelt_late_tables 1.0" in metrics
     assert 'snowmelt_table_freshness_seconds{table="LATE.PUBLIC.T"} 300.0' in metrics

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -79,10 +79,24 @@ def compute_usual_gap(commits: Sequence[dt.datetime]) -> float | None:
     return (max(commits) - min(commits)).total_seconds() / (len(commits) - 1)
 
 
-def read_usual_gaps(connection: sa.Connection, table_ids: Sequence[int]) -> dict[int, float]:
-    """Return the mean time between the newest commits of these tables, where it is known."""
+@dataclass(frozen=True, slots=True)
+class RecentCommits:
+    """The newest commits of a table: chunks that are still on the stage, and the last load.
+
+    `usual_gap_s` is the mean time between the chunks; None if there are too few.
+    """
+
+    last_chunk_at: dt.datetime | None = None
+    last_load_at: dt.datetime | None = None
+    usual_gap_s: float | None = None
+
+
+def read_recent_commits(
+    connection: sa.Connection, table_ids: Sequence[int]
+) -> dict[int, RecentCommits]:
+    """Return the newest commits of these tables. Tables without any are left out."""
     at = _CHUNKS.c.registered_at
-    query = (
+    chunks = (
         sa.select(
             _TABLES.c.table_id,
             sa.func.count(),
@@ -101,24 +115,35 @@ def read_usual_gaps(connection: sa.Connection, table_ids: Sequence[int]) -> dict
         .where(_TABLES.c.table_id.in_(table_ids))
         .group_by(_TABLES.c.table_id)
     )
-    return {
-        table_id: (newest - oldest).total_seconds() / (count - 1)
-        for table_id, count, oldest, newest in connection.execute(query)
-        if count >= _MIN_COMMITS
-    }
+    found = {}
+    for table_id, count, oldest, newest in connection.execute(chunks):
+        gap_s = None
+        if count >= _MIN_COMMITS:
+            gap_s = (newest - oldest).total_seconds() / (count - 1)
+        found[table_id] = RecentCommits(newest, None, gap_s)
+    for table_id, ended_at in _read_last_loads(connection, table_ids).items():
+        found[table_id] = replace(found.get(table_id, RecentCommits()), last_load_at=ended_at)
+    return found
 
 
-def read_last_loads(
+def _read_last_loads(
     connection: sa.Connection, table_ids: Sequence[int]
 ) -> dict[int, dt.datetime | None]:
-    """Return when the last load of each of these tables committed."""
+    """Return when the last load with rows, or with rejects for a table of rejects, committed."""
     newest = sa.func.max(_LOADS.c.ended_at, type_=model.UtcTimestamp)
-    query = (
-        sa.select(_LOADS.c.table_id, newest)
-        .where(_LOADS.c.table_id.in_(table_ids), _LOADS.c.state == "committed", _LOADS.c.rows > 0)
-        .group_by(_LOADS.c.table_id)
-    )
-    return {row[0]: row[1] for row in connection.execute(query)}
+    found: dict[int, dt.datetime | None] = {}
+    for table_id, count in (
+        (_LOADS.c.table_id, _LOADS.c.rows),
+        (_LOADS.c.reject_table_id, _LOADS.c.rejects),
+    ):
+        query = (
+            sa.select(table_id, newest)
+            .where(table_id.in_(table_ids), _LOADS.c.state == "committed", count > 0)
+            .group_by(table_id)
+        )
+        for each in connection.execute(query):
+            found[each[0]] = find_latest(found.get(each[0]), each[1])
+    return found
 
 
 def list_expected_tables(
@@ -145,14 +170,14 @@ def list_expected_tables(
     if visibility is not None:
         query = visibility.restrict(query, _TABLES.c.table_id)
     rows = connection.execute(query).all()
-    loads = read_last_loads(connection, [row.table_id for row in rows])
+    recent = read_recent_commits(connection, [row.table_id for row in rows])
     found = [
         ExpectedTable(
             row.table_id,
             TableName(row[3], row.schema_name, row.table_name),
             row.freshness_s,
             row.created_at,
-            find_latest(row.last_commit_at, loads.get(row.table_id)),
+            find_last_commit(row.last_commit_at, recent.get(row.table_id)),
         )
         for row in rows
     ]
@@ -165,6 +190,15 @@ def list_late_tables(
     """Return the tables that are late, the longest first."""
     expected = list_expected_tables(connection, visibility)
     return sorted((each for each in expected if each.late_at < now), key=lambda each: each.late_at)
+
+
+def find_last_commit(
+    last_commit_at: dt.datetime | None, recent: RecentCommits | None
+) -> dt.datetime | None:
+    """Return the last commit of a table by a channel, chunk or load."""
+    if recent is None:
+        return last_commit_at
+    return find_latest(last_commit_at, recent.last_chunk_at, recent.last_load_at)
 
 
 def find_latest(*times: dt.datetime | None) -> dt.datetime | None:

@@ -76,6 +76,11 @@ class LoadView:
     first_error: str | None
     message: str | None
 
+    @property
+    def seconds(self) -> float | None:
+        """Its duration; None while it runs."""
+        return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
+
 
 @dataclass(frozen=True, slots=True)
 class LoadFileView:

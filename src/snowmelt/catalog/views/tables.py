@@ -14,9 +14,8 @@ from snowmelt.catalog import model
 from snowmelt.catalog.objects.tables import join_namespaces
 from snowmelt.catalog.views.freshness import (
     compute_freshness_state,
-    find_latest,
-    read_last_loads,
-    read_usual_gaps,
+    find_last_commit,
+    read_recent_commits,
 )
 from snowmelt.catalog.views.paging import Order, Page, contains_text, fetch_page
 from snowmelt.catalog.views.visibility import Visibility
@@ -40,7 +39,8 @@ TABLE_ORDERS = tuple(_ORDERS)
 class TableView:
     """A table. `waiting_chunks` are those that no native file contains yet.
 
-    `freshness_s` is the longest expected time between two commits; None if there is no expectation.
+    `last_commit_at` is the last commit by a channel, chunk or load. `freshness_s` is the longest
+    expected time between two commits; None if there is no expectation.
     """
 
     table_id: int
@@ -54,13 +54,12 @@ class TableView:
     freshness_s: int | None
     channels: int = 0
     last_commit_at: dt.datetime | None = None
-    last_load_at: dt.datetime | None = None
     usual_gap_s: float | None = None
 
     def find_freshness_state(self, now: dt.datetime) -> str:
         """Return its state: `fresh`, `late`, `quiet` or `never`."""
         return compute_freshness_state(
-            last_commit_at=find_latest(self.last_commit_at, self.last_load_at),
+            last_commit_at=self.last_commit_at,
             created_at=self.created_at,
             freshness_s=self.freshness_s,
             usual_gap_s=self.usual_gap_s,
@@ -218,17 +217,17 @@ def _add_activity(connection: sa.Connection, tables: Sequence[TableView]) -> lis
     )
     found = {row[0]: (row[1], row[2]) for row in connection.execute(query)}
     ids = [table.table_id for table in tables]
-    loads, gaps = read_last_loads(connection, ids), read_usual_gaps(connection, ids)
+    commits = read_recent_commits(connection, ids)
     result = []
     for table in tables:
         count, last_commit_at = found.get(table.table_id, (0, None))
+        recent = commits.get(table.table_id)
         result.append(
             replace(
                 table,
                 channels=count,
-                last_commit_at=last_commit_at,
-                last_load_at=loads.get(table.table_id),
-                usual_gap_s=gaps.get(table.table_id),
+                last_commit_at=find_last_commit(last_commit_at, recent),
+                usual_gap_s=None if recent is None else recent.usual_gap_s,
             )
         )
     return result

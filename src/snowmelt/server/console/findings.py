@@ -17,7 +17,7 @@ from snowmelt.catalog.db.database import MAX_CLOCK_SKEW_S
 from snowmelt.catalog.jobs.leases import list_services
 from snowmelt.catalog.statements.tables import format_duration
 from snowmelt.catalog.streaming.chunks import list_quarantined_chunks
-from snowmelt.catalog.views.channels import ChannelFilter, fetch_channels
+from snowmelt.catalog.views.channels import ChannelFilter, count_channels, fetch_channels
 from snowmelt.catalog.views.freshness import list_late_tables
 from snowmelt.catalog.views.history import fetch_loads
 from snowmelt.catalog.views.pipes import list_stalled_pipes
@@ -139,25 +139,24 @@ def find_late_tables(page: PageRequest) -> Iterator[ConsoleProblem]:
         else:
             silent_s = (page.now - table.last_commit_at).total_seconds()
             what = f"had no commit for {format_seconds(silent_s)}"
-        newest = fetch_channels(
-            page.connection,
-            page.visibility,
-            chosen=ChannelFilter(table_id=table.table_id),
-            order="recent",
-            limit=1,
+        chosen = ChannelFilter(table_id=table.table_id, late_at=page.now)
+        count = count_channels(page.connection, page.visibility, chosen)
+        silent = fetch_channels(
+            page.connection, page.visibility, chosen=chosen, order="lag", limit=1
         ).rows
-        remedy = "No channel is open: start its client or load."
-        if newest:
+        remedy = "It has no channel: start the client or load that fills it."
+        if silent:
+            longest = silent[0]
             remedy = (
-                f"Look at the client of channel {newest[0].name} of user {newest[0].owner}, which"
-                " committed last."
+                f"Look at the clients of {format_number(count)} late channels. {longest.name} of user"
+                f" {longest.owner} has been silent for the longest."
             )
         yield ConsoleProblem(
             WRONG,
             f"Table {table.name} is late: it {what}, and at least one is expected every {expected}.",
             f"{remedy} To expect no more rows: ALTER TABLE {table.name} UNSET FRESHNESS",
             since=table.late_at,
-            path=href("/channels", find=str(table.name), sort="recent"),
+            path=href("/channels", find=str(table.name), only="late", sort="lag"),
         )
 
 

@@ -433,8 +433,7 @@ def state_mark(state: str) -> Html:
         "committed partly": "note",
         "paused": "note",
         "stalled": "bad",
-        "LOAD_FAILED": "bad",
-        "PARTIALLY_LOADED": "note",
+        "loaded partly": "note",
     }.get(state, "ok")
     shape = {"ok": "●", "busy": "◐", "note": "▲", "bad": "■"}[kind]
     return tag("span", tag("span", shape, aria_hidden="true"), f" {state}", class_=f"state {kind}")

@@ -15,6 +15,7 @@ ACTIONS: tuple[Action, ...] = (
     Action(re.compile("/functions"), functions.show_functions),
     Action(re.compile("/query"), query.show_query),
     Action(re.compile("/select"), select.show_select),
+    Action(re.compile("/loads/([^/]+)/rejects"), query.show_rejects),
     Action(re.compile(f"{_TABLE}/rows"), query.show_rows),
     Action(re.compile(f"{_TABLE}/trace"), trace.show_trace),
     Action(re.compile(f"{_TABLE}/rejected"), query.show_rejected, changes=True),

@@ -9,7 +9,12 @@ from snowmelt.catalog.security.access_control import list_grants
 from snowmelt.catalog.statements.tables import format_duration
 from snowmelt.catalog.streaming.chunks import measure_backlog
 from snowmelt.catalog.views.channels import ChannelFilter, fetch_channels
-from snowmelt.catalog.views.history import RunView, fetch_maintenance_runs, fetch_migrations
+from snowmelt.catalog.views.history import (
+    RunView,
+    fetch_loads,
+    fetch_maintenance_runs,
+    fetch_migrations,
+)
 from snowmelt.catalog.views.tables import (
     ChunkView,
     TableView,
@@ -33,7 +38,6 @@ from snowmelt.server.console.layout import (
     filter_form,
     format_bytes,
     format_number,
-    format_seconds,
     href,
     link,
     pager,
@@ -43,12 +47,14 @@ from snowmelt.server.console.layout import (
     table_path,
     text_field,
 )
-from snowmelt.server.console.markup import Child, Html, cut, join, tag
+from snowmelt.server.console.markup import Html, join, tag
+from snowmelt.server.console.pages.runs import render_load_table, render_run_table
 from snowmelt.server.console.request import PageRequest
 from snowmelt.table.warehouse_paths import open_warehouse
 
 _ORDERS = (("name", "name"), ("backlog", "most waiting chunks"), ("newest", "newest"))
 _MAX_SNAPSHOTS = 10
+_MAX_LOADS = 10
 
 
 def show_tables(page: PageRequest) -> ConsolePage:
@@ -151,6 +157,7 @@ def show_table(page: PageRequest) -> ConsolePage:
             Region("commits", _render_commits(list_recent_chunks(page.connection, table.table_id))),
             Region("runs", _render_runs(page, migrations, maintenance)),
             Region("channels", _render_channels(page, table)),
+            Region("loads", _render_loads(page, table)),
             _render_columns(page, table),
             _render_snapshots(page, table),
             _render_grants(page, table),
@@ -177,8 +184,7 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
                 state_mark(table.find_freshness_state(page.now)),
                 describe_expectation(table.freshness_s),
             ),
-            ("Last commit", age(table.last_commit_at, page.now), "of any channel"),
-            ("Last load", age(table.last_load_at, page.now), "with rows"),
+            ("Last commit", age(table.last_commit_at, page.now), "of any channel or load"),
             (
                 "Waiting for migration",
                 f"{format_number(backlog.chunks)} chunks",
@@ -255,31 +261,6 @@ def _render_runs(page: PageRequest, migrations: list[RunView], maintenance: list
     return panel("Migrations and compactions", parts)
 
 
-def render_run_table(page: PageRequest, runs: list[RunView], *, with_table: bool) -> Html:
-    """Return a table of runs."""
-    columns = ["run", "state", "started", "took", "rows", "files", "bytes", "message"]
-    rows: list[list[Child]] = [
-        [
-            each.kind,
-            state_mark(each.state),
-            age(each.started_at, page.now),
-            format_seconds(each.seconds),
-            format_number(each.rows) if each.rows is not None else "–",
-            format_number(each.files) if each.files is not None else "–",
-            format_bytes(each.bytes),
-            cut(each.message or ""),
-        ]
-        for each in runs
-    ]
-    if with_table:
-        columns.insert(1, "table")
-        for row, each in zip(rows, runs, strict=True):
-            row.insert(1, table_link(each.table))
-    return data_table(
-        columns, rows, caption="Runs on native files, newest first", numeric="took,rows,files,bytes"
-    )
-
-
 def _render_channels(page: PageRequest, table: TableView) -> Html:
     found = fetch_channels(
         page.connection,
@@ -309,6 +290,13 @@ def _render_channels(page: PageRequest, table: TableView) -> Html:
             numeric="rows,rejected",
         ),
     )
+
+
+def _render_loads(page: PageRequest, table: TableView) -> Html:
+    found = fetch_loads(page.connection, page.visibility, table_id=table.table_id, limit=_MAX_LOADS)
+    if not found.rows:
+        return panel("Loads", empty("No file was loaded into this table."))
+    return panel("Loads", render_load_table(page, found.rows, with_table=False))
 
 
 def _render_columns(page: PageRequest, table: TableView) -> Html:
