@@ -190,7 +190,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_supervisor(options: argparse.Namespace) -> None:
     from snowmelt.load.kafka.connection import KafkaConnection
-    from snowmelt.loaders.kafka.connector import KafkaConnector
+    from snowmelt.loaders.kafka.connector import MAX_CLIENT_LAG, KafkaConnector
     from snowmelt.loaders.kafka.supervisor import (
         KafkaSupervisor,
         read_supervisor_settings,
@@ -219,7 +219,7 @@ def _run_supervisor(options: argparse.Namespace) -> None:
                     _write_rejection(writer, rejected, connector=status.name)
 
             connection = KafkaConnection(connector.brokers, connector.group, connector.librdkafka)
-            with create_client(login, connector.login) as client:
+            with create_client(login, connector.login, max_client_lag=MAX_CLIENT_LAG) as client:
                 yield KafkaConnector(connector.options, client, connection, SystemClock(), report)
 
         supervisor = KafkaSupervisor(settings, make_connector, SystemClock())
@@ -262,7 +262,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
 
 def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.load.kafka.connection import KafkaConnection
-    from snowmelt.loaders.kafka.connector import KafkaConnector
+    from snowmelt.loaders.kafka.connector import MAX_CLIENT_LAG, KafkaConnector
     from snowmelt.loaders.kafka.connector_settings import parse_connector_settings
 
     settings = parse_connector_settings(_collect_settings(options))
@@ -271,7 +271,7 @@ def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None
     connection = KafkaConnection(settings.brokers, settings.group, settings.librdkafka)
     with (
         contextlib.closing(RejectionWriter(options)) as writer,
-        create_client(options, settings.login) as client,
+        create_client(options, settings.login, max_client_lag=MAX_CLIENT_LAG) as client,
     ):
 
         def report(rejected: RejectedMessage) -> None:

@@ -7,6 +7,7 @@ message. A new process resumes after the committed offset, so a crash neither lo
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -53,6 +54,8 @@ _PARTITION_CHECK_INTERVAL_S = 300.0
 _BROKER_RETRY_DELAY_S = 5.0
 _REGISTRY_RETRY_DELAY_S = 1.0
 _REOPEN_DELAY_S = 1.0
+# `max_client_lag` of a connector's client. The connector has buffered the rows for `buffer_seconds`.
+MAX_CLIENT_LAG = dt.timedelta(seconds=0.1)
 # The offset token of a partition whose messages are all to be loaded.
 _BEFORE_FIRST_OFFSET = "-1"
 
@@ -321,10 +324,15 @@ class KafkaConnector:
 
     def _flush_buffers(self, reader: MessageReader, *, flush_all: bool = False) -> None:
         options, now = self._options, self._clock.monotonic()
+        # All partitions together, so that their rows are uploaded in one blob.
+        flush_all = flush_all or any(
+            each.retry_at is None and now - each.since >= options.buffer_seconds
+            for each in self._buffers.values()
+        )
         for place, waiting in list(self._buffers.items()):
             is_due = (
                 flush_all
-                or now - waiting.since >= options.buffer_seconds
+                or waiting.retry_at is not None
                 or len(waiting.messages) >= options.buffer_rows
                 or waiting.size_bytes >= options.buffer_bytes
             )
