@@ -108,9 +108,9 @@ def consume_bare(broker: Broker, topic: str, count: int) -> float:
 def read_cpu_s(pid: int) -> float:
     """Return the CPU seconds of a process and its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    own_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-    return own_s + sum(read_cpu_s(int(child)) for child in children)
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [int(child) for task in tasks for child in task.read_text().split()]
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S + sum(map(read_cpu_s, children))
 
 
 class Progress(threading.Thread):
