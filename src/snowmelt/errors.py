@@ -159,6 +159,10 @@ class RequestMalformed(UserError):
     """Invalid request: {reason}."""
 
 
+class DefaultUnsupported(UserError):
+    """Cannot open a channel of table {table}: column {column} has the default {default}, and this client encodes rows itself and would store NULL. Use Snowmelt's SDK or the row API, or a table without defaults."""
+
+
 class RegistrationRefused(UserError):
     """Registration rejected: {reason}."""
 

@@ -206,7 +206,9 @@ class Client:
         zone = (
             rules.default_zone if default_timezone is None else _parse_time_zone(default_timezone)
         )
-        converter_for = partial(RowConverter, zone=zone, compatibility=rules)
+        converter_for = partial(
+            RowConverter, zone=zone, compatibility=rules, get_now=self._settings.clock.now
+        )
         state = self._api_client.open_channel(
             ChannelName(*split_table_name(table), name), offset_token, converter_for
         )

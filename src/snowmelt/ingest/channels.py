@@ -28,6 +28,7 @@ from snowmelt.clock import Clock
 from snowmelt.errors import (
     ChannelFenced,
     ChannelNotFound,
+    DefaultUnsupported,
     NameMissing,
     RequestMalformed,
     SnowmeltError,
@@ -37,7 +38,7 @@ from snowmelt.errors import (
 )
 from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from snowmelt.ingest.stage_locations import StageLocator, StageRequester
-from snowmelt.schema.types import TableName, to_display_name, to_internal_name
+from snowmelt.schema.types import Column, TableName, to_display_name, to_internal_name
 from snowmelt.wire import streaming
 from snowmelt.wire.streaming import (
     ChannelStatusMessage,
@@ -159,6 +160,10 @@ class ChannelService:
             table = tables_by_sender[sender]
             if isinstance(table, SnowmeltError):
                 responses[number] = table
+            elif not requested.request.fills_defaults and (column := _find_default(table)):
+                responses[number] = DefaultUnsupported(
+                    table=table.name, column=column.display_name, default=column.default_sql
+                )
             else:
                 together.setdefault(table.table_id, (table, []))[1].append(number)
         for table, numbers in together.values():
@@ -431,6 +436,10 @@ def _parse_channel_name(text: str | None) -> str:
         # Neither database matches texts that contain NUL.
         raise RequestMalformed(reason="a channel's name cannot contain the character NUL")
     return to_internal_name(text)
+
+
+def _find_default(table: TableRecord) -> Column | None:
+    return next((each for each in table.schema.columns if each.default is not None), None)
 
 
 def _parse_table_name(

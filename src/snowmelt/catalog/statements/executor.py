@@ -5,7 +5,6 @@ Does not run queries; `is_query` recognizes them.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from functools import partial
 
@@ -16,7 +15,7 @@ from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
 from snowmelt.catalog.security.encryption_keys import KeyRing
-from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor, format_suggestion
 from snowmelt.catalog.sql.lexer import PIPE_STATUS_FUNCTION, TokenKind, is_query
 from snowmelt.catalog.statements import (
     buckets,
@@ -195,8 +194,7 @@ def parse_statement(text: str) -> Statement:
         return _STATEMENT_PARSERS[word](cursor)
     if cursor.current.kind is TokenKind.END:
         raise cursor.make_error("There is no statement here")
-    close = difflib.get_close_matches(word, [*_STATEMENT_PARSERS, *_QUERY_KEYWORDS], n=1)
-    hint = f" Did you mean {close[0]}?" if close and close[0] != word else ""
+    hint = format_suggestion(word, [*_STATEMENT_PARSERS, *_QUERY_KEYWORDS])
     raise cursor.make_error(
         f"{cursor.current.source_text} does not start a statement.{hint} Statements start with "
         f"{', '.join(_STATEMENT_PARSERS)}; queries start with {', '.join(_QUERY_KEYWORDS)}"

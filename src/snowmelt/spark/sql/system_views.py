@@ -159,7 +159,7 @@ TABLE_SCHEMA string table.name.schema
 TABLE_NAME string table.name.table
 COLUMN_NAME string column.name
 ORDINAL_POSITION long position
-COLUMN_DEFAULT string unknown
+COLUMN_DEFAULT string column.default_sql
 IS_NULLABLE string nullable
 DATA_TYPE string type
 CHARACTER_MAXIMUM_LENGTH long column.length
