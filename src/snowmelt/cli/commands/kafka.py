@@ -174,7 +174,7 @@ def run(options: argparse.Namespace) -> int:
         return run_action(options)
     buffers = [vars(options)[each] or 0 for each in _BUFFER_OPTIONS]
     if options.frame <= 0 or min(buffers) < 0:
-        raise UserError("A frame is longer than nothing, and buffers are not negative.")
+        raise UserError("Invalid limits: expected --frame above 0 s, and --buffer-… of at least 0.")
     with stopping_on_signals() as stop:
         if options.stream:
             _stream_messages(options, stop)
@@ -182,7 +182,8 @@ def run(options: argparse.Namespace) -> int:
             _load_frames(options, stop)
         if options.once and not options.stream and stop.is_set():
             print(
-                "snowmelt: stopped before the end offsets; run it again to go on", file=sys.stderr
+                "snowmelt: stopped before the end offsets; run the command again to continue",
+                file=sys.stderr,
             )
             return 1
     return 0
@@ -239,7 +240,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
 
     if not options.topic or len(options.topic) > 1 or options.table is None:
         raise UserError(
-            "Name one topic and one table: --topic and --table. --stream takes several."
+            "Frames require one --topic and one --table. Use --stream for several topics."
         )
     settings = load_settings(options)
     frames = KafkaFrameOptions(

@@ -62,7 +62,7 @@ _BEFORE_FIRST_OFFSET = "-1"
 
 @dataclass(slots=True)
 class _MessageBuffer:
-    """Buffered messages of one partition. `retry_at` is set while its schema registry is unavailable."""
+    """Buffered messages of one partition. `retry_at` is set while a schema cannot be fetched."""
 
     since: float = 0.0
     size_bytes: int = 0
@@ -88,7 +88,15 @@ class PartitionLag:
 
 
 class KafkaConnector:
-    """Streams topics. Rejected messages go to `on_rejected` and count as processed."""
+    """Connector of one or more topics, for one thread.
+
+    Args:
+        options: Topics, tables, formats and limits.
+        client: Client of the service. The caller closes it.
+        connection: Brokers and consumer group.
+        clock: Source of time.
+        on_rejected: Called with each rejected message, before its offset is committed.
+    """
 
     def __init__(
         self,
@@ -143,7 +151,7 @@ class KafkaConnector:
                 _LOG.warning("%s", error)
                 stop.wait(_REOPEN_DELAY_S)
             except BrokersSilent as error:
-                _LOG.warning("%s Nothing is lost: it is tried again.", error)
+                _LOG.warning("%s The connector tries again; no message is lost.", error)
                 stop.wait(_BROKER_RETRY_DELAY_S)
         with contextlib.suppress(ChannelInvalid, ChannelFenced):
             for channel in self._channels.values():
@@ -431,6 +439,9 @@ class KafkaConnector:
 
 def _parse_offset_token(channel: Channel, token: str) -> int:
     if not token.isdecimal() and token != _BEFORE_FIRST_OFFSET:
-        reason = f"channel {channel.name} has offset token {token!r}, which is no offset of Kafka: drop the channel, or give it one"
+        reason = (
+            f"Invalid offset token {token!r} of channel {channel.name}: expected an offset. "
+            "Drop the channel, or set an offset with `snowmelt channels set-token`."
+        )
         raise UserError(reason)
     return int(token)
