@@ -9,7 +9,7 @@ portion's first record in its file is computed here, too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -44,7 +44,8 @@ class CopyReconciliation:
     """A load before its commit. `failure_reason` is why it must not commit, None if it may.
 
     `files` are the native files to commit. `compute_first_record_numbers` has the number in its file of
-    the first record of each portion, as far as known. `header_differences` has the first file and the number
+    the first record of each portion, as far as known. `uncounted_tasks` are portions of files that failed
+    before: their rejects are not published again. `header_differences` has the first file and the number
     of files of each difference between a header and the columns.
     """
 
@@ -54,6 +55,7 @@ class CopyReconciliation:
     reject_reasons: tuple[tuple[str, int], ...]
     first_records: Mapping[int, int]
     failure_reason: str | None
+    uncounted_tasks: frozenset[int] = frozenset()
     truncated_values: int = 0
     header_differences: tuple[HeaderDifference, ...] = ()
 
@@ -67,7 +69,7 @@ def reconcile_load(
     missing_inputs: Sequence[tuple[str, str]] = (),
     display_path: str | None = None,
     file_reject_limit: int | None = None,
-    may_be_empty: bool = False,
+    repeated_paths: Collection[str] | None = None,
 ) -> CopyReconciliation:
     """Combine the results of all portions of a load.
 
@@ -79,7 +81,8 @@ def reconcile_load(
         missing_inputs: Inputs that were not found, each with the reason.
         display_path: Name of an input without a path, such as standard input. It is loaded every time.
         file_reject_limit: Number of rejects that makes a file fail, None for no limit.
-        may_be_empty: Whether the load succeeds if all files fail.
+        repeated_paths: Files that failed before, of a load that may be without a good file. If they fail
+            again, their rejects are not counted again. None: the load fails if all files fail.
 
     Raises:
         InternalError: If a portion is missing, occurs twice or was not planned.
@@ -94,6 +97,13 @@ def reconcile_load(
             f"The load does not add up: {len(by_number)} portions of {len(tasks)} came back"
         )
     failed = _collect_failed_files(tasks, by_number, file_reject_limit)
+    repeated = frozenset(repeated_paths or ())
+    uncounted = {
+        task.number
+        for task in tasks
+        if (path := task.portion.file.path) in failed and path in repeated
+    }
+    counted = [each for number, each in by_number.items() if number not in uncounted]
     whole = [task for task in tasks if task.portion.file.path not in failed]
     verify_portion_counts(whole, {task.number: by_number[task.number].counts for task in whole})
     loaded = [by_number[task.number] for task in whole]
@@ -106,6 +116,10 @@ def reconcile_load(
         _make_file_record(number, [(task, by_number[task.number]) for task in parts], failed)
         for number, parts in enumerate(_group_tasks_by_file(tasks))
     )
+    inputs = tuple(
+        replace(each, rejects=0) if each.path in failed and each.path in repeated else each
+        for each in inputs
+    )
     if display_path is not None:
         inputs = tuple(replace(each, path=display_path, size=None, tag=None) for each in inputs)
     inputs += tuple(
@@ -115,12 +129,12 @@ def reconcile_load(
     totals = LoadTotals(
         files=len(inputs) - len(failed) - len(missing_inputs),
         rows=sum(each.counts.rows for each in loaded),
-        rejects=sum(each.counts.rejects for each in by_number.values()),
+        rejects=sum(each.counts.rejects for each in counted),
         bytes=sum(each.counts.bytes_in for each in loaded),
         first_error=next((each.first_error for each in inputs if each.first_error), None),
     )
     reasons: Counter[str] = Counter()
-    for each in by_number.values():
+    for each in counted:
         reasons.update(dict(each.reject_reasons))
     return CopyReconciliation(
         files=tuple(file for each in loaded for file in each.files),
@@ -133,8 +147,9 @@ def reconcile_load(
             failed,
             reject_limit,
             error_tolerance=error_tolerance,
-            may_be_empty=may_be_empty,
+            may_be_empty=repeated_paths is not None,
         ),
+        uncounted_tasks=frozenset(uncounted),
         truncated_values=sum(each.counts.truncated_values for each in loaded),
         header_differences=_collect_header_differences(
             [(task, by_number[task.number]) for task in whole], display_path
