@@ -3,6 +3,7 @@
 `copy_job`: one COPY statement, from planning to the commit.
 `file_watch`: files that appear in folders and stores, each loaded once, in batches.
 `file_pipe_check`: check of a COPY that loads files as they appear.
+`schema_inference`: columns of files for a table that does not exist.
 `load_task_execution`: one portion of a load into native files, and the threads that run portions locally.
 `arrow_conversion`: Arrow columns into native form.
 `row_and_reject_files`: rows and rejects of a portion into native files.
