@@ -143,8 +143,8 @@ def create_point(
                 if attempt == _ATTEMPTS:
                     raise SourceDamaged(
                         path=str(error),
-                        reason="the catalog names it and it does not exist. `snowmelt doctor` tells "
-                        "more",
+                        reason="the catalog refers to it, but it does not exist. Run `snowmelt "
+                        "doctor` for details",
                     ) from error
     raise AssertionError("unreachable")
 

@@ -117,7 +117,7 @@ def choose_point(points: list[PointManifest], text: str) -> PointManifest:
         BackupRejected: If there is no such point.
     """
     if not points:
-        raise BackupRejected(reason="it has no point. Create one with `snowmelt backup`")
+        raise BackupRejected(reason="the backup is empty. Create a point with `snowmelt backup`")
     if text == "latest":
         return points[-1]
     for point in points:

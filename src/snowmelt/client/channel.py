@@ -621,7 +621,7 @@ class Channel:
                 state, self._pending_rows.flush_now(state), None, seconds
             )
         except (ChannelInvalid, ChannelFenced) as error:
-            _log.warning("Rows that channel %s refused were not kept: %s", self.name, error)
+            _log.warning("Rows that channel %s rejected were not kept: %s", self.name, error)
 
     def _wait_for_row_sequencer(
         self, sequencer: int, token: str | None, timeout: dt.timedelta | None

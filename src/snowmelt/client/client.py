@@ -342,7 +342,7 @@ class Client:
                 self._pending_rows.wait_for_commit(state, sequencer, None, left_s)
             except SnowmeltError as error:
                 if state.is_error_table_channel:
-                    _log.warning("Refused rows were not kept: %s", error)
+                    _log.warning("Rejected rows were not kept: %s", error)
                 else:
                     failures.append(error)
         return failures
@@ -351,7 +351,9 @@ class Client:
         if self._closed:
             raise ClientClosed
         if self._process_id != os.getpid():
-            raise ClientClosed("This process was forked from the client's; make one of its own.")
+            raise ClientClosed(
+                "This process was forked after the client was created. Create another client in it."
+            )
 
 
 def _parse_on_error(mode: OnError | str) -> OnError:

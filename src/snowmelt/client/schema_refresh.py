@@ -74,7 +74,7 @@ class SchemaRefresher:
             table = _parse_table_name(status) or state.target.table
             if table != state.target.table:
                 _log.warning(
-                    "Table %s is called %s now; channel %s goes on there.",
+                    "Table %s was renamed to %s; channel %s continues.",
                     state.target.table,
                     table,
                     state.name,
@@ -167,11 +167,11 @@ class SchemaRefresher:
         reason = find_schema_mismatch(entry.target.schema, current.schema)
         if reason is not None:
             return ChannelFailure(
-                f"its table was altered so that rows inserted before do not fit: {reason}"
+                f"its table was altered, and buffered rows no longer fit: {reason}"
             )
         entry.retarget(current)
         _log.info(
-            "Channel %s of %s goes on with the table as it is now.",
+            "Channel %s of %s continues with the current columns of the table.",
             state.name,
             current.table,
         )

@@ -105,7 +105,7 @@ def cast_companion(column: Column, name: str, array: pa.Array) -> pa.Array:
     numbers = array.cast(pa.int32())
     bounds = pc.min_max(numbers).as_py()
     if bounds["min"] is not None and not least <= bounds["min"] <= bounds["max"] <= most:
-        raise _make_column_error(column, f"{name} lies between {least} and {most}")
+        raise _make_column_error(column, f"{name} must be between {least} and {most}")
     return numbers
 
 

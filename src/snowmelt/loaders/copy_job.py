@@ -432,13 +432,13 @@ class _CopyRun:
             raise LoadFailed(where=where, reason=reconciliation.failure_reason.rstrip("."))
         gaps = (
             f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} "
-            "were gone before they were read"
+            "were deleted before they were read"
             for each in results
             for end in each.partition_ends
             for gap in end.gaps
         )
         duplicates = (
-            f"{path} was left out: it is the same file as {other}"
+            f"{path} was skipped: it is the same file as {other}"
             for path, other in self._prepared.plan.duplicate_paths
         )
         result = LoadResult(

@@ -325,7 +325,7 @@ class ErrorReplay:
         found: Mapping[str, object] | str = parse_row(data)
         if isinstance(found, str):
             parse = self._options.parse_text
-            found = "it is no JSON object" if parse is None else parse(data)
+            found = "it is not a JSON object" if parse is None else parse(data)
         if isinstance(found, str) or self._options.transform_row is None:
             return found
         return self._options.transform_row(dict(found))

@@ -71,11 +71,11 @@ def reconcile_load(
     by_number: dict[int, PortionResult] = {}
     for each in results:
         if each.number in by_number:
-            raise InternalError(f"The load does not add up: portion {each.number} came twice")
+            raise InternalError(f"Inconsistent load: portion {each.number} has two results")
         by_number[each.number] = each
     if set(by_number) != {task.number for task in tasks}:
         raise InternalError(
-            f"The load does not add up: {len(by_number)} portions of {len(tasks)} came back"
+            f"Inconsistent load: {len(by_number)} of {len(tasks)} portions have results"
         )
     failed = _collect_failed_files(tasks, by_number, file_reject_limit)
     whole = [task for task in tasks if task.portion.file.path not in failed]
@@ -249,14 +249,14 @@ def verify_portion_counts(
     """
     missing = sorted({task.number for task in tasks} ^ set(counts_by_task))
     if missing:
-        raise InternalError(f"The load does not add up: portion {missing[0]} is missing or unknown")
+        raise InternalError(f"Inconsistent load: portion {missing[0]} is missing or unknown")
     for portions in _group_tasks_by_file(tasks):
         _verify_coverage(portions)
     for task in tasks:
         part = counts_by_task[task.number]
         if part.records != part.rows + part.rejects:
             raise InternalError(
-                f"The load does not add up: portion {task.number} of {task.portion.file.path} has "
+                f"Inconsistent load: portion {task.number} of {task.portion.file.path} has "
                 f"{part.records} records, {part.rows} rows and {part.rejects} rejects"
             )
 
@@ -267,13 +267,13 @@ def _verify_coverage(tasks: Sequence[LoadTask]) -> None:
         portion = task.portion
         if portion.offset != position:
             raise InternalError(
-                f"The load does not add up: {portion.file.path} is loaded up to byte {position}, "
+                f"Inconsistent load: {portion.file.path} is loaded up to byte {position}, "
                 f"and then from byte {portion.offset} on"
             )
         position = None if portion.size is None else portion.offset + portion.size
     if position is not None and position != tasks[0].portion.file.size:
         raise InternalError(
-            f"The load does not add up: {tasks[0].portion.file.path} has "
+            f"Inconsistent load: {tasks[0].portion.file.path} has "
             f"{tasks[0].portion.file.size} bytes, {position} of them were loaded"
         )
 

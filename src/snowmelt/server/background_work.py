@@ -118,9 +118,9 @@ class BackgroundWorkers:
             except Exception as error:  # noqa: BLE001 - the next round may work
                 name = threading.current_thread().name
                 if isinstance(error, SnowmeltError) and error.retryable:
-                    _log.warning("%s failed, trying again: %s", name, error)
+                    _log.warning("%s failed, retrying: %s", name, error)
                 else:
-                    _log.exception("%s failed; trying again", name)
+                    _log.exception("%s failed; retrying", name)
 
 
 class Migrator:
@@ -272,7 +272,7 @@ class Housekeeping:
             with renewing_lease(service.database, lease, ttl_s=_LEASE_TTL_S, clock=service.clock):
                 self._run_round()
         except ServiceBusy as error:
-            _log.info("housekeeping is left to the next service: %s", error)
+            _log.info("housekeeping was interrupted; the next service continues it: %s", error)
         finally:
             with service.database.writing() as connection:
                 leases.release_lease(connection, lease)
@@ -308,7 +308,7 @@ class Housekeeping:
             on_step=self._raise_if_stopping,
         )
         for problem in collected.problems:
-            _log.error("clean-up could not do its work on %s; it will try again", problem)
+            _log.error("garbage collection failed on %s and will retry", problem)
         if collected.blobs or collected.unregistered or collected.files:
             _log.info(
                 "deleted %d blobs, %d that were never registered, and %d native files",

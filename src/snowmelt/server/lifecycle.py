@@ -100,7 +100,7 @@ class RunningService:
             return
         try:
             self._certificate.reload()
-            _log.info("the certificate was read again")
+            _log.info("the certificate was reloaded")
         except ConfigurationError as error:
             _log.error("the old certificate stays: %s", error)
 

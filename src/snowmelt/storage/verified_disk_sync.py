@@ -36,10 +36,10 @@ _OPEN_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _DIRECT_IO_UNSUPPORTED_ERRNOS = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP}
 _FAILED_WRITE_ERRNOS = {errno.EIO, errno.ENOSPC, errno.EDQUOT}
 _UNREPORTED_FAILURE_REASONS = {
-    "overlay": "overlayfs does not report a failed write of the layer below; use a volume",
+    "overlay": "overlayfs does not report failed writes of its lower layer; use a volume",
     "9p": "the host does not report a failed write; use a disk of this machine",
     "virtiofs": "the host does not report a failed write; use a disk of this machine",
-    "fuse": "whether a failed write is reported is up to its program",
+    "fuse": "whether failed writes are reported depends on its program",
 }
 _MIN_SYNCFS_KERNEL = (5, 8)
 

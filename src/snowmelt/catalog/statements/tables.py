@@ -120,7 +120,7 @@ def _find_or_create_error_table(
     name = session.resolve_table_name(requested_name)
     if name == table:
         raise make_statement_error(
-            f"Table {table} cannot be its own ERROR_TABLE; name another table",
+            f"Table {table} cannot be its own ERROR_TABLE. Name another table",
             requested_name.position,
         )
     schema = session.find_schema(name.database, name.schema)
@@ -315,24 +315,22 @@ CHANNELS = Listing(
 
 
 _UNSUPPORTED_COLUMN_OPTIONS = {
-    "COLLATE": "text is compared by its code points; leave it out",
+    "COLLATE": "text is compared by code points. Omit it",
     **dict.fromkeys(
-        ("AUTOINCREMENT", "IDENTITY"), "Snowmelt does not number rows; send the number with the row"
+        ("AUTOINCREMENT", "IDENTITY"), "Snowmelt does not number rows. Send the number with the row"
     ),
     **dict.fromkeys(
         ("AS", "GENERATED"),
-        "columns are not computed; send the value with the row, or compute it in the query",
+        "columns are not computed. Send the value with the row, or compute it in the query",
     ),
     **dict.fromkeys(
         ("PRIMARY", "UNIQUE", "FOREIGN", "REFERENCES", "CONSTRAINT"),
-        "keys are not checked while rows stream in; leave it out, and write NOT NULL where nulls are "
-        "to be refused",
+        "keys are not checked for streamed rows. Omit it, and write NOT NULL where NULL must be "
+        "rejected",
     ),
-    "CHECK": "rows are checked by type and NOT NULL alone; leave it out",
-    "COMMENT": "comments on columns are not kept; write them into the table's comment",
-    **dict.fromkeys(
-        ("WITH", "MASKING", "TAG"), "policies and tags do not exist here; leave it out"
-    ),
+    "CHECK": "rows are only checked by type and NOT NULL. Omit it",
+    "COMMENT": "comments on columns are not stored. Use the comment of the table",
+    **dict.fromkeys(("WITH", "MASKING", "TAG"), "policies and tags are not supported. Omit it"),
 }
 _COLUMN_OPTION_LABELS = {
     "PRIMARY": "PRIMARY KEY",
@@ -409,7 +407,7 @@ def parse_column(
     name = cursor.parse_identifier("a column")
     if name in seen_names:
         raise cursor.make_error(
-            f"Column {at.source_text} is there twice; names that fold alike are the same", at
+            f"Column {at.source_text} is specified twice. Unquoted names are not case-sensitive", at
         )
     column_type = parse_column_type(cursor)
     nullable = _parse_nullability(cursor, in_parentheses=in_parentheses)
@@ -426,8 +424,8 @@ def _parse_nullability(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
         if cursor.accept("DEFAULT"):
             if not cursor.accept("NULL"):
                 raise cursor.make_error(
-                    "A default other than NULL is not supported: rows are stored as they are "
-                    "sent; send the value with the row"
+                    "A default other than NULL is not supported: rows are stored as "
+                    "sent. Send the value with the row"
                 )
             continue
         _reject_unsupported(cursor, _UNSUPPORTED_COLUMN_OPTIONS, _COLUMN_OPTION_LABELS)
@@ -440,7 +438,7 @@ def _parse_nullability(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
                 f"Expected NOT NULL, a comma or {end} here, not {cursor.current_label}"
             )
         if allowed not in {None, wanted}:
-            raise cursor.make_error("This column is both NULL and NOT NULL; write one of them", at)
+            raise cursor.make_error("This column is both NULL and NOT NULL. Use one of them", at)
         allowed = wanted
     return allowed is not False
 
@@ -455,14 +453,14 @@ def _parse_cluster_by(cursor: TokenCursor, column_names: frozenset[str]) -> tupl
         name = cursor.parse_identifier("a column")
         if not (cursor.is_next(",") or cursor.is_next(")")):
             raise cursor.make_error(
-                "CLUSTER BY takes columns, not expressions: write the column's name alone", at
+                "CLUSTER BY takes columns, not expressions. Use the name of a column", at
             )
         if name not in column_names:
             raise cursor.make_error(
-                f"CLUSTER BY names {at.source_text}, which is no column of this table", at
+                f"CLUSTER BY contains {at.source_text}, which is not a column of this table", at
             )
         if name in names:
-            raise cursor.make_error(f"CLUSTER BY names {at.source_text} twice", at)
+            raise cursor.make_error(f"CLUSTER BY contains {at.source_text} twice", at)
         names.append(name)
         if not cursor.accept(","):
             break
