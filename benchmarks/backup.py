@@ -1,4 +1,4 @@
-"""How fast is an installation backed up, verified and restored?
+"""Benchmark of backing up, verifying and restoring an installation.
 
 uv run python benchmarks/backup.py [--chunks 40] [--rows-per-chunk 20000] [--turns 3]
 """
@@ -38,7 +38,7 @@ _OBJECT_BYTES = 20_000
 
 
 def _make_rows(number: int, count: int) -> pa.Table:
-    """Return rows whose text compresses to about half."""
+    """Return rows with text that compresses to about half of its size."""
     digits = np.random.default_rng(number).bytes(count * _TEXT_BYTES // 2).hex()
     texts = [digits[at : at + _TEXT_BYTES] for at in range(0, len(digits), _TEXT_BYTES)]
     return pa.table({"ID": pa.array(range(number * count, (number + 1) * count)), "X": texts})

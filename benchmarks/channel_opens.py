@@ -1,11 +1,12 @@
-"""Channels opened, dropped and asked for at once beside channels that write: what their commits pay.
+"""Benchmark of commit delays while many other channels are opened, dropped and queried.
 
 uv run python benchmarks/channel_opens.py [--writers 50] [--opens 500] [--reopened 0] [--postgres]
 
-Some channels get a row every `--pause-ms` and flush each second. Beside them other processes open
-`--opens` channels all at once, ask for their status, drop them, and then run DDL statements from
-eight connections. `--reopened 10000` then stops the service, starts it again and opens that many
-channels anew, again beside the writers. The delay of a commit is that of its oldest row.
+`--writers` channels receive a row every `--pause-ms` and flush each second. Meanwhile, other
+processes open `--opens` channels at the same time, request their status, drop them, and then run
+DDL statements on eight connections. With `--reopened 10000`, the service is then restarted, and
+that many channels are reopened while the writers continue. The delay of a commit is the delay of
+its oldest row.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ GOAL_S = 2.0
 
 
 def write(running: Running, options: argparse.Namespace, opened: Event, stop: Event) -> None:
-    """Insert a row into each channel every pause; its offset token is when (monotonic ns)."""
+    """Insert a row into each channel after every pause, with the monotonic ns as offset token."""
     row = rows(1)[0]
     with running.client(max_client_lag=dt.timedelta(seconds=LAG_S)) as client:
         channels = [
@@ -55,10 +56,10 @@ def write(running: Running, options: argparse.Namespace, opened: Event, stop: Ev
 
 
 def act(running: Running, what: str, share: range) -> None:
-    """Open a share of the channels, all at once, and get their status, or drop them."""
+    """Open, query or drop a share of the channels concurrently."""
     with running.client(request_timeout=dt.timedelta(seconds=300)) as client:
         names = [f"c{number}" for number in share]
-        # As many requests at once as there are channels, up to what one process carries.
+        # One concurrent request per channel, up to the capacity of one process.
         with concurrent.futures.ThreadPoolExecutor(min(len(names), 250)) as pool:
             opening = pool.map(lambda name: client.open_channel(name, table=OPENED), names)
             channels = list(opening)
@@ -69,7 +70,7 @@ def act(running: Running, what: str, share: range) -> None:
 
 
 def ddl(running: Running) -> float:
-    """Run DDL from eight threads; return the seconds."""
+    """Run DDL in eight threads. Return the seconds."""
     began = time.monotonic()
 
     def some(number: int) -> None:
@@ -87,7 +88,7 @@ def ddl(running: Running) -> float:
 
 
 def at_once(running: Running, what: str, count: int) -> float:
-    """Run one kind of action over many channels from two processes; return the seconds."""
+    """Run one kind of action on many channels in two processes. Return the seconds."""
     forking = multiprocessing.get_context("fork")
     halves = [range(0, count, 2), range(1, count, 2)]
     processes = [forking.Process(target=act, args=(running, what, share)) for share in halves]
@@ -102,7 +103,7 @@ def at_once(running: Running, what: str, count: int) -> float:
 
 
 def failures(running: Running) -> int:
-    """Return how many requests since its start the service has answered with 5xx."""
+    """Return the number of 5xx responses since the service started."""
     page = httpx.get(f"{running.url}/metrics").text.splitlines()
     counted = [line for line in page if 'status="5' in line and "_total{" in line]
     return int(sum(float(line.rpartition(" ")[2]) for line in counted))
@@ -135,7 +136,7 @@ def main() -> None:
             began = time.monotonic()
             action()
             took_s = time.monotonic() - began
-            # The commits that the action held up come after it.
+            # Wait for the commits that the action delayed.
             time.sleep(3 * LAG_S)
             watch.stopping.set()
             watch.join()

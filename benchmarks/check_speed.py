@@ -1,4 +1,4 @@
-"""What do proofs cost, and how fast is a check?
+"""Benchmark of `snowmelt check`, and of the cost of the records that it verifies.
 
 uv run python benchmarks/check_speed.py [--rows 2000000]
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def make_rows(schema: TableSchema, start: int, count: int) -> pa.Table:
-    """Return rows of a number and a word of thirty characters."""
+    """Return rows of a number and a text of 30 characters."""
     arrow = chunk_arrow_schema(schema)
     numbers = np.arange(start, start + count)
     return pa.table(
@@ -52,7 +52,7 @@ def measure(report: Report, rows: int, per_chunk: int) -> None:
     """Stream rows into a table, migrate them, and check it."""
     with tempfile.TemporaryDirectory(prefix="snowmelt-bench-") as folder:
         house = Lakehouse(Path(folder))
-        house.is_damaged = True  # the check is what is measured
+        house.is_damaged = True  # Skip the fixture's own check, because the check is measured here.
         house.create()
         schema = house.table().schema
         for start in range(0, rows, per_chunk):
@@ -102,13 +102,13 @@ def run_check(house: Lakehouse, *, deep: bool) -> int:
 
 
 def measure_ledger(catalog: Path) -> int:
-    """Return the bytes of the ledger and its index in the catalog file."""
+    """Return the size in bytes of the ledger and its index in the catalog file."""
     with sqlite3.connect(catalog) as connection:
         query = "SELECT sum(pgsize) FROM dbstat WHERE name LIKE '%chunk_ledger%'"
         try:
             return int(connection.execute(query).fetchone()[0])
         except sqlite3.OperationalError:
-            # SQLite was built without `dbstat`: the bytes of the values.
+            # Without SQLite's `dbstat`, use the sizes of the values.
             columns = [row[1] for row in connection.execute("PRAGMA table_info(chunk_ledger)")]
             total = " + ".join(f'coalesce(length("{name}"), 0)' for name in columns)
             return int(connection.execute(f"SELECT sum({total}) FROM chunk_ledger").fetchone()[0])

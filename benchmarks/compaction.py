@@ -1,4 +1,4 @@
-"""How fast are small native files joined, and what does a query gain by it?
+"""Benchmark of the compaction of small native files, and of its effect on queries.
 
 uv run python benchmarks/compaction.py [--files 1000] [--rows-per-file 2500]
 """
@@ -50,7 +50,7 @@ _UNMEASURED = 1
 
 
 def _fill(database: Database, settings: Settings, name: TableName, files: int, count: int) -> None:
-    """Load so many files of so many rows each, all in one commit; ids go up."""
+    """Load `files` files of `rows` rows each in one commit, with ascending IDs."""
     request = LoadRequest(name, "benchmark", "ACCOUNTADMIN")
     load = begin_load(database, request, warehouse_url=settings.warehouse_url, clock=CLOCK)
     schema = load.table.schema
@@ -67,7 +67,7 @@ def _fill(database: Database, settings: Settings, name: TableName, files: int, c
 
 
 def _different(native: pa.Table, number: int, pick: np.random.Generator) -> pa.Table:
-    """Return the rows with ids, numbers and notes of this file's own: equal ones would vanish."""
+    """Return the rows with IDs, numbers and notes that are unique to this file."""
     count = native.num_rows
     ids = pa.array(np.arange(number * count, (number + 1) * count)).cast(pa.decimal128(19, 0))
     sessions = pa.array(pick.integers(0, 10**9, count)).cast(pa.string())
@@ -93,7 +93,7 @@ def _median_s(lake: Snowmelt, text: str, turns: int) -> tuple[float, str]:
 
 
 def _maintain(settings: Settings, table: str) -> tuple[float, float]:
-    """Run the command; return its processor seconds and the most memory it held, in MiB."""
+    """Run the command. Return its processor seconds and its peak memory in MiB."""
     command = [sys.executable, "-m", "snowmelt", "maintain", "--full", "--table", table]
     process = subprocess.Popen(command, env=os.environ | settings.to_environment())
     _, status, usage = os.wait4(process.pid, 0)

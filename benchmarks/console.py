@@ -1,4 +1,4 @@
-"""How long does each page of the console take with a large catalog?
+"""Benchmark of the console's pages with a large catalog.
 
 Fills a catalog with 1,000 tables, 10,000 channels, and a million chunks, and loads each page as a browser does.
 Pages must take 200 ms and 200 kB at most (median).
@@ -41,7 +41,7 @@ MAX_SECONDS, MAX_BYTES = 0.2, 200_000
 
 
 def fill(service: LocalService, chunks: int) -> None:
-    """Write rows of a large installation straight into the catalog."""
+    """Insert the rows of a large installation directly into the catalog."""
     service.sql("CREATE DATABASE bench")
     for number in range(TABLES):
         service.sql(f"CREATE TABLE bench.public.t{number} (id INT, at TIMESTAMP_NTZ, name VARCHAR)")

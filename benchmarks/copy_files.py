@@ -1,10 +1,11 @@
-"""How fast are raw files loaded and read on Spark, against Spark's own reader and writer?
+"""Benchmark of loading and reading raw files on Spark, compared with Spark's own reader and writer.
 
 uv run python benchmarks/copy_files.py [--megabytes 200] [--rounds 3]
 
-All ways run by turns on two cores; the best round of each counts. The bare way is Arrow's alone: its
-CSV reader, behind `isal` for gz, in two processes that write Parquet with our settings, without
-Spark, commit or `fsync`; for a DataFrame in a Python data source that hands its batches to Spark.
+All variants run in turns on two cores; the best round of each counts. The baseline uses only Arrow:
+its CSV reader (after `isal` for gzip) in two processes, which write Parquet with Snowmelt's
+settings, without Spark, commit or `fsync`. For DataFrames, the baseline is a minimal Python data
+source that passes Arrow's batches to Spark.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _TABLE = (
 )
 _CITIES = np.array(["Berlin", "Paris", "Lima", "Quito", "Osaka", "Accra", "Turin", "Bergen"])
 _BYTES_A_ROW = 78
-# What a row group of ours holds.
+# Rows per row group in Snowmelt's files.
 _GROUP_BYTES = 5 * 1024 * 1024
 _NATIVE = pa.schema(
     {
@@ -66,7 +67,7 @@ _NATIVE = pa.schema(
 
 
 def open_by_arrow(path: str, schema: pa.Schema, block_bytes: int) -> pc.CSVStreamingReader:
-    """Read a file by Arrow's own reader, with these types."""
+    """Read a file with Arrow's CSV reader and these types."""
     from isal import igzip
 
     return pc.open_csv(
@@ -78,7 +79,7 @@ def open_by_arrow(path: str, schema: pa.Schema, block_bytes: int) -> pc.CSVStrea
 
 
 def copy_by_arrow(path: str) -> None:
-    """Write a file as Parquet, as a native file is written."""
+    """Convert a file to Parquet with the settings of native files."""
     with pq.ParquetWriter(
         f"{path}.parquet",
         _NATIVE,
@@ -94,7 +95,7 @@ def copy_by_arrow(path: str) -> None:
 
 
 class BareReader(DataSourceReader):
-    """Files of a pattern, each a partition; with `rows`, the first batch of each until there are so many."""
+    """Reader of the files that match a pattern, one per partition, up to `rows` rows if set."""
 
     def __init__(self, pattern: str, rows: int, schema: StructType) -> None:
         self._pattern = pattern
@@ -115,7 +116,7 @@ class BareReader(DataSourceReader):
 
 
 class BareSource(DataSource):
-    """The least that a Python data source can do for a file."""
+    """Minimal Python data source for files."""
 
     @classmethod
     def name(cls) -> str:
@@ -126,7 +127,7 @@ class BareSource(DataSource):
 
 
 def make(folder: Path, megabytes: int) -> None:
-    """Write two plain files of CSV and their gzipped twins."""
+    """Write two uncompressed CSV files and their gzip copies."""
     for name in ("plain", "gz"):
         (folder / name).mkdir()
     for part in range(2):
@@ -153,20 +154,20 @@ def make(folder: Path, megabytes: int) -> None:
 
 
 def pc_names(draw: np.random.Generator, rows: int) -> pa.Array:
-    """Return names that hardly repeat."""
+    """Return names with few repetitions."""
     numbers = pa.array(draw.integers(0, 10**9, rows)).cast(pa.string())
     return pa.compute.binary_join_element_wise("customer ", numbers, "")
 
 
 def best(rounds: int, *ways: Callable[[], object]) -> list[float]:
-    """Return the seconds of each way's best round, the ways taking turns."""
+    """Return the seconds of each variant's best round. Variants take turns."""
     seconds: list[list[float]] = [[] for _ in ways]
     for _ in range(rounds + 1):
         for way, found in zip(ways, seconds, strict=True):
             began = time.perf_counter()
             way()
             found.append(time.perf_counter() - began)
-    # The first round warms both.
+    # The first round is a warm-up.
     return [min(found[1:]) for found in seconds]
 
 
@@ -222,7 +223,7 @@ def measure_copy(
     goal: float,
     rounds: int,
 ) -> None:
-    """Load the files of a folder into a table, against Spark's reader into Parquet."""
+    """Measure COPY of a folder's files into a table, and Spark's conversion to Parquet."""
     table = f"bench.public.{source.name}"
 
     def theirs() -> None:
@@ -259,7 +260,7 @@ def measure_copy(
 
 
 def measure_read(spark: SparkSession, pattern: str, rounds: int) -> list[float]:
-    """Return the seconds of Spark's and of our DataFrame of some files, which goes nowhere."""
+    """Measure reading files as a DataFrame by Spark and by Snowmelt, with the output discarded."""
 
     def theirs() -> None:
         frame = spark.read.csv(pattern, schema=_SCHEMA)
@@ -278,12 +279,12 @@ def measure_read(spark: SparkSession, pattern: str, rounds: int) -> list[float]:
 
 
 def list_files(folder: Path) -> list[str]:
-    """Return the files of CSV in a folder."""
+    """Return the CSV files of a folder."""
     return sorted(str(path) for path in folder.iterdir() if path.suffix != ".parquet")
 
 
 def add(report: Report, what: str, seconds: list[float], size: float, goal: float) -> None:
-    """Add what was measured."""
+    """Add a measurement to the report."""
     spark_s, bare_s, our_s = seconds
     report.add(
         what,

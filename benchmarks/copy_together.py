@@ -1,4 +1,4 @@
-"""Do COPY, migration, compaction, streaming and queries on one table, killed, lose or double a row?
+"""Loop that kills concurrent COPY, migration, compaction, streams and queries, and checks all rows.
 
 uv run python benchmarks/copy_together.py [--seconds 120] [--seed 1]
 """

@@ -1,4 +1,4 @@
-"""How long does a commit of another engine take while rows stream, and beside PyIceberg's own catalog?
+"""Benchmark of commits by another engine while rows stream, compared with PyIceberg's own catalog.
 
 uv run python benchmarks/engine_commits.py [--commits 20] [--channels 10]
 """
@@ -23,12 +23,12 @@ from workload import DDL
 from support.ports import free_port
 
 SIZES = (10, 10_000, 1_000_000)
-# Rows of appends; the stream's are smaller.
+# First ID of appended rows. The IDs of streamed rows are smaller.
 _FIRST = 1_000_000_000
 
 
 def make_rows(table: Table, first: int, count: int) -> pa.Table:
-    """Return rows of the table's columns, numbered from `first`; others are NULL."""
+    """Return rows numbered from `first`. Other columns are NULL."""
     schema = table.schema().as_arrow()
     ids = pa.array(range(first, first + count)).cast(pa.decimal128(38, 0))
     others = [pa.nulls(count, field.type) for field in schema][1:]
@@ -38,7 +38,7 @@ def make_rows(table: Table, first: int, count: int) -> pa.Table:
 def measure(
     table: Table, size: int, commits: int, reload: Callable[[], Table]
 ) -> tuple[list[float], list[float], int]:
-    """Return the times of appends and of deletes of their rows, and the number of conflicts."""
+    """Measure appends and deletes of their rows. Return the times and the number of conflicts."""
     appends, deletes, conflicts = [], [], 0
     column = table.schema().fields[0].name
     for number in range(commits):

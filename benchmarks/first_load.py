@@ -1,9 +1,9 @@
-"""How long does the first COPY after an installation wait for the compiler, and what does it cost?
+"""Benchmark of the first COPY after an installation, which needs compiled code.
 
 uv run python benchmarks/first_load.py [--megabytes 40]
 
-Each way is a new process with an empty cache of compiled code: it waits for the compiler, another
-process compiles while the exact reader serves, or a thread of its own does.
+Each variant is a new process with an empty cache of compiled code. It waits for the compiler, or
+uses the exact reader while another process or a thread compiles.
 """
 
 # ruff: noqa: SLF001 - the sample of the warm-up is what is loaded
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def load_once(name: str, way: str, megabytes: int) -> list[str]:
-    """Parse so many records; return the figures of COLUMNS."""
+    """Parse the records. Return the values of COLUMNS."""
     reader = warmup.COMPILED_READERS[name]
     if way == "caller":
         reader._caller.compiles = True

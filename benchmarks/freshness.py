@@ -1,4 +1,4 @@
-"""How long after insertion can a row be seen: in a catalog snapshot, and in a Spark SQL result?
+"""Benchmark of the delay from insertion until a catalog snapshot and a Spark SQL result have a row.
 
 uv run python benchmarks/freshness.py [--seconds 60] [--lag-ms 1000]
 """
@@ -33,7 +33,7 @@ def _quantiles(delays: list[float]) -> tuple[str, str, str]:
 
 
 class Inserts(threading.Thread):
-    """A row batch each 50 ms; when it was inserted, by number of rows so far."""
+    """Inserter of a batch of rows every 50 ms. Records the insertion time by number of rows."""
 
     def __init__(self, running: Running, lag_ms: int, seconds: float) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def _rows_since(lake: Snowmelt, query: str, before: int) -> int:
 
 
 def _watch(look: Callable[[], int], inserts: Inserts, pause_s: float) -> list[float]:
-    """Return the delay of every batch until `look` (rows visible) has reached it."""
+    """Return the delay of each batch until `look`, the number of visible rows, includes it."""
     delays, position = [], 0
     while inserts.is_alive() or position < len(inserts.inserted):
         visible = look()

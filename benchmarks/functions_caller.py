@@ -1,10 +1,9 @@
-"""What share of a bare client's speed is left when SQL calls an external function.
+"""Benchmark of external function calls, compared with a minimal HTTP client.
 
-An echo service (bare ASGI on uvicorn) runs in a process of its own. A bare client pushes a request
-of the engine, recorded once, over keep-alive connections and only counts bytes: two processes, as
-there are two tasks.
-Beside it, in the same rounds, the caller: the engine alone on Arrow columns, and the same as
-`arrow_udf` in Spark. The best round of each counts.
+An echo service (minimal ASGI on uvicorn) runs in a separate process. The minimal client repeatedly
+sends one recorded request over keep-alive connections and only counts response bytes. It runs in
+two processes, because there are two tasks. The same rounds measure the caller on Arrow columns
+without Spark, and as `arrow_udf` in Spark. The best round of each counts.
 
     python benchmarks/functions_caller.py [--seconds 2] [--rounds 5] [--without-spark]
 """
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 _LOG = SimpleNamespace(add_record=lambda _record: None)
 TASKS = 2
 TEXT = "x" * 39
-# As Parquet files reach a UDF.
+# Rows per array, as for Parquet files in a UDF.
 ARROW_ROWS = 4096
 
 
@@ -54,7 +53,7 @@ _batches = 0
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Echo the first argument; `/N` answers N ms late. GET tells how many batches came."""
+    """Echo the first argument, delayed by N ms for the path `/N`. GET returns the batch count."""
     global _batches
     pieces, more = [], True
     while more:
@@ -91,13 +90,13 @@ def cpu_s(pid: int) -> float:
 
 
 def recorded(late_ms: int, rows: int) -> bytes:
-    """Return a request of the engine, byte for byte."""
+    """Record and return the bytes of one request of the engine."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         heard: list[bytes] = []
         service = threading.Thread(target=_hear, args=(listening, heard))
         service.start()
         chosen = plan(listening.getsockname()[1], late_ms, rows, 1)
-        # As long as the ids of a query of Spark.
+        # The same length as the query IDs of Spark.
         place = QueryPosition(str(uuid.uuid4()), 1, 0)
         list(call_function(chosen, place, [columns().slice(0, rows)], _LOG))
         service.join()
@@ -105,7 +104,7 @@ def recorded(late_ms: int, rows: int) -> bytes:
 
 
 def _hear(listening: socket.socket, heard: list[bytes]) -> None:
-    """Keep one request, and echo its rows."""
+    """Record one request, and echo its rows."""
     connection, _ = listening.accept()
     with connection, connection.makefile("rb") as reader:
         lines = [reader.readline()]
@@ -119,7 +118,7 @@ def _hear(listening: socket.socket, heard: list[bytes]) -> None:
 
 
 def bare_client(port: int, late_ms: int, rows: int, in_flight: int, seconds: float) -> int:
-    """Return how many rows a bare client had answered within so many seconds."""
+    """Return the rows that a minimal client received in `seconds` seconds."""
     request = recorded(late_ms, rows)
     done = 0
 
@@ -144,7 +143,7 @@ def bare_client(port: int, late_ms: int, rows: int, in_flight: int, seconds: flo
 
 
 def plan(port: int, late_ms: int, rows: int, in_flight: int) -> CallPlan:
-    """Return the function as a session would plan it."""
+    """Return the call plan of the function, as a session makes it."""
     url = f"http://127.0.0.1:{port}/{late_ms}"
     arguments = (
         FunctionArgument("TEXT", parse_sql_type_text("VARCHAR")),
@@ -161,13 +160,13 @@ def plan(port: int, late_ms: int, rows: int, in_flight: int) -> CallPlan:
 
 
 def columns() -> pa.RecordBatch:
-    """Return rows such as the bare client sends."""
+    """Return the rows that the minimal client sends, as columns."""
     numbers = [at * 7 for at in range(ARROW_ROWS)]
     return pa.record_batch({"text": [TEXT] * ARROW_ROWS, "n": pa.array(numbers, pa.int64())})
 
 
 def engine(port: int, late_ms: int, rows: int, in_flight: int, seconds: float) -> int:
-    """Return how many rows the engine had answered within so many seconds."""
+    """Return the rows that the engine received in `seconds` seconds."""
     batch = columns()
     end = time.perf_counter() + seconds
 
@@ -185,7 +184,7 @@ CLIENTS = {"bare client": bare_client, "engine": engine}
 
 @contextlib.contextmanager
 def service() -> Iterator[tuple[int, int]]:
-    """Run the service; yields port and process id."""
+    """Run the service. Yield its port and process ID."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=256)
     process = get_context("spawn").Process(target=_serve, args=(listening,), daemon=True)
     process.start()
@@ -198,7 +197,7 @@ def service() -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Run:
-    """What all tasks of a client did together; times are in seconds."""
+    """Totals of all tasks of a client. Times are in seconds."""
 
     rows: int
     wall_s: float
@@ -211,7 +210,7 @@ class Run:
         return self.rows / self.wall_s
 
     def cpu_per_million(self) -> str:
-        """Return CPU seconds of clients and service for a million rows."""
+        """Return the CPU seconds of clients and service per million rows."""
         return f"{self.cpu_s / self.rows * 1e6:.2f} / {self.service_cpu_s / self.rows * 1e6:.2f}"
 
 
@@ -234,7 +233,7 @@ def run(pool: ProcessPoolExecutor, client: str, case: tuple[Any, ...], pid: int)
 
 
 def _tree_cpu_s(pid: int) -> float:
-    """Return the CPU time of a process and of those that it started, in seconds."""
+    """Return the CPU time of a process and its children in seconds."""
     total, left = 0.0, [pid]
     while left:
         one = left.pop()
@@ -246,7 +245,7 @@ def _tree_cpu_s(pid: int) -> float:
 
 
 class OnSpark:
-    """A session with two cores, and the function as SQL calls it."""
+    """Spark session with two cores and the registered function."""
 
     def __init__(self, folder: str, port: int) -> None:
         from snowmelt.spark.session import local_session
@@ -270,7 +269,7 @@ class OnSpark:
         )  # fmt: skip
 
     def frame(self, late_ms: int, rows: int, in_flight: int, count: int) -> Any:
-        """Return a DataFrame with the values of so many rows."""
+        """Return a DataFrame with the function's values of `rows` rows."""
         lake = self._lake(CallerOptions(max_batch_rows=rows, max_in_flight=in_flight))
         lake.sql(
             "create or replace external function bench.public.echo(text varchar, n number(18,0)) "
@@ -281,7 +280,7 @@ class OnSpark:
         return lake.sql("select bench.public.echo(text, n) v from t")
 
     def run(self, case: tuple[int, int, int], count: int, service_pid: int) -> Run:
-        """Have the values of so many rows computed, and leave them."""
+        """Compute the values of `rows` rows and discard them."""
         frame = self.frame(*case, count)
         before, service, start = _tree_cpu_s(os.getpid()), cpu_s(service_pid), time.perf_counter()
         frame.write.format("noop").mode("overwrite").save()
@@ -294,8 +293,8 @@ class OnSpark:
         self._spark.stop()
 
 
-# Milliseconds of the service, rows a batch, in flight, and the share of the bare client's speed
-# that is the goal with Spark.
+# Service time in ms, rows per batch, batches in flight, and the target with Spark as a share of the
+# minimal client's speed.
 CASES = (
     (0, 100, 16, 0.35),
     (0, 1000, 16, 0.30),
@@ -304,7 +303,7 @@ CASES = (
     (50, 1000, 16, 0.85),
 )
 SPARK = "arrow_udf in Spark"
-# How long a job of Spark takes; its start, a third of a second, should hardly count.
+# Duration of a Spark job. Long, so that its start-up of a third of a second has little effect.
 SHORT_S, LONG_S = 6.0, 12.0
 
 
@@ -341,7 +340,7 @@ def _better(best: dict[str, Run], client: str, found: Run) -> None:
 
 
 def _limited(report: Report, spark: OnSpark, port: int) -> None:
-    """Tell how many batches a LIMIT costs."""
+    """Return the number of batches that a query with LIMIT sends."""
     asked = []
     for in_flight in (1, 4, 16):
         before = int(httpx.get(f"http://127.0.0.1:{port}/").text)
@@ -354,7 +353,7 @@ def _limited(report: Report, spark: OnSpark, port: int) -> None:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and store the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)

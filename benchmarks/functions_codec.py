@@ -1,9 +1,9 @@
-"""What the caller's own work on a row costs: cutting, writing, naming and reading batches.
+"""Benchmark of the caller's CPU time per row: splitting, encoding, batch IDs and decoding.
 
-No network and no Spark: columns as they arrive (4,096 rows at a time) become requests, and prepared
-replies become columns. Beside it the least that any caller in Python does: msgspec between lists
-and bytes, without looking at row numbers, without Arrow. One thread; CPU time of the process; the
-best of several rounds, in which all ways take turns.
+Runs without network and Spark. Columns of 4,096 rows are converted to requests, and prepared
+responses to columns. The baseline is the minimum for a caller in Python: msgspec converts between
+lists and bytes, without row numbers and Arrow. Measures the CPU time of one thread. Variants take
+turns in several rounds; the best round of each counts.
 
     python benchmarks/functions_codec.py [--rounds 7]
 """
@@ -71,7 +71,7 @@ def _arriving() -> list[list[pa.Array]]:
 
 
 class _Chain:
-    """The work on all rows that arrive, step by step; each step ends with its own generator."""
+    """The steps of processing incoming rows, each as a generator."""
 
     def __init__(self, most: int) -> None:
         self.plan, self.most, self.columns = _plan(), most, _arriving()
@@ -111,7 +111,7 @@ class _Chain:
 
 
 def _best(ways: dict[str, Callable[[], object]], rows: int, rounds: int) -> dict[str, float]:
-    """Return nanoseconds of CPU time per row."""
+    """Return the nanoseconds of CPU time per row in the best round."""
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(rounds):
         for name, way in ways.items():
@@ -160,7 +160,7 @@ def _types(report: Report, rounds: int, count: int = 1000) -> None:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and store the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()

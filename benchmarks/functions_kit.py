@@ -1,9 +1,9 @@
-"""How much of a bare ASGI application's speed a service of the kit keeps.
+"""Benchmark of services that use the SDK, compared with a minimal ASGI application.
 
-Each application is hosted by uvicorn in a process of its own; one client sends prebuilt batches
-over keep-alive connections, several in flight, and only counts bytes. Rounds of all applications
-follow each other, so that what else the machine does meets all of them alike; the best round
-counts. CPU time is the service's own.
+uvicorn runs each application in a separate process. One client sends prepared batches over
+keep-alive connections, with several in flight, and only counts response bytes. The applications
+take turns, so that other load on the machine affects all of them. The best round counts. CPU time
+is that of the service.
 
     python benchmarks/functions_kit.py [--seconds 1] [--rounds 5] [--rows 1 100 1000 4000]
 """
@@ -35,7 +35,7 @@ TEXT = "x" * 39
 
 
 async def bare(_scope: Any, receive: Any, send: Any) -> None:
-    """Echo the first argument with as little as ASGI needs."""
+    """Echo the first argument, with the minimum that ASGI requires."""
     pieces, more = [], True
     while more:
         message = await receive()
@@ -56,29 +56,29 @@ _decoder = msgspec.json.Decoder(_Rows)
 
 
 class RawProtocol(asyncio.Protocol):
-    """HTTP without a framework: checked types, an echo, and nothing that a batch needs besides."""
+    """HTTP echo without a framework. Checks types, and ignores everything else in a batch."""
 
     def connection_made(self, transport: Any) -> None:
-        """Begin a connection."""
+        """Store the transport."""
         self._transport = transport
         self._pieces: list[bytes] = []
         self._headers: dict[bytes, bytes] = {}
         self._parser = httptools.HttpRequestParser(self)
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Parse the next bytes."""
         self._parser.feed_data(data)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header."""
+        """Store a header."""
         self._headers[name] = value
 
     def on_body(self, body: bytes) -> None:
-        """Keep a piece of the body."""
+        """Store a slice of the body."""
         self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """Answer."""
+        """Write the response."""
         rows = _decoder.decode(b"".join(self._pieces)).data
         body = msgspec.json.encode({"data": [(row[0], row[1]) for row in rows]})
         self._pieces, self._headers = [], {}
@@ -103,7 +103,7 @@ def _fastapi() -> Any:
 
     app = FastAPI()
 
-    # No `from __future__` type for what FastAPI reads at run time.
+    # FastAPI reads this annotation at run time.
     async def echo(batch: Batch) -> dict[str, Any]:
         return {"data": [[row[0], row[1]] for row in batch.data]}
 
@@ -188,7 +188,7 @@ def _request(rows: int, batch: str) -> bytes:
 
 
 async def _push(port: int, rows: int, seconds: float) -> float:
-    """Return rows per second that one service answered."""
+    """Return the rows per second of one service."""
     end = time.perf_counter() + seconds
     head, _, body = _request(rows, "BATCH").partition(b"\r\n\r\n")
     before, after = head.split(b"BATCH")
@@ -221,7 +221,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def main() -> None:
-    """Measure, print, keep."""
+    """Measure, print and store the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=5)
@@ -229,7 +229,7 @@ def main() -> None:
     options = parser.parse_args()
     import uvloop
 
-    _fastapi()  # a service that cannot start would be waited for
+    _fastapi()  # Fail here if it cannot start: otherwise, the client would wait for it.
     context = get_context("spawn")
     running = {}
     for name in APPS:

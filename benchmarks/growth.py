@@ -1,10 +1,10 @@
-"""What do an open, a registration, a snapshot and a plan cost as chunks and channels become many?
+"""Benchmark of opens, registrations, snapshots and plans as chunks and channels increase.
 
 uv run python benchmarks/growth.py [--chunks 100,10000,1000000] [--channels 10,1000,10000] [--postgres]
 
-Each cell is processor time of the one process that has service and client in it, the median of
-several turns; on PostgreSQL the server's own is not in it. The exponent is that of the last step: 0 is
-no growth, 1 is in proportion.
+Each cell is the processor time of one process that contains service and client, as the median of
+several turns. It excludes the time of a PostgreSQL server. The exponent is the growth in the last
+step: 0 is no growth, 1 is proportional growth.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 TURNS = 9
 SEEDED = 50
-# KiB of pages, as SQLite has it: with a minus.
+# Cache size. SQLite reads a negative number as KiB.
 _GROWING = -2_000_000
 NAME = TableName("BENCH", "PUBLIC", "GROWN")
 
 
 def _timed(work: Callable[[], object], turns: int = TURNS) -> float:
-    """Return the median milliseconds of processor time of a turn."""
+    """Return the median processor time per turn in milliseconds."""
     took = []
     for _ in range(turns):
         began = time.process_time()
@@ -53,7 +53,7 @@ def _timed(work: Callable[[], object], turns: int = TURNS) -> float:
 
 
 class Grown:
-    """A service whose table has so many chunks and channels as are asked for."""
+    """Service with a table that can grow to a number of chunks and channels."""
 
     def __init__(self, embedded: EmbeddedService) -> None:
         self.embedded = embedded
@@ -68,12 +68,12 @@ class Grown:
         self._opened = 0
 
     def register(self) -> None:
-        """Commit one row, from the insert to the answer."""
+        """Insert one row and wait for its commit."""
         self.channel.insert_row(self._row)
         self.channel.flush()
 
     def open(self) -> None:
-        """Open a channel that was never there."""
+        """Open a new channel."""
         self._opened += 1
         request = OpenChannelRequest(
             database=NAME.database,
@@ -85,16 +85,16 @@ class Grown:
         self.service.channel_service.open_channel(request, "EMBEDDED").result()
 
     def snapshot(self) -> TableSnapshot:
-        """Look at the table."""
+        """Take a snapshot of the table."""
         return take_snapshots(self.service.database, [NAME], clock=self.service.clock)[0]
 
     def prune(self) -> None:
-        """Find the chunks of a query for one row, without the snapshot."""
+        """Prune the chunks for a query of one row. Excludes the snapshot."""
         schema = self.taken.table.schema
         prune_chunks(self.taken.chunks, schema, self.taken.schemas, [Comparison("ID", "=", -1)])
 
     def plan(self) -> None:
-        """Plan a migration, and give it up."""
+        """Plan and abort a migration."""
         service, settings = self.service, self.embedded.settings
         chosen = MigrationSettings(settings.stage_url, settings.warehouse_url)
         plan = plan_migration(service.database, service.keyring, NAME, chosen, clock=service.clock)
@@ -103,7 +103,7 @@ class Grown:
         abort_migration(service.database, plan, "measured", clock=service.clock)
 
     def grow_chunks(self, count: int) -> None:
-        """Double what is registered until there are so many, as rows of the catalog alone."""
+        """Duplicate registered chunks in the catalog, without blobs, up to a number."""
         with self._large_cache():
             self._double_chunks(count)
 
@@ -129,7 +129,7 @@ class Grown:
 
     @contextlib.contextmanager
     def _large_cache(self) -> Iterator[None]:
-        """Let SQLite keep the pages that it writes while chunks are made, and no longer."""
+        """Give SQLite a large page cache inside the block, while chunks are created."""
         ask = "PRAGMA cache_size"
         if self.service.database.dialect != "sqlite":
             yield
@@ -142,12 +142,12 @@ class Grown:
             connection.exec_driver_sql(f"{ask}={usual}")
 
     def grow_channels(self, count: int) -> None:
-        """Open channels until there are so many, those with them that measuring opens."""
+        """Open channels up to a number, including those that the measurement opens."""
         while self._opened + 1 < count - TURNS:
             self.open()
 
     def measure(self) -> dict[str, float]:
-        """Return what each thing costs now, in milliseconds."""
+        """Return the time of each operation in milliseconds."""
         costs = {"open": _timed(self.open), "register": _timed(self.register)}
         turns = 3
         costs["snapshot"] = _timed(self.snapshot, turns)

@@ -1,4 +1,4 @@
-"""A real service in a child process on a fresh folder, for the benchmarks."""
+"""Service in a child process with a new data folder, for benchmarks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from snowmelt.client.client import Client
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 
-# Servers and engines of the tests, for benchmarks that import them after this module.
+# Lets benchmarks that import this module first also import the servers and engines of the tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 
 def list_findings(data_dir: Path) -> list[str]:
-    """Return what `snowmelt check --deep` finds in a data folder."""
+    """Return the findings of `snowmelt check --deep` for a data folder."""
     command = ("check", "--deep", "--quiet", "--format", "json", "--data-dir", str(data_dir))
     done = subprocess.run(
         [sys.executable, "-m", "snowmelt", *command], capture_output=True, text=True, check=False
@@ -39,7 +39,7 @@ def list_findings(data_dir: Path) -> list[str]:
 
 
 def key_pair() -> tuple[str, str]:
-    """Return a private key as PEM and its public key as the bare base64 that SQL takes."""
+    """Return a private key in PEM, and its public key in the base64 form for SQL."""
     private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = private.private_bytes(
         serialization.Encoding.PEM,
@@ -53,7 +53,7 @@ def key_pair() -> tuple[str, str]:
 
 
 class Running:
-    """`snowmelt serve` with shipped durability on a free port; gone with the context."""
+    """Context with a running `snowmelt serve` on a free port, with the default durability."""
 
     def __init__(self, folder: Path | None = None, **settings: Any) -> None:
         self._own: tempfile.TemporaryDirectory[str] | None = None
@@ -73,7 +73,7 @@ class Running:
 
     @property
     def started(self) -> subprocess.Popen[bytes]:
-        """The process of the service, which runs."""
+        """Process of the running service."""
         assert self.process is not None
         return self.process
 
@@ -94,7 +94,7 @@ class Running:
             self._own.cleanup()
 
     def start(self) -> None:
-        """Start the service and wait until it answers."""
+        """Start the service and wait until it responds."""
         environment = os.environ | self.settings.to_environment()
         log = (self.folder / "service.log").open("ab")
         command = [sys.executable, "-m", "snowmelt", "serve"]
@@ -114,7 +114,7 @@ class Running:
             self.process.wait(30)
 
     def execute(self, *statements: str) -> None:
-        """Run DDL straight on the catalog."""
+        """Run DDL directly on the catalog."""
         database = open_and_upgrade_database(self.settings.catalog_url)
         try:
             for statement in statements:

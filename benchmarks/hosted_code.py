@@ -1,4 +1,4 @@
-"""Filters and a parser as users write them, for the benchmarks of loads."""
+"""User-defined filters and a parser, for benchmarks of loads."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ class LinesFactory(vertica_sdk.ParserFactory):
 
 
 def pass_through_pair(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield pieces through two filters of users, each of which reads and writes."""
+    """Yield slices through two user-defined filters that copy their input."""
     library = load_library("pass", {"code.py": _CODE})
     first, second = (library.filter("PassFactory").build_phase({}) for _ in range(2))
     return second.run(ByteReader(first.run(ByteReader(pieces))))  # type: ignore[union-attr]
 
 
 def row_parser() -> Parser:
-    """Return a parser of users for lines of eight fields: int, int, float, str, str, int, float, str."""
+    """Return a user-defined parser of lines: int, int, float, str, str, int, float, str."""
     return load_library("rows", {"code.py": _CODE}).parser("LinesFactory").build_phase({})  # type: ignore[return-value]
 
 
 def bare_rows(pieces: Iterable[bytes]) -> list[list[object]]:
-    """Return the columns of the same lines, parsed with nothing around."""
+    """Parse the same lines without a host. Return their columns."""
     columns: list[list[object]] = [[] for _ in range(8)]
     rest = ""
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""What do readers of fresh rows cost: CPU of fresh files and of GETs, and throughput of ingest?
+"""Benchmark of the cost of readers of fresh rows: CPU of fresh files and GETs, ingest throughput.
 
 uv run python benchmarks/iceberg_costs.py [--seconds 12]
 """
@@ -49,7 +49,7 @@ def create(running: Running, name: str) -> str:
 
 
 def measure_rounds(running: Running, chunks: int) -> tuple[float, float]:
-    """Return µs of CPU for a row in rounds of one chunk each, without and with the joins of files."""
+    """Return µs of CPU per row for rounds of one chunk, without and with compaction."""
     table = create(running, "rounds")
     data = pa.Table.from_pylist(rows(ROWS_PER_CHUNK), SCHEMA)
     settings = running.settings
@@ -79,7 +79,7 @@ def measure_rounds(running: Running, chunks: int) -> tuple[float, float]:
 
 
 def measure_gets(running: Running) -> list[tuple[str, float, float]]:
-    """Return size, ms of CPU of the service and ms of time for a GET of one fresh file."""
+    """Measure a GET of one fresh file. Return size, ms of service CPU and elapsed ms."""
     token = make_token(running.settings, "BENCH")
     url = f"{running.url}/iceberg/v1/BENCH/namespaces/PUBLIC/tables/ROUNDS"
     loaded = httpx.get(url, headers={"authorization": f"Bearer {token}"}, timeout=60).json()
@@ -117,7 +117,7 @@ def measure_gets(running: Running) -> list[tuple[str, float, float]]:
 
 
 class Reader(threading.Thread):
-    """Has an engine count the rows of a table once a second."""
+    """Reader that counts a table's rows with an engine once a second."""
 
     def __init__(self, engine: Any) -> None:
         super().__init__(daemon=True)
@@ -130,7 +130,7 @@ class Reader(threading.Thread):
 
 
 def measure_ingest(channel: Channel, seconds: float, data: Any) -> float:
-    """Return rows a second, from the first insertion to the last commit."""
+    """Return rows per second from the first insertion to the last commit."""
     began, inserted = time.monotonic(), 0
     while time.monotonic() - began < seconds:
         inserted += data.num_rows

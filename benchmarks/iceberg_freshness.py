@@ -1,4 +1,4 @@
-"""How long after insertion does an engine see a row: Snowmelt's Spark, or another one through REST?
+"""Benchmark of the delay until an engine sees a row: Snowmelt's Spark, or others through REST.
 
 uv run python benchmarks/iceberg_freshness.py [--seconds 30] [--channels 50] [--engine duckdb …]
 """
@@ -30,9 +30,9 @@ from snowmelt.spark.snowmelt_session import Snowmelt
 from support.ports import free_port
 
 LAG_MS = 1000
-# The first rows of a service wait for its processes to start.
+# Seconds to ignore at the start: the first rows wait for the service's processes to start.
 WARM_UP_S = 5.0
-# What the engine itself may take after a row can be loaded.
+# Maximum seconds that an engine may take after a row can be loaded.
 GOALS_MS = {
     "snowmelt": 1800,
     "pyiceberg": 2000,
@@ -44,7 +44,7 @@ GOALS_MS = {
 
 
 class Inserts(threading.Thread):
-    """Ten rows by each of several channels, twice a second; when each number of rows was inserted."""
+    """Inserter of ten rows per channel, twice a second. Records the time by number of rows."""
 
     def __init__(self, running: Running, table: str, channels: int, seconds: float) -> None:
         super().__init__(daemon=True)
@@ -72,7 +72,7 @@ class Inserts(threading.Thread):
 
 
 def watch(engine: Any, table: str, inserts: Inserts) -> tuple[list[float], list[float]]:
-    """Return the delay of each insertion until a query has counted it, and the time of each query."""
+    """Return the delay of each insertion until a query counts it, and the time of each query."""
     delays: list[float] = []
     queries: list[float] = []
     position = 0
@@ -94,13 +94,13 @@ def pick(values: list[float], percent: int) -> float:
 
 
 class OwnSpark:
-    """Snowmelt's own Spark session, which decodes new rows by itself."""
+    """Snowmelt's Spark session, which decodes new chunks itself."""
 
     def __init__(self, folder: Path) -> None:
         self._lake = Snowmelt.local(folder)
 
     def count(self, table: str) -> int:
-        """Count rows by their values: without a condition the catalog would know the number."""
+        """Count rows with a condition: without one, the catalog knows the number."""
         query = f"SELECT count(*) FROM bench.{table} WHERE ID >= 0"
         return int(self._lake.sql(query).collect()[0][0])
 
@@ -128,7 +128,7 @@ def open_engine(name: str, running: Running, token: str, folder: Path, *more: st
 
 
 def make_token(settings: Settings, user: str) -> str:
-    """Return a new access key of a user as a bearer token."""
+    """Create an access key of a user. Return it as a bearer token."""
     keyring = KeyRing(load_master_key(settings.keys_dir))
     database = open_and_upgrade_database(settings.catalog_url)
     try:

@@ -1,4 +1,4 @@
-"""How long does loading a table from the Iceberg REST catalog take, by waiting chunks and native files?
+"""Benchmark of loading a table from the Iceberg REST catalog, by number of chunks and native files.
 
 uv run python benchmarks/iceberg_loads.py [--loads 1000]
 """
@@ -36,7 +36,7 @@ PATH = "iceberg/v1/BENCH/namespaces/PUBLIC/tables/LOADED"
 
 
 def put_chunks(running: Running, count: int, token: str) -> None:
-    """Commit one row a chunk."""
+    """Commit chunks of one row."""
     with running.client() as client:
         channel = client.open_channel(f"c-{token}", table=str(NAME))
         for number in range(count):
@@ -46,7 +46,7 @@ def put_chunks(running: Running, count: int, token: str) -> None:
 
 
 def add_native_files(running: Running, count: int) -> None:
-    """Add so many native files of one row each in one commit."""
+    """Add native files of one row each in one commit."""
     settings, clock = running.settings, SystemClock()
     database = open_and_upgrade_database(settings.catalog_url)
     keyring = KeyRing(load_master_key(settings.keys_dir))

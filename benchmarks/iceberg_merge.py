@@ -1,4 +1,4 @@
-"""How long does a MERGE into a large table take while rows stream in: by Spark with Iceberg, by ours?
+"""Benchmark of MERGE into a large table while rows stream in: Spark with Iceberg, and Snowmelt.
 
 uv run python benchmarks/iceberg_merge.py [--rows 10000000] [--changes 100000] [--minutes 5]
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TABLE = "bench.public.merged"
-# Rows of the stream have larger IDs than those of the table.
+# First ID of the stream's rows, which is larger than the IDs in the table.
 _STREAMED_FROM = 1_000_000_000
 _BATCH_ROWS = 100_000
 
@@ -37,7 +37,7 @@ def make_rows(first: int, count: int) -> pa.Table:
 
 
 class Stream(threading.Thread):
-    """Ten rows, ten times a second, until stopped."""
+    """Stream of ten rows, ten times a second, until stopped."""
 
     def __init__(self, running: Running) -> None:
         super().__init__(daemon=True)
@@ -56,7 +56,7 @@ class Stream(threading.Thread):
 
 
 def merge_statement(table: str, changes: int, rows: int, turn: int) -> str:
-    """Return a MERGE of `changes` rows all over the table; half of them are new."""
+    """Return a MERGE of `changes` rows, distributed over the table; half of them are new."""
     step = max(rows * 2 // changes, 1)
     return (
         f"MERGE INTO {table} t USING (SELECT CAST(if(id % 2 = 0, id * {step} + {turn}, "
@@ -69,7 +69,7 @@ def merge_statement(table: str, changes: int, rows: int, turn: int) -> str:
 def run_merges(
     merge: Callable[[str], Any], table: str, options: argparse.Namespace, turn: int, until: float
 ) -> tuple[list[float], int, int]:
-    """Repeat merges until a time; return their times, the failed ones and the last turn."""
+    """Repeat merges until a time. Return their times, the number of failures and the last turn."""
     times: list[float] = []
     failed = 0
     while time.monotonic() < until or not times:
@@ -117,7 +117,7 @@ def main() -> None:
         stream.start()
         turn = 0
         token = make_token(running.settings, "BENCH")
-        # Iceberg's Spark plans a change beside a stream only with its cache of tables.
+        # Enable the table cache: without it, Iceberg's Spark cannot plan a change during a stream.
         engine = open_engine("spark", running, token, Path(folder), "true")
         merges: dict[str, tuple[Callable[[str], Any], str]] = {
             "Spark 4.0, Iceberg 1.10.1": (

@@ -1,4 +1,4 @@
-"""What does a scan cost in each engine while a tenth of the rows is fresh, beside the compacted table?
+"""Benchmark of scans in each engine: with a tenth of fresh rows, and of the compacted table.
 
 uv run python benchmarks/iceberg_scans.py [--rows 5000000] [--chunks 1000] [--engine duckdb …]
 """
@@ -25,12 +25,12 @@ from support.ports import free_port
 
 TABLE = "bench.public.scanned"
 GOAL = 1.2
-# The first runs of an engine load code and fill its caches.
+# Warm-up runs, which load code and fill caches.
 _UNMEASURED = 2
 
 
 def scan(name: str, engine: Any) -> int:
-    """Return the sum of all IDs, which an engine finds in no statistic."""
+    """Return the sum of all IDs, which an engine cannot take from statistics."""
     if name in {"pyiceberg", "polars"}:
         return int(float(engine.ask(table="PUBLIC.SCANNED", columns=(), total="ID")[0][0]))
     column, table = {

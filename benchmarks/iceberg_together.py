@@ -1,4 +1,4 @@
-"""Do engines of others keep to the commit sequence, and lose nothing that they write, among kills?
+"""Loop that kills the service and other engines that write, and checks order and completeness.
 
 uv run python benchmarks/iceberg_together.py [--seconds 120]
 """
@@ -43,12 +43,12 @@ def make_reader(name: str, engine: Any) -> ConsistencyReader:
             for channel, number in engine.read(TABLE, "CHANNEL", "NUMBER")
         ]
 
-    # The service may be dead at any moment; it is the rows that are checked.
+    # Ignore failed requests: the service may be killed at any time, and the rows are checked later.
     return ConsistencyReader(read, ROWS_PER_FILE, name=name, expected_errors=(EngineError,))
 
 
 class EngineWriter(threading.Thread):
-    """An engine that adds batches and deletes earlier ones; killed, it is started again."""
+    """Engine that adds batches and deletes earlier ones. It is restarted after a kill."""
 
     def __init__(self, name: str, open_engine: Callable[[], Engine], seed: int) -> None:
         super().__init__(name=f"{name} writes", daemon=True)
@@ -69,7 +69,7 @@ class EngineWriter(threading.Thread):
                 try:
                     self._engine = self._open_engine()
                 except (AssertionError, OSError):
-                    # The service was dead when the engine asked for its configuration.
+                    # The service was down when the engine requested its configuration.
                     continue
             if self.present and self._random.random() < _DELETE_SHARE:
                 self._remove_batch(self._random.choice(sorted(self.present)))
@@ -109,7 +109,7 @@ class EngineWriter(threading.Thread):
             self.uncertain.discard(batch)
 
     def _commit(self, query: str, request: dict[str, Any]) -> bool:
-        """Return True if it was surely committed."""
+        """Return True if the commit certainly succeeded."""
         assert self._engine is not None
         try:
             self._engine.ask(**({"query": query} if self.engine_name == "spark" else request))

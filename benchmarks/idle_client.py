@@ -1,8 +1,8 @@
-"""What a client costs that does nothing, and how many channels one can have.
+"""Benchmark of an idle client, and of a client with many channels.
 
     python benchmarks/idle_client.py [--seconds 10] [--channels 100] [--many 3000]
 
-Processor time is that of the client's process; the service runs in another one.
+Processor time is that of the client's process. The service runs in another process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ with LocalService() as service:
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--channels", type=int, default=100)
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def idle(client: snowmelt.Client, count: int, seconds: float) -> None:
-    """Open channels, use each once, and then do nothing."""
+    """Measure an idle client whose channels were each used once."""
     channels = [
         client.open_channel(f"idle{number}", table="bench.public.t") for number in range(count)
     ]
@@ -67,7 +67,7 @@ def idle(client: snowmelt.Client, count: int, seconds: float) -> None:
 
 
 def many(client: snowmelt.Client, count: int) -> None:
-    """Open many channels, insert into all of them, flush together."""
+    """Measure opening many channels, inserting into each, and one flush of all."""
     started, cpu = time.monotonic(), time.process_time()
     channels = [
         client.open_channel(f"many{number}", table="bench.public.t") for number in range(count)

@@ -1,8 +1,8 @@
-"""How fast do dict rows become committed rows, beside the bare work and beside table formats?
+"""Benchmark of committing dict rows, compared with the minimum work and with table formats.
 
     uv run python benchmarks/insert_rows.py [--rows 1000000]
 
-All peers start from the same dict rows, in one run, taking turns; the table shows medians.
+All variants use the same dict rows and take turns in one run. The table has medians.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COMMIT = 10_000
 
 
 def bare_ceiling(data: list[dict[str, object]], folder: Path) -> float:
-    """The same work on one thread and nothing else: convert, statistics, Parquet, CTR, MD5, write."""
+    """Only the required work, in one thread: convert, statistics, Parquet, AES-CTR, MD5, write."""
     key = bytes(32)
     began = time.perf_counter()
     for first in range(0, len(data), 100_000):
@@ -62,7 +62,7 @@ def bare_ceiling(data: list[dict[str, object]], folder: Path) -> float:
 def snowmelt_rate(
     running: Running, data: list[dict[str, object]], turn: int, parts: dict[str, list[float]]
 ) -> float:
-    """insert_rows in batches of 1,000 until the last offset token is reported as committed."""
+    """Run insert_rows in batches of 1,000, until the last offset token is committed."""
     running.execute(f"CREATE TABLE bench.public.insert_{turn} ({DDL})")
     with running.client() as client:
         channel = client.open_channel("c", table=f"bench.public.insert_{turn}")
@@ -78,7 +78,7 @@ def snowmelt_rate(
 
 
 def iceberg_rate(data: list[dict[str, object]], folder: Path) -> float:
-    """PyIceberg append, 10,000 rows a commit."""
+    """Append with PyIceberg, 10,000 rows per commit."""
     catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}")
     catalog.create_namespace("n")
     table = catalog.create_table("n.t", schema=SCHEMA)
@@ -89,7 +89,7 @@ def iceberg_rate(data: list[dict[str, object]], folder: Path) -> float:
 
 
 def delta_rate(data: list[dict[str, object]], folder: Path, *, kept: bool) -> float:
-    """deltalake, 10,000 rows a commit, by path or with a kept handle."""
+    """Append with deltalake, 10,000 rows per commit, by path or with an open table object."""
     target: str | DeltaTable = str(folder / "t")
     began = time.perf_counter()
     for first in range(0, len(data), COMMIT):

@@ -1,9 +1,9 @@
-"""Is a row ever lost or doubled, whichever process is killed at whichever point?
+"""Loop that kills each process at each failpoint, and checks for lost or duplicate rows.
 
 uv run python benchmarks/kills.py [--kills 20] [--engine local|spark] [--point NAME]…
 
-Spark's kills take some twenty seconds each. A row of the page is replaced when its point is run
-again; the others keep the commit at which they were found.
+A kill with Spark takes about 20 s. A run replaces the page's rows of its failpoints. Other rows
+keep their commit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SUBJECT = "kills"
 COLUMNS = ("point", "migrations by", "kills", "rows", "lost", "doubled", "commit")
 STREAMING = (*CLIENT_POINTS, *SERVICE_POINTS, *MIGRATION_POINTS)
-# With Spark only a migration differs: clients and service are the same.
+# With Spark, only migrations differ, so run only their points.
 ENGINES = {"local": STREAMING, "spark": MIGRATION_POINTS}
 REMARK = (
     "Each kill strikes a process of its own while numbered rows stream in: the client, the "
@@ -38,7 +38,7 @@ REMARK = (
 
 
 def keep(engine: str, outcome: CrashResult) -> None:
-    """Put the outcome on the page, in the place of an older one."""
+    """Write the result to the page, in place of an older one."""
     page = RESULTS / f"{SUBJECT}.md"
     lines = page.read_text().splitlines() if page.exists() else []
     cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]

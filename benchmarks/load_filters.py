@@ -1,10 +1,10 @@
-r"""What do filters of a load cost over the libraries that they call?
+r"""Benchmark of load filters, compared with the libraries that they call.
 
     python benchmarks/load_filters.py [--mib 64] [--repeats 7]
 
-One thread, pieces of 1 MiB that stay in memory. MB of text (what is plain on the larger side) for
-each second of processor time; library and filter run by turns, and the best run of each counts.
-The library is called in a loop over the same pieces, and its output is dropped.
+Uses one thread, and slices of 1 MiB that stay in memory. Results are MB of text (the larger of
+input and output) per second of processor time. Library and filter take turns; the best run of each
+counts. The library is called in a loop over the same slices, and its output is discarded.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def log(size: int) -> bytes:
 
 
 def drop(items: Iterable[object]) -> None:
-    """Take everything and keep nothing."""
+    """Consume all items and discard them."""
     deque(items, maxlen=0)
 
 
@@ -75,7 +75,7 @@ def cut(data: bytes) -> list[bytes]:
 
 
 def bounded(make: Callable[[], Any]) -> Callable[[Sequence[bytes]], None]:
-    """Call a decompressor in a loop, with output of up to 1 MiB a call."""
+    """Call a decompressor in a loop, with output of up to 1 MiB per call."""
 
     def run(pieces: Sequence[bytes]) -> None:
         decoder = make()
@@ -96,7 +96,7 @@ def isal_in_zlibs_way(pieces: Sequence[bytes]) -> None:
 
 
 def whole(make: Callable[[], Any]) -> Callable[[Sequence[bytes]], None]:
-    """Call a decompressor in a loop, with all that comes of a piece at once."""
+    """Call a decompressor in a loop, with the whole output of a slice per call."""
 
     def run(pieces: Sequence[bytes]) -> None:
         decoder = make()
@@ -113,7 +113,7 @@ def converted(pieces: Sequence[bytes]) -> None:
 
 
 def best(works: Sequence[Callable[[], object]], repeats: int) -> list[float]:
-    """Return the shortest processor time of each, in seconds; they run by turns."""
+    """Run functions in turns. Return the shortest processor time of each in seconds."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
         for work, own in zip(works, times, strict=True):
@@ -124,7 +124,7 @@ def best(works: Sequence[Callable[[], object]], repeats: int) -> list[float]:
 
 
 class Bench:
-    """Rows of the page."""
+    """Benchmark runs, and the rows of the report."""
 
     def __init__(self, report: Report, repeats: int) -> None:
         self._report = report
@@ -146,7 +146,7 @@ class Bench:
         )
 
     def alone(self, what: str, size: int, ours: Callable[[], object], goal: str) -> None:
-        """Add a row for what has no library to compare with."""
+        """Add a row for a filter without a library to compare with."""
         (ours_s,) = best((ours,), self._repeats)
         self._report.add(what, "", f"{size / 1e6 / ours_s:,.0f}", "", goal)
 
@@ -238,7 +238,7 @@ def pass_through(bench: Bench, text: bytes) -> None:
 
 
 def messages(bench: Bench, text: bytes) -> None:
-    """Messages of 147 bytes, 5,000 in a batch."""
+    """Return batches of 5,000 messages of 147 bytes."""
     step, each = 147, 5_000
     batches = []
     for start in range(0, len(text) - step * each, step * each):
@@ -266,7 +266,7 @@ def messages(bench: Bench, text: bytes) -> None:
 
 
 def against_zcat(report: Report, text: bytes, kind: str, repeats: int) -> None:
-    """Compare from the file on: processor time of both, and nothing is written."""
+    """Compare reading a file by zcat and by the filter: processor time, output discarded."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "text.gz")
         path.write_bytes(gzip.compress(text, 6))

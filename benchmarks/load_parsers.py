@@ -1,10 +1,10 @@
-r"""What do parsers of a load cost over the libraries that they call?
+r"""Benchmark of load parsers, compared with the libraries that they call.
 
     python benchmarks/load_parsers.py [--rows 300000] [--repeats 5]
 
-One thread. MB of text for each second of processor time; library and parser run by turns, and the
-best run of each counts. Both read the same file in pieces of 1 MiB, and make columns of the same
-types; the parser also checks them and knows where each record is.
+Uses one thread. Results are MB of text per second of processor time. Library and parser take turns;
+the best run of each counts. Both read the same file in slices of 1 MiB and produce columns of the
+same types. The parser also checks values and tracks the position of each record.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def fields(number: int, seeded: random.Random) -> list[str]:
 
 
 def spoiled(records: list[bytes], old: bytes, new: bytes) -> list[bytes]:
-    """Spoil one record of a hundred."""
+    """Make one record of a hundred invalid."""
     return [
         record if place % 100 else record.replace(old, new, 1)
         for place, record in enumerate(records)
@@ -96,7 +96,7 @@ def parsed(
     columns: dict[str, ColumnOptions] | None = None,
     **parameters: object,
 ) -> tuple[int, int]:
-    """Return how many rows and rejects a parser makes of a file."""
+    """Parse a file. Return the numbers of rows and rejects."""
     rows = rejects = 0
     defined = definition(name)
     assert defined is not None
@@ -108,7 +108,7 @@ def parsed(
 
 
 def by_arrow(path: Path, quote: str | bool) -> None:
-    """Read a file with Arrow's own reader, with the types of native form."""
+    """Read a file with Arrow's reader and the types of native form."""
     fields = native_schema(FLIGHTS)
     drop(
         arrow_csv.open_csv(
@@ -123,7 +123,7 @@ def by_arrow(path: Path, quote: str | bool) -> None:
 
 
 class Bench:
-    """Rows of the page."""
+    """Benchmark runs, and the rows of the report."""
 
     def __init__(self, report: Report, repeats: int) -> None:
         self._report = report
@@ -236,7 +236,7 @@ def messages(bench: Bench, count: int) -> None:
             "–",
         ),
     ):
-        # As they come from a topic.
+        # Messages, as from a topic.
         batches = [
             pa.array(given[start : start + 5_000], pa.binary())
             for start in range(0, len(given), 5_000)

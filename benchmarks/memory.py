@@ -1,4 +1,4 @@
-"""Does a client that inserts for ten minutes, or the service under it, keep growing?
+"""Benchmark of the memory growth of a client that inserts for ten minutes, and of its service.
 
 uv run python benchmarks/memory.py [--minutes 10]
 """

@@ -1,4 +1,4 @@
-"""How fast does Spark turn chunks into native files, beside Spark joining plain Parquet files?
+"""Benchmark of migration on Spark, compared with Spark compacting plain Parquet files.
 
 uv run python benchmarks/migration_speed.py [--chunks 100] [--rows 20000]
 """
@@ -31,7 +31,7 @@ _WARMING = 1
 
 
 def _fill(running: Running, table: str, batches: list[list[dict[str, object]]]) -> None:
-    """Insert each batch as a chunk of its own."""
+    """Insert each batch as a separate chunk."""
     with running.client(max_client_lag=dt.timedelta(minutes=10)) as client:
         channel = client.open_channel("c", table=table)
         for number, batch in enumerate(batches):

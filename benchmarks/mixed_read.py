@@ -1,4 +1,4 @@
-"""What does reading a mixed table cost beside plain Parquet files of the same rows?
+"""Benchmark of reading chunks and native files, compared with Parquet files of the same rows.
 
 uv run python benchmarks/mixed_read.py [--rows 5000000]
 """
@@ -31,12 +31,12 @@ QUERIES = {
 }
 GOALS = {"full scan": 1.5, "group by": 1.5, "count": 0.3, "sum": 0.3, "filter": 0.3}
 
-# The JVM compiles what runs often only then.
+# Warm-up runs: the JVM compiles code only after it has run often.
 _UNMEASURED = 2
 
 
 def fill(running: Running, table: str, total: int, fresh_chunks: int, lake: Snowmelt) -> None:
-    """Insert `total` rows, all but a tenth migrated, the tenth in `fresh_chunks` chunks."""
+    """Insert `total` rows: nine tenths migrated, and one tenth in `fresh_chunks` chunks."""
     settled = total * 9 // 10
     with running.client(max_client_lag=dt.timedelta(minutes=10)) as client:
         channel = client.open_channel("c", table=table)
@@ -91,7 +91,7 @@ def main() -> None:
             for name, text in QUERIES.items():
                 ours = text.format(t=table)
                 theirs = text.format(t=f"plain_{chunks}")
-                # One that has decoded nothing yet, in a session that is warm.
+                # A new lake without decoded chunks, in a warm session.
                 with Snowmelt.local(running.folder, spark=lake.spark) as fresh:
 
                     def mixed_run(ours: str = ours, fresh: Snowmelt = fresh) -> list[Row]:
@@ -105,7 +105,7 @@ def main() -> None:
                         raise SystemExit(f"{name}: the answers differ")
                     for _ in range(_UNMEASURED):
                         mixed_run(), plain_run()
-                    # By turns, so that both have the same share of a busy machine.
+                    # Take turns, so that other load on the machine affects both.
                     pairs = [(_timed(mixed_run), _timed(plain_run)) for _ in range(options.turns)]
                 mixed, bare = (statistics.median(each) for each in zip(*pairs, strict=True))
                 goal = GOALS[name]

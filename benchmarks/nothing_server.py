@@ -1,7 +1,7 @@
-"""A service for the official SDK that answers and does nothing else: the ceiling of a client.
+"""Service for the official SDK that only responds, to measure the maximum speed of a client.
 
-It reads each body, counts its bytes and says yes. Run as a script: port, certificate, key; the
-counts are at `GET /counts`.
+It reads each body, counts its bytes and reports success. Script arguments: port, certificate, key.
+`GET /counts` returns the counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _part(value: object) -> str:
 
 
 class NothingServer:
-    """State of the service: where it is, and what came."""
+    """State of the service: its address, and counts of requests."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -32,7 +32,7 @@ class NothingServer:
         self._requests = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the requests of one connection."""
+        """Respond to the requests of one connection."""
         try:
             while line := await reader.readline():
                 method, target, _ = line.decode().split(" ", 2)

@@ -1,4 +1,4 @@
-"""What does it take to plan a query of 10,000 native files and 1,000 chunks?
+"""Benchmark of planning a query of 10,000 native files and 1,000 chunks.
 
 uv run python benchmarks/planning.py [--files 10000] [--chunks 1000]
 """
@@ -41,7 +41,7 @@ _WARM_TURNS = 5
 
 
 def _fill(running: Running, files: int, chunks: int) -> None:
-    """Register `files` chunks, make a native file of each, and register `chunks` more."""
+    """Register `files` chunks, migrate each to a native file, and register `chunks` more."""
     settings = running.settings
     with running.client(max_client_lag=dt.timedelta(minutes=10)) as client:
         channel = client.open_channel("c", table=TABLE)
@@ -70,21 +70,21 @@ def _migrate(settings: Settings, files: int) -> None:
 
 
 def _timed(plan: Callable[[], DataFrame]) -> float:
-    """Return the seconds until Spark has a physical plan, its files listed."""
+    """Return the seconds until Spark has a physical plan with listed files."""
     began = time.perf_counter()
     plan()._jdf.queryExecution().executedPlan()  # noqa: SLF001  `explain` would print it, too
     return time.perf_counter() - began
 
 
 def _timed_plain(lake: Snowmelt, folder: str) -> float:
-    """Return the seconds of Spark alone, which is told the schema and every path."""
+    """Return the seconds of Spark alone, with the schema and all paths given."""
     paths = [str(path) for path in Path(folder, "warehouse").rglob("*.parquet")]
     reader = lake.spark.read.schema(lake.spark.read.parquet(paths[0]).schema)
     return _timed(lambda: reader.parquet(*paths).selectExpr("sum(PRICE)"))
 
 
 def _measure_plain(folder: str) -> None:
-    """Measure Spark alone in a process of its own; print JSON."""
+    """Measure Spark alone in a separate process. Print JSON."""
     from snowmelt.spark.snowmelt_session import Snowmelt
 
     lake = Snowmelt.local(folder, create=True)
@@ -94,18 +94,18 @@ def _measure_plain(folder: str) -> None:
 
 
 def _measure(folder: str, files: int, chunks: int) -> None:
-    """Measure in a process of its own, in which nothing was read yet; print JSON."""
+    """Measure in a new process with empty caches. Print JSON."""
     from snowmelt.spark.snowmelt_session import Snowmelt
 
     lake = Snowmelt.local(folder, create=True)
-    # Spark's first query of all loads classes: a second or two that are not ours.
+    # Exclude class loading: Spark's first query takes one to two seconds longer.
     lake.spark.range(10).selectExpr("sum(id)").collect()
     total = (files + chunks) * ROWS
     whole = f"SELECT sum(PRICE) FROM {TABLE}"
     half = whole + " WHERE ID >= {}"
     seconds = {"first query of a process": _timed(lambda: lake.sql(whole))}
     with Snowmelt.local(folder, spark=lake.spark, create=True) as fresh:
-        # As after a migration: manifests are known, the list of files is new.
+        # Same state as after a migration: cached manifests, and a new list of files.
         seconds["a new list of files"] = _timed(lambda: fresh.sql(whole))
     seconds["again"] = statistics.median(
         _timed(lambda: lake.sql(whole)) for _ in range(_WARM_TURNS)
@@ -162,7 +162,7 @@ def main() -> None:
         sizes = [f"--files={options.files}", f"--chunks={options.chunks}"]
         environment = os.environ | running.settings.to_environment()
         answers: dict[str, list[dict[str, Any]]] = {"ours": [], "plain": []}
-        # By turns, so that both have the same share of a busy machine and of its page cache.
+        # Take turns, so that other load and the page cache affect both.
         for child in [*answers] * options.turns:
             command = [sys.executable, __file__, f"--child={child}", f"--folder={running.folder}"]
             done = subprocess.run(

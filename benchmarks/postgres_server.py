@@ -1,4 +1,4 @@
-"""The tests' PostgreSQL, with the durability that it is shipped with."""
+"""PostgreSQL server of the tests, with PostgreSQL's default durability."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from fixtures.postgres import postgres_server
 
 
 def running_postgres() -> contextlib.AbstractContextManager[str]:
-    """Yield the URL of an empty database of a durable server."""
+    """Yield the URL of an empty database on a durable server."""
     return postgres_server(durable=True)

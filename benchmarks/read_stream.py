@@ -1,10 +1,10 @@
-"""How long does a micro-batch of `readStream` take, and how old are its rows when it is done?
+"""Benchmark of micro-batches of `readStream`: duration, and age of the rows at the end.
 
 uv run python benchmarks/read_stream.py [--ticks 20] [--rows 5000]
 
-The peers run in the same session: Spark's own file source over Parquet files of the same rows, and
-its rate source, which reads nothing. A tick's rows are there (committed, or a file with its name)
-before the clock starts.
+Two of Spark's sources run in the same session for comparison: the file source on Parquet files of
+the same rows, and the rate source, which reads nothing. The rows of a tick are available
+(committed, or in a file with its final name) before the measurement starts.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def _read(query: StreamingQuery) -> int:
 
 
 def _durations(query: StreamingQuery) -> list[int]:
-    """Return the milliseconds of each batch that had rows, without the first ones."""
+    """Return the milliseconds of each batch with rows, except the first batches."""
     found = [each for each in query.recentProgress if each.numInputRows]
     return [each.durationMs["triggerExecution"] for each in found][_UNMEASURED:]
 
 
 def _fed(query: StreamingQuery, ticks: int, count: int, feed: Callable[[int], None]) -> list[float]:
-    """Feed tick after tick; return the seconds until the batch with each was done."""
+    """Add rows tick by tick. Return the seconds until the batch with each tick ended."""
     waited = []
     for tick in range(ticks):
         feed(tick)

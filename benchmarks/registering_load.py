@@ -1,7 +1,7 @@
-"""The load of `registrations.py`: 64 connections that register one chunk after another, paced.
+"""Load generator of `registrations.py`: 64 connections that register chunks at a given rate.
 
-Requests are made beforehand and written as they are, answers are decoded once: about 20 µs of
-processor time each, so that it is the service that is measured although both share two cores.
+Requests are prepared in advance and responses are decoded once, which takes about 20 µs of
+processor time per request. The service is therefore the bottleneck, although both share two cores.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _answers = msgspec.json.Decoder(RegisterBlobsResponse)
 
 @dataclass(frozen=True)
 class Measured:
-    """Registrations a second, and milliseconds from sending to answer, or from when it was due.
+    """Registrations per second, and milliseconds from sending, or from the due time, to response.
 
-    `late_ms` is the 99th percentile from when the request was due, so it counts the wait behind
-    earlier requests of the same connection. `load_us` is processor time of the load per request.
+    `late_ms` is the 99th percentile from the due time, so it includes the wait for earlier requests
+    of the same connection. `load_us` is the generator's processor time per request.
     """
 
     per_s: float
@@ -70,7 +70,7 @@ class Measured:
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection with at most one request under way."""
+    """Keep-alive connection with at most one request in flight."""
 
     def __init__(self, url: str, token: str) -> None:
         self.host, _, port = url.removeprefix("http://").partition(":")
@@ -157,7 +157,7 @@ class Channel:
         self.sequence += 1
         self.row_sequencer += 1
         path = make_blob_path(dt.datetime.now(dt.UTC), self.prefix, self.number, self.sequence)
-        # Where nobody looks at the stage one blob stands for all.
+        # If the service does not read the stage, one blob serves for all requests.
         if self.staged or self.blob is None:
             self.blob = build_blob(path, [ChunkInput(ROWS, SCHEMA, self.key)])
         if self.staged:
@@ -252,7 +252,7 @@ def _child(pipe: Pipe, *arguments: Any) -> None:
 
 
 def drive(running: Running, per_s: float, seconds: float, *, staged: bool) -> Measured:
-    """Register from a process of its own."""
+    """Register chunks from a separate process."""
     token = KeyPairTokenProvider(
         "127", "bench", load_private_key(running.private_key), SystemClock()
     ).get_token()

@@ -1,13 +1,13 @@
-"""How many registrations a second does one service take, and how long does one take?
+"""Benchmark of chunk registrations: maximum rate of one service, and response time.
 
     uv run python benchmarks/registrations.py [--seconds 10] [--per-s 5000] [--only sqlite] [--only-blobs]
 
-Each of 64 connections owns a channel and registers one chunk after another, paced. "metadata" asks
-the service not to look at the stage (`verify=off`, a setting for this benchmark alone); "blobs"
-has real blobs on the stage, decoded as shipped, and then of a user whom the administrator has opted
-out (`unverified_users`), in turns. Then the time of one registration on a table with
-10³ and with 10⁶ chunks already there. Processor time is that of the service and of the load, for
-each registration, its inspecting processes included; on PostgreSQL that of its server comes on top.
+Each of 64 connections has a channel and registers one chunk after another at a given rate.
+"metadata" disables reading of the stage (`verify=off`, a setting only for this benchmark). "blobs"
+uses blobs on the stage, in turns verified (the default) and from a user without verification
+(`unverified_users`). Then the time of one registration is measured on tables with 10³ and 10⁶
+chunks. Processor time per registration includes the service, its verification processes and the
+load generator, but not a PostgreSQL server.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def _grow(running: Running, chunks: int) -> None:
-    """Put chunk rows beneath the table, as if registered and not yet migrated, up to `chunks`."""
+    """Insert catalog rows of chunks that are not migrated, up to `chunks`."""
     database = open_and_upgrade_database(running.settings.catalog_url)
     name = TableName("BENCH", "PUBLIC", "REGISTRATIONS")
     bounds = msgspec.json.encode(STATISTICS)
@@ -78,25 +78,25 @@ def _grow(running: Running, chunks: int) -> None:
         with database.reading() as connection:
             connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     database.close()
-    # Otherwise the growth would still be on its way to the disk, and every COMMIT wait for it.
+    # Otherwise, the inserted rows would still be written to disk, and every COMMIT would wait.
     os.sync()
 
 
 def _processor_s(process_id: int) -> float:
-    """Return the processor time that a process and its children have used so far, in seconds."""
+    """Return the processor time of a process and its children in seconds."""
     fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
     children = [
         int(child)
         for task in Path(f"/proc/{process_id}/task").iterdir()
         for child in (task / "children").read_text().split()
     ]
-    # Four numbers: of the process, and of children that have ended.
+    # Four numbers: user and system time of the process, and of children that have ended.
     return sum(map(int, fields[11:15])) / _TICKS + sum(map(_processor_s, children))
 
 
 @contextmanager
 def _postgres() -> Iterator[Callable[[], dict[str, object]]]:
-    """A PostgreSQL of its own with shipped durability; yields what makes settings of a new database."""
+    """Run a durable PostgreSQL server. Yield a factory of settings for a new database."""
     import psycopg
     from postgres_server import running_postgres
 
@@ -120,7 +120,7 @@ def _driven(
     seconds: float,
     staged: bool,
 ) -> Measured:
-    """Drive the load once and add a row about it."""
+    """Run the load once and add a row to the report."""
     before = _processor_s(running.started.pid)
     measured = drive(running, per_s, seconds, staged=staged)
     service_s = _processor_s(running.started.pid) - before

@@ -1,7 +1,7 @@
-"""Prints a benchmark's table and keeps it in benchmarks/results with machine, versions and date.
+"""Report of a benchmark: prints a table, and stores it in benchmarks/results with machine and date.
 
-A page may have a heading below its measurements, with what profiles said and what was tried,
-written by hand; a new run leaves that part as it is.
+A page may have a handwritten section below the measurements, for example on profiles and
+experiments. A new run preserves that section.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PACKAGES = (
 
 
 def machine() -> str:
-    """Name processor, cores, memory and Python."""
+    """Return processor, cores, memory and Python version as text."""
     model = "unknown processor"
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -43,7 +43,7 @@ def _versions() -> str:
 
 
 def commit() -> str:
-    """Name the commit that is checked out."""
+    """Return the current commit."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     done = subprocess.run(
         command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
@@ -52,14 +52,14 @@ def commit() -> str:
 
 
 def _findings(page: Path) -> str:
-    """Return what was written by hand below the page's measurements, to be kept with new ones."""
+    """Return the handwritten section of a page."""
     text = page.read_text() if page.exists() else ""
     heading = text.find("\n## Profile")
     return "" if heading < 0 else text[heading:]
 
 
 def keep_page(subject: str, question: str, body: list[str]) -> Path:
-    """Write the lines as a page under its question, with date and machine, and print it whole."""
+    """Write and print a page with title, date, machine and these lines."""
     now = dt.datetime.now(dt.UTC).date()
     head = [f"# {question}", "", f"{now} · commit {commit()} · {machine()}", "", _versions(), ""]
     RESULTS.mkdir(exist_ok=True)
@@ -71,7 +71,7 @@ def keep_page(subject: str, question: str, body: list[str]) -> Path:
 
 @dataclass
 class Report:
-    """One question, the table that answers it, and remarks."""
+    """Report of a benchmark: title, table and remarks."""
 
     subject: str
     question: str
@@ -80,7 +80,7 @@ class Report:
     remarks: list[str] = field(default_factory=list)
 
     def add(self, *cells: object) -> None:
-        """Add a row and show it at once."""
+        """Add a row and print it."""
         row = tuple(str(cell) for cell in cells)
         self.rows.append(row)
         print(" | ".join(row), flush=True)
@@ -91,7 +91,7 @@ class Report:
         print(text, flush=True)
 
     def keep(self) -> Path:
-        """Write the page and print it whole."""
+        """Write and print the page."""
         self.remarks.append(f"Load average at the end: {os.getloadavg()[0]:.1f}.")
         head = ["| " + " | ".join(self.columns) + " |", "|" + " --- |" * len(self.columns)]
         body = ["| " + " | ".join(row) + " |" for row in self.rows]

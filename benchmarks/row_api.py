@@ -1,7 +1,8 @@
-"""The official SDK into Snowmelt: rows/s until committed, beside a server that only answers.
+"""Benchmark of the official SDK with Snowmelt, compared with a server that only responds.
 
-Runs in both ways of the SDK: as it is by default, and with its rows inline. Both processes share the
-machine; give it a quiet one. `--fresh SECONDS` measures instead how fresh rows are at a steady rate.
+Measures rows/s until commit, in both modes of the SDK: the default, and rows inline. Client and
+service share the machine, which should be idle. `--fresh SECONDS` instead measures freshness at a
+steady rate.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PIPE = (
 
 
 class Secure(Running):
-    """A service over TLS."""
+    """Service with TLS."""
 
     def __init__(self, folder: Path) -> None:
         certs = folder / "certs"
@@ -47,7 +48,7 @@ class Secure(Running):
         self.url = self.url.replace("http:", "https:")
 
     def start(self) -> None:
-        """Start the service and wait until it answers."""
+        """Start the service and wait until it responds."""
         environment = os.environ | self.settings.to_environment()
         log = (self.folder / "service.log").open("ab")
         command = [sys.executable, "-m", "snowmelt", "serve"]
@@ -64,7 +65,7 @@ class Secure(Running):
 
 
 def main() -> None:
-    """Measure and print one line of JSON for each way and batch."""
+    """Measure. Print one line of JSON for each mode and batch size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--batches", type=int, nargs="*", default=list(BATCHES))
@@ -85,7 +86,7 @@ def main() -> None:
 
 
 def freshness(folder: Path, options: argparse.Namespace) -> None:
-    """Measure and print one line of JSON for each number of channels."""
+    """Measure freshness. Print one line of JSON for each number of channels."""
     for channels in options.channels:
         place = folder / str(channels)
         place.mkdir()

@@ -1,7 +1,7 @@
-"""How fresh rows of the official SDK are at a steady rate: from append to the catalog's answer.
+"""Benchmark of the official SDK's freshness at a steady rate: from append to commit.
 
-Run by `row_api.py --fresh SECONDS`; as a script it is the client's process, which opens channels
-and appends to them in turn at the pace that it is told, and writes down when.
+`row_api.py --fresh SECONDS` runs it. The script is the client process: it opens channels, appends
+to them in turn at a given rate, and records the times.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOOK_S = 0.05
 def measure(
     running: Secure, folder: Path, *, seconds: float, rate: int, channels: int
 ) -> dict[str, Any]:
-    """Return what was measured of one client with so many channels and rows a second in all."""
+    """Measure one client with a number of channels and a total rate of rows per second."""
     answer, gate = folder / "fresh.json", folder / "opened"
     told: dict[str, Any] = {
         "url": running.url,
@@ -82,7 +82,7 @@ def measure(
 
 
 def ages_of(appended: list[list[Any]], seen: dict[str, list[tuple[float, int]]]) -> list[float]:
-    """Return how long after its append each batch was committed."""
+    """Return the seconds from append to commit of each batch."""
     ages = []
     places = dict.fromkeys(seen, 0)
     for name, token, at in appended:
@@ -94,13 +94,13 @@ def ages_of(appended: list[list[Any]], seen: dict[str, list[tuple[float, int]]])
 
 
 def resident(pid: int) -> int:
-    """Return the bytes of a process in memory."""
+    """Return the resident memory of a process in bytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def append(told: dict[str, Any]) -> None:
-    """Be the client."""
+    """Run the client: append rows and record the times."""
     from snowflake.ingest.streaming import StreamingIngestClient
 
     properties = {
@@ -130,7 +130,7 @@ def append(told: dict[str, Any]) -> None:
         number += 1
     took = time.monotonic() - began
     client.wait_for_flush(120)
-    # The last look at the catalog comes after the last commit.
+    # The last read of the catalog follows the last commit.
     time.sleep(4 * _LOOK_S)
     client.close()
     Path(told["answer"]).write_text(json.dumps({"appended": appended, "seconds": took}))

@@ -1,9 +1,9 @@
-"""What rows cost until they are columns, by rows a call: checked one by one, or packed by columns.
+"""Benchmark of converting rows to columns by rows per call: checked one by one, or packed.
 
     uv run python benchmarks/row_packing.py [--rows 100000]
 
-CPU ns a row of ten columns in one process, best of five; each row is touched once. `flush` makes the
-table of all rows of ten thousand, as the encoding thread does.
+Results are CPU ns per row of ten columns, in one process, as the best of five runs. Each row is
+used once. `flush` builds the table of 10,000 rows, as the encoding thread does.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 def cost(data: list[dict[str, object]], batch: int, take: Callable[..., Any]) -> tuple[int, int]:
-    """Return what taking the rows, and what the flushes cost."""
+    """Return the cost of accepting the rows, and of the flushes."""
     best: list[float] = [9e9, 9e9]
     for _ in range(5):
         spent = [0.0, 0.0]

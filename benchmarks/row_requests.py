@@ -1,10 +1,10 @@
-"""What does a small request of the row API cost the service, and how soon is it answered?
+"""Benchmark of small row API requests: processor time of the service, and response time.
 
     python benchmarks/row_requests.py [--rates 300 1000] [--seconds 8] [--channels 1000]
 
-Each request has 50 rows (12 kB of JSON, 3 kB of zstd) for a channel of its own, over TLS, paced. The
-load is a process of its own and writes requests that were made beforehand. Processor time is that of
-the service by thread, for each request.
+Each request has 50 rows (12 kB of JSON, 3 kB of zstd) for a channel of its own, over TLS, at a
+given rate. The load generator is a separate process that sends prepared requests. Processor time is
+measured per request for each thread of the service.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def _bodies() -> list[tuple[bytes, int]]:
-    """Return zstd of rows as the official SDK writes them, and how long each is as JSON."""
+    """Return request bodies of the official SDK in zstd, and the JSON size of each."""
     encoder = msgspec.json.Encoder(decimal_format="string")
     codec = pa.Codec("zstd", compression_level=3)
     data = rows(20 * ROWS)
@@ -52,7 +52,7 @@ def _bodies() -> list[tuple[bytes, int]]:
 
 
 class Channel(asyncio.Protocol):
-    """A connection with a channel; one request under way."""
+    """Connection with a channel and one request in flight."""
 
     def __init__(self, number: int, token: str, head: str) -> None:
         self.number, self.token, self.head = number, token, head
@@ -169,7 +169,7 @@ def open_channels(running: Secure, count: int) -> tuple[str, list[str]]:
 
 
 def measure(running: Secure, told: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
-    """Return what the load tells, and the service's processor milliseconds by thread."""
+    """Return the load generator's results, and processor ms of the service by thread."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_child, args=(theirs, told))

@@ -1,7 +1,7 @@
-"""Our SDK beside the official one on the same rows: rows/s, CPU until a query, bytes, memory.
+"""Benchmark of Snowmelt's SDK and the official one on the same rows: rows/s, CPU, bytes, memory.
 
-The official client writes to a server that only answers, ours to a service whose rows can be
-queried after the commit; what the official way still lacks is the cheapest parse of its JSON.
+The official client writes to a server that only responds. Snowmelt's SDK writes to a service whose
+rows can be queried after the commit. For the official SDK, a minimal parse of its JSON is added.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ print(json.dumps({"parse_s": sorted(best)[2], "json": len(body) / len(data)}))
 
 
 class Nothing(AbstractContextManager["Nothing"]):
-    """The server that only answers, with a certificate of its own."""
+    """Server that only responds, with a certificate of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -106,13 +106,13 @@ def write(told: dict[str, object], folder: Path, ca: Path) -> dict[str, float]:
 
 
 def cpu_of(process: subprocess.Popen[bytes]) -> float:
-    """Return the CPU seconds of a process so far."""
+    """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Speed:
-    """The measurements of one run, by who and how."""
+    """Measurements of one run, by SDK and mode."""
 
     def __init__(self, folder: Path, count: int, singles: int) -> None:
         self._folder = folder
@@ -122,11 +122,11 @@ class Speed:
         self.found: dict[str, list[dict[str, float]]] = {}
 
     def rows_of(self, how: str) -> int:
-        """Return how many rows a way is measured with."""
+        """Return the number of rows to measure a mode with."""
         return self._singles if how == "row" else self._count
 
     def official(self, way: str, server: Nothing, properties: dict[str, str], label: str) -> None:
-        """Measure the official SDK in one way."""
+        """Measure the official SDK in one mode."""
         how, batch = WAYS[way]
         count = self.rows_of(how)
         told = {"who": "official", "how": how, "rows": count, "batch": batch, "url": server.url}
@@ -137,7 +137,7 @@ class Speed:
         self._keep(f"official{label}: {way}", measured, count)
 
     def ours(self, way: str, running: Running, turn: int, ca: Path) -> None:
-        """Measure ours in one way, until its rows can be queried."""
+        """Measure Snowmelt's SDK in one mode, until its rows can be queried."""
         how, batch = WAYS[way]
         count = self.rows_of(how)
         table = f"bench.public.t_{how}_{batch}_{turn}"
@@ -168,14 +168,14 @@ def _size(folder: Path) -> int:
 
 
 def measure(options: argparse.Namespace) -> tuple[Speed, dict[str, float]]:
-    """Run all ways of both, turn by turn."""
+    """Run all modes of both SDKs in turns."""
     with tempfile.TemporaryDirectory(prefix="snowmelt-speed-") as name:
         folder = Path(name)
         speed = Speed(folder, options.rows, options.singles)
         command = [sys.executable, "-c", _PARSE, str(HERE)]
         parsed = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         with Nothing(folder) as server, Running() as running:
-            # The service's first commit takes 1.5 s more than others, whichever way it comes.
+            # Warm up the service, whose first commit takes 1.5 s longer.
             Speed(folder, 200_000, 1).ours("insert_rows, 10,000", running, options.turns, server.ca)
             for turn in range(options.turns):
                 for way, (how, _) in WAYS.items():

@@ -1,7 +1,7 @@
-"""One client process of the speed comparison: writes rows in one way and tells what it took.
+"""Client process of `sdk_speed.py`: writes rows in one mode and reports the cost.
 
-Run as a script with a JSON object: `who` (ours, official), `how` (rows, row, arrow), `rows`,
-`batch`, and what the client needs; the answer is JSON in the file `answer`.
+The script's argument is a JSON object with `who` (ours, official), `how` (rows, row, arrow),
+`rows`, `batch`, and the settings of the client. The result is JSON in the file `answer`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def main() -> None:
     if told["how"] == "arrow":
         work["table"] = pa.Table.from_pylist(data, schema=SCHEMA)
         work["data"] = data = []
-    # The rows stay: no collection need walk over them again.
+    # Exclude the rows from garbage collection: they are needed until the end.
     gc.collect()
     gc.freeze()
     marks: list[tuple[float, float, int]] = []

@@ -1,4 +1,4 @@
-"""The file of the S3 Select benchmarks: 15 columns of taxi trips, some with a quoted comma."""
+"""Data file of the S3 Select benchmarks: 15 columns of taxi trips, some with a quoted comma."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _zones(rng: np.random.Generator) -> np.ndarray:
     names = [f"{_BOROUGHS[i % 8]} {_PLACES[i // 8 % 8]} {i}" for i in range(264)]
     for i in rng.choice(264, 32, replace=False):
         names[i] = f"{names[i]}, Isle of {_PLACES[i % 8]}"
-    # "West" in about 3 % of the rows, as in the query with LIKE.
+    # About 3 % of the rows have "West", which the query with LIKE selects.
     return np.array([n.replace("West", "Weft") if i % 4 else n for i, n in enumerate(names)])
 
 
@@ -37,7 +37,7 @@ def _table(seed: int, zones: np.ndarray) -> pa.Table:
     ids = np.arange(first, first + _CHUNK)
     start = rng.integers(1_483_228_800, 1_577_836_800, _CHUNK)
     seconds = rng.integers(60, 7200, _CHUNK)
-    fare = np.round(rng.gamma(2.0, 5.47, _CHUNK), 2)  # above 36.1 in 1 % of the rows
+    fare = np.round(rng.gamma(2.0, 5.47, _CHUNK), 2)  # 1 % of the rows are above 36.1.
     tip = np.round(rng.gamma(1.0, 2.0, _CHUNK), 2)
     tolls = np.round(rng.random(_CHUNK) * 7, 2)
 
@@ -66,7 +66,7 @@ def _table(seed: int, zones: np.ndarray) -> pa.Table:
 
 
 def trips_csv(folder: Path, rows: int = 5_500_000) -> Path:
-    """Write `rows` rows, about 120 bytes each, with a header; an existing file is kept."""
+    """Write `rows` rows of about 120 bytes with a header, unless the file exists."""
     path = folder / f"trips-{rows}.csv"
     if path.exists():
         return path
@@ -78,7 +78,7 @@ def trips_csv(folder: Path, rows: int = 5_500_000) -> Path:
     first = next(batches)
     trips = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], batches))
     unfinished = path.with_suffix(".part")
-    # DuckDB quotes a text only where it has to; pyarrow quotes all of them.
+    # Write with DuckDB, which quotes texts only if necessary. pyarrow quotes all of them.
     with duckdb.connect() as connection:
         connection.register("trips", trips)
         connection.execute(f"COPY (SELECT * FROM trips) TO '{unfinished}' (FORMAT csv, HEADER)")
@@ -96,7 +96,7 @@ def trips_gz(csv: Path) -> Path:
 
 
 def trips_parquet(csv: Path) -> Path:
-    """Write the Parquet form of a CSV file, typed, in row groups of 500,000 rows."""
+    """Convert a CSV file to Parquet with types, in row groups of 500,000 rows."""
     path = csv.with_suffix(".parquet")
     if not path.exists():
         with pc.open_csv(csv) as reader, pq.ParquetWriter(path, reader.schema) as writer:
@@ -116,6 +116,6 @@ def trips_json(csv: Path) -> Path:
 
 
 def line_count(path: Path) -> int:
-    """Return what `wc -l` says."""
+    """Return the number of lines, as `wc -l` does."""
     done = subprocess.run(["wc", "-l", str(path)], capture_output=True, text=True, check=True)
     return int(done.stdout.split()[0])

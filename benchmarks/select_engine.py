@@ -1,11 +1,11 @@
-"""How fast is SELECT over one object, next to others, with one thread and with two?
+"""Benchmark of SELECT over one object with one and two threads, compared with other engines.
 
     python benchmarks/select_engine.py [--rows 5500000] [--folder DIR] [--repeats 3]
 
-Each engine runs in a process of its own, pinned to as many processors as it has threads, and
-takes the six queries of the file with 15 columns one after the other; imports are not counted.
-MB/s are of uncompressed text; the best run counts. `cpu` is MB for each second of processor time,
-which other work on the machine disturbs less.
+Each engine runs in a separate process, pinned to as many processors as it has threads. It runs the
+six queries of the 15-column file one after the other; imports are excluded. MB/s refer to
+uncompressed text; the best run counts. `cpu` is MB per second of processor time, on which other
+load has less effect.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def fusion(path: Path, threads: int, form: str) -> dict[str, Callable[[], object
 
 
 def zcat(path: Path, _threads: int, _form: str) -> dict[str, Callable[[], object]]:
-    """What any pipe behind `zcat` waits for."""
+    """Time of `zcat` alone, the minimum for any pipe that follows it."""
     command = f"zcat {path} > /dev/null"
     return {"a": lambda: subprocess.run(command, shell=True, check=True)}
 
@@ -264,16 +264,16 @@ def processor_seconds() -> float:
 
 
 def peak_memory() -> int:
-    """Return the most MB this process ever held; getrusage would tell its parent's, too."""
+    """Return the peak memory of this process in MB. getrusage would include the parent's."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
 
 
 def child(engine: str, path: Path, threads: int, form: str, repeats: int) -> None:
-    """Run one engine's queries and print a line of JSON for each."""
+    """Run the queries of one engine. Print a line of JSON for each."""
     for name, run in ENGINES[engine](path, threads, form).items():
         best = [float("inf"), float("inf")]
-        # One run more, not counted: caches of compiled code and of the file are warm then.
+        # An additional run to warm the caches of compiled code and of the file.
         for repeat in range(repeats + 1):
             wall, cpu = time.perf_counter(), processor_seconds()
             run()
@@ -300,7 +300,7 @@ def measure(
 
 
 def table(form: str, threads: int, size: int, results: dict[str, dict[str, Any]]) -> list[str]:
-    """Return what was measured as the lines of a table, with the ratios below."""
+    """Return the measurements as lines of a table, followed by the ratios."""
     lines = [
         f"## {form}, {threads} thread{'s'[: threads - 1]}: MB/s (MB for each second of processor time)",
         "",
@@ -322,7 +322,7 @@ def table(form: str, threads: int, size: int, results: dict[str, dict[str, Any]]
 
 
 def ratios(unit: str, results: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the line that sets us beside the better of DuckDB and pyarrow, if they ran."""
+    """Return a line that compares Snowmelt with the better of DuckDB and pyarrow, if measured."""
     peers = [name for name in ("duckdb", "pyarrow") if results.get(name)]
     if not peers or not results.get("snowmelt"):
         return []
@@ -348,7 +348,7 @@ def main() -> None:
     if given.child:
         child(given.child, given.file, given.threads[0], given.form[0], given.repeats)
         return
-    # It imports other engines, which would count as memory of each that is measured.
+    # Import late: it imports other engines, whose memory would be measured too.
     import select_data
 
     with tempfile.TemporaryDirectory(prefix="snowmelt-select-") as own:

@@ -1,12 +1,12 @@
-"""What does HTTP cost a SELECT, how fair and how frugal is the service, how soon ready?
+"""Benchmark of SELECT over HTTP: overhead, fairness, memory, and time until the service is ready.
 
     python benchmarks/select_http.py [--rows 5500000] [--folder DIR] [--at-once 50]
 
-A real service in a process of its own; the object lies in a bucket of its data folder. Each query is
-asked by boto3 and by a client that only receives. In the same run and by turns stand beside it the same
-query by the engine alone, in a process of its own with as many threads, and by a bare server: an event
-loop that writes the engine's frames to a socket and does nothing else, asked by the same client. Clients
-share the processors with the service: what each of the two spends is told apart.
+The service runs in a separate process; the object is in a bucket of its data folder. boto3 and a
+client that only receives run each query. In turns, the same query runs in the engine alone (a
+separate process with the same number of threads), and on a minimal server: an event loop that only
+writes the engine's frames to a socket, with the same client. Clients share the processors with the
+service. The processor time of client and service is measured separately.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from snowmelt.select.local_query import open_local_select
 from snowmelt.select.request import CsvInput, HeaderMode, SelectRequest
 from snowmelt.select.xml_request_and_event_stream import END_FRAME, encode_records_events
 
-# Sends what comes by its input, and receives until the other side closes.
+# Client program: sends its standard input, and receives until the peer closes.
 _RECEIVER = """
 import json, socket, sys, time
 request, buffer, size = sys.stdin.buffer.read(), bytearray(1 << 20), 0
@@ -81,7 +81,7 @@ def client_of(running: Running) -> Any:
 
 
 def ask(client: Any, text: str) -> Any:
-    """Return the answer of a SELECT."""
+    """Return the response to a SELECT."""
     return client.select_object_content(
         Bucket="bench",
         Key="trips.csv",
@@ -93,7 +93,7 @@ def ask(client: Any, text: str) -> Any:
 
 
 class _RequestMade(BaseException):
-    """Carries a signed request instead of sending it; boto3 sends again after any `Exception`."""
+    """Raised with a signed request instead of sending it. boto3 retries after any `Exception`."""
 
 
 def request_bytes(client: Any, text: str) -> bytes:
@@ -118,7 +118,7 @@ def request_bytes(client: Any, text: str) -> bytes:
 
 
 def receive(port: int, request: bytes, pid: int) -> Measured:
-    """Measure one answer with the client that only receives."""
+    """Measure one response with the client that only receives."""
     service = processor_s(pid)
     command = [sys.executable, "-c", _RECEIVER, str(port)]
     done = subprocess.run(command, input=request, stdout=subprocess.PIPE, check=True)
@@ -127,7 +127,7 @@ def receive(port: int, request: bytes, pid: int) -> Measured:
 
 
 def serve_bare(path: Path, port: int) -> None:
-    """Answer each line, a query, by the engine's frames; for ever."""
+    """Respond to each line, a query, with the engine's frames. Never returns."""
     threads = os.cpu_count() or 1
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -153,7 +153,7 @@ def serve_bare(path: Path, port: int) -> None:
 
 
 def select(client: Any, text: str) -> tuple[float, int]:
-    """Return seconds and bytes of one SELECT; its End event must have come."""
+    """Return the seconds and bytes of one SELECT. Requires its End event."""
     began = time.perf_counter()
     answer = ask(client, text)
     size, ended = 0, False
@@ -166,13 +166,13 @@ def select(client: Any, text: str) -> tuple[float, int]:
 
 
 def processor_s(pid: int) -> float:
-    """Return the processor time that a process has used, in seconds."""
+    """Return the processor time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Measured(NamedTuple):
-    """One query: seconds, processor seconds of client and service, bytes of its answer."""
+    """Result of one query: seconds, processor seconds of client and service, response bytes."""
 
     wall_s: float
     client_s: float
@@ -181,14 +181,14 @@ class Measured(NamedTuple):
 
 
 def measure(client: Any, text: str, pid: int) -> Measured:
-    """Run one query."""
+    """Measure one query."""
     service, own = processor_s(pid), time.process_time()
     wall, size = select(client, text)
     return Measured(wall, time.process_time() - own, processor_s(pid) - service, size)
 
 
 def engine_alone(path: Path, repeats: int) -> dict[str, float]:
-    """Return the best seconds of each query without HTTP, in a process of its own."""
+    """Return the best seconds of each query without HTTP, in a separate process."""
     command = [sys.executable, str(Path(__file__).with_name("select_engine.py"))]
     command += ["--child", "snowmelt", "--file", str(path), "--form", "csv"]
     command += ["--threads", str(os.cpu_count()), "--repeats", str(repeats)]
@@ -198,7 +198,7 @@ def engine_alone(path: Path, repeats: int) -> dict[str, float]:
 
 
 def readiness(folder: Path, port: int) -> tuple[float, float]:
-    """Return seconds from a second start of the service to its first answer, and of a query."""
+    """Return the seconds from a restart of the service to its first response, and of a query."""
     began = time.perf_counter()
     with Running(folder, s3_port=port) as running:
         ready = time.perf_counter() - began
@@ -207,7 +207,7 @@ def readiness(folder: Path, port: int) -> tuple[float, float]:
 
 
 def at_once(client: Any, text: str, count: int, pid: int) -> tuple[list[float], float]:
-    """Return the seconds of queries that begin together, and the service's most MiB meanwhile."""
+    """Return the seconds of concurrent queries, and the service's peak MiB."""
     spent: list[float] = []
     threads = [
         threading.Thread(target=lambda: spent.append(select(client, text)[0])) for _ in range(count)

@@ -1,10 +1,11 @@
-r"""How fast are records and fields found in a block, without anything else?
+r"""Benchmark of the CSV tokenizer alone: finding records and fields in a block.
 
     python benchmarks/select_tokenizer.py [--rows 250000] [--repeats 5]
 
-One thread, blocks of 1 MiB of the file with 15 columns, which stays in memory. GB of text for each
-second of processor time; the best run counts. `count \\n` is Python's bytes.count and `duckdb` is
-read_csv with all_varchar and one thread, count(*) with a condition on the column that was named.
+Uses one thread, and blocks of 1 MiB of the 15-column file, which stays in memory. Results are GB of
+text per second of processor time; the best run counts. `count \\n` is Python's bytes.count.
+`duckdb` is read_csv with all_varchar and one thread, and count(*) with a condition on the named
+column.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _PLACES = {
 
 
 def blocks_of(text: bytes) -> list[tuple[np.ndarray, int]]:
-    """Cut a text into blocks of whole lines with padding."""
+    """Split a text into padded blocks of whole lines."""
     blocks, at = [], 0
     while at < len(text):
         end = text.rfind(b"\n", at, at + _BLOCK) + 1
@@ -69,7 +70,7 @@ def fetched(connection: duckdb.DuckDBPyConnection, query: str) -> list[Any]:
 
 
 def speed(work: Callable[[], object], size: int, repeats: int) -> float:
-    """Return GB for each second of processor time, at best."""
+    """Return GB per second of processor time in the best run."""
     work()
     seconds = []
     for _ in range(repeats):
@@ -93,7 +94,7 @@ def main() -> None:
             print(f"{name:24} {speed(work, len(text), options.repeats):6.2f} GB/s")
 
         def each(function: Callable[[np.ndarray, int, int], object]) -> Callable[[], object]:
-            # Nothing is kept: what a block's tables took is there for the next.
+            # Discard the result, so that the next block can reuse the memory of the tables.
             return lambda: sum(function(data, 0, size) is None for data, size in blocks)
 
         show("count \\n", lambda: text.count(b"\n"))

@@ -1,9 +1,9 @@
-"""Long loops of kills, faults and random comparisons, one after the other; results are kept.
+"""Long loops of kills, faults and random comparisons, one after the other, with stored results.
 
 ./run soak [LOOP]… [--rounds N] [--list]
 
-Each loop runs as a process of its own and fails if it finds a lost, doubled or wrong row. Its last
-line and the time it took are added to benchmarks/results/soak.md, whether it fails or not.
+Each loop runs in a separate process, and fails if it finds a lost, duplicate or wrong row. Its last
+line and its duration are added to benchmarks/results/soak.md in any case.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Made by `./run soak`; a line for each run of a loop, the newest last.
 
 
 class Loop(NamedTuple):
-    """A program that runs for minutes; `about` says what it would find."""
+    """Program that runs for minutes. `about` describes the errors that it detects."""
 
     about: str
     command: tuple[str, ...]
@@ -101,7 +101,7 @@ LOOPS = {
 
 
 def run(name: str, loop: Loop) -> bool:
-    """Run a loop, show what it prints, and add a line to the page; return whether it is sound."""
+    """Run a loop, print its output and add a line to the page. Return True if it succeeded."""
     print(f"--- {name}: {loop.about}", flush=True)
     began, last = time.monotonic(), ""
     with subprocess.Popen(

@@ -1,11 +1,12 @@
-"""A thousand channels that flush each second into one service: memory, freshness, processor.
+"""Benchmark of a thousand channels that flush each second: memory, freshness, processor time.
 
 uv run python benchmarks/thousand_channels.py [--minutes 10] [--channels 1000] [--clients 20]
     [--processes 4] [--postgres] [--no-migrate]
 
-Channels are shared out among clients in a few processes, as those of many machines would be; each
-channel gets a row every `--pause-ms`. A row is fresh when the catalog says that its channel has got so far; it is asked ten
-times a second. Memory is the service's resident set, its growth a line through the second half.
+The channels are distributed over clients in a few processes, which simulate many machines. Each
+channel receives a row every `--pause-ms`. The delay of a row ends when the catalog shows its
+channel's position, which is read ten times a second. Memory is the service's resident set. Its
+growth is the slope of a line through the second half.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Loader:
-    """Processes with clients: each inserts into its share of the channels, again and again."""
+    """Processes with clients. Each process repeatedly inserts into its share of the channels."""
 
     def __init__(self, running: Running, options: argparse.Namespace) -> None:
-        # Arrow imports pandas at its first conversion, a second of each process: not what is measured.
+        # Exclude an import: Arrow imports pandas at its first conversion, which takes a second.
         pa.array([], pa.int64())
         forking = multiprocessing.get_context("fork")
         self._go = forking.Event()
@@ -61,7 +62,7 @@ class Loader:
         ]
 
     def open(self) -> float:
-        """Start them; return the seconds until all channels were open."""
+        """Start the processes. Return the seconds until all channels are open."""
         began = time.monotonic()
         for process in self._processes:
             process.start()
@@ -72,15 +73,15 @@ class Loader:
         return time.monotonic() - began
 
     def go(self) -> None:
-        """Let them insert."""
+        """Start the inserts."""
         self._go.set()
 
     def used_s(self) -> float:
-        """Return their processor seconds."""
+        """Return the processor seconds of the processes."""
         return sum(used(process.pid)[0] for process in self._processes if process.pid)
 
     def join(self) -> None:
-        """Wait for their end."""
+        """Wait until the processes end."""
         for process in self._processes:
             process.join()
 
@@ -88,7 +89,7 @@ class Loader:
 def load(
     running: Running, options: argparse.Namespace, share: int, opened_all: Event, go: Event
 ) -> None:
-    """Insert a row into each channel of a share; its offset token is when (monotonic ns)."""
+    """Insert rows into each channel of a share. The offset token is the time (monotonic ns)."""
     row = rows(1)[0]
     with contextlib.ExitStack() as opened:
         clients = range(share, options.clients, options.processes)
@@ -102,7 +103,7 @@ def load(
                 for number in range(client, options.channels, options.clients)
             ]
 
-        # Clients of many machines would not wait for each other.
+        # Use a thread per client: clients on different machines do not wait for each other.
         with ThreadPoolExecutor(len(clients)) as threads:
             channels = [channel for each in threads.map(connect, clients) for channel in each]
         opened_all.set()
@@ -116,7 +117,7 @@ def load(
 
 
 class Freshness(threading.Thread):
-    """Asks the catalog how far each channel is; delays of the oldest row of each commit, seconds."""
+    """Reader of channel positions in the catalog. Records the delay of each commit's oldest row."""
 
     def __init__(self, catalog_url: str, pause_s: float) -> None:
         super().__init__(daemon=True)
@@ -138,7 +139,7 @@ class Freshness(threading.Thread):
                     continue
                 before, at[name] = at.get(name), int(token)
                 if before is not None:
-                    # The first row after the commit before came a pause later.
+                    # The oldest row was inserted one pause after the previous commit's last row.
                     bisect.insort(self.delays, (now - before) / 1e9 - self._pause_s)
         self._database.close()
 
@@ -147,7 +148,7 @@ class Freshness(threading.Thread):
 
 
 def used(pid: int) -> tuple[float, float]:
-    """Return a process's processor seconds and resident MiB."""
+    """Return the processor seconds and resident MiB of a process."""
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     seconds = (int(stat[11]) + int(stat[12])) / _TICK
@@ -155,7 +156,7 @@ def used(pid: int) -> tuple[float, float]:
 
 
 def slope(points: list[tuple[float, float]]) -> float:
-    """Return the slope of a line through the points, MiB a minute."""
+    """Return the slope of a line through the points in MiB per minute."""
     middle = [sum(values) / len(points) for values in zip(*points, strict=True)]
     over = sum((at - middle[0]) * (size - middle[1]) for at, size in points)
     under = sum((at - middle[0]) ** 2 for at, _ in points)
@@ -164,7 +165,7 @@ def slope(points: list[tuple[float, float]]) -> float:
 
 @contextlib.contextmanager
 def migrating(running: Running, *, on: bool) -> Iterator[None]:
-    """Migrate beside the service, in a process without Spark."""
+    """Run migrations inside the block, in a separate process without Spark."""
     if not on:
         yield
         return

@@ -1,4 +1,4 @@
-"""The ten-column row that the benchmarks write, the same for every peer."""
+"""Row of ten columns that all benchmarks write."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CITIES = ("Lisbon", "Oslo", "Nairobi", "Quito", "Hanoi", "Tbilisi", "Perth", "H
 
 
 def rows(count: int, *, seed: int = 1, first: int = 0) -> list[dict[str, object]]:
-    """Return `count` dict rows with ids from `first`; the same for the same seed."""
+    """Return `count` dict rows with IDs from `first`. Deterministic for a seed."""
     pick = random.Random(seed)
     start = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     made = []

@@ -74,6 +74,10 @@ class CatalogUnavailable(RemoteError, status=503, response_code=10):
     """Catalog unavailable: {reason}."""
 
 
+class SiteReadOnly(RemoteError, status=503, response_code=10):
+    """This site is not the primary of its failover group, so it does not accept writes. Write to the primary."""
+
+
 class TransactionConflict(ConflictError, status=503, response_code=10, retryable=True):
     """Transaction conflict: the catalog rolled this transaction back. Run it again."""
 
@@ -157,6 +161,10 @@ class TableInconsistent(InternalError):
 
 class RequestMalformed(UserError):
     """Invalid request: {reason}."""
+
+
+class DefaultUnsupported(UserError):
+    """Cannot open a channel of table {table}: column {column} has the default {default}, and this client encodes rows itself and would store NULL. Use Snowmelt's SDK or the row API, or a table without defaults."""
 
 
 class RegistrationRefused(UserError):

@@ -80,10 +80,10 @@ def test_a_database_comes_with_schema_public(run: Callable[..., StatementResult]
 
 def test_describe_table_lists_the_columns(demo: Callable[..., StatementResult]) -> None:
     described = demo("DESCRIBE TABLE demo.public.flights")
-    assert described.columns == ("name", "type", "nullable", "ordinal")
+    assert described.columns == ("name", "type", "nullable", "ordinal", "default")
     assert described.rows == (
-        ("ORIGIN", "VARCHAR(3)", False, 1),
-        ("DELAY", "NUMBER(4,1)", True, 2),
+        ("ORIGIN", "VARCHAR(3)", False, 1, None),
+        ("DELAY", "NUMBER(4,1)", True, 2, None),
     )
 
 

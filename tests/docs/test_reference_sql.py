@@ -58,6 +58,7 @@ PREPARED = {
         ),
     ),
     "libraries": (),
+    "failover-groups": (),
 }
 LIBRARY = "def upper(reader):\n    yield from reader\n\nclass Pairs: ...\n\nclass Numbers: ...\n"
 # Statements that Spark runs; the page `queries` has them.

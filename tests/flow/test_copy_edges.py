@@ -1,4 +1,4 @@
-"""What files, columns and install scripts come with, and COPY takes or refuses by name."""
+"""Edge cases of files, columns and install scripts that COPY accepts or rejects by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from fixtures.copy import Copying
+from snowmelt.catalog.jobs.load_history import list_loads
 from snowmelt.errors import LoadFailed, StatementError, UserError
+from snowmelt.load.phase_protocols import HeaderMismatch
 from snowmelt.load.task import LoadTask
 from snowmelt.loaders.load_task_execution import LoadTaskPlan, LocalTaskRunner, PortionResult
 from snowmelt.schema.types import TableName
@@ -44,7 +46,7 @@ def test_a_file_and_a_link_to_it_are_loaded_once_and_that_is_said(copying: Copyi
         (str(copying.folder / "a.csv"), real),
         (str(copying.folder / "c.csv"), real),
     )
-    # What was loaded is remembered by the path of the file itself.
+    # Loaded files are recorded by the path of the file itself.
     assert copying.copy(f"COPY numbers FROM '{real}'").skipped_files == 1
 
 
@@ -56,7 +58,7 @@ def test_a_number_with_a_fraction_is_no_whole_number(copying: Copying) -> None:
     assert all("Not a whole number" in reason for reason, _ in copied.reject_reasons)
     path = copying.file("b.json", '{"n": 1.5, "word": "a"}\n{"n": 3.0, "word": "b"}\n')
     assert copying.copy(f"COPY numbers FROM {path} PARSER json()").totals.rows == 1
-    # What is computed is rounded, as a cast rounds it.
+    # A computed value is rounded, as by a cast.
     path = copying.file("c.csv", "9\n")
     copying.copy(f"COPY numbers (x FILLER INT, n AS x / 2) FROM {path}")
     assert sorted(copying.house.read_numbers()) == [2, 3, 5, 10]
@@ -197,3 +199,47 @@ def test_a_load_takes_along_the_libraries_that_its_statement_names_and_no_others
     copying.copy(f"COPY numbers FROM {path} FILTER own() FORCE", run=Noting())
     assert [list(plan.functions.libraries) for plan in plans] == [[], ["OWN"]]
     assert [len(pickle.dumps(plan)) // 1_000_000 for plan in plans] == [0, 1]
+
+
+def test_truncated_values_are_counted_by_every_parser(copying: Copying) -> None:
+    copying.sql("CREATE TABLE demo.public.short (word VARCHAR(3), data BINARY(1))")
+    small = copying.file("small.csv", "abcd|0102\nabc|01\nabcde|\n")
+    large = copying.file("large.csv", "abc|\n" * 10_000 + "äöüß|\n")
+    json = copying.file("a.json", '{"word": "abcd"}\n{"word": [1, 2]}\n{"word": "abc"}\n')
+    computed = "short (raw FILLER VARCHAR(9), word AS raw || 'xyz')"
+    counts = [
+        copying.copy(statement).truncated_values
+        for statement in (
+            f"COPY short FROM {small}",
+            f"COPY short FROM {large}",
+            f"COPY short FROM {json} PARSER fjsonparser()",
+            f"COPY {computed} FROM {copying.file('b.csv', 'a' + chr(10) + chr(10))}",
+            f"COPY short FROM {small} ENFORCELENGTH FORCE",
+        )
+    ]
+    assert counts == [3, 1, 2, 1, 0]
+    with copying.house.database.reading() as connection:
+        messages = [load.message for load in list_loads(connection)]
+    assert (
+        "3 values were truncated to the length of the column; ENFORCELENGTH rejects such records"
+        in messages
+    )
+
+
+def test_a_header_that_differs_from_the_columns_is_reported(copying: Copying) -> None:
+    for number in (1, 2):
+        copying.file(f"h{number}.csv", f"n,title,more\n{number},a,b\n")
+    copying.file("h3.csv", "word,N\nc,3\n")
+    copied = copying.copy(f"COPY numbers FROM '{copying.folder}/h*.csv' PARSER CSV()")
+    assert copied.totals.rows == 3
+    assert list(map(str, copied.header_differences)) == [
+        (
+            f"header of {copying.folder}/h1.csv, the first of 2 such files: "
+            "no column is named title, more; WORD gets NULL"
+        )
+    ]
+    listed = copying.copy(
+        f"COPY numbers (n) FROM {copying.file('h4.csv', 'n,word' + chr(10) + '4,d' + chr(10))} "
+        "PARSER CSV()"
+    )
+    assert [each.mismatch for each in listed.header_differences] == [HeaderMismatch(("word",))]

@@ -1,16 +1,24 @@
-"""Settings of a connector: evolution, metadata, keys, tables of topics, tombstones and dead letters."""
+"""Settings of a connector: evolution, metadata, keys, tables by topic, tombstones and dead letters."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from fixtures.kafka_streaming import Streaming, messages
-from snowmelt.errors import KafkaMessageRejected, KafkaSourceConflict, PhaseFailed
+from snowmelt.cli.main import main
+from snowmelt.errors import (
+    ChannelFenced,
+    KafkaMessageRejected,
+    KafkaSourceConflict,
+    PhaseFailed,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +35,7 @@ def test_fields_that_are_new_become_columns_while_rows_arrive(streaming: Streami
     )
     with streaming.running(topic, evolve=True) as connector:
         streaming.wait_for(1, 2)
-        # Both partitions need a column at once, and one leaves out what was NOT NULL.
+        # Both partitions need a new column at the same time, and one lacks a NOT NULL column.
         streaming.kafka.produce(topic, 0, [b'{"id": 3, "gate": "B7"}', b'{"gate": "B8"}'])
         streaming.kafka.produce(topic, 1, [b'{"id": 4, "gate": "C1", "delay": 1.5}', *messages(5)])
         streaming.wait_until(lambda: streaming.rows().num_rows == 6)
@@ -83,7 +91,7 @@ def test_metadata_keys_and_tombstones(streaming: Streaming) -> None:
     }
     assert tombstone["offset"] == 1
     assert sorted(column(rows, "ID"), key=str) == [1, None]
-    # Every offset is committed, also that of the last message, which is no row.
+    # Every offset is committed, including that of the last message, which is not a row.
     assert streaming.token(f"{topic}:P0") == "2"
 
 
@@ -213,6 +221,53 @@ def test_a_topic_that_went_backwards_or_a_new_cluster_is_recognized(
     assert apache_streaming.token(f"{topic}:P0") == "1"
 
 
+def test_messages_deleted_before_they_were_read_end_a_connector_that_fails_on_gaps(
+    apache_streaming: Streaming,
+) -> None:
+    topic = apache_streaming.kafka.topic("expiring", messages(1), messages(5))
+    with apache_streaming.running(topic):
+        apache_streaming.wait_for(1, 5)
+    apache_streaming.kafka.produce(topic, 0, messages(2, 3, 4))
+    apache_streaming.kafka.produce(topic, 1, messages(6))
+    admin = AdminClient({"bootstrap.servers": apache_streaming.kafka.brokers})
+    first_kept = ck.TopicPartition(topic, 0, 3)
+    for future in admin.delete_records([first_kept]).values():
+        future.result(120)
+    with (
+        pytest.raises(PhaseFailed, match="messages 1 to 2 were deleted before they were read"),
+        apache_streaming.running(topic, on_gap="fail") as ended,
+    ):
+        ended.join(200)
+    assert apache_streaming.token(f"{topic}:P0") == "0"
+    with apache_streaming.running(topic, on_gap="report"):
+        apache_streaming.wait_for(1, 4, 5, 6)
+
+
+def test_a_token_that_is_set_through_the_service_moves_the_partition(
+    streaming: Streaming, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = streaming.kafka.topic("moved", messages(1, 2))
+    key = tmp_path / "key.pem"
+    key.write_text(streaming.key_pair.private_pem)
+    place = ["--table", streaming.table, "--url", streaming.service.url]
+    login = ["--user", "loader", "--private-key", str(key)]
+
+    def set_token_while_it_runs() -> None:
+        with streaming.running(topic) as fenced:
+            streaming.wait_for(1, 2)
+            command = ["channels", "set-token", f"{topic}:P0", "--token", "0", *place, *login]
+            assert main(command) == 0
+            # The connector finds out with its next message.
+            streaming.kafka.produce(topic, 0, messages(3))
+            fenced.join(200)
+
+    with pytest.raises(ChannelFenced):
+        set_token_while_it_runs()
+    assert "moved:P0" in capsys.readouterr().out
+    with streaming.running(topic):
+        streaming.wait_for(1, 2, 2, 3)
+
+
 def test_a_topic_that_is_missing_is_named(streaming: Streaming) -> None:
     topic = streaming.kafka.topic("present", messages(1))
     with (
@@ -233,7 +288,7 @@ def test_members_of_a_group_share_the_partitions_and_take_over(apache_streaming:
                     topic, {"value": messages(3 + partition)[0]}, partition=partition
                 )
             apache_streaming.wait_for(1, 2, 3, 4)
-        # One member has left: the other one reads both partitions.
+        # After one member left, the other one reads both partitions.
         for partition in (0, 1):
             apache_streaming.produce_messages(
                 topic, {"value": messages(5 + partition)[0]}, partition=partition

@@ -1,4 +1,4 @@
-"""Views of what was done and of what is there, each as far as the role may see."""
+"""History views and INFORMATION_SCHEMA, restricted to objects visible to the role."""
 
 from __future__ import annotations
 
@@ -71,6 +71,33 @@ def test_the_history_of_channels_names_who_opened_them(
     assert len(rows(lake, view.format("snowmelt.account_usage."))) == 1
     lake.sql("CREATE ROLE reader")
     assert rows(seen_by(lakehouse, spark), view.format("account_usage.")) == []
+
+
+def test_partitions_of_kafka_have_their_lag(
+    lakehouse: Lakehouse, lake: Snowmelt, spark: SparkSession
+) -> None:
+    lakehouse.create()
+    for channel, token in (
+        ("clicks:P0", "41"),
+        ("clicks:P0:end", "50"),
+        ("clicks:P1:end", "7"),
+        ("clicks:source", "cluster=a topic=b"),
+        ("logs:P0", "3"),
+    ):
+        lakehouse.put(numbers(0, 1), channel=channel, token=token)
+    view = (
+        "SELECT table_name, topic, partition, committed_offset, end_offset, lag,"
+        " last_commit_on IS NULL FROM demo.information_schema.kafka_partitions ORDER BY partition"
+    )
+    assert rows(lake, view) == [
+        ("NUMBERS", "clicks", 0, 41, 50, 8, False),
+        ("NUMBERS", "clicks", 1, None, 7, 7, True),
+    ]
+    lake.sql("CREATE ROLE reader")
+    lake.sql("GRANT USAGE ON DATABASE demo TO ROLE reader")
+    lake.sql("GRANT USAGE ON SCHEMA demo.public TO ROLE reader")
+    lake.sql("GRANT INSERT ON TABLE demo.public.numbers TO ROLE reader")
+    assert rows(seen_by(lakehouse, spark), view) == []
 
 
 def seen_by(lakehouse: Lakehouse, spark: SparkSession, role: str = "READER") -> Snowmelt:

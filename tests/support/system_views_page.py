@@ -1,4 +1,4 @@
-"""The made part of docs/reference/sql/system-views.md: the views with their columns."""
+"""Generates docs/reference/sql/system-views.md's list of views with their columns."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ from collections.abc import Iterator
 from snowmelt.spark.functions import call_log
 from snowmelt.spark.sql import system_views
 
-# Of each view one line: what a row is.
+# Meaning of a row of each view.
 PURPOSES = {
     "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY": "One row for each migration of streamed rows into native files.",
     "SNOWPIPE_STREAMING_CHANNEL_HISTORY": "One row for each opening, closing, drop or expiry of a channel.",
     "LOAD_HISTORY": "One row for each COPY, INSERT or write of a DataFrame.",
     "COPY_HISTORY": "One row for each file of a COPY.",
     "MAINTENANCE_HISTORY": "One row for each compaction or expiry of snapshots.",
-    "EXTERNAL_FUNCTION_CALLS": "One row for each batch that an external function sent.",
+    "EXTERNAL_FUNCTION_CALLS": "One row for each batch that an external function sent. OUTCOME is `ok` if the "
+    "response was valid; ROW_ERRORS counts the rows that failed.",
     "DATABASES": "The database, if the role can see it.",
     "SCHEMATA": "One row for each schema.",
     "TABLES": "One row for each table. ROW_COUNT and BYTES include streamed rows that are not migrated.",
     "COLUMNS": "One row for each column.",
+    "KAFKA_PARTITIONS": "One row for each partition that `snowmelt kafka run` streams. LAG counts messages that are not committed.",
 }  # fmt: skip
 _TYPES = {"long": "BIGINT", "double": "DOUBLE", "int32": "INT", "int64": "BIGINT"}
 
 
 def table() -> str:
-    """Return the made part of the page."""
+    """Return the generated part of the page."""
     parts: list[str] = []
     for name, columns in list_views():
         parts += [f"## {name}", "", PURPOSES[name], "", "| Column | Type |", "| --- | --- |"]

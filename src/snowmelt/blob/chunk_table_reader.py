@@ -1,4 +1,4 @@
-"""Reader of chunks into tables: accepts what official clients write, rejects malformed input."""
+"""Reader of chunks: accepts everything that official clients write, and rejects malformed input."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ __all__ = [
     "uncompressed_chunk_bytes",
 ]
 
-# Clients cut chunks at 256 MiB of values (specification §3.6); Arrow's text arrays end at 2 GiB.
+# Maximum decoded size. Clients limit chunks to 256 MiB of values (specification §3.6), and Arrow's
+# text arrays have at most 2 GiB.
 MAX_DECODED_BYTES = 2**31 - 1
 
 _MAGIC = b"bdec"
@@ -52,16 +53,16 @@ _HEADER_BYTES = 25
 
 @dataclass(frozen=True, slots=True)
 class LegacyBlobHeader:
-    """Header of the older layout: `length` bytes, followed by the chunks it describes."""
+    """Header of the older blob layout. Has `length` bytes. The chunks that it describes follow it."""
 
     length: int
     chunks: tuple[dict[str, object], ...]
 
 
 def decrypt_chunk(ciphertext: BytesLike, *, chunk_key: bytes, offset: int) -> bytes:
-    """Return the Parquet file of an encrypted chunk without padding.
+    """Decrypt a chunk. Return its Parquet file, without padding.
 
-    `chunk_key` is the blob's derived key, `offset` the position of the chunk in its blob.
+    `chunk_key` is the derived key of the blob. `offset` is the position of the chunk in its blob.
     """
     return apply_aes_ctr(ciphertext, key=chunk_key, offset=offset)
 
@@ -76,24 +77,24 @@ def read_chunk(
     max_bytes: int = MAX_DECODED_BYTES,
     footer: ChunkFooter | None = None,
 ) -> pa.Table:
-    """Decode a decrypted chunk into chunk form, with the named columns in that order, or all.
+    """Decode a decrypted chunk to chunk form, with the given columns in order, or all columns.
 
-    A nullable column that the chunk lacks is null.
+    A nullable column that the chunk lacks has only nulls.
 
     Args:
         parquet: The decrypted chunk.
         schema: Schema of the result.
         columns: Names of the columns, or None for all.
-        written_schema: Schema version that the chunk was written for (None: `schema`). It identifies
-            columns that have only names.
+        written_schema: Schema version for which the chunk was written. None: `schema`. Identifies
+            columns that have names but no field IDs.
         path: Path of the blob, for errors.
         max_bytes: Limit of the decoded size.
-        footer: The footer, if it was read already.
+        footer: The footer, if it has been read.
 
     Raises:
-        BlobInvalid: If the bytes are not a Parquet file, do not fit the schema, hold values that
-            their type does not allow, or would decode to more than `max_bytes` (then caused by
-            ChunkTooLarge).
+        BlobInvalid: If the bytes are not a Parquet file, do not fit the schema, or have values that
+            their type does not allow. Also if they would decode to more than `max_bytes`, with
+            ChunkTooLarge as the cause.
         KeyError: If the schema lacks a named column.
     """
     wanted = (
@@ -105,7 +106,7 @@ def read_chunk(
         footer = footer or read_footer(data)
         present = fields_by_ordinal(footer, written_schema or schema)
         _check_columns_fit(wanted, present)
-        # A billion consecutive nulls take a few bytes in the file.
+        # Limit the rows, because a billion consecutive nulls take a few bytes in the file.
         if footer.rows * sum(map(_min_value_bytes, wanted)) > max_bytes:
             raise ChunkTooLarge(
                 f"{footer.rows} rows of these columns are more than a chunk may hold"
@@ -132,7 +133,7 @@ def read_chunk(
 def uncompressed_chunk_bytes(
     parquet: BytesLike | pa.Buffer, footer: ChunkFooter, schema: TableSchema, *, path: str = "chunk"
 ) -> int:
-    """Return the size of all columns before decoding: pages, uncompressed, or rows.
+    """Return the size of all columns before decoding: of uncompressed pages, or of the rows.
 
     Raises:
         BlobInvalid: If page headers are malformed or contradict the footer.
@@ -149,10 +150,10 @@ def uncompressed_chunk_bytes(
 
 
 def read_legacy_blob_header(data: BytesLike) -> LegacyBlobHeader | None:
-    """Read the header of the older blob layout; None if the blob has none.
+    """Read the header of the older blob layout. Return None if the blob has no such header.
 
     Raises:
-        BlobInvalid: If a header is there, but version, size, checksum or metadata are wrong.
+        BlobInvalid: If there is a header, but version, size, checksum or metadata are wrong.
     """
     view = memoryview(data).cast("B")
     if bytes(view[:4]) != _MAGIC:
@@ -201,7 +202,7 @@ def _check_columns_fit(wanted: Sequence[Column], present: dict[int, FooterField]
 def _min_value_bytes(column: Column) -> int:
     arrow_type = chunk_arrow_type(column)
     if pa.types.is_string(arrow_type) or pa.types.is_binary(arrow_type):
-        return 4  # an offset; the bytes of the values are counted by their pages
+        return 4  # Size of an offset. The pages give the size of the values.
     return int(-(-arrow_type.bit_width // 8))
 
 

@@ -1,11 +1,11 @@
-"""Decoder of the columns of a checked Parquet file into Arrow, with a rebuilt footer.
+"""Decoder of the columns of a checked Parquet file to Arrow, with a new footer.
 
-pyarrow never reads the file's own footer: it receives a new one with the checked values of the
-requested columns. So nothing in a client's footer (statistics, an Arrow schema, wrong annotations)
-reaches a decoder, and BINARY under a UTF8 annotation is read as bytes.
+pyarrow does not read the file's own footer. It receives a new footer with the checked values of the
+requested columns. Therefore, no other content of a client's footer (statistics, an Arrow schema,
+wrong annotations) affects decoding, and BINARY with a UTF8 annotation is read as bytes.
 
-The page headers of a column are read before anything is decoded, to know its size: a footer can
-claim any size, but a decoder allocates what the page headers say.
+Before decoding, the size of a column is computed from its page headers: the footer may state any
+size, but a decoder allocates the sizes in the page headers.
 """
 
 from __future__ import annotations
@@ -33,25 +33,23 @@ from snowmelt.blob.thrift_compact import (
 from snowmelt.schema.chunk_types import chunk_arrow_type
 from snowmelt.schema.types import Column, LogicalType
 
-# --- Page headers of a Parquet column, read to know sizes before decoding.
-#
-# A footer can claim any size; a decoder allocates what the page headers say.
+# --- Page headers of a Parquet column, which give its size before decoding.
 
 _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = range(4)
 _HEADER_FIELD = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
 _ENCODING_FIELD = {_DATA_PAGE: 2, _DICTIONARY_PAGE: 2, _DATA_PAGE_V2: 4}
 
-# Plain, dictionary, RLE, packed deltas, delta lengths, byte streams. DELTA_BYTE_ARRAY (7)
-# is left out: a value may repeat its predecessor, so page sizes do not bound the result.
+# Accepted encodings: plain, dictionary, RLE, packed deltas, delta lengths, byte streams. Excludes
+# DELTA_BYTE_ARRAY (7): a value may repeat its predecessor, so page sizes do not limit the result.
 _ALLOWED_ENCODINGS = frozenset({0, 2, 3, 5, 6, 8, 9})
 
-# Maximum size of a header with statistics; bytes after a header are not copied for parsing.
+# Maximum size of a page header with statistics. Limits the bytes that are copied for parsing.
 _MAX_HEADER_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPageSummary:
-    """Pages of one column: their uncompressed size, and whether one is a dictionary."""
+    """Pages of one column: their total uncompressed size, and True if one is a dictionary."""
 
     uncompressed_bytes: int
     has_dictionary: bool
@@ -64,7 +62,7 @@ def inspect_column_pages(
 
     Raises:
         ValueError: If headers are malformed, sizes are inconsistent, an encoding is not supported,
-            or the pages do not hold `expected_values` values, the number in the footer.
+            or the number of values is not `expected_values`, the number in the footer.
     """
     end = start + length
     if end > len(data):
@@ -112,12 +110,12 @@ _PLAIN, _RLE, _RLE_DICTIONARY = 0, 3, 8
 
 
 class ChunkTooLarge(ValueError):
-    """A chunk would need more memory than its reader allows."""
+    """A chunk would exceed the memory limit of its reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRequest:
-    """A column of the table, and the field of the chunk that holds it."""
+    """A column of the table, and the field of the chunk with its values."""
 
     column: Column
     field: FooterField
@@ -126,7 +124,7 @@ class ColumnRequest:
 def decode_columns(
     data: memoryview, footer: ChunkFooter, requests: Sequence[ColumnRequest], *, max_bytes: int
 ) -> list[pa.ChunkedArray]:
-    """Decode columns that fit their fields; decimals may have fewer digits than the column.
+    """Decode columns that fit their fields. Decimals may have fewer digits than the column.
 
     Raises:
         ChunkTooLarge: If the pages decode to more than `max_bytes`.
@@ -141,8 +139,8 @@ def decode_columns(
     size = sum(column.uncompressed_bytes for column in pages)
     if size > max_bytes:
         raise ChunkTooLarge(f"{size} bytes before compression are more than a chunk may hold")
-    # Text stays dictionary-encoded until its decoded size is known: a thousand indices
-    # of one long value are a decompression bomb.
+    # Keep text dictionary-encoded until its decoded size is known: many indices of one long value
+    # are a decompression bomb.
     texts = [
         number
         for number, (item, column) in enumerate(zip(requests, pages, strict=True))
@@ -166,7 +164,7 @@ def decode_columns(
 def uncompressed_page_bytes(
     data: memoryview, footer: ChunkFooter, requests: Sequence[ColumnRequest]
 ) -> int:
-    """Return the uncompressed size of the columns' pages, in bytes; see `decode_columns`."""
+    """Return the uncompressed size of the columns' pages in bytes (see `decode_columns`)."""
     places = {field.name: position for position, field in enumerate(footer.fields)}
     return sum(
         _inspect_all_pages(data, footer, places[item.field.name]).uncompressed_bytes
@@ -197,7 +195,7 @@ def _expanded_dictionary_bytes(array: pa.ChunkedArray) -> int:
 def _build_footer(
     footer: ChunkFooter, requests: Sequence[ColumnRequest], positions: Sequence[int]
 ) -> bytes:
-    # Columns are named by number here: pyarrow splits names at dots.
+    # Name columns by number, because pyarrow splits names at dots.
     root = StructWriter().add_string(4, "bdec").add_i32(5, len(requests))
     elements = [
         root,

@@ -30,7 +30,7 @@ _PATH_PATTERN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlobPath:
-    """Parts of a blob's path; `created_at` is the client's clock, in whole seconds."""
+    """Parts of a blob's path. `created_at` is the time of the client's clock, in whole seconds."""
 
     path: str
     created_at: dt.datetime
@@ -44,11 +44,11 @@ def make_blob_path(
 ) -> str:
     """Return the path of a blob: its location on the stage, and part of its key.
 
-    `created_at` is aware. Never use the same client prefix and counter for other bytes: the key is
-    derived from the path, and a reused key repeats the keystream.
+    `created_at` must be timezone-aware. Never use the same client prefix and counter for other
+    bytes: the key is derived from the path, and a reused key repeats the keystream.
     """
     created_at = created_at.astimezone(dt.UTC)
-    # Truncate before the conversion to float, which rounds microseconds up in some centuries.
+    # Truncate before converting to float, because in some centuries that rounds microseconds up.
     seconds = _encode_base36(int(created_at.replace(microsecond=0).timestamp()))
     folder = f"{created_at.year}/{created_at.month}/{created_at.day}/{created_at.hour}/{created_at.minute}"
     return f"{folder}/{seconds}_{client_prefix}_{thread_id}_{counter}.bdec"
@@ -58,7 +58,7 @@ def parse_blob_path(path: str) -> ParsedBlobPath:
     """Parse the path of a blob.
 
     Raises:
-        BlobInvalid: If it is not a full BDEC path: absolute, `..`, backslash, NUL, other form.
+        BlobInvalid: If it is not a BDEC path, is absolute, or has `..`, a backslash or NUL.
     """
     match = _PATH_PATTERN.match(path) if len(path) <= _MAX_PATH_CHARACTERS else None
     if match is None:
@@ -104,7 +104,7 @@ def derive_blob_key(data_key: bytes, path: str) -> bytes:
 
 
 def apply_aes_ctr(data: BytesLike, *, key: bytes, offset: int) -> bytes:
-    """Encrypt or decrypt a chunk that starts at `offset` of its blob; `key` is the derived key.
+    """Encrypt or decrypt a chunk that starts at `offset` of its blob, with the derived `key`.
 
     The counter starts at the block of `offset`, so it continues across the chunks of a blob.
     """
@@ -112,7 +112,7 @@ def apply_aes_ctr(data: BytesLike, *, key: bytes, offset: int) -> bytes:
 
 
 def apply_aes_ctr_into(data: BytesLike, target: memoryview, *, key: bytes, offset: int) -> None:
-    """Encrypt or decrypt like `apply_aes_ctr` into `target`, which has the size of `data`."""
+    """Encrypt or decrypt as `apply_aes_ctr` does, into `target` of the same size as `data`."""
     _make_ctr_cipher(key, offset).update_into(data, target)
 
 

@@ -1,7 +1,7 @@
-"""Parser of a chunk's Parquet footer, and the check that the chunk fits its table.
+"""Parser of a chunk's Parquet footer, and check that the chunk fits its table.
 
-Footers are parsed here and not by pyarrow: reading a column whose metadata contradicts itself with
-pyarrow 26 ends the process (`terminate called after throwing ParquetException`).
+pyarrow cannot parse untrusted footers: with pyarrow 26, reading a column with contradictory
+metadata ends the process (`terminate called after throwing ParquetException`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
-# A footer takes a few hundred bytes per column.
+# Maximum size of a footer, which takes a few hundred bytes per column.
 _MAX_FOOTER_BYTES = 16 * 1024 * 1024
 _MAX_ROWS = 2**31 - 1
 
@@ -75,11 +75,11 @@ _MAX_FIXED_LENGTH_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class FooterField:
-    """A column of a chunk; `ordinal` is its field ID, None if the writer gave none.
+    """A column of a chunk. `ordinal` is its field ID, or None if the file has no IDs.
 
-    `physical_type` is Parquet's name, `type_length` the size of a FIXED_LEN_BYTE_ARRAY, `logical_type`
-    the logical type (NONE, DECIMAL, STRING, DATE …; OTHER for one that no column can have),
-    `precision` and `scale` those of a decimal.
+    `physical_type` is Parquet's name of the type. `type_length` is the size of a
+    FIXED_LEN_BYTE_ARRAY. `logical_type` is NONE, DECIMAL, STRING, DATE and so on, or OTHER for a
+    type that no column can have. `precision` and `scale` are set for decimals.
     """
 
     ordinal: int | None
@@ -94,7 +94,7 @@ class FooterField:
 
 @dataclass(frozen=True, slots=True)
 class ColumnChunkLocation:
-    """Position of one column's pages in one row group, and Parquet's number of their codec."""
+    """Position of one column's pages in one row group, and Parquet's number of the codec."""
 
     codec: int
     start: int
@@ -111,7 +111,7 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class ChunkFooter:
-    """Rows and columns of a chunk, in file order."""
+    """Parsed footer: rows and columns of a chunk, in file order."""
 
     rows: int
     fields: tuple[FooterField, ...]
@@ -120,7 +120,7 @@ class ChunkFooter:
 
 @contextlib.contextmanager
 def raising_blob_invalid(path: str) -> Iterator[None]:
-    """Convert any exception of a decoder to BlobInvalid that names `path`."""
+    """Convert any exception of a decoder to a BlobInvalid that names `path`."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
@@ -129,7 +129,7 @@ def raising_blob_invalid(path: str) -> Iterator[None]:
 
 
 def read_chunk_footer(parquet: BytesLike | pa.Buffer, *, path: str = "chunk") -> ChunkFooter:
-    """Read the footer of a decrypted chunk; `path` names the blob in errors.
+    """Read the footer of a decrypted chunk. `path` is the blob's path, for errors.
 
     Raises:
         BlobInvalid: If it is not a Parquet file, has nested or repeated columns, two columns with
@@ -160,7 +160,7 @@ def read_footer(data: memoryview) -> ChunkFooter:
 
 
 def find_schema_mismatch(footer: ChunkFooter, schema: TableSchema) -> str | None:
-    """Return why a chunk does not fit this schema version of a table, or None if it fits.
+    """Return the reason why a chunk does not fit a schema version of a table, or None if it fits.
 
     Columns are compared by ordinal (by name if the chunk has no field IDs), physical type and
     nullability. A column that the chunk lacks must be nullable. The chunk must not have a column that
@@ -182,7 +182,7 @@ def find_schema_mismatch(footer: ChunkFooter, schema: TableSchema) -> str | None
 
 
 def fields_by_ordinal(footer: ChunkFooter, schema: TableSchema) -> dict[int, FooterField]:
-    """Return the fields of the chunk that are columns of the schema, by column ordinal."""
+    """Return the chunk's fields for the columns of the schema, by column ordinal."""
     if all(field.ordinal is None for field in footer.fields):
         names = {column.name: column.ordinal for column in schema.columns}
         return {names[field.name]: field for field in footer.fields if field.name in names}
@@ -195,7 +195,7 @@ def fields_by_ordinal(footer: ChunkFooter, schema: TableSchema) -> dict[int, Foo
 
 
 def find_column_mismatch(field: FooterField, column: Column) -> str | None:
-    """Return why a chunk's field cannot hold the values of this column, or None if it can."""
+    """Return the reason why a field's values do not fit a column, or None if they fit."""
     name = column.display_name
     if field.nullable and not column.nullable:
         return f"column {name} is nullable in the chunk, but not in the table"
@@ -208,7 +208,7 @@ def find_column_mismatch(field: FooterField, column: Column) -> str | None:
     arrow_type = chunk_arrow_type(column)
     if not pa.types.is_decimal(arrow_type):
         return None
-    # Times and timestamps may be plain integers; a plain NUMBER would have an unknown scale.
+    # Times and timestamps may be plain integers. A plain NUMBER would have an unknown scale.
     bare = arrow_type.scale if column.kind is not LogicalType.FIXED else 0
     scale = field.scale if field.logical_type == "DECIMAL" else bare
     if scale != arrow_type.scale:
@@ -278,7 +278,7 @@ def _parse_field(element: ThriftFields) -> FooterField:
 
 
 def _parse_logical_type(element: ThriftFields) -> tuple[str, tuple[int, int] | None]:
-    # The legacy annotation exists beside the new one: Java writes both, some clients only one.
+    # Read the legacy annotation too: Java writes both annotations, and some clients only one.
     if 10 in element:
         [(number, details)] = require_struct(element, 10).items() or [(0, {})]
         meaning = _LOGICAL_TYPES.get(number, "OTHER")
@@ -304,7 +304,7 @@ def _parse_row_group(group: ThriftFields, fields: Sequence[FooterField]) -> RowG
 
 
 def _parse_column_chunk(column: ThriftFields, rows: int) -> ColumnChunkLocation:
-    # Pages in another file (1), or encrypted (8).
+    # Fields of pages in another file (1), or of encrypted pages (8).
     if 1 in column or 8 in column:
         raise ValueError("a column lies in another file, or is encrypted")
     metadata = require_struct(column, 3)

@@ -1,7 +1,7 @@
 """Reader and writer of Thrift's compact protocol, for Parquet's footers and page headers.
 
-Structs are read without a schema into dictionaries by field number, which is all that a check
-needs, and written field by field. Malformed input raises ValueError.
+Structs are read without a schema, as dictionaries by field number, and written field by field.
+Malformed input raises ValueError.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from typing import TypeAlias
 ThriftFields: TypeAlias = dict[int, object]
 
 _TRUE, _FALSE, _I16, _I32, _I64, _BINARY, _LIST, _SET, _STRUCTURE = 1, 2, 4, 5, 6, 8, 9, 10, 12
-# Booleans in lists, bytes and doubles: skipped, because no check needs them.
+# Types that are skipped, because no check needs them: booleans in lists, bytes and doubles.
 _FIXED_WIDTHS = {1: 1, 2: 1, 3: 1, 7: 8}
-# Parquet nests seven levels: footer, row groups, row group, columns, column, metadata, encodings.
+# Maximum nesting. Parquet has seven levels: footer, row groups, row group, columns, column,
+# metadata, encodings.
 _MAX_DEPTH = 12
 _MAX_VARINT_SHIFT = 63
 
 
 def read_struct(data: bytes, position: int) -> tuple[ThriftFields, int]:
-    """Read the struct at `position`; return its fields and the position after it.
+    """Read the struct at `position`. Return its fields and the position after it.
 
     Raises:
         ValueError: If it is malformed, nested too deep, or longer than `data`.
@@ -44,7 +45,7 @@ def require_integer(fields: ThriftFields, number: int) -> int:
 
 
 def require_structs(fields: ThriftFields, number: int) -> list[ThriftFields]:
-    """Return a required list of structs; see `require_integer`."""
+    """Return a required list of structs. Raises the errors of `require_integer`."""
     value = fields.get(number)
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError(f"field {number} is missing or invalid")
@@ -52,7 +53,7 @@ def require_structs(fields: ThriftFields, number: int) -> list[ThriftFields]:
 
 
 def require_struct(fields: ThriftFields, number: int) -> ThriftFields:
-    """Return a required struct; see `require_integer`."""
+    """Return a required struct. Raises the errors of `require_integer`."""
     value = fields.get(number)
     if not isinstance(value, dict):
         raise ValueError(f"field {number} is missing or invalid")  # noqa: TRY004 - bad bytes
@@ -60,7 +61,7 @@ def require_struct(fields: ThriftFields, number: int) -> ThriftFields:
 
 
 class StructWriter:
-    """A struct being written, with fields in ascending order of their numbers."""
+    """Writer of one struct. Fields must be added in ascending order of their numbers."""
 
     def __init__(self) -> None:
         self._out = bytearray()
@@ -99,7 +100,7 @@ class StructWriter:
         return bytes(self._out) + b"\0"
 
     def _add_field(self, number: int, kind: int, value: bytes) -> StructWriter:
-        # In every Parquet struct written here, field numbers increase by at most 15.
+        # Short form: in every Parquet struct written here, field numbers increase by at most 15.
         self._out.append((number - self._last) << 4 | kind)
         self._out += value
         self._last = number
@@ -114,7 +115,7 @@ class StructWriter:
 
 
 def _read_struct(data: bytes, position: int, depth: int) -> tuple[ThriftFields, int]:
-    # Nearly all fields are small integers; reading these in place halves the time.
+    # Read small integers inline, which halves the time: nearly all fields are small integers.
     if depth > _MAX_DEPTH:
         raise ValueError("structures are nested too deep")
     fields: ThriftFields = {}

@@ -19,21 +19,23 @@ from snowmelt.schema.types import SEMI_STRUCTURED_TYPES, LogicalType, TableSchem
 
 SDK_VERSION = "snowmelt-1"
 
-# Limits in bytes of Arrow data, measured on 11 columns: compression only costs time for a
-# few rows (0.27 ms for one); up to a few hundred rows Snappy takes two thirds of zstd's time;
-# above that, zstd's smaller size (60 % of Snappy's) saves more in MD5 and storage than it costs.
+# Sizes of Arrow data in bytes that select the compression, measured on 11 columns. For a few rows,
+# use none: it only costs time (0.27 ms for one row). Up to a few hundred rows, Snappy takes two
+# thirds of zstd's time. Above that, zstd's smaller size (60 % of Snappy's) saves more in MD5 and
+# storage than it costs.
 _UNCOMPRESSED_BELOW_BYTES = 4 * 1024
 _SNAPPY_BELOW_BYTES = 128 * 1024
 
-# A dictionary saves a third of the time and half of the size of a column with few distinct
-# values, and costs both for other columns. Below 10,000 rows the difference is noise.
+# Minimum rows for a dictionary. It saves a third of the time and half of the size for a column with
+# few distinct values, and costs both for other columns. Below 10,000 rows there is no measurable
+# difference.
 _MIN_DICTIONARY_ROWS = 10_000
 _SAMPLE_ROWS = 1024
 _MAX_DISTINCT_SAMPLE_VALUES = 768
 
-# Decimals up to this precision are written as integers. Under zstd, their deltas take half the time
-# of plain values and a fifth less space for random values, far less for timestamps. Longer
-# decimals are bytes; splitting these by position takes half the time and a tenth of the space.
+# Decimals of up to this precision are written as integers. With zstd, their deltas take half the
+# time of plain values, and a fifth less space for random values (much less for timestamps). Longer
+# decimals are bytes. Splitting these by position takes half the time and a tenth of the space.
 _MAX_INT64_DIGITS = 18
 
 _LOGICAL_TYPE_CODES = {
@@ -65,7 +67,7 @@ class ChunkInput:
 
 @dataclass(frozen=True, slots=True)
 class BlobChunkLocation:
-    """Position of a chunk in its blob; `md5` (hex) is of its encrypted bytes without padding."""
+    """Position of a chunk in its blob. `md5` (hex) covers its encrypted bytes without padding."""
 
     offset: int
     length: int
@@ -75,7 +77,7 @@ class BlobChunkLocation:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A finished blob; `md5` (hex) is of all its bytes."""
+    """A finished blob. `md5` (hex) covers all of its bytes."""
 
     path: str
     data: memoryview
@@ -112,10 +114,10 @@ def build_blob(path: str, inputs: Sequence[ChunkInput]) -> Blob:
 
 
 def encode_chunk_as_parquet(chunk_input: ChunkInput, path: str, offset: int) -> pa.Buffer:
-    """Return the Parquet file of a chunk that will start at `offset` of blob `path`."""
+    """Return the Parquet file of a chunk that starts at `offset` of the blob at `path`."""
     schema = chunk_arrow_schema(chunk_input.schema)
     if chunk_input.rows.schema.types != schema.types:
-        # Table.from_arrays would convert silently.
+        # Check the types, because Table.from_arrays would convert values silently.
         raise ValueError("the rows are not in the chunk form of their schema")
     table = pa.Table.from_arrays(chunk_input.rows.columns, schema=schema)
     codec = _choose_codec(table)
@@ -129,7 +131,7 @@ def encode_chunk_as_parquet(chunk_input: ChunkInput, path: str, offset: int) -> 
         compression_level=1 if codec == "zstd" else None,
         use_dictionary=dictionary or False,
         column_encoding=_choose_encodings(schema, dictionary) or None,
-        # Statistics are stored in the catalog; writing them here would take 10 % of the time.
+        # Omit statistics: the catalog stores them, and writing them here takes 10 % of the time.
         write_statistics=False,
         store_schema=False,
         store_decimal_as_integer=True,
@@ -172,7 +174,7 @@ def _find_dictionary_columns(table: pa.Table, schema: TableSchema) -> list[str]:
 
 
 def _sample_rows(table: pa.Table) -> pa.Table:
-    """Return rows at equal distances, piece by piece, because Arrow would join all pieces first."""
+    """Return rows at equal distances. Takes them per chunk: Arrow would first join the chunks."""
     step = table.num_rows // _SAMPLE_ROWS
     taken: list[pa.RecordBatch] = []
     start = 0
@@ -192,7 +194,7 @@ def _choose_encodings(schema: pa.Schema, dictionary: list[str]) -> dict[str, str
 
 
 def _choose_encoding(kind: pa.DataType) -> str:
-    """Return the encoding of a column's numbers; empty for plain."""
+    """Return the encoding of a column's numbers, or an empty text for plain encoding."""
     if pa.types.is_decimal(kind):
         return "DELTA_BINARY_PACKED" if kind.precision <= _MAX_INT64_DIGITS else "BYTE_STREAM_SPLIT"
     return "DELTA_BINARY_PACKED" if pa.types.is_date32(kind) else ""
@@ -209,7 +211,7 @@ def _encrypt_chunk(file: memoryview, target: memoryview, *, key: bytes, offset: 
 def _compute_digests(
     whole: memoryview, offsets: list[int], lengths: list[int]
 ) -> tuple[list[str], str]:
-    # Continue the first chunk's hash for the blob, so a blob of one chunk is hashed once.
+    # Continue the first chunk's hash for the blob, so that a blob of one chunk is hashed only once.
     running = hashlib.md5(whole[: lengths[0]], usedforsecurity=False)
     digests = [running.hexdigest()]
     running.update(whole[lengths[0] :])

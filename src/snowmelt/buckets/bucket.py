@@ -1,4 +1,4 @@
-"""The interface of buckets and uploads, object metadata, and listing pages."""
+"""Interface of buckets and uploads, object metadata, and listing pages."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ DEFAULT_CONTENT_TYPE = "binary/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class ObjectMetadata:
-    """Metadata of an object; the ETag has no quotes, `headers` are what a GET repeats.
+    """Metadata of an object. The ETag has no quotes. A GET returns `headers` unchanged.
 
-    `part_sizes` are the sizes of its parts; empty for an object without parts, or of a backend.
+    `part_sizes` has the sizes of its parts. It is empty for an object without parts, or of a
+    backend.
     """
 
     key: str
@@ -42,14 +43,14 @@ ListingEntry: TypeAlias = ObjectMetadata | str
 
 @dataclass(frozen=True, slots=True)
 class ListingPage:
-    """Entries in byte order, and whether there are more."""
+    """Entries in byte order, and True if more entries follow."""
 
     entries: tuple[ListingEntry, ...]
     truncated: bool
 
     @property
     def last_key_or_prefix(self) -> str:
-        """The last key or common prefix, from which the listing continues; empty without entries."""
+        """The last key or common prefix, after which the listing continues. Empty without entries."""
         if not self.entries:
             return ""
         last = self.entries[-1]
@@ -60,8 +61,8 @@ class ListingPage:
 class UploadCompletion:
     """Metadata of a complete object.
 
-    `etag` and `checksum` are None if the bucket computes them. `in_transaction` runs in the transaction that
-    publishes the object, or right after it if there is none.
+    `etag` and `checksum` are None if the bucket computes them. `in_transaction` runs in the
+    transaction that publishes the object, or after the publication if there is no transaction.
     """
 
     etag: str | None = None
@@ -72,7 +73,7 @@ class UploadCompletion:
 
 
 class ObjectUpload(Protocol):
-    """An upload in progress, invisible before `finish`."""
+    """An upload in progress. The object is not visible before `finish`."""
 
     def write(self, data: BytesLike) -> None:
         """Append bytes."""
@@ -92,7 +93,7 @@ class ObjectUpload(Protocol):
 
 
 class Bucket(Protocol):
-    """Objects by key. Callers check keys with `check_key`; all methods may block."""
+    """Bucket: objects by key. Callers must check keys with `check_key`. All methods may block."""
 
     def head(self, key: str) -> ObjectMetadata:
         """Return the metadata of an object.
@@ -102,17 +103,17 @@ class Bucket(Protocol):
         """
 
     def open(self, key: str) -> tuple[ObjectMetadata, OpenObject]:
-        """Open an object for reading; the caller closes it.
+        """Open an object for reading. The caller must close it.
 
         Raises:
             S3Error: If it does not exist.
         """
 
     def start_upload(self, key: str, headers: Mapping[str, str]) -> ObjectUpload:
-        """Begin to write an object.
+        """Start to write an object.
 
         Raises:
-            S3Error: If this bucket cannot have such a key.
+            S3Error: If the bucket does not support the key.
         """
 
     def delete(self, key: str, condition: WritePrecondition = NO_PRECONDITION) -> None:
@@ -123,14 +124,14 @@ class Bucket(Protocol):
         """
 
     def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
-        """Return up to `limit` entries after `after`; see `snowmelt.storage.store.Store.scan`."""
+        """Return up to `limit` entries after `after` (see `snowmelt.storage.store.Store.scan`)."""
 
 
 def check_key(key: str) -> None:
-    """Check a key.
+    """Verify that a key is valid.
 
     Raises:
-        S3Error: If it is too long or contains NUL.
+        S3Error: If the key is empty, too long or contains NUL.
     """
     size = len(key.encode("utf-8", "surrogatepass"))
     if size > MAX_KEY_BYTES:

@@ -1,4 +1,4 @@
-"""Registry of a service's buckets, local and mounted, with the privileges of a user."""
+"""Registry of a service's local and mounted buckets, with the privileges of a user."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ class BucketAccess:
     bucket: Bucket
 
     def require_privilege(self, privilege: str, key: str) -> None:
-        """Check a privilege on a key, or on all keys with this prefix.
+        """Verify that the user has a privilege on a key, or on all keys with a prefix.
 
         Raises:
-            S3Error: If it is not granted.
+            S3Error: If the privilege is not granted.
         """
         if not self.privileges.allows(privilege, key.encode()):
             raise S3Error("AccessDenied", f"This needs {privilege} on bucket {self.record.name}.")
 
     def require_any_privilege(self) -> None:
-        """Check that the user has a privilege on the bucket.
+        """Verify that the user has any privilege on the bucket.
 
         Raises:
-            S3Error: If none is granted.
+            S3Error: If no privilege is granted.
         """
         if self.privileges.is_empty:
             raise S3Error("AccessDenied")
 
 
 class BucketRegistry:
-    """Finds, creates and drops buckets; each call reads the current privileges."""
+    """Registry that finds, creates and drops buckets. Each call reads the current privileges."""
 
     def __init__(
         self,
@@ -111,10 +111,10 @@ class BucketRegistry:
             ]
 
     def create(self, user: str, name: str) -> None:
-        """Create a bucket for the user's default role, or for the only other role besides PUBLIC.
+        """Create a bucket. Its owner is the user's default role, or the only role besides PUBLIC.
 
         Raises:
-            S3Error: If it exists, its name is invalid, or the user lacks the privilege.
+            S3Error: If the bucket exists, its name is invalid, or the user lacks the privilege.
         """
         if "_" in name:
             raise S3Error(
@@ -143,7 +143,8 @@ class BucketRegistry:
         """Drop an empty bucket.
 
         Raises:
-            S3Error: If it is not empty, is served from a backend, or the user does not own it.
+            S3Error: If the bucket is not empty, is served from a backend, or is not owned by the
+                user.
         """
         if not access.privileges.is_owner:
             raise S3Error("AccessDenied", "Only the owner's role may delete a bucket.")
@@ -189,11 +190,11 @@ class BucketRegistry:
 def mount_backends(database: Database, clock: Clock, urls: str) -> dict[str, Store]:
     """Open the locations of `--backend`, and register each as a bucket of ACCOUNTADMIN.
 
-    `urls` are URLs or folders, separated by commas; `name=url` sets the name of the bucket, by default that of
-    the bucket, container or folder.
+    `urls` has URLs or folders, separated by commas. `name=url` sets the name of the bucket. By
+    default, it is the name of the backend's bucket, container or folder.
 
     Raises:
-        ConfigurationError: If a location cannot be opened, or another bucket has its name.
+        ConfigurationError: If a location cannot be opened, or another bucket has the name.
     """
     mounts: dict[str, Store] = {}
     for text in filter(None, (each.strip() for each in urls.split(","))):
@@ -207,7 +208,7 @@ def mount_backends(database: Database, clock: Clock, urls: str) -> dict[str, Sto
 
 
 def mount_stage(database: Database, clock: Clock, name: str, stage: Store) -> dict[str, Store]:
-    """Register a bucket of ACCOUNTADMIN for the stage, and return both.
+    """Register a bucket of ACCOUNTADMIN for the stage. Return the bucket and its record.
 
     Raises:
         ConfigurationError: If a bucket with objects has that name.
@@ -220,9 +221,10 @@ def mount_stage(database: Database, clock: Clock, name: str, stage: Store) -> di
 def register_warehouse_bucket(
     database: Database, clock: Clock, name: str, url: str
 ) -> BucketRecord:
-    """Return the record of the bucket of table files, created if it is missing.
+    """Return the record of the bucket of table files. Creates the record if it is missing.
 
-    The registry does not serve it: only credentials of the Iceberg REST catalog reach table files.
+    The registry does not serve this bucket, because only credentials of the Iceberg REST catalog
+    may access table files.
 
     Raises:
         ConfigurationError: If a bucket with objects has that name.

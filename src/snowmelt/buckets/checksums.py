@@ -1,7 +1,7 @@
-"""Checksums of objects with S3's algorithms, and their combination over the parts of an upload.
+"""Checksums of objects with S3's algorithms, and combination of the checksums of parts.
 
-`awscrt` computes cyclic redundancy checks with instructions of the processor (8 to 14 GB/s a core
-for CRC32C and CRC64NVME), and combines those of parts.
+`awscrt` computes CRCs with processor instructions (8 to 14 GB/s per core for CRC32C and CRC64NVME),
+and combines the CRCs of parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMPOSITE = "COMPOSITE"
 
 
 class Hasher(Protocol):
-    """An incremental checksum."""
+    """Incremental checksum."""
 
     def update(self, data: BytesLike, /) -> None:
         """Add bytes."""
@@ -60,13 +60,13 @@ _COMBINERS: dict[str, Callable[[int, int, int], int]] = {
 }
 
 CHECKSUM_ALGORITHMS = tuple(_HASHERS)
-# S3 supports these as well.
+# Further algorithms of S3.
 _UNSUPPORTED_S3_ALGORITHMS = frozenset({"MD5", "SHA512", "XXHASH64", "XXHASH3", "XXHASH128"})
 
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """A checksum in S3's form: base64, of the whole object or of the checksums of its parts."""
+    """Checksum in S3's form: base64, of the whole object or of the checksums of its parts."""
 
     algorithm: str
     value: str
@@ -82,7 +82,7 @@ class Checksum:
 
     @classmethod
     def parse(cls, text: str) -> Checksum:
-        """Parse the result of `str` of a checksum."""
+        """Parse a checksum that `str` formatted."""
         algorithm, kind, value = text.split(":")
         return cls(algorithm, value, kind)
 
@@ -110,7 +110,7 @@ def parse_client_checksum(algorithm: str, value: str) -> Checksum:
 
 
 def parse_checksum_algorithm(name: str | None) -> str | None:
-    """Return the algorithm of a header, None if the header is missing.
+    """Return the algorithm in a header, or None if the header is missing.
 
     Raises:
         S3Error: If the algorithm is not supported.
@@ -130,7 +130,7 @@ def parse_checksum_algorithm(name: str | None) -> str | None:
 
 
 def default_checksum_kind(algorithm: str) -> str:
-    """Return the kind of checksum that S3 uses for a multipart upload without one."""
+    """Return the kind of checksum that S3 uses for a multipart upload that does not state it."""
     return FULL_OBJECT if algorithm == "CRC64NVME" else COMPOSITE
 
 
@@ -138,7 +138,7 @@ def check_checksum_kind(algorithm: str, kind: str) -> None:
     """Verify that an algorithm supports a kind of checksum.
 
     Raises:
-        S3Error: If it does not.
+        S3Error: If it does not support the kind.
     """
     possible = {FULL_OBJECT} if algorithm == "CRC64NVME" else {COMPOSITE}
     if algorithm in _COMBINERS:
@@ -153,7 +153,7 @@ def check_checksum_kind(algorithm: str, kind: str) -> None:
 def combine_part_checksums(
     algorithm: str, kind: str, parts: Iterable[tuple[Checksum, int]]
 ) -> Checksum:
-    """Return the checksum of an object from the checksums and sizes of its parts."""
+    """Compute the checksum of an object from the checksums and sizes of its parts."""
     digests = [(base64.b64decode(part.value), size) for part, size in parts]
     if kind == COMPOSITE:
         whole = new_hasher(algorithm)

@@ -1,10 +1,10 @@
-"""S3 errors: the code that clients expect, its HTTP status, and a message."""
+"""S3 errors: codes that clients expect, HTTP statuses and messages."""
 
 from __future__ import annotations
 
 from snowmelt.errors import UserError
 
-# Code → HTTP status and default message of S3.
+# HTTP status and default message of each code.
 _STATUS_AND_MESSAGES: dict[str, tuple[int, str]] = {
     "AccessDenied": (403, "Access Denied."),
     "AuthorizationHeaderMalformed": (400, "The authorization header is malformed."),

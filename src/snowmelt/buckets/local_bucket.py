@@ -1,7 +1,7 @@
 """Local buckets: an index in the catalog, and one file for each object in a local store.
 
-The second section deletes files that no object needs: those of replaced or deleted objects, and
-those left by a crash.
+The second section deletes unneeded files: those of replaced or deleted objects, and those that a
+crash left.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ from snowmelt.errors import NotFound, ObjectChanged, ObjectMissing
 from snowmelt.storage.local_store import LocalStore
 from snowmelt.storage.store import BytesLike, ObjectWriter, OpenObject, find_common_prefix
 
-# Attempts to open an object that is replaced between the index lookup and the opening.
+# Maximum attempts to open an object that is replaced between the index lookup and the opening.
 _MAX_OPEN_ATTEMPTS = 10
-# Key of the sizes of parts among the headers of an object. No header can have this name.
+# Key under which the headers of an object include the sizes of its parts. Not a possible header
+# name.
 _PART_SIZES_HEADER = ":parts"
 
 
@@ -48,13 +49,13 @@ def _make_process_suffix(_process_id: int) -> str:
 def process_file_suffix() -> str:
     """Return the suffix of the names of all files that this process writes.
 
-    It distinguishes them from leftover files of earlier processes; a fork gets a new suffix.
+    The suffix distinguishes them from files that earlier processes left. A fork has a new suffix.
     """
     return _make_process_suffix(os.getpid())
 
 
 class LocalBucket:
-    """Objects of one bucket in the catalog. Any key is valid."""
+    """Bucket with an index in the catalog. Any key is valid."""
 
     def __init__(
         self, record: BucketRecord, database: Database, files: LocalStore, clock: Clock
@@ -79,7 +80,7 @@ class LocalBucket:
         raise S3Error("SlowDown", "The object is replaced again and again.")
 
     def start_upload(self, key: str, headers: Mapping[str, str]) -> LocalObjectUpload:
-        """Begin to write an object, in a new file."""
+        """Start to write an object in a new file."""
         file = new_file_path(self.record.bucket_id)
         return LocalObjectUpload(self, key, headers, file, self._files.open_writer(file))
 
@@ -102,7 +103,7 @@ class LocalBucket:
             self._files.delete(file)
 
     def list_page(self, prefix: str, *, delimiter: str, after: str, limit: int) -> ListingPage:
-        """Return one page. Keys of a group are skipped with one index lookup."""
+        """Return one page of the listing. Skips the keys of a group with one index lookup."""
         with self._database.reading() as connection:
             found = _IndexListing(connection, self.record.bucket_id, prefix, delimiter, after)
             return found.read_page(limit)
@@ -162,7 +163,7 @@ class LocalBucket:
 
 
 class LocalObjectUpload:
-    """A file being written, and its future row in the index."""
+    """Upload to a new file, and its future row in the index."""
 
     def __init__(
         self,
@@ -208,7 +209,7 @@ class LocalObjectUpload:
 
 
 class _IndexListing:
-    """A traversal of the index in one transaction."""
+    """Traversal of the index in one transaction."""
 
     def __init__(
         self, connection: sa.Connection, bucket_id: int, prefix: str, delimiter: str, after: str
@@ -288,7 +289,7 @@ def _to_metadata(row: ObjectRecord) -> ObjectMetadata:
 
 
 def _encode_part_sizes(sizes: Sequence[int]) -> str:
-    """Return sizes of parts as text, with runs of equal sizes: `8388608x2 17`."""
+    """Encode sizes of parts as text, with runs of equal sizes: `8388608x2 17`."""
     runs = [(size, len(list(run))) for size, run in itertools.groupby(sizes)]
     return " ".join(f"{size}x{count}" if count > 1 else str(size) for size, count in runs)
 
@@ -302,9 +303,9 @@ _FILES_PER_BATCH = 1000
 
 
 def delete_dropped_files(database: Database, files: LocalStore, now: dt.datetime) -> int:
-    """Delete files whose objects were replaced or deleted; return how many were marked.
+    """Delete files of replaced or deleted objects. Return the number of marked files.
 
-    Deletes nothing while a backup runs, which may still copy them.
+    Deletes nothing while a backup runs, because it may copy the files.
     """
     done = 0
     while True:
@@ -325,7 +326,7 @@ def delete_dropped_files(database: Database, files: LocalStore, now: dt.datetime
 def delete_orphaned_files(database: Database, files: LocalStore, before: dt.datetime) -> int:
     """Delete files of earlier processes that are not in the catalog.
 
-    Files younger than `before`, such as the start of this process, are kept.
+    Keeps files younger than `before`, for example the start time of this process.
     """
     removed = files.delete_partial_writes(before)
     batch: list[str] = []

@@ -1,7 +1,7 @@
-"""Buckets in front of a store. Keys are paths in the store, and the store is authoritative.
+"""Buckets that serve the objects of a store. Keys are paths in the store.
 
-Unsupported is what the store cannot hold: keys that are not valid paths (`a//b`, `a/`, `..`), and
-headers and user metadata on folders of files.
+Does not support keys that are not valid paths in the store (`a//b`, `a/`, `..`). Stores that are
+folders of files also do not support headers and user metadata.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _STORED_HEADERS = {
 
 
 class MountedBucket:
-    """Objects of a store, under their paths."""
+    """Bucket whose keys are the paths of objects in a store."""
 
     def __init__(self, record: BucketRecord, database: Database, store: Store) -> None:
         self.record = record
@@ -57,7 +57,7 @@ class MountedBucket:
         raise S3Error("NoSuchKey", Key=key)
 
     def start_upload(self, key: str, headers: Mapping[str, str]) -> MountedObjectUpload:
-        """Begin to write an object."""
+        """Start to write an object."""
         with _translating_errors(key):
             return MountedObjectUpload(self, key, headers, self.store.open_writer(key))
 
@@ -85,7 +85,7 @@ class MountedBucket:
 
 
 class MountedObjectUpload:
-    """An object that is sent to the store when it is complete."""
+    """Upload of an object that is sent to the store when it is complete."""
 
     def __init__(
         self, bucket: MountedBucket, key: str, headers: Mapping[str, str], writer: ObjectWriter
@@ -104,7 +104,7 @@ class MountedObjectUpload:
         self._writer.append(source, start, end)
 
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
-        """Publish the object. Its ETag is that of the store."""
+        """Publish the object. Its ETag is the store's."""
         if completion.condition not in {NO_PRECONDITION, WritePrecondition(must_not_exist=True)}:
             _raise_unsupported_condition()
         attributes = _to_store_attributes(self._headers)

@@ -1,4 +1,4 @@
-"""Multipart uploads. Parts are local files until completion, for buckets of any kind."""
+"""Multipart uploads to buckets of any kind. Parts are local files until completion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIN_PART_BYTES = 5 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CompletedPart:
-    """A part in the request that completes an upload; the ETag has no quotes."""
+    """A part in the request that completes an upload. The ETag has no quotes."""
 
     number: int
     etag: str
@@ -39,7 +39,7 @@ class CompletedPart:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedObject:
-    """Properties of the complete object that a client states; None if it does not."""
+    """Properties of the complete object that a client states. None if it does not state them."""
 
     checksum: Checksum | None = None
     kind: str | None = None
@@ -57,7 +57,7 @@ class MultipartUploads:
     def begin(
         self, access: BucketAccess, key: str, headers: Mapping[str, str], checksum: Checksum | None
     ) -> UploadRecord:
-        """Begin an upload; `checksum` has an algorithm and a kind, but no value yet.
+        """Start an upload. `checksum` has an algorithm and a kind, but no value.
 
         Raises:
             S3Error: If the bucket was dropped, or does not support the key.
@@ -89,14 +89,14 @@ class MultipartUploads:
             )
 
     def list_parts(self, upload: UploadRecord) -> list[PartRecord]:
-        """Return the received parts, by number."""
+        """Return the received parts, ordered by number."""
         with self._database.reading() as connection:
             return s3_objects.list_parts(connection, upload)
 
     def list_uploads(
         self, access: BucketAccess, prefix: str, after: tuple[str, str | None], limit: int
     ) -> list[UploadRecord]:
-        """Return uploads in progress by key and age, after a key and an upload of that key."""
+        """Return uploads in progress, ordered by key and age, after an upload of a key."""
         with self._database.reading() as connection:
             return s3_objects.list_uploads(
                 connection,
@@ -107,12 +107,12 @@ class MultipartUploads:
             )
 
     def start_part(self, upload: UploadRecord, number: int) -> PartUpload:
-        """Begin to write a part."""
+        """Start to write a part."""
         file = new_file_path(upload.bucket_id)
         return PartUpload(self, upload, number, file, self._files.open_writer(file))
 
     def record_part(self, upload: UploadRecord, part: PartRecord) -> None:
-        """Record a part whose file is durable.
+        """Record a part. Its file must be durable.
 
         Raises:
             S3Error: If the upload has ended.
@@ -150,7 +150,7 @@ class MultipartUploads:
         expected: ExpectedObject,
         condition: WritePrecondition = NO_PRECONDITION,
     ) -> ObjectMetadata:
-        """Create the object from the given parts and delete the other parts.
+        """Create the object from the given parts, and delete the other parts.
 
         Raises:
             S3Error: If a part is missing, differs or is too small, or the object does not have the
@@ -192,7 +192,7 @@ class MultipartUploads:
 
 
 class PartUpload:
-    """A part being written."""
+    """Upload of one part."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class PartUpload:
 
 
 def compute_multipart_etag(etags: Sequence[str]) -> str:
-    """Return the ETag of an object from the ETags of its parts: the MD5 of their MD5s."""
+    """Compute the ETag of an object from the ETags of its parts: the MD5 of their MD5s."""
     digests = b"".join(bytes.fromhex(etag) for etag in etags)
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
 

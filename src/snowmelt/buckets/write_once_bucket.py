@@ -1,4 +1,4 @@
-"""Buckets whose objects cannot be replaced or deleted: blobs of the stage, files of tables."""
+"""Buckets whose objects cannot be replaced or deleted: for stage blobs and table files."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from snowmelt.catalog.objects.s3_objects import NO_PRECONDITION, WritePreconditi
 class WriteOnceBucket:
     """A bucket whose objects cannot be replaced.
 
-    A registered blob must stay as verified: other bytes under its name would fail every query of its
-    tables. A repeated upload of the same bytes succeeds, because clients repeat an upload whose
-    response was lost.
+    A registered blob must not change after verification, because other bytes under its name would
+    fail every query of its tables. A repeated upload of the same bytes succeeds, because clients
+    repeat an upload whose response was lost.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -57,7 +57,7 @@ class WriteOnceUpload:
         self.abort = upload.abort
 
     def finish(self, completion: UploadCompletion) -> ObjectMetadata:
-        """Publish the object if none of its name exists, or one with the same bytes.
+        """Publish the object. Succeeds if an object of its name has the same bytes.
 
         Raises:
             S3Error: If an object of this name has other bytes.
@@ -69,7 +69,8 @@ class WriteOnceUpload:
             if completion.condition.must_not_exist:
                 raise
             if refusal.s3_code == "NotImplemented":
-                # Some S3 servers support no condition on large objects.
+                # Check for the object first, because some S3 servers support no conditions for
+                # large objects.
                 return self._find_identical_object(completion) or self._upload.finish(completion)
             if refusal.s3_code != "PreconditionFailed":
                 raise
@@ -79,7 +80,7 @@ class WriteOnceUpload:
         return found
 
     def _find_identical_object(self, publication: UploadCompletion) -> ObjectMetadata | None:
-        """Return the existing object if it has the same bytes; None if there is none."""
+        """Return the existing object if it has the same bytes. Return None if there is none."""
         try:
             facts, found = self._bucket.open(self._key)
         except S3Error as refusal:

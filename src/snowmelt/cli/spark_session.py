@@ -7,13 +7,16 @@ import logging
 import os
 import re
 import subprocess
-import tempfile
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from snowmelt.config import Settings
 from snowmelt.errors import RemoteError, SnowmeltError, UserError
+
+Session = TypeVar("Session")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 _STDERR_FD = 2
 # Timeout of the end of a killed Java process, which first releases gigabytes of memory.
 _EXIT_SECONDS = 60
+_LAST_LINE_TIMEOUT_S = 5.0
 # Matches a Snowmelt error in a Python traceback.
 _SNOWMELT_ERROR = re.compile(r"\bsnowmelt(?:\.\w+)+: (.+)")
 
@@ -41,7 +45,7 @@ def opening_spark_session(*, quiet: bool = True) -> Iterator[SparkSession]:
     from snowmelt.spark.session import local_session
 
     with _using_utc():
-        spark = _start_quietly(local_session) if quiet else local_session()
+        spark = start_quietly(local_session) if quiet else local_session()
         java = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001 - no public API
         if quiet:
             server = getattr(spark.sparkContext, "_accumulatorServer", None)
@@ -109,21 +113,63 @@ def _set_timezone(timezone: str | None) -> None:
     time.tzset()
 
 
-def _start_quietly(start: Callable[[], SparkSession]) -> SparkSession:
-    with tempfile.TemporaryFile() as words:
-        saved = os.dup(_STDERR_FD)
-        os.dup2(words.fileno(), _STDERR_FD)  # Java inherits this descriptor
-        try:
-            return start()
-        except SnowmeltError:
-            raise
-        except Exception as error:
-            words.seek(0)
-            last = words.read().decode(errors="replace").strip().rpartition("\n")[2]
-            raise RemoteError(f"Spark did not start: {last or error}") from error
-        finally:
-            os.dup2(saved, _STDERR_FD)
-            os.close(saved)
+def start_quietly(start: Callable[[], Session]) -> Session:
+    """Return the result of `start`. What its child processes write to standard error is dropped.
+
+    Reports of external functions that wait for their service are printed.
+
+    Raises:
+        RemoteError: If `start` failed, with the last line that it wrote.
+    """
+    saved = os.dup(_STDERR_FD)
+    output = _JavaOutput()
+    os.dup2(output.write_fd, _STDERR_FD)  # Java and its Python workers inherit this descriptor
+    try:
+        return start()
+    except SnowmeltError:
+        raise
+    except Exception as error:
+        os.dup2(saved, _STDERR_FD)
+        output.close_write_end()
+        raise RemoteError(f"Spark did not start: {output.wait_for_last_line() or error}") from error
+    finally:
+        os.dup2(saved, _STDERR_FD)
+        os.close(saved)
+        output.close_write_end()
+
+
+class _JavaOutput:
+    """Reader of what Java and its Python workers write to standard error.
+
+    Prints reports of external functions that wait for their service, and drops everything else.
+    """
+
+    def __init__(self) -> None:
+        self._read_fd, self.write_fd = os.pipe()
+        self._is_open = True
+        self._last_line = ""
+        self._thread = threading.Thread(target=self._read, name="snowmelt-java", daemon=True)
+        self._thread.start()
+
+    def close_write_end(self) -> None:
+        """Close this process's copy of the write end. Idempotent."""
+        if self._is_open:
+            self._is_open = False
+            os.close(self.write_fd)
+
+    def wait_for_last_line(self) -> str:
+        """Return the last line that is not blank, after Java has ended or `_LAST_LINE_TIMEOUT_S`."""
+        self._thread.join(_LAST_LINE_TIMEOUT_S)
+        return self._last_line
+
+    def _read(self) -> None:
+        from snowmelt.functions.caller.plan import WAIT_REPORT
+
+        with os.fdopen(self._read_fd, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                self._last_line = line.strip() or self._last_line
+                if WAIT_REPORT in line:
+                    print(f"snowmelt: {line.strip()}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

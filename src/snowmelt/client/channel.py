@@ -99,12 +99,13 @@ class InsertResult:
 _NO_ERRORS = InsertResult()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ClientComponents:
     """Components that the channels of a client share. A reference keeps the client's threads running.
 
     `commit_timeout_s` is the maximum time in seconds until rows are committed or their channel
     becomes invalid.
+    `successor` has the components for another site, once the client has moved there.
     """
 
     pending_rows: FlushScheduler
@@ -113,6 +114,7 @@ class ClientComponents:
     schema_refresher: SchemaRefresher
     error_table_writer: ErrorTableWriter
     commit_timeout_s: float
+    successor: ClientComponents | None = None
 
 
 class Channel:
@@ -488,6 +490,9 @@ class Channel:
         former = self._state
         if former.is_closed or (former.failure is not None and former.failure.is_fenced):
             former.check_open()
+        while self._components.successor is not None:
+            self._components = self._components.successor
+        self._pending_rows = self._components.pending_rows
         state = self._components.api_client.open_channel(
             self._qualified_name, None, former.make_converter
         )

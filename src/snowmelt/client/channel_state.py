@@ -63,6 +63,7 @@ class ChannelFailure:
 
 
 REOPENED_FAILURE = ChannelFailure("this client opened it again", is_fenced=True)
+MOVED_FAILURE = ChannelFailure("another site is the primary now; `resume` continues there")
 DROPPED_FAILURE = ChannelFailure("this client dropped it")
 
 

@@ -18,6 +18,7 @@ from snowmelt.client.blob_builder import BlobStager
 from snowmelt.client.channel import Channel, ClientComponents, OnError
 from snowmelt.client.channel_state import (
     DROPPED_FAILURE,
+    MOVED_FAILURE,
     REOPENED_FAILURE,
     ChannelState,
     check_offset_token,
@@ -32,6 +33,7 @@ from snowmelt.client.registrar import ClientIdentity, RegistrationSender
 from snowmelt.client.schema_refresh import SchemaRefresher, failure_from_status
 from snowmelt.client.service_requests import ApiClient, ChannelName
 from snowmelt.client.settings import ClientOptions, ClientSettings, parse_compatibility
+from snowmelt.client.sites import SiteWatch, find_primary, split_addresses
 from snowmelt.client.stage import open_stage
 from snowmelt.client.transport import Transport
 from snowmelt.config_file import find_profile
@@ -64,7 +66,10 @@ class Client:
         """Connect to a service.
 
         Args:
-            url: URL of the service, such as `http://127.0.0.1:8080`.
+            url: URL of the service, such as `http://127.0.0.1:8080`, or the URLs of the sites of a failover
+                group, separated by commas. The client then connects to the primary, and moves when
+                another site becomes the primary. Its channels are invalid then, until `Channel.resume`
+                opens them there.
             user: User whose public key is stored in the service.
             private_key: RSA key as PEM text, base64 PKCS#8, or the path of a file. Without user and
                 key, the client sends no token, which only a service with `--dev` accepts.
@@ -82,19 +87,61 @@ class Client:
         self._process_id = os.getpid()
         self._closed = False
         self._user = user
-        transport = make_transport(
-            url,
-            settings,
+        self._role = role
+        self._make_transport = partial(
+            make_transport,
+            settings=settings,
             user=user,
             private_key=private_key,
             oauth=oauth,
             timeout_s=max(settings.request_timeout.total_seconds(), 1),
         )
+        urls = split_addresses(url)
+        self._site_watch: SiteWatch | None = None
+        if len(urls) == 1:
+            self._connect_to(urls[0])
+            return
+        primary = find_primary(urls, ca_file=settings.ca_file)
+        self._connect_to(urls[0] if primary is None else primary.url)
+        self._site_watch = self._watch_sites(urls, -1 if primary is None else primary.epoch)
+
+    def _connect_to(self, url: str) -> None:
+        transport = self._make_transport(url)
         try:
-            self._connect(transport, role)
+            self._connect(transport, self._role)
         except BaseException:
             transport.stop()
             raise
+
+    def _watch_sites(self, urls: Sequence[str], epoch: int) -> SiteWatch:
+        watch = SiteWatch(
+            urls,
+            epoch,
+            # The thread must not keep the client alive.
+            find_trouble=weakref.WeakMethod(self._find_address_in_trouble),
+            move=weakref.WeakMethod(self._move),
+            clock=self._settings.clock,
+            ca_file=self._settings.ca_file,
+        )
+        weakref.finalize(self, watch.stop).atexit = False
+        watch.start()
+        return watch
+
+    def _find_address_in_trouble(self) -> str | None:
+        """Return the address of the service if requests to it fail."""
+        return None if self._transport.last_error is None else self._transport.address.url
+
+    def _move(self, url: str) -> None:
+        """Go on at another site. Uncommitted rows are dropped; their sources send them again."""
+        if self._closed:
+            return
+        former, transport = self._components, self._transport
+        pending_rows, flusher = self._pending_rows, self._flusher
+        self._connect_to(url)
+        former.successor = self._components
+        pending_rows.fail_channels(pending_rows.list_open_channels(), MOVED_FAILURE)
+        transport.stop()
+        flusher.stop()
 
     def _find_current_error(self) -> SnowmeltError | None:
         return (
@@ -104,15 +151,14 @@ class Client:
         )
 
     def _connect(self, transport: Transport, role: str | None) -> None:
-        settings, self._transport = self._settings, transport
+        settings = self._settings
         self._commit_timeout_s = settings.commit_timeout_s
-        self._api_client = calls = ApiClient(
-            transport, role, settings.request_timeout.total_seconds()
-        )
+        calls = ApiClient(transport, role, settings.request_timeout.total_seconds())
         who = ClientIdentity(role, settings.name, calls.prefix, calls.next_request_id)
         stage = open_stage(
             calls.upload_grant, calls.renew_upload_grant, settings, timeout_s=transport.timeout_s
         )
+        self._transport, self._api_client = transport, calls
         self._pending_rows = FlushScheduler(settings, self._find_current_error)
         self._encoder = encoder = BlobStager(
             stage, calls.prefix, self._pending_rows, settings, transport.stop_event
@@ -208,7 +254,9 @@ class Client:
         zone = (
             rules.default_zone if default_timezone is None else _parse_time_zone(default_timezone)
         )
-        converter_for = partial(RowConverter, zone=zone, compatibility=rules)
+        converter_for = partial(
+            RowConverter, zone=zone, compatibility=rules, get_now=self._settings.clock.now
+        )
         state = self._api_client.open_channel(
             ChannelName(*split_table_name(table), name), offset_token, converter_for
         )
@@ -306,6 +354,8 @@ class Client:
             if state not in told
         ]
         failures = self._wait_for_commits(targets, timeout)
+        if self._site_watch is not None:
+            self._site_watch.stop()
         self._error_table_writer.drop_error_channels()
         self._flusher.stop()
         if failures:

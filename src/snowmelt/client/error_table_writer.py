@@ -25,6 +25,7 @@ from snowmelt.clock import Clock
 from snowmelt.errors import SnowmeltError, UserError
 from snowmelt.schema.conversion.row_converter import RowConverter, RowError
 from snowmelt.schema.error_table import (
+    SDK_PROTOCOL,
     ErrorRowOrigin,
     convert_error_table_rows,
     make_error_table_rows,
@@ -78,7 +79,7 @@ class ErrorTableWriter:
         name = f'"refused:{self._api_client.prefix}:{source_key_id}"'
         typed = ChannelName(*split_table_name(error_table), name)
         state = self._api_client.open_channel(
-            typed, None, partial(RowConverter, zone=ZoneInfo("UTC"))
+            typed, None, partial(RowConverter, zone=ZoneInfo("UTC"), get_now=self._clock.now)
         )
         state.target = replace(state.target, source_key_id=source_key_id)
         state.is_error_table_channel = True
@@ -98,7 +99,7 @@ class ErrorTableWriter:
             return None
         origin = ErrorRowOrigin(
             str(channel.target.table),
-            "sdk",
+            SDK_PROTOCOL,
             channel.name,
             self._clock.now(),
             offset_tokens[0],

@@ -101,6 +101,7 @@ class ApiClient:
             schema=name.schema,
             write_mode="CLOUD_STORAGE",
             offset_token=offset_token,
+            fills_defaults=True,
         )
         return make_channel_state(
             self._send_request(_OPEN_PATH, request, OpenChannelResponse), make_converter

@@ -211,15 +211,24 @@ class Transport:
         self.stop_event.set()
 
     def _send_once(self, path: str, body: bytes, response_type: type[ResponseT]) -> ResponseT:
+        content = self.post_idempotent(path, body)
+        try:
+            return msgspec.json.decode(content, type=response_type)
+        except msgspec.DecodeError as error:
+            # A proxy has responded, or the response is truncated: retry.
+            raise self.make_unavailable_error(f"its response cannot be parsed ({error})") from error
+
+    def post_idempotent(self, path: str, body: bytes) -> bytes:
+        """Send an idempotent request once, and return the body of the response.
+
+        Raises:
+            ServiceUnavailable: If there is no response, or HTTP 408, 429 or 5xx.
+            AuthenticationFailed: If the service also responds with HTTP 401 to a new token.
+            RequestRefused: If the service rejects the request.
+        """
         reply = self._post_with_token(path, body)
         if reply.status == HTTPStatus.OK:
-            try:
-                return msgspec.json.decode(reply.body, type=response_type)
-            except msgspec.DecodeError as error:
-                # A proxy has responded, or the response is truncated: retry.
-                raise self.make_unavailable_error(
-                    f"its response cannot be parsed ({error})"
-                ) from error
+            return reply.body
         said = _describe_response(reply)
         if reply.status == HTTPStatus.UNAUTHORIZED:
             if self._token_provider is None:

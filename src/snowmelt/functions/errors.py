@@ -71,6 +71,18 @@ class CallTimeout(TransportFailed):
     code = "timed_out"
 
 
+class ConnectTimeout(CallTimeout):
+    """{host}: {reason}."""
+
+    code = "connect_timed_out"
+
+
+class ConnectFailed(TransportFailed):
+    """{host}: {reason}."""
+
+    code = "connect_failed"
+
+
 class ConnectionLost(TransportFailed):
     """{host}: {reason}."""
 

@@ -9,15 +9,17 @@ import base64
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.db.replication_triggers import require_writable
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.model.records import TableRecord
-from snowmelt.catalog.objects import channel_tombstones, tables
+from snowmelt.catalog.objects import channel_tombstones, failover_groups, tables
+from snowmelt.catalog.objects.failover_groups import ToldChannel
 from snowmelt.catalog.objects.renames_and_evolution import evolve_table, make_column
 from snowmelt.catalog.objects.tables import find_current_name
 from snowmelt.catalog.security import access_control
@@ -28,16 +30,19 @@ from snowmelt.clock import Clock
 from snowmelt.errors import (
     ChannelFenced,
     ChannelNotFound,
+    DefaultUnsupported,
     NameMissing,
     RequestMalformed,
+    ServiceBusy,
     SnowmeltError,
     TableNotFound,
+    TooManyChannels,
     Unsupported,
     UserError,
 )
 from snowmelt.ingest.channel_write_batcher import WriteBatcher
 from snowmelt.ingest.stage_locations import StageLocator, StageRequester
-from snowmelt.schema.types import TableName, to_display_name, to_internal_name
+from snowmelt.schema.types import Column, TableName, to_display_name, to_internal_name
 from snowmelt.wire import streaming
 from snowmelt.wire.streaming import (
     ChannelStatusMessage,
@@ -59,6 +64,7 @@ if TYPE_CHECKING:
     from snowmelt.ingest.registration_verifier import CatalogCache
 
 _WRITE_PRIVILEGE = "INSERT"
+_Key = tuple[int, str]
 _NAME_FIELDS = (
     ("database", ResponseCode.DATABASE_NAME_MISSING),
     ("schema", ResponseCode.SCHEMA_NAME_MISSING),
@@ -159,6 +165,10 @@ class ChannelService:
             table = tables_by_sender[sender]
             if isinstance(table, SnowmeltError):
                 responses[number] = table
+            elif not requested.request.fills_defaults and (column := _find_default(table)):
+                responses[number] = DefaultUnsupported(
+                    table=table.name, column=column.display_name, default=column.default_sql
+                )
             else:
                 together.setdefault(table.table_id, (table, []))[1].append(number)
         for table, numbers in together.values():
@@ -174,6 +184,14 @@ class ChannelService:
             opened = channels.open_channels(connection, table, opens, now=self.clock.now())
         except TableNotFound as error:
             return [error] * len(opens)
+        untold = failover_groups.find_untold_channels(
+            connection,
+            [
+                (table.table_id, each.record.name, each.record.row_sequencer)
+                for each in opened
+                if isinstance(each, channels.OpenChannelResult)
+            ],
+        )
         error_table = _find_error_table_name(connection, table)
         table_columns = [streaming.column_to_message(column) for column in table.schema.columns]
         keys: dict[str, DataKey] = {}
@@ -205,12 +223,18 @@ class ChannelService:
                 takes_rowless=True,
             )
 
-        return [
-            make_response(request, result)
-            if isinstance(result, channels.OpenChannelResult)
-            else result
-            for request, result in zip(opens, opened, strict=True)
-        ]
+        def respond(
+            request: channels.ChannelOpen, result: channels.OpenChannelResult | TooManyChannels
+        ) -> OpenChannelResponse | SnowmeltError:
+            if not isinstance(result, channels.OpenChannelResult):
+                return result
+            if (table.table_id, result.record.name) in untold:
+                # A client that opens a channel resends the rows behind its committed token, so the token
+                # must be safe. The request is stored: its repetition opens nothing.
+                return ServiceBusy(reason=failover_groups.NOT_REPLICATED)
+            return make_response(request, result)
+
+        return list(map(respond, opens, opened))
 
     def get_channel_statuses(
         self, request: ChannelStatusRequest, user: str
@@ -221,15 +245,18 @@ class ChannelService:
             RoleNotGranted: If the role is not granted to the user.
         """
         with self.database.reading() as connection:
+            # The state of a follower must not fence the clients of the primary.
+            require_writable(connection)
             resolve_effective_role(connection, user, _parse_role(request.role))
             seen: dict[tuple[TableName, int | None], TableRecord | UserError] = {}
             found = [
                 self._resolve_channel(connection, query, (user, request.role), seen)
                 for query in request.channels
             ]
-            records = channels.find_channels(
-                connection,
-                [(named[0].table_id, named[1]) for named in found if isinstance(named, tuple)],
+            names = [(named[0].table_id, named[1]) for named in found if isinstance(named, tuple)]
+            records = _replace_with_told_tokens(
+                channels.find_channels(connection, names),
+                failover_groups.find_told_channels(connection, names),
             )
             foreign = _find_queries_matching_foreign_channels(
                 connection, request.channels, found, records
@@ -347,6 +374,25 @@ class ChannelService:
         )
 
 
+def _replace_with_told_tokens(
+    records: Mapping[_Key, channels.ChannelRecord],
+    told: Mapping[_Key, ToldChannel] | None,
+) -> Mapping[_Key, channels.ChannelRecord]:
+    """Return channels with the offset tokens that may be reported; `told` is None if all may.
+
+    A source deletes what it has sent up to a reported token. If this site is lost, its successor must have
+    the rows.
+    """
+    if told is None:
+        return records
+    reported = {}
+    for key, record in records.items():
+        found = told.get(key)
+        token = None if found is None else found.offset_token
+        reported[key] = replace(record, offset_token=token)
+    return reported
+
+
 def _find_queries_matching_foreign_channels(
     connection: sa.Connection,
     queries: Sequence[ChannelStatusQuery],
@@ -431,6 +477,10 @@ def _parse_channel_name(text: str | None) -> str:
         # Texts with NUL match nothing in either database, so skip them.
         raise RequestMalformed(reason="a channel's name cannot contain the character NUL")
     return to_internal_name(text)
+
+
+def _find_default(table: TableRecord) -> Column | None:
+    return next((each for each in table.schema.columns if each.default is not None), None)
 
 
 def _parse_table_name(

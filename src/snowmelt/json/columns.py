@@ -1,7 +1,7 @@
-"""Kernels that convert located JSON values to columns, and report values they cannot convert exactly.
+"""Kernels that convert located JSON values to columns, or leave them to the exact reader.
 
-Input are the positions and kinds that `scanner` returns. The status of a value is `VALUE`, `NULL_VALUE`
-(null, or no such key) or `LEFT_ALONE`, which leaves it to the exact reader.
+The input consists of the positions and kinds that `scanner` returns. The status of a value is
+`VALUE`, `NULL_VALUE` (null, or a missing key) or `LEFT_ALONE` (the exact reader must read it).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from snowmelt.kernels.slices import Bytes, Positions
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    # Start, end and kind of the values of one key.
+    # Start, end and kind of each value of one key.
     FieldPositions: TypeAlias = tuple[Positions, Positions, Bytes]
 
 # One loop is one compiled function; numba infers the types.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 VALUE, NULL_VALUE, LEFT_ALONE = 0, 1, 2
 _NEEDS_PARSER = 3
-# Digits that always fit: into 64 bits, and into the 53 bits of a float without rounding.
+# Number of digits that always fit in 64 bits, and in the 53 bits of a float without rounding.
 _MAX_INT64_DIGITS = 18
 _MAX_FLOAT_DIGITS = 15
 _POWERS_OF_TEN = 10 ** np.arange(_MAX_INT64_DIGITS + 1)
@@ -59,7 +59,7 @@ for _status in (_TEXT_STATUS, _BOOLEAN_STATUS):
 
 @inline_jit
 def _read_number(data, start, end):
-    """Return the digits of a number as an integer, their count without leading zeros, and the fraction digits."""
+    """Return a number's digits as an integer, their count, and the count of fraction digits."""
     number = np.int64(0)
     digits = 0
     behind = 0
@@ -70,7 +70,7 @@ def _read_number(data, start, end):
         if byte == _POINT:
             has_point = 1
             continue
-        # With more digits the result is undefined.
+        # The result is undefined if there are more digits.
         number = number * 10 + (byte - 48)
         digits += number != 0
         behind += has_point
@@ -125,7 +125,7 @@ def _read_floats(buffer: Bytes, field: FieldPositions, values: NDArray[np.float6
         )
         status[row] = _NEEDS_PARSER
         if digits <= _MAX_FLOAT_DIGITS and behind <= _MAX_INT64_DIGITS:
-            # Both are exact floats, so the quotient is rounded once.
+            # Both operands are exact floats, so the quotient is rounded once.
             value = np.float64(number) / _FLOAT_POWERS_OF_TEN[behind]
             values[row] = -value if is_negative else value
             status[row] = VALUE
@@ -134,7 +134,7 @@ def _read_floats(buffer: Bytes, field: FieldPositions, values: NDArray[np.float6
 
 @inline_jit
 def _write_character(code, output, at):
-    """Write a character of the basic plane as UTF-8; return the position after it."""
+    """Write a character of the basic plane as UTF-8. Return the position after it."""
     if code < 0x80:
         output[at] = code
         return at + 1
@@ -188,14 +188,14 @@ def _copy_texts(
 def read_decimals(
     data: Bytes, field: FieldPositions, precision: int, scale: int
 ) -> tuple[NDArray[np.int64], Bytes]:
-    """Return the numbers multiplied by ten to the power `scale`, and their status."""
+    """Return each number times 10**`scale`, and its status."""
     values = np.empty(len(field[2]), np.int64)
     limit = 10 ** min(precision, _MAX_INT64_DIGITS)
     return values, _read_decimals(data, field, scale, limit, values)
 
 
 def read_floats(data: Bytes, field: FieldPositions) -> tuple[NDArray[np.float64], Bytes]:
-    """Return the nearest floats, and their status."""
+    """Return the nearest float of each number, and its status."""
     values = np.empty(len(field[2]), np.float64)
     status = _read_floats(data, field, values)
     starts, ends, _ = field
@@ -207,12 +207,12 @@ def read_floats(data: Bytes, field: FieldPositions) -> tuple[NDArray[np.float64]
 
 
 def read_booleans(field: FieldPositions) -> tuple[NDArray[np.bool_], Bytes]:
-    """Return the booleans, and their status."""
+    """Return each boolean, and its status."""
     return field[2] == TRUE, _BOOLEAN_STATUS[field[2]]
 
 
 def read_texts(data: Bytes, field: FieldPositions) -> tuple[NDArray[np.int32], Bytes, Bytes]:
-    """Return the offsets of the texts, the texts as UTF-8, and their status."""
+    """Return the offsets of the strings, the strings as UTF-8, and the status of each."""
     starts, ends, kinds = field
     offsets = np.empty(len(kinds) + 1, np.int32)
     output = np.empty(int((ends - starts).sum(dtype=np.int64)), np.uint8)

@@ -1,8 +1,9 @@
-"""JSON parser and encoder without loss of digits: 38 digits survive, decimals are not rounded.
+"""JSON parser and encoder that preserve digits: up to 38 digits, and decimals without rounding.
 
-A number without fraction and exponent is an int of any size. In a message (`parse_json`) any other
-number is a float if the float equals the text exactly, otherwise a Decimal; both are written as
-JSON numbers. In a record (`decode_record`, `parse_row`) it keeps its written form.
+A number without fraction and exponent becomes an int of any size. In a message (`parse_json`), any
+other number becomes a float if the float equals the text exactly, otherwise a Decimal; both are
+written as JSON numbers. In a record (`decode_record`, `parse_row`), a decimal keeps all of its
+digits.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# A sign, a point, and the 15 digits that every float preserves.
+# Maximum length of a number that a float preserves: a sign, a point, and 15 digits.
 _MAX_EXACT_FLOAT_CHARS = 16
 _MAX_EXPONENT = 4096
 
@@ -27,7 +28,7 @@ class JsonSyntaxError(ValueError):
 
 
 def parse_json_number(text: str) -> float | Decimal:
-    """Return a JSON number with fraction or exponent as the simplest type that holds it exactly.
+    """Parse a JSON number with fraction or exponent to the simplest type that is exact.
 
     Raises:
         JsonSyntaxError: If the exponent is out of range.
@@ -55,8 +56,8 @@ def parse_json(data: bytes, *, lenient: bool = False) -> object:
 
     Args:
         data: UTF-8.
-        lenient: Accept a byte order mark and the tokens NaN, Infinity and -Infinity, which Python's
-            `json.dumps` writes.
+        lenient: Accept a byte-order mark, and the tokens NaN, Infinity and -Infinity, which
+            Python's `json.dumps` writes.
 
     Raises:
         JsonSyntaxError: If the text is not JSON.
@@ -68,7 +69,7 @@ def parse_json(data: bytes, *, lenient: bool = False) -> object:
 
 
 def _parse_with_stdlib(data: bytes, *, lenient: bool) -> object:
-    """Parse text that the fast decoder rejects: unpaired surrogates, and lenient syntax."""
+    """Parse text that the fast decoder rejects: unpaired surrogates and lenient syntax."""
     if data.startswith(_BYTE_ORDER_MARK):
         if not lenient:
             raise JsonSyntaxError("it begins with a byte order mark")
@@ -96,7 +97,7 @@ def _reject_constant(token: str) -> float:
 
 
 def serialize_json(value: object) -> bytes:
-    """Return compact JSON in UTF-8; a float that is not finite becomes null.
+    """Return compact JSON in UTF-8. A float that is not finite becomes null.
 
     Raises:
         TypeError: If a value has no JSON form.
@@ -109,7 +110,7 @@ def serialize_json(value: object) -> bytes:
 
 
 def _escape_surrogates(value: object) -> object:
-    """Return JSON in which texts with unpaired surrogates are escaped."""
+    """Return JSON with strings that have unpaired surrogates escaped."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -124,7 +125,7 @@ def _escape_surrogates(value: object) -> object:
 
 
 def _parse_written_number(text: str) -> object:
-    """Return a number with a point as a Decimal, one with an exponent as the nearest float."""
+    """Convert a number with a point to a Decimal, and one with an exponent to the nearest float."""
     if "e" in text or "E" in text:
         nearest = float(text)
         if math.isfinite(nearest):
@@ -145,17 +146,18 @@ _ESCAPE_PATTERN = re.compile(
     _SURROGATE_PAIR_PATTERN + rb"|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.", re.DOTALL
 )
 _REPLACEMENT_CHARACTER = rb"\ufffd"
-# Text nested hundreds of levels deep is rejected like invalid JSON.
+# Treat text that is nested hundreds of levels deep as invalid JSON.
 RECORD_DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError)
 
 
 def decode_record(text: memoryview) -> object:
     """Return the JSON value of a text.
 
-    An unpaired surrogate, which a client may produce by cutting a text, becomes U+FFFD.
+    An unpaired surrogate, which a client may produce by truncating a text, becomes U+FFFD.
 
     Raises:
-        msgspec.DecodeError: If the text is not JSON; also the others of `RECORD_DECODE_ERRORS`.
+        msgspec.DecodeError: If the text is not JSON. May also raise the other types in
+        `RECORD_DECODE_ERRORS`.
     """
     try:
         return _record_decoder.decode(text)
@@ -172,7 +174,7 @@ def _replace_lone_surrogate(escape: re.Match[bytes]) -> bytes:
 
 
 def parse_row_number(text: str) -> Decimal | float:
-    """Return a number as a Decimal; negative zero as a float, because decimals have none.
+    """Convert a number to a Decimal, and negative zero, which SQL decimals lack, to a float.
 
     Raises:
         ValueError: If the exponent is out of range.
@@ -185,7 +187,7 @@ _row_decoder = msgspec.json.Decoder(float_hook=parse_row_number)
 
 
 def parse_row(text: bytes | str) -> dict[str, Any] | str:
-    """Return the object that a text contains, with numbers as Decimal, or the reason why there is none."""
+    """Parse a JSON object, with numbers as Decimal. Return the reason if the text has no object."""
     try:
         row = _row_decoder.decode(
             text.removeprefix(_BYTE_ORDER_MARK) if isinstance(text, bytes) else text

@@ -1,7 +1,7 @@
-"""Loads, stores and masks over 32 bytes at an address, for the kernels of this package.
+"""Intrinsics for the kernels of this package: loads, stores and masks of 32 bytes at an address.
 
-Addresses are integers: an array as an argument costs reference counting on each call. A load may
-extend `PADDING_BYTES` past the end of a text.
+Addresses are integers, because an array argument costs reference counting on each call. A load may
+extend up to `PADDING_BYTES` past the end of a text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-# Numba infers the types.
+# No annotations, because Numba infers the types.
 # ruff: noqa: ANN001, ANN201, ANN202
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -49,7 +49,7 @@ store_word = _make_store(64, types.int64)
 
 @intrinsic
 def find_equal(_context, data, position, other):
-    """Return a mask of the bytes of data[position:position + 32] that equal those at `other`."""
+    """Return a mask of the bytes of data[position:position + 32] equal to those at `other`."""
     signature = types.uint64(data, position, other)
 
     def generate(_context, builder, _signature, arguments):

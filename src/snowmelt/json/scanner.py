@@ -1,12 +1,12 @@
 """Compiled scanner: validates JSON objects and locates the values of chosen keys.
 
-It accepts a subset of what the exact reader accepts. Deep nesting, escapes of surrogates, long
-numbers and large exponents are left to that reader. Input is valid UTF-8 in a buffer that extends
+The scanner rejects valid JSON with deep nesting, escaped surrogates, long numbers or large
+exponents, which the exact reader must read. The input must be valid UTF-8, in a buffer that extends
 `snowmelt.kernels.slices.PADDING_BYTES` past its end.
 
-Objects of one source repeat their keys. The scanner remembers the text between two values of the
-previous object (`, "key": `) and compares 32 bytes at a time with it. A repeated key is neither
-validated nor looked up.
+Objects of one source repeat their keys. The scanner caches the text between two values of the
+previous object (`, "key": `) and compares it with the input, 32 bytes at a time. A repeated key
+therefore needs no validation and no lookup.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ if TYPE_CHECKING:
 
 # Kinds of values.
 ABSENT = 0
-TEXT = 1  # without escapes
-INTEGER = 2  # an integer
-DECIMAL = 3  # with a point, without an exponent
+TEXT = 1  # A string without escapes.
+INTEGER = 2  # A number without a point and without an exponent.
+DECIMAL = 3  # A number with a point and without an exponent.
 TRUE = 4
 FALSE = 5
 NULL = 6
 OBJECT = 7
-OTHER = 8  # an array, and any value that only the exact reader identifies
+OTHER = 8  # An array, or a value that only the exact reader can identify.
 ESCAPED_TEXT = 9
-EXPONENT = 10  # a number with an exponent, finite as a double
+EXPONENT = 10  # A number with an exponent that is finite as a double.
 
-# Names in one buffer, the start of each and the end of the last, and whether each is
-# case-insensitive.
+# Names: one buffer, the start of each name and the end of the last one, and True for each name that
+# is case-insensitive.
 FieldNames: TypeAlias = "tuple[Bytes, Positions, Bytes]"
-# Start, end and kind of the values: names by records.
+# Start, end and kind of each value, as arrays of names by records.
 ValuePositions: TypeAlias = "tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]"
-# By the index of a member in an object: the text from the previous value to its own, the size of
+# For each member index of an object: the text between the previous value and its own, the size of
 # that text, and the index of its key among the names.
 Templates: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]"
 
 _MAX_DEPTH = 60
 _MAX_NUMBER_BYTES = 40
-# With this many digits, no number of `_MAX_NUMBER_BYTES` exceeds a double.
+# Maximum digits of an exponent: no number of `_MAX_NUMBER_BYTES` then exceeds a double.
 _MAX_EXPONENT_DIGITS = 2
 _EXPECT_FIRST, _EXPECT_SEPARATOR, _EXPECT_NEXT = 0, 1, 2
 _LINE_FEED, _BLANK, _QUOTE, _BACKSLASH = 10, 32, 34, 92
@@ -72,9 +72,9 @@ _LINE_FEED, _BLANK, _QUOTE, _BACKSLASH = 10, 32, 34, 92
 _SUSPECT = 0xE2
 _MAX_TEMPLATES = 64
 _TEMPLATE_BYTES = 32
-# Objects found in one call: larger tables would cost more than another call.
+# Maximum objects per call: larger tables would cost more than another call.
 _MAX_FRAMED_OBJECTS = 4096
-# A size that never matches: a comparison gives 32 bits.
+# A size that never matches, because a comparison covers 32 bytes.
 _NO_TEMPLATE = _TEMPLATE_BYTES + 1
 _ONE = np.uint64(1)
 _TRUE, _NULL, _FALSE_START = (
@@ -104,7 +104,7 @@ def _skip_blanks(data, position, end, line_break):
 
 @inline_jit
 def _check_escape(data, position, end):
-    """Return the size of an escape; 0 if it is rejected."""
+    """Return the size of an escape, or 0 if it is rejected."""
     if position + 1 < end and _SHORT_ESCAPE[load_byte(data, position + 1)]:
         return 2
     if position + 5 >= end or load_byte(data, position + 1) != 117:
@@ -116,14 +116,14 @@ def _check_escape(data, position, end):
         HEX_DIGITS[load_byte(data, position + 2)] == 13
         and HEX_DIGITS[load_byte(data, position + 3)] >= 8
     ):
-        # Half of a surrogate pair.
+        # Reject half of a surrogate pair.
         return 0
     return 6
 
 
 @inline_jit
 def _scan_string(data, position, end):
-    """Return the position of a string's closing quote (-1: rejected), and True if it has no escapes."""
+    """Return the position of a string's closing quote (-1: rejected), and True without escapes."""
     plain = True
     while position < end:
         special = find_special(data, position)
@@ -163,7 +163,7 @@ def _scan_long_number(data, position, end):
     position = _skip_digits(data, position, end)
     if position == first or (load_byte(data, first) == 48 and position > first + 1):
         return np.int64(-1), OTHER
-    # The integer -0 would become 0 and lose its sign.
+    # Reject the integer -0, which would lose its sign.
     what = OTHER if first > begin and load_byte(data, first) == 48 else INTEGER
     if position < end and load_byte(data, position) == 46:
         fraction = position + 1
@@ -224,7 +224,7 @@ def _scan_keyword(data, position):
 
 @inline_jit
 def _find_field_index(data, position, end, field_names):
-    """Return the index of a name among the requested names, -1 if it is not one."""
+    """Return the index of a name among the requested names, or -1."""
     text, places, folds = field_names
     for name in range(len(folds)):
         begin = places[name]
@@ -245,8 +245,8 @@ def _find_field_index(data, position, end, field_names):
 
 @helper_jit
 def _skip_container(data, position, end, line_break):
-    """Return the end of the object or array at a position; -1 if it is rejected."""
-    # A bit for each open bracket, the innermost in the lowest bit: 1 for an object.
+    """Return the end of the object or array at a position, or -1 if it is rejected."""
+    # One bit per open bracket (1 for an object), with the innermost bracket in the lowest bit.
     stack = np.uint64(load_byte(data, position) == 123)
     depth = 1
     state = _EXPECT_FIRST
@@ -289,7 +289,7 @@ def _skip_container(data, position, end, line_break):
             stop, _ = _scan_string(data, position + 1, end)
             position = stop + 1 if stop >= 0 else stop
         elif byte == 123 or byte == 91:
-            # The enclosing object is one level.
+            # Count the enclosing object as one level.
             if depth == _MAX_DEPTH - 1:
                 return np.int64(-1)
             depth += 1
@@ -309,9 +309,9 @@ def _scan_key(data, position, end, line_break, is_first, names_all, field_names)
     """Read a key and the punctuation around it.
 
     Returns:
-        The start of its value, or the end of the object if that ends here (-1: rejected). The index
-        of the key among the names (-1: none, -2: end of the object). True if the key has no escapes
-        and no non-ASCII letter that can equal an ASCII one.
+        The start of the key's value, or the end of the object if there is no key (-1: rejected).
+        The index of the key among the names (-1: not among them, -2: end of the object). True if
+        the key has no escapes and no non-ASCII letter that can equal an ASCII letter.
     """
     refused = np.int64(-1), np.int64(-1), False
     position = _skip_blanks(data, position + is_first, end, line_break)
@@ -348,12 +348,12 @@ def _scan_key(data, position, end, line_break, is_first, names_all, field_names)
 def _scan_object(data, position, end, line_break, names_all, field_names, row, found, templates):
     """Read the object at a position and record its requested values.
 
-    All parameters except `field_names` are addresses and numbers: an array costs reference counting
-    at each use.
+    All parameters except `field_names` are addresses and numbers, because an array costs reference
+    counting at each use.
 
     Returns:
-        The end of the object, -1 if it is rejected; and True if only the exact reader can find the
-        values of the names.
+        The end of the object (-1: rejected), and True if only the exact reader can find the values
+        of the names.
     """
     starts, ends, kinds, rows = found
     texts, sizes, wanted_names = templates
@@ -409,9 +409,9 @@ def _scan_object(data, position, end, line_break, names_all, field_names, row, f
             return np.int64(-1), odd
         if wanted >= 0:
             place = wanted * rows + row
-            # The exact reader decides which of two equal keys counts.
+            # Leave repeated keys to the exact reader, which decides which one counts.
             odd |= load_byte(kinds, place) != ABSENT
-            # A text without its quotes.
+            # Exclude the quotes of a string.
             store_position(starts, place, begin + is_text)
             store_position(ends, place, position - is_text)
             store_byte(kinds, place, what)
@@ -422,7 +422,7 @@ def _scan_object(data, position, end, line_break, names_all, field_names, row, f
 
 @inline_jit
 def _take_addresses(value_positions, templates):
-    """Return the addresses of the found values and of the remembered keys."""
+    """Return the addresses of the found values and of the cached keys."""
     starts, ends, kinds = value_positions
     texts, sizes, wanted = templates
     found = starts.ctypes.data, ends.ctypes.data, kinds.ctypes.data, starts.shape[1]
@@ -431,7 +431,7 @@ def _take_addresses(value_positions, templates):
 
 @jit_kernel
 def _count_line_feeds(buffer: Bytes, start: int, end: int, line_feeds: Bytes) -> int:
-    """Return at least the number of line feeds in a range, rounded up to whole steps of 32 bytes."""
+    """Count the line feeds in a range, extended to a multiple of 32 bytes (an upper bound)."""
     data, wanted = buffer.ctypes.data, line_feeds.ctypes.data
     count = np.int64(0)
     for at in range(start, end, _TEMPLATE_BYTES):
@@ -449,7 +449,7 @@ def _scan_lines(
     value_positions: ValuePositions,
     templates: Templates,
 ) -> int:
-    """Read lines of one object each; return their number, -1 if there is anything else."""
+    """Read lines that have one object each. Return their number, or -1 for other content."""
     data = buffer.ctypes.data
     found, known = _take_addresses(value_positions, templates)
     count = 0
@@ -591,10 +591,10 @@ def scan_json_lines(
 ) -> tuple[NDArray[np.int32], ValuePositions] | None:
     """Find the records of data[start:end], one object per line, and the values of some names.
 
-    `data` is valid UTF-8; lines start at `start` and end at `end`.
+    `data` must be valid UTF-8. Lines start at `start` and end at `end`.
 
     Returns:
-        Start and end of each record, and the values; None if a line is or may be anything else.
+        Start and end of each record, and the values. None if a line may be anything but one object.
     """
     max_records = _count_line_feeds(data, start, end, _LINE_FEEDS) + 1
     bounds = np.empty((2, max_records), np.int32)
@@ -609,13 +609,14 @@ def scan_json_lines(
 def scan_json_records(
     data: Bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], field_names: FieldNames
 ) -> tuple[ValuePositions, NDArray[np.bool_]]:
-    """Find the values of names in records, each of which is one object or left to the exact reader.
+    """Find the values of names in records. Does not read a record that is not one simple object.
 
-    `data` is valid UTF-8 of less than 2 GiB; `field_names` are all keys that an object may have.
+    `data` must be valid UTF-8 of less than 2 GiB. `field_names` has all keys that an object may
+    have.
 
     Returns:
-        The values, and a mask of the records that were read: objects without another or a repeated
-        key.
+        The values, and a mask of the records that were read: objects without unknown or repeated
+        keys.
     """
     found = _allocate_positions(len(field_names[2]), len(starts))
     is_read = np.empty(len(starts), np.bool_)
@@ -626,18 +627,18 @@ def scan_json_records(
 def frame_json_objects(
     data: Bytes, start: int, end: int, *, is_last: bool, one_per_line: bool, after_object: bool
 ) -> tuple[NDArray[np.int64], int]:
-    """Find consecutive objects at the start of data[start:end], a few thousand at most.
+    """Find up to 4,096 consecutive objects at the start of data[start:end].
 
-    With `one_per_line` each object is a line; otherwise blanks, commas and brackets may separate them.
-    An object with only blanks around it is the whole rest of its line.
+    With `one_per_line`, each object is a line. Otherwise, blanks, commas and brackets may separate
+    objects. If only blanks surround an object, its record extends to the end of the line.
 
     Args:
         data: The text.
         start: Possible start of a record.
         end: End of the text.
-        is_last: True if nothing follows.
+        is_last: True if no text follows `end`.
         one_per_line: True if each line is one object.
-        after_object: True if a line feed at the start ends the line of a previous object.
+        after_object: True if a line feed at `start` ends the line of a previous object.
 
     Returns:
         Start and end of each object, and the possible start of the next record.
@@ -657,7 +658,7 @@ def scan_nested_fields(
 
 
 def encode_field_names(names: list[tuple[bytes, bool]]) -> FieldNames:
-    """Return names as kernels take them; a case-insensitive name is converted to lower case."""
+    """Encode names for the kernels. Converts case-insensitive names to lower case."""
     texts = [text for text, _ in names]
     places = np.cumsum([0, *map(len, texts)], dtype=np.int32)
     folds = np.array([folds for _, folds in names], np.uint8)

@@ -1,4 +1,4 @@
-"""Kernels over the cells of one column of delimited text: NULLs, unquoted values, booleans."""
+"""Kernels for the cells of one column of delimited text: NULLs, unquoted values, booleans."""
 
 # One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN201, ANN202, PLR0913, PLR0917
@@ -33,7 +33,7 @@ def _copy_block(_context, target, source):
 
 @inline_jit
 def copy_field(target, source, size):
-    """Copy a few bytes. Reads and writes up to `PADDING_BYTES` bytes beyond them."""
+    """Copy a few bytes. May read and write up to `PADDING_BYTES` bytes beyond them."""
     _copy_block(target, source)
     for done in range(_COPY_BLOCK_BYTES, size, _COPY_BLOCK_BYTES):
         _copy_block(target + np.uint64(done), source + np.uint64(done))
@@ -62,7 +62,7 @@ def find_nulls(
 
 @inline_jit
 def _copy_unquoted(buffer, start, end, quote, escape, out, position):
-    """Copy a value without its quotes and escapes; return the position after the copy."""
+    """Copy a value without its quotes and escapes. Return the position after the copy."""
     quoted = buffer[start] == quote
     if quoted:
         start += 1
@@ -90,7 +90,7 @@ def copy_values(
     offsets: Positions,
     out: Bytes,
 ) -> int:
-    """Concatenate the values of cells; return their total size in bytes.
+    """Concatenate the values of cells. Return their total size in bytes.
 
     `quote` and `escape` are bytes, or -1 for none. `offsets` receives the start of each value and the
     end of the last one. `out` must be 64 bytes larger than all cells.
@@ -114,10 +114,10 @@ def copy_values(
 def parse_booleans(
     buffer: Bytes, starts: Positions, ends: Positions, words: NDArray[np.uint64]
 ) -> tuple[Mask, Mask]:
-    """Return masks of the cells that are true, and of those that are any of the words.
+    """Return a mask of the cells that are true, and a mask of the cells that are booleans.
 
-    Each of `words` holds up to 7 bytes, the first in the lowest byte, and its length in the highest.
-    The first half of the words are true.
+    `words` has the words for true, then those for false. Each has up to 7 bytes, with the first
+    byte in the lowest, and its length in the highest byte.
     """
     values = np.zeros(len(starts), np.bool_)
     known = np.zeros(len(starts), np.bool_)

@@ -1,7 +1,7 @@
 """CSV kernels: tokenizer, record counter and UTF-8 validation.
 
-The tokenizer visits only the first bytes of delimiters, quotes and escapes. Its rules are those of
-`formats/csv_state_machine`, and tests compare the two. The record counter ignores fields.
+The tokenizer examines only bytes that may start a delimiter, quote or escape. Its rules are those
+of `formats/csv_state_machine`, and tests compare the two. The record counter ignores fields.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ _CARRIAGE_RETURN = 13
 class TokenTables(NamedTuple):
     """Output of the tokenizer: a position for each record, and cells for fields.
 
-    The cells of one requested field are contiguous, one for each row. If all fields are requested, the
-    cells of one record are contiguous, and `first` is the number of cells before each record.
+    The cells of one requested field are contiguous, with one cell per row. If all fields are
+    requested, the cells of one record are contiguous, and `first` has the number of cells before
+    each record.
     """
 
     row_starts: Positions
@@ -77,7 +78,7 @@ def _scan_quote(data, position, field_start, end, in_quotes, delimiters):
 
 @inline_jit
 def _scan_escape(data, position, end, in_quotes, delimiters):
-    """Read an escape at `position`; return the position to continue at, zero if it is text."""
+    """Read an escape at `position`. Return the position to continue at, or 0 if it is text."""
     after = position + delimiters.escape.size
     if delimiters.escapes_anywhere:
         return after + 1
@@ -91,11 +92,11 @@ def _scan_escape(data, position, end, in_quotes, delimiters):
 
 @inline_jit
 def _scan_field(data, field_start, end, mask_position, delimiter_mask, delimiters):
-    """Read the field at `field_start`; `mask_position` and `delimiter_mask` are the reading state.
+    """Read the field at `field_start`. `mask_position` and `delimiter_mask` are the read state.
 
     Returns:
-        New mask position and mask, what ended the field, where, start and end of its value, flags of
-        the value, flags of the record.
+        New mask position and mask; kind and position of the field's end; start, end and flags of
+        the value; flags of the record.
     """
     inside = False
     resume = field_start
@@ -190,10 +191,10 @@ def _scan_field(data, field_start, end, mask_position, delimiter_mask, delimiter
 
 @inline_jit
 def _scan_plain_field(data, end, mask_position, delimiter_mask, delimiters):
-    """Read a field in the common case: the next mark is the field delimiter after it.
+    """Read a field in the common case, in which the next marked byte is its delimiter.
 
     Returns:
-        New mask position and mask, and the end of the field; -1 if it is not of this case.
+        New mask position and mask, and the end of the field (-1 if the case does not apply).
     """
     while delimiter_mask == 0 and mask_position + 64 < end:
         mask_position += 64
@@ -207,10 +208,10 @@ def _scan_plain_field(data, end, mask_position, delimiter_mask, delimiters):
 
 @inline_jit
 def _scan_quoted_field(data, field_start, end, mask_position, delimiter_mask, delimiters):
-    """Read a field that is quoted plain text with another field after it.
+    """Read a quoted field of plain text that another field follows.
 
     Returns:
-        New mask position and mask, and the end of the field; -1 if it is not of this case.
+        New mask position and mask, and the end of the field (-1 if the case does not apply).
     """
     quote = delimiters.first[2]
     if delimiter_mask == 0 or load_byte(data, field_start) != quote:
@@ -236,7 +237,7 @@ def _scan_rest_of_record(data, position, end, delimiters):
     """Read from the first byte of a field to the end of its record.
 
     Returns:
-        What ended the record, where, and the flags of the record.
+        Kind and position of the record's end, and the flags of the record.
     """
     begin = position
     row_flags = 0
@@ -313,16 +314,16 @@ def find_records(
     all_fields: bool,
     tables: TokenTables,
 ) -> tuple[int, int, int, bool]:
-    """Find records and fields until the tables are full or the data end.
+    """Find records and fields until the tables are full or the data ends.
 
     Args:
-        buffer: Bytes, with 64 more after `end`.
+        buffer: Data, with 64 more bytes after `end`.
         position: Start of a record.
         end: End of the data.
         delimiters: The rules.
-        field_runs: Requested fields as run lengths: skipped, taken, skipped and so on; two zeros at
-            the end.
-        all_fields: True if all fields are requested; `field_runs` is then ignored.
+        field_runs: Requested fields as run lengths of skipped, taken, skipped fields and so on,
+            with two zeros at the end.
+        all_fields: True if all fields are requested. `field_runs` is then ignored.
         tables: Output, filled from index 0.
 
     Returns:
@@ -330,12 +331,12 @@ def find_records(
         if it stopped at an invalid open quote.
     """
     data = buffer.ctypes.data
-    # Read once: each access to the tuple would cost reference counting.
+    # Read these once, because each access to the tuple costs reference counting.
     row_starts, row_ends, every_row_flags, first, starts, ends, every_flags = tables
     count = 0
     total = np.int64(0)
     wanted = field_runs[1::2].sum()
-    # Distance of the cells of one record: adjacent, or one table row apart.
+    # Distance between the cells of one record: one, or a table row.
     step = 1 if all_fields else len(row_starts)
     limit = len(starts) if all_fields else len(starts) + step
     empty = _EMPTY_NULL if delimiters.empty_is_null else 0
@@ -349,7 +350,7 @@ def find_records(
         base = position - 64
         word = np.uint64(0)
         p = position
-        # Next cell to fill, end of its run of cells, and number of fields before it.
+        # Next cell to fill, end of its run of cells, and number of fields before the cell.
         cell = total if all_fields else np.int64(count)
         room = limit if all_fields else cell
         skip = 0
@@ -365,7 +366,7 @@ def find_records(
                 k += 2
             p = -1
             if delimiters.simple:
-                # Plain fields have minimal loops of their own.
+                # Use smaller loops for plain fields.
                 base, word, p = _scan_plain_field(data, end, base, word, delimiters)
                 while p >= 0 and skip > 0:
                     skip -= 1
@@ -449,7 +450,7 @@ def find_records(
 
 @jit_kernel
 def find_last_record_end(buffer: Bytes, position: int, end: int, delimiters: DelimiterSet) -> int:
-    """Return the end of the last complete record of data[position:end], `position` if there is none."""
+    """Return the end of the last complete record of data[position:end], by default `position`."""
     data = buffer.ctypes.data
     whole = position
     while position < end:
@@ -479,20 +480,21 @@ def _ends_with_delimiter(data, position, end, delimiters):
 
 
 class CountRules(NamedTuple):
-    """Rules of `count_records` as scalars, which make a call cheaper.
+    """Rules of `count_records`, as scalars to make calls cheaper.
 
-    An undefined byte is set to the record delimiter in `first`, and to any other byte in `rare`.
+    If a byte is undefined, `first` has the record delimiter in its place, and `rare` any other
+    byte.
     """
 
     record: np.uint8
     field: np.uint8
-    # Bytes other than the record delimiter that no counted record starts with: comment, return.
+    # Bytes that start no counted record, besides the record delimiter: comment, carriage return.
     first: tuple[np.uint8, np.uint8]
-    # Three rare bytes, which only the longer path handles: quote, escape, comment.
+    # Three rare bytes that only the longer path handles: quote, escape, comment.
     rare: tuple[np.uint8, ...]
     quote: np.uint8
     escape: np.uint8
-    # True if quotes have a meaning, and escapes inside them.
+    # True if quotes have a meaning; true if escapes inside quotes have one.
     quoted: bool
     escaped: bool
     quotes_anywhere: bool
@@ -508,8 +510,8 @@ def count_records(buffer: Bytes, position: int, end: int, rules: CountRules) -> 
     precedes it.
 
     Returns:
-        The number of records, or -1 if only the tokenizer can tell: comments, blank lines, escapes,
-        a quote within a field, an invalid open quote. And True if all bytes are ASCII.
+        The number of records, or -1 if the tokenizer must determine it (for comments, blank lines,
+        escapes, quotes within a field, an invalid open quote). And True if all bytes are ASCII.
     """
     data = buffer.ctypes.data
     zero = np.uint64(0)
@@ -550,7 +552,7 @@ def count_records(buffer: Bytes, position: int, end: int, rules: CountRules) -> 
                 inside = _compute_quoted_mask(quotes, before)
                 if not rules.quotes_anywhere:
                     # An opening quote follows the start of a record, a delimiter, or a closing
-                    # quote, in which case the two are one escaped quote.
+                    # quote; the latter two are one escaped quote.
                     closes = quotes & ~inside
                     divides = find_delimiters(data, base, end, (rules.field,)) << ONE
                     if base > position and load_byte(data, base - 1) == rules.field:
@@ -577,7 +579,7 @@ def count_records(buffer: Bytes, position: int, end: int, rules: CountRules) -> 
 
 @inline_jit
 def _compute_quoted_mask(quote_mask, open_before):
-    """Return a mask of bytes inside quotes, with opening quotes; `open_before` is all ones or zero."""
+    """Return a mask of opening quotes and bytes inside quotes. `open_before` is all ones or 0."""
     word = quote_mask
     for shift in (1, 2, 4, 8, 16, 32):
         word ^= word << np.uint64(shift)
@@ -586,14 +588,14 @@ def _compute_quoted_mask(quote_mask, open_before):
 
 @jit_kernel
 def find_invalid_utf8(buffer: Bytes, position: int, end: int) -> int:
-    """Return the position of the first byte that is invalid UTF-8, -1 if there is none."""
+    """Return the position of the first byte that is invalid UTF-8, or -1."""
     data = buffer.ctypes.data
     while position < end:
         position = _skip_ascii(data, position, end)
         if position >= end:
             break
         lead = load_byte(data, position)
-        # Number of continuation bytes, and the range of the first of them (RFC 3629, 4).
+        # Number of continuation bytes, and range of the first one (RFC 3629, section 4).
         low, high = 0x80, 0xBF
         if 0xC2 <= lead <= 0xDF:
             more = 1
@@ -617,7 +619,7 @@ def find_invalid_utf8(buffer: Bytes, position: int, end: int) -> int:
 
 @inline_jit
 def _skip_ascii(data, position, end):
-    """Return the position of the first non-ASCII byte at or after `position`, `end` if none."""
+    """Return the position of the first non-ASCII byte at or after `position`, by default `end`."""
     while position + 64 <= end and is_ascii_block(data, position):
         position += 64
     while position < end and load_byte(data, position) < 0x80:

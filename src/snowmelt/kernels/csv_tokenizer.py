@@ -20,36 +20,36 @@ from snowmelt.kernels.slices import PADDING_BYTES, Bytes, Positions, RowIndexes
 
 @dataclass(frozen=True, slots=True)
 class CsvRules:
-    """CSV rules. Delimiters have one or more bytes; quote, escape and comment may be empty (none)."""
+    """CSV rules. Delimiters have one or more bytes. Quote, escape and comment may be empty (none)."""
 
     record: bytes
     field: bytes
     quote: bytes
-    # Also empty if quotes are escaped by doubling.
+    # Escape character. Empty if quotes are escaped by doubling.
     escape: bytes
     comment: bytes
-    # A quote has a meaning anywhere, not only as the first byte of a field.
+    # True if a quote has a meaning anywhere, not only as the first byte of a field.
     quotes_anywhere: bool
-    # Quotes are part of the value.
+    # True if quotes are part of the value.
     keeps_quotes: bool
-    # The escape has a meaning anywhere (else only in quotes, before a quote or an escape).
+    # True if the escape has a meaning anywhere (else only in quotes, before a quote or an escape).
     escapes_anywhere: bool
-    # Two quotes inside quotes are one quote.
+    # True if two quotes inside quotes are one quote.
     doubles: bool
-    # A record delimiter in quotes is data.
+    # True if a record delimiter in quotes is data.
     quoted_records: bool
-    # A quote that is open at the end of its record is an error.
+    # True if an open quote at the end of a record is an error.
     open_quote_fails: bool
-    # A carriage return before the record delimiter is part of the delimiter.
+    # True if a carriage return before the record delimiter is part of the delimiter.
     drops_return: bool
     skips_blank: bool
-    # An empty field is NULL.
+    # True if an empty field is NULL.
     empty_is_null: bool
     skips_byte_order_mark: bool
     validates_utf8: bool
-    # An escape also makes the first byte of a record delimiter data.
+    # True if an escape also makes the first byte of a record delimiter data.
     escapes_records: bool = False
-    # Text after the closing quote of a field is an error, like an open quote.
+    # True if text after the closing quote of a field is an error, as an open quote is.
     text_after_quote_fails: bool = False
 
     @property
@@ -64,18 +64,19 @@ def can_overlap_itself(delimiter: bytes) -> bool:
 
 
 # Flags of a record.
-ROW_HAS_QUOTES = 1  # it contains a quote or an escape
-ROW_IRREGULAR = 2  # a writer that quotes only where necessary would write it differently
-ROW_OPEN_QUOTE = 4  # a quote is open at its end, and the rules do not allow that
+ROW_HAS_QUOTES = 1  # The record contains a quote or an escape.
+ROW_IRREGULAR = 2  # A writer that quotes only if necessary would write the record differently.
+ROW_OPEN_QUOTE = 4  # A quote is open at the record's end, which the rules do not allow.
 
 
 @dataclass(frozen=True, slots=True)
 class CsvTokens:
     """Positions of records and fields in a block.
 
-    `starts`, `ends` and `flags` have a row for each requested field and a column for each record. If
-    all fields were requested they have one row: the fields of record i are at [first[i], first[i+1]).
-    `invalid_record_start` is the start of the first record with `ROW_OPEN_QUOTE`, which is left out.
+    `starts`, `ends` and `flags` have a row for each requested field and a column for each record.
+    If all fields were requested, they have one row, in which the fields of record i are at
+    [first[i], first[i+1]). `invalid_record_start` is the start of the first record with
+    `ROW_OPEN_QUOTE`, which is omitted.
     """
 
     row_starts: Positions
@@ -125,14 +126,14 @@ class RaggedCsvTokens(NamedTuple):
 # Initial estimate of the bytes per record; tables grow if records are shorter.
 _INITIAL_RECORD_BYTES = 64
 _INITIAL_FIELD_BYTES = 8
-# Columns at distances of a power of two would evict each other from the processor's cache.
+# Avoid a power of two as row length: fields would evict each other from the processor's cache.
 _CACHE_OFFSET_ROWS = 208
 _MIN_TABLE_ROWS = 256
 _CARRIAGE_RETURN = 13
 
 
 class CsvRecordFinder:
-    """Finds records and the fields with given indexes (ascending, from zero; None: all fields)."""
+    """Finder of records and of the fields with given zero-based, ascending indexes (None: all)."""
 
     def __init__(
         self,
@@ -149,7 +150,7 @@ class CsvRecordFinder:
         self._field_runs = np.array(_encode_field_runs(field_indexes or ()), np.int64)
 
     def __call__(self, data: Bytes, start: int, end: int) -> CsvTokens:
-        """Return the records in data[start:end], up to one with an invalid open quote.
+        """Return the records in data[start:end], up to the first with an invalid open quote.
 
         `data` must extend `PADDING_BYTES` bytes past `end`. Positions are int32.
         """
@@ -172,7 +173,7 @@ class CsvRecordFinder:
             if is_open or stopped >= end:
                 return _concatenate_tokens(parts, stopped if is_open else None)
             if stopped > at:
-                # Assume that the rest has about as many records per byte.
+                # Estimate the size of the tables: the rest has about as many records per byte.
                 scale = (end - stopped) / (stopped - at) * 1.25
                 rows = max(self._min_table_rows, int(count * scale))
                 cells = max(self._min_table_rows, int(total * scale))
@@ -214,19 +215,19 @@ class CsvRecordFinder:
 
 
 class CsvBlockCutter:
-    """Finds the end of the last complete record if quotes decide where records end."""
+    """Finder of the end of the last complete record, for rules with delimiters in quotes."""
 
     def __init__(self, rules: CsvRules) -> None:
         self._delimiters = make_delimiter_set(rules)
 
     def __call__(self, memory: bytearray, start: int, end: int) -> int:
-        """Return the end of the last complete record of [start, end), `start` if none."""
+        """Return the end of the last complete record of [start, end), by default `start`."""
         data = np.frombuffer(memory, np.uint8)
         return int(csv.find_last_record_end(data, start, end, self._delimiters))
 
 
 class CsvRecordCounter:
-    """Counts records without reading their fields, if delimiters alone determine the number."""
+    """Counter of records that does not read fields, if delimiters alone determine the number."""
 
     def __init__(self, rules: CsvRules) -> None:
         self._rules = _make_count_rules(rules)
@@ -244,12 +245,12 @@ class CsvRecordCounter:
 
 
 def find_invalid_utf8_byte(data: Bytes, start: int, end: int) -> int:
-    """Return the position of the first byte that is invalid UTF-8, -1 if there is none."""
+    """Return the position of the first byte that is invalid UTF-8, or -1."""
     return int(csv.find_invalid_utf8(data, start, end))
 
 
 def make_delimiter_set(rules: CsvRules) -> DelimiterSet:
-    """Return the rules in the form that kernels take."""
+    """Convert the rules to the form for kernels."""
     record = rules.record[0]
     simple = len(rules.field) == 1 and not any(
         mark.startswith(rules.field) for mark in (rules.record, rules.quote, rules.escape)

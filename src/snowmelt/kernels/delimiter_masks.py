@@ -1,8 +1,8 @@
-"""Bit masks over 64 bytes at a time, the base of the scanning kernels.
+"""Bit masks of 64 bytes at a time, for the scanning kernels.
 
-A bit marks the first byte of a delimiter, a quote or an escape. The parameter `data` is the
-address of a buffer that extends 64 bytes past its end. An array parameter would cost reference
-counting on each call.
+A bit marks the first byte of a delimiter, a quote or an escape. The parameter `data` is the address
+of a buffer that extends 64 bytes past its end, because an array parameter costs reference counting
+on each call.
 """
 
 # One loop is one compiled function; numba infers the types.
@@ -24,7 +24,7 @@ ONE = np.uint64(1)
 
 
 class DelimiterPattern(NamedTuple):
-    """Up to 16 bytes as two words and a mask of their used bits; an array would be costly."""
+    """Delimiter of up to 16 bytes: two words and masks, which cost less than an array."""
 
     size: int
     low: np.uint64
@@ -34,14 +34,15 @@ class DelimiterPattern(NamedTuple):
 
 
 class DelimiterSet(NamedTuple):
-    """CSV rules in the form that kernels take."""
+    """CSV rules in the form for kernels."""
 
     record: DelimiterPattern
     field: DelimiterPattern
     quote: DelimiterPattern
     escape: DelimiterPattern
     comment: DelimiterPattern
-    # First bytes of record, field, quote and escape; an undefined one is that of the record.
+    # First bytes of record delimiter, field delimiter, quote and escape. The record delimiter
+    # stands for an undefined one.
     first: tuple[np.uint8, np.uint8, np.uint8, np.uint8]
     quotes_anywhere: bool
     keeps_quotes: bool
@@ -52,7 +53,7 @@ class DelimiterSet(NamedTuple):
     drops_return: bool
     skips_blank: bool
     empty_is_null: bool
-    # True if a preceding delimiter proves that a field starts at a position.
+    # True if a field certainly starts after every delimiter.
     skims: bool
     # True if one byte identifies a field delimiter.
     simple: bool
@@ -94,7 +95,7 @@ def load_delimiter_mask(_context, data, position, wanted_bytes):
 
 @intrinsic
 def count_trailing_zeros(_context, word):
-    """Return the index of the lowest set bit of a word that is not zero."""
+    """Return the index of the lowest set bit of a nonzero word."""
     signature = types.int64(types.uint64)
 
     def generate(_context, builder, _signature, arguments):
@@ -125,7 +126,7 @@ def clip_mask(word, position, end):
 
 @inline_jit
 def find_delimiters(data, position, end, wanted_bytes):
-    """Return the marks in data[position:position + 64] that are before `end`."""
+    """Return a mask of the marked bytes of data[position:position + 64] before `end`."""
     return clip_mask(load_delimiter_mask(data, position, wanted_bytes), position, end)
 
 
@@ -153,7 +154,7 @@ def load_byte(_context, data, position):
 
 @inline_jit
 def matches_after_first_byte(data, position, end, pattern):
-    """Return True if a pattern matches at a position where its first byte matches."""
+    """Return True if a pattern matches at a position whose first byte matches."""
     if pattern.size == 1:
         return True
     return matches_pattern(data, position, end, pattern)
@@ -161,7 +162,7 @@ def matches_after_first_byte(data, position, end, pattern):
 
 @inline_jit
 def matches_pattern(data, position, end, pattern):
-    """Return True if a pattern matches at a position; False for an empty pattern."""
+    """Return True if a nonempty pattern matches at a position."""
     if pattern.size == 0 or position + pattern.size > end:
         return False
     if load_word(data, position) & pattern.low_bits != pattern.low:

@@ -1,4 +1,4 @@
-"""Number parsing kernels: simple integers and floats exactly; all other strings are deferred."""
+"""Number parsing kernels: parse simple integers and floats exactly, and defer all other strings."""
 
 # One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN202
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 VALUE, NOT_A_NUMBER, TO_BE_EVALUATED = 0, 1, 2
 _NOT_PARSED = 3
-# Number of texts that are read together.
+# Number of texts that are parsed together.
 _BATCH_STRINGS = 512
 
-# Digits that always fit: into 64 bits, and into the 53 bits of a float without rounding.
+# Number of digits that always fit in 64 bits, and in the 53 bits of a float without rounding.
 _MAX_INTEGER_DIGITS = 18
 _MAX_FLOAT_DIGITS = 15
 # Largest power of ten that is a float without rounding.
@@ -33,7 +33,7 @@ _EXACT_FLOAT_END = 10**_MAX_FLOAT_DIGITS
 _POWERS_OF_TEN = np.array([float(10**power) for power in range(_MAX_EXACT_POWER + 1)])
 
 _MINUS, _PLUS, _POINT, _ZERO, _NINE = 45, 43, 46, 48, 57
-# First bytes of texts that no dialect reads as numbers: letters except those of inf and nan.
+# First bytes of texts that are not numbers in any dialect: letters except those of inf and nan.
 _BLANK, _DEL = 32, 127
 _BYTE_MASK = np.uint64(0xFF)
 _ONE = np.uint64(1)
@@ -76,7 +76,7 @@ def _parse_long_number(data, start, end):
 
 @inline_jit
 def _is_never_number(data, start, end):
-    """Return True if a text without surrounding blanks cannot be a number, by its first byte."""
+    """Return True if the first byte of a text without blanks proves that it is not a number."""
     if start == end:
         return True
     byte = load_byte(data, start)
@@ -87,7 +87,7 @@ def _is_never_number(data, start, end):
 
 @inline_jit
 def _load_words(data, last_safe_start, starts, ends, words, sizes):
-    """Load the first 8 bytes of each text; the size of a longer text becomes zero."""
+    """Load the first 8 bytes of each text. Sets the size of a longer text to zero."""
     for r in range(len(starts)):
         start = np.int64(starts[r])
         size = np.int64(ends[r]) - start
@@ -102,7 +102,8 @@ def _parse_short_number(word, size):
 
     Returns:
         The digits as an integer, the number of digits after the point, 1 if there is a point, True
-        if there is a minus, and True if there is nothing else; otherwise the rest is undefined.
+        if there is a minus, and True if there is nothing else. If the last is False, the others are
+        undefined.
     """
     first = word & _BYTE_MASK
     negative = first == _MINUS
@@ -118,7 +119,7 @@ def _parse_short_number(word, size):
     points = (points - _LOW_BITS) & ~points & _HIGH_BITS
     lowest = points & (~points + _ONE)
     point = np.uint64(points != 0)
-    # Shift the digits before the point by one.
+    # Shift the digits before the point by one byte, to remove the point.
     before = (lowest >> np.uint64(7)) - _ONE
     moved = (word & ~((before << np.uint64(8)) | _BYTE_MASK)) | ((word & before) << np.uint64(8))
     word = moved | np.uint64(48) if point else word
@@ -136,17 +137,17 @@ def _parse_short_number(word, size):
 
 @inline_jit
 def _parse_short_integers(words, sizes, values, status):
-    """Read integers of up to 8 bytes, several at once; others stay unread."""
+    """Read integers of up to 8 bytes, several at a time. Skips other texts."""
     for r in range(len(words)):
         number, _, point, negative, good = _parse_short_number(words[r], sizes[r])
         values[r] = -number if negative else number
         status[r] = np.uint64(TO_BE_EVALUATED) * point if good else np.uint64(_NOT_PARSED)
 
 
-# A check for zero would leave the loop early, which prevents vectorization.
+# Do not check for zero: leaving the loop early would prevent vectorization.
 @njit(nogil=True, forceinline=True, error_model="numpy")
 def _parse_short_floats(words, sizes, values, status):
-    """Read floats of up to 8 bytes, several at once; others stay unread."""
+    """Read floats of up to 8 bytes, several at a time. Skips other texts."""
     for r in range(len(words)):
         number, behind, _, negative, good = _parse_short_number(words[r], sizes[r])
         power = 10.0 if behind & _ONE else 1.0
@@ -162,8 +163,8 @@ def _parse_any_number(data, start, end):
     """Read a text of any length.
 
     Returns:
-        As `_parse_short_number`, but the status as the last item: `VALUE` also for a number with a
-        point.
+        As `_parse_short_number`, but with the status as the last item. A number with a point also
+        has the status `VALUE`.
     """
     if _is_never_number(data, start, end):
         return np.int64(0), np.uint64(0), np.uint64(0), False, NOT_A_NUMBER
@@ -221,7 +222,7 @@ def _parse_floats(
                 continue
             start, stop = np.int64(starts[r]), np.int64(ends[r])
             number, behind, _, negative, found = _parse_any_number(data, start, stop)
-            # Minus zero is -0.0 for a text with a point and 0 for an integer: left to the evaluator.
+            # Defer minus zero: it is -0.0 for a text with a point, and 0 for an integer.
             if (
                 number >= _EXACT_FLOAT_END
                 or behind > _MAX_EXACT_POWER
@@ -243,13 +244,14 @@ def parse_decimals(
     factors: NDArray[np.int64],
     bounds: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], Mask]:
-    """Read digits with at most one point as unscaled integers, in pairs of low and high word.
+    """Read decimals (digits with at most one point) as unscaled integers of two words.
 
-    `factors` and `bounds`, indexed by the number of digits after the point, are the factor of the
-    unscaled number and its exclusive upper bound.
+    `factors` and `bounds` have the factor of the unscaled number and its exclusive upper bound, by
+    the number of digits after the point.
 
     Returns:
-        The words, and a mask of the texts that are such numbers; the words of others are zero.
+        The low and high words (zero for other texts), and a mask of the texts that are such
+        numbers.
     """
     count = len(starts)
     words = np.zeros(2 * count, np.int64)
@@ -280,8 +282,8 @@ def parse_decimals(
 def parse_integers(slices: StringSlices) -> tuple[NDArray[np.int64], Bytes]:
     """Return the 64-bit integers that texts represent, and a status for each.
 
-    The status is `VALUE` for a sign and up to 18 digits, `NOT_A_NUMBER` for a text that no dialect
-    reads as a number, else `TO_BE_EVALUATED`.
+    The status is `VALUE` for an optional sign and up to 18 digits, `NOT_A_NUMBER` for a text that
+    is not a number in any dialect, and else `TO_BE_EVALUATED`.
     """
     values, status = _parse_integers(slices.buffer, slices.start, slices.end)
     return values, status
@@ -290,8 +292,9 @@ def parse_integers(slices: StringSlices) -> tuple[NDArray[np.int64], Bytes]:
 def parse_floats(slices: StringSlices) -> tuple[NDArray[np.float64], Bytes]:
     """Return the nearest floats that texts represent, and a status for each.
 
-    The status is `VALUE` for a sign, up to 15 digits and a point, where one division of exact floats
-    rounds correctly; the other statuses are those of `parse_integers`.
+    The status is `VALUE` for an optional sign and up to 15 digits with an optional point, because
+    one division of exact floats then rounds correctly. The other statuses are those of
+    `parse_integers`.
     """
     values, status = _parse_floats(slices.buffer, slices.start, slices.end, _POWERS_OF_TEN)
     return values, status

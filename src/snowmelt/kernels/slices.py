@@ -1,4 +1,4 @@
-"""Arrays that kernels take, and texts as ranges of one buffer."""
+"""Arrays for kernels, and strings as ranges of one buffer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# Kernels load 64 bytes at once, so a buffer extends that far past its data.
+# Kernels load 64 bytes at a time, so a buffer must extend that far past its data.
 PADDING_BYTES = 64
 
 
@@ -18,10 +18,10 @@ Mask: TypeAlias = NDArray[np.bool_]
 RowIndexes: TypeAlias = NDArray[np.int64]
 
 # Flags of one slice.
-PAST_END = 1  # the record lacks the field
-NEEDS_UNQUOTING = 2  # contains quotes or escapes, so the bytes are not the value
-EMPTY_NULL = 4  # empty, which is NULL in the dialect
-FIELD_QUOTED = 8  # was quoted; the slice excludes the quotes
+PAST_END = 1  # The record does not have the field.
+NEEDS_UNQUOTING = 2  # The slice has quotes or escapes, so its bytes are not the value.
+EMPTY_NULL = 4  # The field is empty, which is NULL in the dialect.
+FIELD_QUOTED = 8  # The field was quoted. The slice excludes the quotes.
 
 
 class _BytesView:
@@ -34,16 +34,17 @@ class _BytesView:
 
 
 def view_bytes(memory: object) -> Bytes:
-    """Return a view of memory that may be read-only and must not be written.
+    """Return a view of memory that may be read-only. Do not write to the view.
 
-    For numba a read-only array has another type, for which it would compile each kernel again.
+    The view is declared writable: for Numba, a read-only array has another type, so it would
+    compile each kernel again.
     """
     return np.asarray(_BytesView(memory))
 
 
 @dataclass(frozen=True, slots=True)
 class StringSlices:
-    """Texts as ranges of one buffer: UTF-8 from `start` (inclusive) to `end` (exclusive), with `flags`."""
+    """Strings in UTF-8 as ranges [start, end) of one buffer, with `flags`."""
 
     buffer: Bytes
     start: Positions
@@ -54,7 +55,7 @@ class StringSlices:
         return len(self.start)
 
     def take(self, rows: RowIndexes) -> StringSlices:
-        """Return the slices of these rows, in order; the buffer is shared."""
+        """Return the slices of these rows, in order. Shares the buffer."""
         return StringSlices(self.buffer, self.start[rows], self.end[rows], self.flags[rows])
 
     def read_bytes(self, row: int) -> bytes:

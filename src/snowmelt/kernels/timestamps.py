@@ -1,4 +1,4 @@
-"""Timestamp kernels: full ISO timestamps from texts, packed into words, and words as microseconds."""
+"""Timestamp kernels: parse ISO timestamps into packed words, and convert words to microseconds."""
 
 # One loop is one compiled function; numba infers the types.
 # ruff: noqa: ANN001, ANN202
@@ -23,7 +23,8 @@ _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
 _ASCII_ZEROS = np.uint64(0x3030_3030_3030_3030)
 _ABOVE_NINE_CHECK = np.uint64(0x4646_4646_4646_4646)
 _BYTE_MASK = np.uint64(0xFF)
-# `yyyy-mm-` and `ddThh:mm`: masks of the separators, their bytes, and what turns them into zeros.
+# For `yyyy-mm-` and `ddThh:mm`: masks of the separators, their bytes, and the value that turns them
+# into zeros.
 _DATE_MASK = np.uint64(0xFF00_00FF_0000_0000)
 _DATE_SEPARATORS = np.uint64(0x2D00_002D_0000_0000)
 _DATE_FLIP = np.uint64(0x1D00_001D_0000_0000)
@@ -35,7 +36,7 @@ _ZERO_TIME_SEPARATORS = np.uint64(0x0000_3000_0030_0000)
 
 @inline_jit
 def _parse_digit_pairs(word):
-    """Return in each byte the two-digit number that starts there; the high bit marks a non-digit."""
+    """Return in each byte the two-digit number that starts there. The high bit marks a non-digit."""
     if ((word + _ABOVE_NINE_CHECK) | (word - _ASCII_ZEROS)) & _HIGH_BITS:
         return np.uint64(0)
     word -= _ASCII_ZEROS
@@ -49,7 +50,7 @@ def _extract_byte(word, byte_index):
 
 @inline_jit
 def _parse_two_digits(data, position):
-    """Return a two-digit number, -1 if a byte is not a digit."""
+    """Return a two-digit number, or -1 if a byte is not a digit."""
     tens = np.int64(load_byte(data, position)) - 48
     ones = np.int64(load_byte(data, position + 1)) - 48
     if tens < 0 or tens > 9 or ones < 0 or ones > 9:
@@ -163,7 +164,7 @@ def _count_days(year, month, day):
 def parse_iso_days(
     buffer: Bytes, starts: Positions, ends: Positions
 ) -> tuple[NDArray[np.int32], Mask]:
-    """Parse `yyyy-mm-dd`; return the days since 1970-01-01, and a mask of valid texts."""
+    """Parse `yyyy-mm-dd`. Return the days since 1970-01-01, and a mask of valid texts."""
     days = np.zeros(len(starts), np.int32)
     odd = np.ones(len(starts), np.bool_)
     data = np.uint64(buffer.ctypes.data)

@@ -34,6 +34,7 @@ from snowmelt.load.expressions.datetime_templates import (
 from snowmelt.load.phase_protocols import ColumnOptions
 from snowmelt.schema.chunk_types import make_null_mask, to_contiguous_array
 from snowmelt.schema.conversion.column_converter import ColumnConverter
+from snowmelt.schema.conversion.default_values import has_defaults, make_default_native_arrays
 from snowmelt.schema.conversion.json_text import format_json
 from snowmelt.schema.conversion.numbers import TRIMMED_CHARACTERS
 from snowmelt.schema.conversion.timestamps import out_of_range_mask
@@ -50,6 +51,7 @@ from snowmelt.schema.types import (
 )
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Mapping, Sequence
 
     from snowmelt.load.arrow_text_casts import ArraySyntax
@@ -82,15 +84,24 @@ _EXAMPLE_FORMATS = {
     **dict.fromkeys(TIMESTAMP_TYPES, "'DD.MM.YYYY HH24:MI:SS'"),
 }
 _NO_OPTIONS = ColumnOptions()
+# The value of a column that a record lacks, if the column has a default.
+MISSING = object()
 
 
 class TextColumnConverter:
     """Converter of one column. `column_number` is its 1-based position in the target."""
 
     def __init__(
-        self, column: Column, column_number: int, options: ColumnOptions, *, enforce_length: bool
+        self,
+        column: Column,
+        column_number: int,
+        options: ColumnOptions,
+        *,
+        enforce_length: bool,
+        started_at: dt.datetime | None = None,
     ) -> None:
         self.column = column
+        self._started_at = started_at
         self.trim = options.trim
         self.label = f"column {column_number} ({column.display_name} {column.sql_type})"
         self._truncates = not enforce_length and column.kind in {
@@ -101,6 +112,7 @@ class TextColumnConverter:
         self._rule = make_value_rule(column, COPY_TIME_ZONE, Compatibility.COPY)
         self._has_format = options.format is not None
         self._is_whole = column.kind is LogicalType.FIXED and not column.scale
+        self.truncated_values = 0
         # As in Vertica, an integer column rejects 1.5 from a file, but rounds 1.5 from an
         # expression.
         self.rounds = False
@@ -201,6 +213,27 @@ class TextColumnConverter:
             refused |= dict.fromkeys(np.flatnonzero(cells.is_null).tolist(), reason)
         return parts, refused
 
+    def make_missing_arrays(self, count: int) -> tuple[list[pa.Array], dict[int, str]]:
+        """Return the column of records that lack it, and the rejected rows like `convert_texts`."""
+        if self.column.default is None:
+            return self.convert_texts(pa.nulls(count, pa.string()))
+        return make_default_native_arrays(self.column, count, self._started_at), {}
+
+    def convert_record_values(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
+        """Convert values like `convert_values`; records that lack the column have MISSING."""
+        if self.column.default is None:
+            return self.convert_values(values)
+        missing = np.fromiter((value is MISSING for value in values), np.bool_, len(values))
+        parts, refused = self.convert_values(
+            [None if value is MISSING else value for value in values]
+        )
+        defaults = make_default_native_arrays(self.column, 1, self._started_at)
+        filled = [
+            pc.if_else(pa.array(missing), default[0], part)
+            for default, part in zip(defaults, parts, strict=True)
+        ]
+        return filled, {row: reason for row, reason in refused.items() if not missing[row]}
+
     def convert_values(self, values: list[object]) -> tuple[list[pa.Array], dict[int, str]]:
         """Convert values of a typed format. None is NULL. Returns the same as `convert_texts`.
 
@@ -274,7 +307,7 @@ class TextColumnConverter:
         ]
 
     def convert_text_exactly(self, value: str) -> StoredValue:
-        """Convert one text by the exact rules.
+        """Convert one text by the exact rules. Counts a truncated value.
 
         Raises:
             InvalidRow: If the column rejects the value.
@@ -287,7 +320,9 @@ class TextColumnConverter:
         ):
             value = value[2:]
         if self._truncates:
-            value = self._truncate_to_column_length(value)
+            shortened = self._truncate_to_column_length(value)
+            self.truncated_values += len(shortened) < len(value)
+            value = shortened
         stored = self._rule(value, 0)
         if self._is_whole and not self.rounds and _may_have_fraction(value):
             self._check_whole_number(Decimal(value.strip(TRIMMED_CHARACTERS)))
@@ -342,12 +377,13 @@ class TextColumnConverter:
         """Return the rejection reason with the column and the value."""
         written = str(error).partition("format: ")[2].partition(", rowIndex")[0]
         reason = error.fields.get("reason") or written or str(error)
+        hint = ""
         if self.column.kind in _DATE_TIME_KINDS and not self._has_format:
             form = f"{self.column.display_name} FORMAT {_EXAMPLE_FORMATS[self.column.kind]}"
-            reason = f"{reason}; for another format, specify {form}"
+            hint = f"; for another format, specify {form}"
         shown = repr(value[:_MAX_SHOWN_CHARS]) if isinstance(value, str) else _display_value(value)
         more = "…" if isinstance(value, str) and len(value) > _MAX_SHOWN_CHARS else ""
-        return f"{self.label}: {reason}: {shown}{more}"
+        return f"{self.label}: {reason}: {shown}{more}{hint}"
 
     def _truncate_to_column_length(self, value: str) -> str:
         column = self.column
@@ -424,6 +460,7 @@ class TableConverter:
                 number,
                 options,
                 enforce_length=target.enforce_length if enforce is None else enforce,
+                started_at=target.started_at,
             )
             made.trim = made.trim or trim
             if array_syntax is not None and column.kind is LogicalType.ARRAY:
@@ -432,10 +469,19 @@ class TableConverter:
                 )
             self.columns.append(made)
 
+    @property
+    def has_defaults(self) -> bool:
+        """True if a column has a default value, which records that lack the column get."""
+        return has_defaults(self.schema)
+
+    def make_empty_row(self) -> list[object]:
+        """Return the values of a record without fields, for `convert_record_values`."""
+        return [None if column.column.default is None else MISSING for column in self.columns]
+
     def convert_columns(
         self, texts: Sequence[pa.Array | None], count: int
     ) -> tuple[pa.Table, dict[int, tuple[str, str]]]:
-        """Convert columns of bytes or text. None is a column of NULLs.
+        """Convert columns of bytes or text. None is a column that the records lack.
 
         Returns:
             All rows, with null for rejected values; and by row, the column and reason of each
@@ -444,15 +490,23 @@ class TableConverter:
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str, str]] = {}
         for column, given in zip(self.columns, texts, strict=True):
-            read = pa.nulls(count, pa.string()) if given is None else given
-            is_text = pa.types.is_string(read.type)
-            parts, reasons = (
-                column.convert_texts(read) if is_text else column.decode_and_convert_texts(read)
-            )
+            if given is None:
+                parts, reasons = column.make_missing_arrays(count)
+            elif pa.types.is_string(given.type):
+                parts, reasons = column.convert_texts(given)
+            else:
+                parts, reasons = column.decode_and_convert_texts(given)
             arrays.extend(parts)
             for place, reason in reasons.items():
                 refused.setdefault(place, (column.column.display_name, reason))
         return self.make_table(arrays), refused
+
+    def pop_truncated_count(self) -> int:
+        """Return the number of values truncated since the last call."""
+        count = sum(column.truncated_values for column in self.columns)
+        for column in self.columns:
+            column.truncated_values = 0
+        return count
 
     def make_table(self, arrays: Sequence[pa.Array]) -> pa.Table:
         """Return a table of native arrays. NOT NULL columns may still contain nulls."""

@@ -6,6 +6,7 @@ boundaries exchange `Records`.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -42,11 +43,13 @@ class ParseTarget:
 
     `schema` includes filler columns. Formats with field names match columns by name, others by
     position.
+    `started_at` is the default CURRENT_TIMESTAMP. None: not available.
     """
 
     schema: TableSchema
     options: Mapping[str, ColumnOptions] = field(default_factory=dict)
     enforce_length: bool = False
+    started_at: dt.datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,23 @@ class ParseReject:
 
 
 @dataclass(frozen=True, slots=True)
+class HeaderMismatch:
+    """Names of a file's header without a column, and columns that the header does not name."""
+
+    unknown_names: tuple[str, ...] = ()
+    missing_columns: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = []
+        if self.unknown_names:
+            parts.append(f"no column is named {', '.join(self.unknown_names)}")
+        if self.missing_columns:
+            verb = "gets" if len(self.missing_columns) == 1 else "get"
+            parts.append(f"{', '.join(self.missing_columns)} {verb} NULL")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
 class ParsedBatch:
     """Rows and rejects of consecutive records.
 
@@ -74,11 +94,17 @@ class ParsedBatch:
         rows: Accepted rows in order, in native form (`snowmelt.schema.iceberg_table_form`).
         rejects: Rejected records in order.
         records: Number of rows plus rejects.
+        truncated_values: Number of values that were cut to the length of their column, in rejected
+            records too.
+        header_mismatch: Differences between the header of the file and the columns. Set in the first
+            batch of a file only.
     """
 
     rows: pa.Table
     rejects: tuple[ParseReject, ...]
     records: int
+    truncated_values: int = 0
+    header_mismatch: HeaderMismatch | None = None
 
 
 # A batch of whole records, none of them null. A record may be empty.

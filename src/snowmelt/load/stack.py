@@ -414,7 +414,7 @@ class PortionRun:
                         f"{task.portion.file.path}, {task.plan.parser}: {block.records} records "
                         f"are not {block.rows.num_rows} rows and {len(block.rejects)} rejects"
                     )
-                shaped = self._projector.project(block, self.counts.records, task.portion.file.path)
+                shaped = self._projector.project(block, self.counts.records, task.portion.file)
                 self._add_batch_to_counts(shaped, flows)
                 yield shaped
                 if self.counts.reject_limit_reached:
@@ -488,6 +488,8 @@ class PortionRun:
         counts.records += batch.records
         counts.rows += batch.rows.num_rows
         counts.rejects += len(batch.rejects)
+        counts.truncated_values += batch.truncated_values
+        counts.header_mismatch = counts.header_mismatch or batch.header_mismatch
         counts.reject_limit_reached = limit is not None and counts.rejects >= limit
         self._update_byte_counts(outputs)
 

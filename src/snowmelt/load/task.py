@@ -14,7 +14,7 @@ from snowmelt.schema.types import TableSchema
 if TYPE_CHECKING:
     import datetime as dt
 
-    from snowmelt.load.phase_protocols import ParseTarget
+    from snowmelt.load.phase_protocols import HeaderMismatch, ParseTarget
 
 StepKind: TypeAlias = Literal["source", "filter", "parser"]
 
@@ -64,9 +64,10 @@ class StackPlan:
 
     Attributes:
         target: Parsed columns.
-        table: Columns of the resulting rows. A column that is neither parsed nor computed is NULL.
+        table: Columns of the resulting rows. A column that is neither parsed nor computed has its default.
         reject_limit: Number of rejects at which a task stops. None: no limit.
         started_at: Current time for expressions, timezone-aware. None: not available.
+        partition_columns: Columns whose values are in the names of folders.
     """
 
     source: LoadStep
@@ -77,6 +78,7 @@ class StackPlan:
     computed: tuple[ComputedExpression, ...] = ()
     reject_limit: int | None = None
     started_at: dt.datetime | None = None
+    partition_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ class PortionCounts:
         bytes_in: Bytes read from the file that belong to the portion.
         bytes_parsed: Bytes that the parser received.
         records: Number of rows plus rejects.
+        truncated_values: Values that were cut to the length of their column.
+        header_mismatch: Differences between the header of the file and the columns.
         reject_limit_reached: True if the run stopped at the limit of rejects. The load then fails.
     """
 
@@ -113,3 +117,5 @@ class PortionCounts:
     rows: int = 0
     rejects: int = 0
     reject_limit_reached: bool = False
+    truncated_values: int = 0
+    header_mismatch: HeaderMismatch | None = None

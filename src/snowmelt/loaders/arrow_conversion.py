@@ -6,6 +6,7 @@ computed from it.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Any
@@ -17,6 +18,7 @@ from snowmelt.errors import InvalidRow, LoadFailed
 from snowmelt.schema.conversion.arrow_input import convert_arrow_array
 from snowmelt.schema.conversion.arrow_to_python import to_python_values
 from snowmelt.schema.conversion.column_converter import ColumnConverter
+from snowmelt.schema.conversion.default_values import make_default_native_arrays
 from snowmelt.schema.conversion.timestamps import out_of_range_mask
 from snowmelt.schema.conversion.value_rules import make_value_rule
 from snowmelt.schema.iceberg_table_form import native_fields, native_schema, to_native_table
@@ -27,16 +29,21 @@ _MAX_SHOWN_CHARACTERS = 60
 
 
 def convert_to_native(
-    schema: TableSchema, sources: Sequence[int | None], batch: pa.RecordBatch, zone: tzinfo
+    schema: TableSchema,
+    sources: Sequence[int | None],
+    batch: pa.RecordBatch,
+    zone: tzinfo,
+    now: dt.datetime,
 ) -> pa.Table:
     """Convert a record batch to native form.
 
     Args:
         schema: Columns of the table.
-        sources: Index of the batch column for each native field. None: the field is NULL, or is
-            computed from its column.
+        sources: Index of the batch column for each native field. None: the field has the default of its
+            column, or is computed from its column.
         batch: The rows.
         zone: Time zone of values without a time zone.
+        now: Value of the default CURRENT_TIMESTAMP.
 
     Raises:
         LoadFailed: If a value does not fit its column.
@@ -47,7 +54,7 @@ def convert_to_native(
         fields = native_fields(column)
         own, *others = [next(places) for _ in fields]
         parts = (
-            make_null_column(column, batch.num_rows)
+            _make_missing_column(column, batch.num_rows, now)
             if own is None
             else cast_column(column, batch.column(own), zone)
         )
@@ -137,8 +144,10 @@ def _make_column_error(column: Column, reason: str) -> LoadFailed:
     return LoadFailed(where=f"Column {column.display_name} ({column.sql_type})", reason=reason)
 
 
-def make_null_column(column: Column, rows: int) -> list[pa.Array]:
-    """Return an all-NULL column with its companions."""
+def _make_missing_column(column: Column, rows: int, now: dt.datetime) -> list[pa.Array]:
+    """Return a column of defaults with its companions."""
+    if column.default is not None:
+        return make_default_native_arrays(column, rows, now)
     return [pa.nulls(rows, part.type) for part in native_fields(column)]
 
 

@@ -45,6 +45,8 @@ from snowmelt.load.task import LoadStep, LoadTask
 from snowmelt.load.udx.shared_progress_page import UserCodeLimits
 from snowmelt.loaders.load_result_check import (
     CopyReconciliation,
+    HeaderDifference,
+    describe_truncation,
     reconcile_load,
     to_failed_file_records,
 )
@@ -121,6 +123,8 @@ class CopyResult:
     not loaded, with the reason (only with ERROR TOLERANCE). `duplicate_paths` are pairs of paths of
     the same file; the first path was not loaded. `changed_files` are files that have changed since
     an earlier load, and were loaded again completely.
+    `truncated_values` counts values that were cut to the length of their column.
+    `header_differences` says which header names have no column, and which columns get no value.
     """
 
     load_id: str | None
@@ -132,6 +136,8 @@ class CopyResult:
     failed_files: tuple[tuple[str, str], ...] = ()
     duplicate_paths: tuple[tuple[str, str], ...] = ()
     changed_files: tuple[str, ...] = ()
+    truncated_values: int = 0
+    header_differences: tuple[HeaderDifference, ...] = ()
 
     COLUMNS: ClassVar = (
         "table",
@@ -144,6 +150,7 @@ class CopyResult:
         "first_error",
         "rejected_to",
         "load_id",
+        "values_truncated",
     )
 
     def to_row(self) -> tuple[object, ...]:
@@ -159,6 +166,7 @@ class CopyResult:
             self.totals.first_error,
             self.rejected_to,
             self.load_id,
+            self.truncated_values,
         )
 
 
@@ -441,13 +449,16 @@ class _CopyRun:
             f"{path} was skipped: it is the same file as {other}"
             for path, other in self._prepared.plan.duplicate_paths
         )
+        losses = list(map(str, reconciliation.header_differences))
+        if reconciliation.truncated_values:
+            losses.append(describe_truncation(reconciliation.truncated_values))
         result = LoadResult(
             reconciliation.files,
             reconciliation.file_records,
             reconciliation.totals,
             offsets=self._prepared.list_offset_advances(results),
             force=self._statement.force,
-            message="; ".join((*gaps, *duplicates)) or None,
+            message="; ".join((*gaps, *duplicates, *losses)) or None,
         )
         commit_load(
             self._context.database,
@@ -532,4 +543,6 @@ class _CopyRun:
             ),
             duplicate_paths=self._prepared.plan.duplicate_paths,
             changed_files=self._prepared.plan.changed_files,
+            truncated_values=reconciliation.truncated_values,
+            header_differences=reconciliation.header_differences,
         )

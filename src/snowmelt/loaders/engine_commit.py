@@ -139,7 +139,7 @@ def commit_engine_snapshot(
         raise EngineCommitConflict(reason="the table was replaced")
     try:
         with renewing_load_lease(database, load, clock=clock):
-            written = _rewrite_files(load, files, change.added)
+            written = _rewrite_files(load, files, change.added, clock.now())
             totals = LoadTotals(
                 files=len(change.added),
                 rows=sum(file.rows for file in written),
@@ -294,7 +294,7 @@ def _read_entries(files: _TableFiles, manifests: Sequence[ManifestFile]) -> dict
 
 
 def _rewrite_files(
-    load: OpenLoad, files: _TableFiles, added: Sequence[DataFile]
+    load: OpenLoad, files: _TableFiles, added: Sequence[DataFile], now: dt.datetime
 ) -> tuple[WrittenFile, ...]:
     """Write the rows of an engine's files to native files of a load."""
     schema = load.table.schema
@@ -304,7 +304,7 @@ def _rewrite_files(
     rows = RowSpool(spool, schema, clustered_by)
     try:
         for entry in added:
-            for batch in _read_native_batches(load.table, files, entry):
+            for batch in _read_native_batches(load.table, files, entry, now):
                 rows.add(batch)
         return rows.finish()
     finally:
@@ -312,7 +312,7 @@ def _rewrite_files(
 
 
 def _read_native_batches(
-    table: TableRecord, files: _TableFiles, entry: DataFile
+    table: TableRecord, files: _TableFiles, entry: DataFile, now: dt.datetime
 ) -> Iterator[pa.Table]:
     """Yield the rows of an engine's file in native form."""
     name = entry.file_path.rpartition("/")[2][:100]
@@ -335,7 +335,7 @@ def _read_native_batches(
             sources = _match_fields(table, whole.schema_arrow, name)
             for batch in whole.iter_batches(_BATCH_ROWS):
                 yield convert_to_native(
-                    table.schema, sources, _set_time_zones(table, sources, batch), dt.UTC
+                    table.schema, sources, _set_time_zones(table, sources, batch), dt.UTC, now
                 )
 
 
@@ -376,7 +376,7 @@ def _match_fields(table: TableRecord, given: pa.Schema, name: str) -> tuple[int 
             )
         places[field_id] = place
     for column in table.schema.columns:
-        if not column.nullable and column.ordinal not in places:
+        if not column.nullable and column.default is None and column.ordinal not in places:
             raise LoadFailed(
                 where=f"Column {column.display_name} ({column.sql_type})",
                 reason=f"it is NOT NULL, and file {name} lacks it",

@@ -29,8 +29,13 @@ from snowmelt.clock import Clock
 from snowmelt.errors import UserError
 from snowmelt.json.exact import parse_row
 from snowmelt.schema.conversion.row_converter import RowConverter
-from snowmelt.schema.error_table import REPLAY_PROTOCOL, REPLAY_VOID_PROTOCOL, TRUNCATED_CODE
-from snowmelt.schema.types import TableName
+from snowmelt.schema.error_table import (
+    REPLAY_PROTOCOL,
+    REPLAY_VOID_PROTOCOL,
+    SDK_PROTOCOL,
+    TRUNCATED_CODE,
+)
+from snowmelt.schema.types import LogicalType, TableName, TableSchema, to_display_name
 from snowmelt.storage.store import Store
 from snowmelt.table.table_reader import read_table
 
@@ -39,6 +44,14 @@ if TYPE_CHECKING:
 
     Change = Callable[[dict[str, object]], dict[str, object]]
 
+_UTC = ZoneInfo("UTC")
+# A zone with another offset than UTC at all times: values that depend on the zone differ.
+_OTHER_ZONE = ZoneInfo("Etc/GMT-1")
+_ZONED_TYPES = {LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ}
+_LOCAL_TIME_REASON = (
+    "{columns}: the time has no time zone, and the zone of the client's channel is not stored. Give it as "
+    "--time-zone, such as America/Los_Angeles, the client's default"
+)
 _BATCH_ROWS = 10_000
 _CHANNEL_NAME = "snowmelt:replay"
 _DONE_MARKER_PREFIX = "batch:"
@@ -61,11 +74,12 @@ class ReplayOptions:
 
     Error rows contain the name that the table had when they were rejected; `former_names` are its
     earlier names. `parse_text` parses data that is not a JSON object, such as a line of a file.
-    `zone` is the time zone of times without one.
+    `zone` is the time zone of times without one. None: UTC, and rows of the SDK with such times are
+    rejected again, because the error table does not have the zone of their channel.
     """
 
     table: TableName
-    zone: ZoneInfo
+    zone: ZoneInfo | None = None
     since: dt.datetime | None = None
     former_names: frozenset[str] = frozenset()
     transform_row: Change | None = None
@@ -139,7 +153,7 @@ class ErrorReplay:
             client.open_channel(
                 f'"{_CHANNEL_NAME}"',
                 table=str(table.name),
-                default_timezone=self._options.zone,
+                default_timezone=self._options.zone or _UTC,
                 compatibility="strict",
             ) as self._channel,
             client.open_channel(
@@ -306,11 +320,19 @@ class ErrorReplay:
             else:
                 read[str(row["REFUSAL_ID"])] = made
         schema = table.schema if self._channel is None else self._channel.state.target.schema
-        errors = RowConverter(schema, zone=self._options.zone).convert(list(read.values())).errors
+        zone = self._options.zone or _UTC
+        converter = RowConverter(schema, zone=zone, get_now=self._source.clock.now)
+        errors = converter.convert(list(read.values())).errors
         keys = list(read)
         for error in errors:
             self._count_rejected_row(_ROW_INDEX_PATTERN.sub("", str(error.error)))
             del read[keys[error.row_index]]
+        if self._options.zone is None:
+            sent = {str(row["REFUSAL_ID"]) for row in rows if row["PROTOCOL"] == SDK_PROTOCOL}
+            local = {key: value for key, value in read.items() if key in sent}
+            for key, columns in _find_local_times(schema, local).items():
+                self._count_rejected_row(_LOCAL_TIME_REASON.format(columns=columns))
+                del read[key]
         return read
 
     def _count_rejected_row(self, reason: str) -> None:
@@ -329,6 +351,26 @@ class ErrorReplay:
         if isinstance(found, str) or self._options.transform_row is None:
             return found
         return self._options.transform_row(dict(found))
+
+
+def _find_local_times(
+    schema: TableSchema, rows: Mapping[str, Mapping[str, object]]
+) -> dict[str, str]:
+    """Return by ID the columns of each row whose stored value depends on the default time zone."""
+    names = [column.name for column in schema.columns if column.kind in _ZONED_TYPES]
+    if not (names and rows):
+        return {}
+    first, second = (
+        RowConverter(schema, zone=zone).convert(list(rows.values())).table
+        for zone in (_UTC, _OTHER_ZONE)
+    )
+    found: dict[str, list[str]] = {}
+    for name in names:
+        pairs = zip(first.column(name).to_pylist(), second.column(name).to_pylist(), strict=True)
+        for key, (value, other) in zip(rows, pairs, strict=True):
+            if value != other:
+                found.setdefault(key, []).append(to_display_name(name))
+    return {key: ", ".join(columns) for key, columns in found.items()}
 
 
 def _split_into_batches(rows: Iterator[dict[str, object]]) -> Iterator[list[dict[str, object]]]:

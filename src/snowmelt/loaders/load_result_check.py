@@ -19,6 +19,7 @@ from snowmelt.errors import InternalError
 from snowmelt.load.task import LoadTask, PortionCounts
 
 if TYPE_CHECKING:
+    from snowmelt.load.phase_protocols import HeaderMismatch
     from snowmelt.loaders.load_task_execution import PortionResult
     from snowmelt.table.native_file_writer import WrittenFile
 
@@ -26,11 +27,25 @@ _MAX_REPORTED_REASONS = 5
 
 
 @dataclass(frozen=True, slots=True)
+class HeaderDifference:
+    """A difference between headers and columns, with the first file that has it and their number."""
+
+    path: str
+    files: int
+    mismatch: HeaderMismatch
+
+    def __str__(self) -> str:
+        more = f", the first of {self.files:,} such files" if self.files > 1 else ""
+        return f"header of {self.path}{more}: {self.mismatch}"
+
+
+@dataclass(frozen=True, slots=True)
 class CopyReconciliation:
     """Combined result of a load before its commit. `failure_reason` is None if it may commit.
 
-    `files` are the native files to commit. `first_records` has the number of each portion's
-    first record in its input file, if it is known.
+    `files` are the native files to commit. `compute_first_record_numbers` has the number of each portion's
+    first record in its input file, if it is known. `header_differences` has each difference between a
+    header and the columns, with its first file and the number of files.
     """
 
     files: tuple[WrittenFile, ...]
@@ -39,6 +54,8 @@ class CopyReconciliation:
     reject_reasons: tuple[tuple[str, int], ...]
     first_records: Mapping[int, int]
     failure_reason: str | None
+    truncated_values: int = 0
+    header_differences: tuple[HeaderDifference, ...] = ()
 
 
 def reconcile_load(
@@ -119,6 +136,10 @@ def reconcile_load(
             error_tolerance=error_tolerance,
             may_be_empty=may_be_empty,
         ),
+        truncated_values=sum(each.counts.truncated_values for each in loaded),
+        header_differences=_collect_header_differences(
+            [(task, by_number[task.number]) for task in whole], display_path
+        ),
     )
 
 
@@ -156,6 +177,27 @@ def _collect_failed_files(
                     f"first: record {first.record:,}: {first.reason}"
                 )
     return failed
+
+
+def _collect_header_differences(
+    task_results: Sequence[tuple[LoadTask, PortionResult]], display_path: str | None
+) -> tuple[HeaderDifference, ...]:
+    first_paths: dict[HeaderMismatch, str] = {}
+    files: Counter[HeaderMismatch] = Counter()
+    for task, portion in task_results:
+        mismatch = portion.counts.header_mismatch
+        if mismatch is not None:
+            first_paths.setdefault(mismatch, display_path or task.portion.file.path)
+            files[mismatch] += 1
+    return tuple(
+        HeaderDifference(path, files[mismatch], mismatch) for mismatch, path in first_paths.items()
+    )
+
+
+def describe_truncation(count: int) -> str:
+    """Return the sentence that reports truncated values."""
+    values = "1 value was" if count == 1 else f"{count:,} values were"
+    return f"{values} truncated to the length of the column; ENFORCELENGTH rejects such records"
 
 
 def _format_reject_limit(rejects: int, limit: int) -> str:

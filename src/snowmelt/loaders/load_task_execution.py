@@ -46,7 +46,7 @@ _STOP_MARKER_NAME = "stopped"
 # Number of row groups (about 100 MB) between two checks whether another portion has failed.
 _ROW_GROUPS_PER_STOP_CHECK = 20
 _MAX_REASONS = 20
-_MAX_REASON_CHARS = 200
+_MAX_REASON_CHARS = 400
 
 
 @dataclass(frozen=True, slots=True)

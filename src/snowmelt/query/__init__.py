@@ -1,5 +1,5 @@
 """Plain queries without Spark.
 
-`plain_query`: queries that mean the same in Spark and DuckDB, and their DuckDB form.
-`duckdb_engine`: execution of such queries by DuckDB over one snapshot of a table.
+`plain_query`: detection of queries with the same result in Spark and DuckDB, and their DuckDB SQL.
+`duckdb_engine`: execution of such queries in DuckDB, on one snapshot of a table.
 """

@@ -1,6 +1,6 @@
-"""Plain queries by DuckDB, over one snapshot of a table; rows stream through it.
+"""Runs plain queries in DuckDB on one snapshot of a table, and streams the rows.
 
-DuckDB sees one relation and nothing else: no files, no network, no extensions.
+DuckDB can access only one relation: no files, no network, no extensions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The columns of a result, and its rows as they come; values as Spark returns them."""
+    """Columns of a result, and a stream of its rows. Values are as in Spark."""
 
     columns: Sequence[str]
     types: Sequence[LogicalType]
@@ -42,7 +42,7 @@ class QueryResult:
 
 
 class DuckDBEngine:
-    """Runs plain queries of one role."""
+    """Engine for plain queries of one role."""
 
     def __init__(
         self,
@@ -55,17 +55,17 @@ class DuckDBEngine:
         namespace: Sequence[str] = (),
         memory_bytes: int | None = None,
     ) -> None:
-        """Prepare queries.
+        """Create an engine.
 
         Args:
             database: The catalog.
             keyring: Keys of the chunks.
             stage_url: Location of the chunks.
-            role: The role whose privileges count.
+            role: The role whose privileges apply.
             clock: The clock of the catalog.
-            namespace: Database and schema of names without them.
-            memory_bytes: Memory of DuckDB, which then runs on one thread and writes no temporary
-                files. None: no limit.
+            namespace: Database and schema of short names.
+            memory_bytes: Memory limit of DuckDB. With a limit, DuckDB runs on one thread and writes
+                no temporary files. None: no limit.
         """
         self._database = database
         self._keyring = keyring
@@ -83,7 +83,7 @@ class DuckDBEngine:
 
     @contextlib.contextmanager
     def running(self, text: str) -> Iterator[QueryResult]:
-        """Run a query; its rows can be read inside the block.
+        """Run a query. Its rows can be read inside the `with` block.
 
         Raises:
             QueryNotPlain: If the query is not plain, or DuckDB cannot run it.
@@ -121,7 +121,7 @@ class DuckDBEngine:
 
 
 class _SnapshotSource:
-    """The rows of a snapshot as a stream, and the error that ended it."""
+    """Stream of the rows of a snapshot, and the error that ended it, if any."""
 
     def __init__(self, engine: DuckDBEngine, snapshot: TableSnapshot, query: PlainQuery) -> None:
         self._engine = engine
@@ -136,7 +136,7 @@ class _SnapshotSource:
 
     @contextlib.contextmanager
     def raising_read_errors(self) -> Iterator[None]:
-        """Raise the error of the source itself for what DuckDB makes of it."""
+        """Replace a DuckDB error that a source caused with the source's error."""
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -158,7 +158,7 @@ class _SnapshotSource:
 
 
 def _make_naive_field(field: pa.Field) -> pa.Field:
-    # Instants are shown in UTC without a zone, as the Spark session of commands shows them.
+    # Return timestamps with a zone in UTC without a zone, as the Spark session of commands does.
     if pa.types.is_timestamp(field.type):
         return pa.field(field.name, pa.timestamp(field.type.unit))
     return pa.field(field.name, field.type)

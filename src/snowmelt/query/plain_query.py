@@ -1,9 +1,9 @@
-"""Plain queries: those that mean the same in Spark and DuckDB, and their form for DuckDB.
+"""Plain queries, which have the same result in Spark and DuckDB, and their translation to DuckDB.
 
 A plain query selects columns or aggregates (count, min, max, sum) of one table, with a condition of
 comparisons, grouping, order and limit. Everything else, and every column type for which the engines
-differ, raises `QueryNotPlain`: Spark runs such a query. The text for DuckDB is written from the
-tree node by node, so an unknown node cannot pass.
+differ, raises `QueryNotPlain`. Such a query needs Spark. The SQL for DuckDB is generated node by
+node from the syntax tree, so an unknown node raises the error too.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sqlglot.errors import SqlglotError
 from snowmelt.errors import UserError
 from snowmelt.schema.types import Column, LogicalType, TableName, TableSchema
 
-# Spark's dialect in sqlglot, with the additions that Spark 4 has.
+# Spark's dialect in sqlglot, with the additions of Spark 4.
 _DIALECT = "databricks"
 _FULL_NAME_PARTS = 3
-# Names that the Spark interface gives to views of the catalog.
+# Names of catalog views in the Spark interface.
 _VIEW_SCHEMAS = frozenset({"INFORMATION_SCHEMA", "ACCOUNT_USAGE"})
 _SPARK_CATALOG = "SPARK_CATALOG"
 _MAX_NUMBER_DIGITS = 18
@@ -66,10 +66,9 @@ class QueryNotPlain(UserError):
 
 @dataclass(frozen=True, slots=True)
 class PlainQuery:
-    """A plain query on `ROWS`, a relation with the columns `columns`, for DuckDB.
+    """Plain query for DuckDB, on the relation `ROWS` with these `columns`.
 
-    `output_names` are what Spark would call the columns of the result; `output_types` belong to
-    them.
+    `output_names` and `output_types` are the names and types of the result's columns in Spark.
     """
 
     sql: str
@@ -80,7 +79,7 @@ class PlainQuery:
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuery:
-    """A parsed SELECT on one table; `analyze` checks the rest once its columns are known."""
+    """Parsed SELECT on one table. `analyze` completes the checks when the columns are known."""
 
     select: exp.Select
     table: TableName
@@ -146,7 +145,7 @@ class _Analysis:
                 raise QueryNotPlain(reason=f"two columns are called {column.name}")
             self._by_name[column.name.lower()] = column
         self._used: dict[str, None] = {}
-        # Names of the outputs and of their aliases, both in lower case, with positions from 1.
+        # 1-based positions of the outputs by name and by alias, in lower case.
         self._aliases: dict[str, int] = {}
         self._outputs: list[tuple[str, str, LogicalType]] = []
         self._plain_outputs: dict[str, int] = {}
@@ -182,7 +181,7 @@ class _Analysis:
         if limit is not None:
             _check_args(limit, "expression")
             parts.append(f"LIMIT {_read_integer(limit.expression)}")
-        # Rows without any column would not be counted.
+        # Read at least one column, because rows without columns would not be counted.
         columns = tuple(self._used) or (self._schema.columns[0].name,)
         names = tuple(name for _, name, _ in self._outputs)
         types = tuple(output_type for _, _, output_type in self._outputs)
@@ -355,7 +354,7 @@ class _Analysis:
         column, pattern = self._find_operand(node.this), node.expression
         if column.kind is not LogicalType.TEXT or not isinstance(pattern, exp.Literal):
             raise QueryNotPlain(reason="LIKE needs a text column and a literal")
-        # Spark takes a backslash as escape, DuckDB has none.
+        # A backslash is an escape in Spark, but not in DuckDB.
         if not pattern.is_string or "\\" in pattern.this:
             raise QueryNotPlain(reason="a LIKE pattern has a backslash")
         return f"({self._render_name(column)} LIKE {_quote_text(pattern.this)})"
@@ -420,13 +419,13 @@ class _Analysis:
         return '"' + column.name.replace('"', '""') + '"'
 
     def _require_groupable(self, column: Column) -> None:
-        # The engines may choose another one of 0.0 and -0.0.
+        # For equal values 0.0 and -0.0, the engines may return different ones.
         if column.kind is LogicalType.REAL:
             raise QueryNotPlain(reason=f"it groups by column {column.name}, which is FLOAT")
 
 
 def _check_args(node: exp.Expr, *known: str) -> None:
-    """Check that a node has no parts but these."""
+    """Verify that a node has only these arguments."""
     for name, value in node.args.items():
         if value and name not in known:
             raise QueryNotPlain(reason=f"it has {name.rstrip('_').upper().replace('_', ' ')}")

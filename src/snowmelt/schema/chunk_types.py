@@ -1,6 +1,6 @@
-"""The Arrow form of a chunk, which its Parquet file holds; sizes of values, 128-bit decimals.
+"""Arrow form of chunks, estimated sizes of values, and 128-bit decimals.
 
-Decimals are handled as two arrays of 64-bit words, so that no value becomes a Python object.
+Decimals are processed as two arrays of 64-bit words, to avoid a Python object per value.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def chunk_arrow_schema(schema: TableSchema) -> pa.Schema:
 def decimal_from_int64(
     values: Int64s, nulls: Mask | None, precision: int, scale: int
 ) -> pa.Decimal128Array:
-    """Return decimals of these unscaled values; `nulls` is True for null values.
+    """Return decimals with these unscaled values. `nulls` is True for null values.
 
     The caller ensures that the values fit `precision`.
     """
@@ -98,7 +98,7 @@ def decimal_from_words(
 def decimal_from_unscaled(
     values: Sequence[int | None], precision: int, scale: int
 ) -> pa.Decimal128Array:
-    """Return decimals of unscaled Python integers of any size up to 128 bits; None is null."""
+    """Return decimals with unscaled values from Python integers of up to 128 bits. None is null."""
     words = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in values)
     nulls = np.fromiter((value is None for value in values), np.bool_, len(values))
     validity = pack_bitmap(~nulls) if nulls.any() else None
@@ -147,7 +147,7 @@ def to_contiguous_array(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if array.num_chunks == 1:
         return array.chunk(0)
     combined: Any = array.combine_chunks()
-    # Only text of more than 2 GiB stays chunked; callers have fixed-width values.
+    # The result is one array: only text of more than 2 GiB stays chunked, and callers pass no text.
     return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
@@ -164,7 +164,7 @@ _BOOLEAN_BYTES = 0.125
 
 
 def estimate_fixed_value_bytes(column: Column) -> float | None:
-    """Return the estimated size of a value in a buffer (§5.4); None if it depends on its length."""
+    """Return the estimated size of a value in a buffer (§5.4), or None if the size varies."""
     if column.kind is LogicalType.BOOLEAN:
         return _BOOLEAN_BYTES
     if column.kind is LogicalType.FIXED:
@@ -176,7 +176,7 @@ def estimate_fixed_value_bytes(column: Column) -> float | None:
 
 
 def estimate_value_bytes(value: StoredValue, width_bytes: float | None) -> float:
-    """Return the estimated size of a value; `width_bytes` is the column's `estimate_fixed_value_bytes`."""
+    """Return the estimated size of a value. `width_bytes` is `estimate_fixed_value_bytes`."""
     if value is None:
         return _LEVEL_BYTES
     if width_bytes is not None:
@@ -203,7 +203,7 @@ def estimate_array_bytes(array: pa.Array | pa.ChunkedArray, width_bytes: float |
 def estimate_packed_bytes(
     count: int, null_count: int, content_bytes: int, width_bytes: float | None
 ) -> float:
-    """Return the estimated size of `count` values with `null_count` nulls and `content_bytes` of text."""
+    """Return the estimated size of `count` values with these nulls and bytes of text."""
     values = count - null_count
     own = values * _LENGTH_BYTES + content_bytes if width_bytes is None else values * width_bytes
     return count * _LEVEL_BYTES + own

@@ -1,4 +1,4 @@
-"""Schema and rows of error tables: one format for rejected rows of SDK, row API and COPY."""
+"""Schema and rows of error tables. SDK, row API and COPY store rejected rows in the same format."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from snowmelt.schema.conversion.json_text import format_json
 from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter, RowError
 from snowmelt.schema.types import MAX_TEXT_BYTES, Column, LogicalType, TableSchema
 
-# Limit of one row. Longer data is cut, and CODE marks it for `snowmelt replay`.
+# Maximum size of one row. Longer data is truncated, and CODE says so for `snowmelt replay`.
 MAX_ROW_CHARACTERS = 1024 * 1024
-# Limit of the rows of one call. Further rows are stored without their data.
+# Maximum total size of the rows of one call. Further rows are stored without their data.
 MAX_CALL_CHARACTERS = 64 * 1024 * 1024
 _MAX_REASON_CHARACTERS = 4096
 _UTC = ZoneInfo("UTC")
 TRUNCATED_CODE = "cut"
-# PROTOCOL distinguishes a marker from a rejected row.
+# Values of PROTOCOL. They distinguish a marker from a rejected row.
+SDK_PROTOCOL = "sdk"
 REPLAY_PROTOCOL = "replay"
 REPLAY_VOID_PROTOCOL = "replay_void"
 
@@ -53,8 +54,8 @@ ERROR_SCHEMA = TableSchema(
 class ErrorRowOrigin:
     """Origin of rejected rows.
 
-    `protocol` is `sdk`, `rows` or `copy`; `source` is a channel or the ID of a load; `table` is the full name
-    of the table that rejected them.
+    `protocol` is `sdk`, `rows` or `copy`. `source` is a channel or the ID of a load. `table` is the
+    full name of the table that rejected the rows.
     """
 
     table: str
@@ -67,7 +68,7 @@ class ErrorRowOrigin:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """Rejected row with its number in its call; unknown parts are None."""
+    """Rejected row with its number in its call. Unknown parts are None."""
 
     number: int | None
     reason: str
@@ -77,7 +78,7 @@ class ErrorRow:
 
 
 def find_missing_error_columns(schema: TableSchema) -> list[str]:
-    """Return the columns of error tables that a table lacks, or has with another type."""
+    """Return the columns of an error table that a table lacks, or has with another type."""
     there = {column.name: column for column in schema.columns}
     return [
         f"{column.display_name} {column.sql_type}"
@@ -87,7 +88,7 @@ def find_missing_error_columns(schema: TableSchema) -> list[str]:
 
 
 def to_error_row(error: RowError) -> ErrorRow:
-    """Return a row that a converter rejected."""
+    """Convert a rejection by a row converter to an error row."""
     columns = error.extra_columns or error.missing_not_null or error.null_for_not_null
     column = ", ".join(columns) if columns else error.error.fields.get("column")
     return ErrorRow(
@@ -123,7 +124,7 @@ def make_error_table_rows(
             if each.column is None
             else _escape_surrogates(each.column)[:_MAX_REASON_CHARACTERS],
             "CODE": code,
-            # A reason may quote characters that a text column rejects.
+            # Replace characters that a text column rejects, which a reason may quote.
             "REASON": _escape_surrogates(each.reason)[:_MAX_REASON_CHARACTERS],
             "ROW_DATA": data,
         }
@@ -137,8 +138,12 @@ def convert_error_table_rows(
     Values of dropped columns are omitted.
     """
     names = {column.name for column in schema.columns}
-    wanted = [{f'"{name}"': row[name] for name in row if name in names} for row in rows]
-    return RowConverter(schema, zone=_UTC).convert(wanted)
+    listed = list(rows)
+    wanted = [{f'"{name}"': row[name] for name in row if name in names} for row in listed]
+    # A further column of the table may have the default CURRENT_TIMESTAMP.
+    rejected_at = next((row["REFUSED_AT"] for row in listed), None)
+    get_now = None if not isinstance(rejected_at, dt.datetime) else lambda: rejected_at
+    return RowConverter(schema, zone=_UTC, get_now=get_now).convert(wanted)
 
 
 def row_to_json(row: object) -> str:
@@ -156,7 +161,7 @@ def row_to_json(row: object) -> str:
 
 def _value_to_json(value: object) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
-        # The text form of BINARY values.
+        # Text form of BINARY values.
         return format_json(bytes(value).hex())
     try:
         return format_json(value)

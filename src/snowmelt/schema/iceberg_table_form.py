@@ -1,7 +1,7 @@
-"""The native form of a table, which Iceberg files and the engine use.
+"""Native form of a table, which Iceberg files and the engine use.
 
-Timestamps and times become microseconds, floored. Parts that do not fit (nanoseconds, the offset of
-a TIMESTAMP_TZ) are stored in companion columns directly after the column.
+Timestamps and times are floored to microseconds. Companion columns, directly after the column,
+store the parts that do not fit (nanoseconds, the offset of a TIMESTAMP_TZ).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NANOSECONDS_FIELD_ID_BASE = 1_000_000
 OFFSET_FIELD_ID_BASE = 2_000_000
 
 _DAY_US = 86_400_000_000
-# Years 1–9999 are checked in the value's own offset, less than a day from UTC.
+# A day of tolerance, because years 1–9999 are checked in the value's own offset.
 _SLACK_US = _DAY_US
 _FIRST_US = -62_135_596_800_000_000 - _SLACK_US
 _LAST_US = 253_402_300_799_999_999 + _SLACK_US
@@ -40,7 +40,7 @@ _TZ_BIAS = 1440
 
 
 def native_fields(column: Column) -> tuple[pa.Field, ...]:
-    """Return the fields of a column in native form: itself, then its companions."""
+    """Return the native fields of a column: its own field, then its companions."""
     parts = [("", _native_arrow_type(column), 0)]
     if needs_nanosecond_companion(column):
         parts.append((NANOSECONDS_SUFFIX, pa.int32(), NANOSECONDS_FIELD_ID_BASE))
@@ -55,9 +55,9 @@ def native_fields(column: Column) -> tuple[pa.Field, ...]:
 
 
 def keeps_values(older: TableSchema, newer: TableSchema) -> bool:
-    """Return True if rows written with `older` columns have the same native values in `newer` ones.
+    """Return True if rows written with `older` columns have the same native values in `newer`.
 
-    Added columns do not matter: they are NULL.
+    Ignores added columns, which are NULL.
     """
     fields = {field.metadata[FIELD_ID]: field.type for field in native_schema(newer)}
     return all(
@@ -78,7 +78,7 @@ def find_companion_conflict(columns: Sequence[Column]) -> str | None:
     return next((column.name for column in columns if column.name in companions), None)
 
 
-# Called for each of a thousand chunks.
+# Cached, because it is called for each of a thousand chunks.
 @lru_cache(maxsize=256)
 def native_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of a table in native form, with field IDs."""
@@ -141,7 +141,7 @@ def _split_companions(array: pa.ChunkedArray, column: Column) -> list[pa.Array]:
 
 
 def _to_microseconds(low: UInt64s, high: Int64s, column: Column) -> tuple[Int64s, Int64s | None]:
-    """Floor to microseconds. Also return the nanoseconds of the rest if the scale is above 6."""
+    """Floor to microseconds. If the scale is above 6, also return the remaining nanoseconds."""
     scale = column.scale or 0
     first, last = (0, _DAY_US - 1) if column.kind is LogicalType.TIME else (_FIRST_US, _LAST_US)
     if scale > 6:
@@ -163,7 +163,7 @@ def _to_microseconds(low: UInt64s, high: Int64s, column: Column) -> tuple[Int64s
 
 
 def _floor_divide_int128(low: UInt64s, high: Int64s, divisor: int) -> tuple[Int64s, Int64s, Mask]:
-    """Divide 128-bit values by a small divisor. Also return a mask of quotients that fit 64 bits."""
+    """Divide 128-bit values by a small divisor. Also return a mask of 64-bit quotients."""
     top, rest = np.divmod(high, divisor)
     middle = (rest << 32) + (low >> np.uint64(32)).astype(np.int64)
     quotient_high, rest = np.divmod(middle, divisor)

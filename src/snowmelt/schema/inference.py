@@ -1,4 +1,4 @@
-"""Columns and types that rows have and their table lacks, and the changes that a table allows."""
+"""Inference of columns that rows have and their table lacks, and allowed changes of a table."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from snowmelt.schema.types import Column, LogicalType, TableSchema, to_internal_
 
 RowsOrTable: TypeAlias = "list[Mapping[str, object]] | pa.Table"
 
-# The scale of a NUMBER is permanent, so it should not depend on the first few values.
+# Fixed scale of an inferred NUMBER: the scale is permanent, so it must not depend on a few values.
 _MIN_SCALE, _MAX_SCALE = 9, 30
 _TEXT_TYPE = "VARCHAR"
-# NUL, and surrogates, which UTF-8 does not have.
+# Characters that names cannot have: NUL, and surrogates, which UTF-8 cannot represent.
 _INVALID_NAME_PATTERN = re.compile("[\0\ud800-\udfff]")
 _SQL_TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((bool, np.bool_), "BOOLEAN"),
@@ -39,9 +39,9 @@ _SQL_TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 def infer_new_columns(data: RowsOrTable, schema: TableSchema) -> dict[str, str]:
     """Return internal names and SQL types of columns that the table lacks.
 
-    Keys that cannot name a column, such as an empty string, are ignored. Values of several types result in
-    a type for all of them: FLOAT, VARCHAR, a timestamp, else VARIANT, which accepts texts only if they
-    are JSON. Only NULLs result in VARCHAR.
+    Keys that cannot name a column, such as an empty string, are ignored. For values of several
+    types, the type accepts all of them: FLOAT, VARCHAR, a timestamp, or else VARIANT, which accepts
+    texts only if they are JSON. If all values are NULL, the type is VARCHAR.
     """
     known = {column.name for column in schema.columns}
     if isinstance(data, pa.Table):
@@ -90,7 +90,7 @@ def _is_column_name(name: str) -> bool:
 
 
 def _infer_value_types(value: object) -> Iterator[str]:
-    """Yield the type of a value, nothing for NULL."""
+    """Yield the type of a value, or nothing for NULL."""
     plain = to_plain_value(value)
     if isinstance(value, np.datetime64) and plain is not None:
         yield "TIMESTAMP_NTZ(9)" if has_time_of_day(value) else "DATE"
@@ -113,7 +113,7 @@ def _merge_types(sql_types: set[str]) -> str:
     if others <= numbers | {"BOOLEAN"} and sql_types != others:
         return _TEXT_TYPE
     if len(others) == 1:
-        # The texts may be parsed as such values. A VARIANT would accept fewer of them.
+        # The texts may be parsed as values of the other type. A VARIANT would accept fewer of them.
         return others.pop()
     if others and others == numbers:
         return (
@@ -153,7 +153,7 @@ def _sql_type_of_arrow(kind: pa.DataType) -> str:
     return "BINARY" if any(matches(kind) for matches in binary) else _TEXT_TYPE
 
 
-# Allowed changes of a table's columns, and the check that rows for older columns still fit.
+# --- Allowed changes of a table's columns, and the check that rows for older columns fit.
 
 _TYPE_FAMILIES = {
     LogicalType.FIXED: "NUMBER",
@@ -166,7 +166,7 @@ _TYPE_FAMILIES = {
 class SchemaConflict:
     """Reason to reject rows for older columns.
 
-    `is_missing` is True if the rows lack a column, by its value or by its name.
+    `is_missing` is True if the rows lack a column, because it was added or renamed.
     """
 
     reason: str
@@ -174,16 +174,16 @@ class SchemaConflict:
 
 
 def next_ordinal(versions: Iterable[TableSchema]) -> int:
-    """Return the ordinal of a new column, above all ordinals of all versions."""
+    """Return the ordinal of a new column: higher than any ordinal of any version."""
     used = (column.ordinal for version in versions for column in version.columns)
     return max(used, default=0) + 1
 
 
 def widen_column_type(column: Column, wanted: Column) -> Column | str:
-    """Return a column with the type of `wanted`, or the reason why its rows do not fit that type.
+    """Return a column with the type of `wanted`, or the reason why the change is not allowed.
 
-    Types may only grow without changing stored values: the integer digits of a NUMBER, the length of a
-    VARCHAR or BINARY.
+    A type may only grow in ways that do not change stored values: more integer digits of a NUMBER,
+    or a longer VARCHAR or BINARY.
     """
     if column.kind is not wanted.kind:
         return f"it is {column.sql_type} and stays {_TYPE_FAMILIES.get(column.kind, column.kind)}"
@@ -208,8 +208,8 @@ def widen_column_type(column: Column, wanted: Column) -> Column | str:
 def find_schema_conflict(older: TableSchema, current: TableSchema) -> SchemaConflict | None:
     """Return the reason to reject rows for `older` columns, or None if they are accepted.
 
-    They are accepted if each value still has its column under its original name, and the columns that
-    they lack are nullable.
+    Rows are accepted if each value's column exists with its original name, and if all columns that
+    the rows lack are nullable.
     """
     known = {column.ordinal: column for column in older.columns}
     there = {column.ordinal: column for column in current.columns}

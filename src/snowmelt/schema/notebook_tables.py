@@ -1,6 +1,6 @@
-"""Values as an HTML table, with which results show themselves in notebooks.
+"""HTML tables that display results in notebooks.
 
-The markup is complete in itself: no script, and colors that the notebook's theme chooses.
+The markup has no script, and uses the colors of the notebook's theme.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MAX_CHARACTERS = 100
 def render_notebook_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], caption: str
 ) -> str:
-    """Return the first rows as a table; values are escaped, and cut at 100 characters."""
+    """Return the first rows as a table. Escapes values, and truncates them to 100 characters."""
     head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
     body = "".join(
         "<tr>" + "".join(f"<td>{_render_value(value)}</td>" for value in row) + "</tr>"

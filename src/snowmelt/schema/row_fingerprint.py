@@ -1,11 +1,12 @@
-"""Fingerprints of rows in native form, which do not depend on their order, file or row group.
+"""Fingerprints of rows in native form. They do not depend on the order, file or row group.
 
-Each value is hashed with its field ID, and the hashes of a row are added and mixed. A fingerprint is the
-number of rows and two sums of row hashes modulo 2⁶⁴, so that the fingerprint of several tables is the
-sum of theirs. NULL adds nothing: a column that is added later does not change the fingerprints of older
-rows. It finds accidental changes; it is no proof against an attacker.
+Each value is hashed with its field ID, and the hashes of a row are added and mixed. A fingerprint
+consists of the number of rows and two sums of row hashes modulo 2⁶⁴, so the fingerprint of several
+tables is the sum of their fingerprints. NULL adds nothing, so a column that is added later does not
+change the fingerprints of older rows. Fingerprints detect accidental changes, not those of an
+attacker.
 
-Fingerprints are stored for years. Any change of the hash needs a new `VERSION`.
+Fingerprints are stored for years. Any change of the hash requires a new `VERSION`.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from snowmelt.schema.chunk_types import FIELD_ID, UInt64s, decimal_to_words, mak
 VERSION = 1
 
 _MASK = (1 << 64) - 1
-# The finalizer of SplitMix64.
+# Constants of the finalizer of SplitMix64.
 _FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
 _SEED_STEP = 0x9E3779B97F4A7C15
 _ROW_SALT = np.uint64(0xD6E8FEB86659FD93)
 _SECOND_SALT = np.uint64(0xA0761D6478BD642F)
 _QUIET_NAN = np.uint64(0x7FF8000000000000)
-# Blocks of this many rows stay in the processor's cache.
+# Rows per block, so that a block fits in the processor's cache.
 _BLOCK_ROWS = 32 * 1024
 _WORD = 8
-# Longer values are hashed one by one: there are few in a block, and each needs many steps.
+# Longer values are hashed one by one, because a block has few of them and each needs many steps.
 _MAX_VECTOR_BYTES = 256
 _STORED = struct.Struct("<BQQQ")
 
@@ -59,14 +60,14 @@ class Fingerprint:
 
     @staticmethod
     def from_bytes(stored: bytes | None) -> Fingerprint | None:
-        """Return a stored fingerprint; None if there is none, or it is of another version."""
+        """Decode a stored fingerprint. Return None if it is missing or of another version."""
         if not stored or stored[0] != VERSION or len(stored) != _STORED.size:
             return None
         return Fingerprint(*_STORED.unpack(stored)[1:])
 
 
 def sum_fingerprints(parts: Iterable[Fingerprint | None]) -> Fingerprint | None:
-    """Return the sum; None if one of them is unknown."""
+    """Return the sum of fingerprints, or None if one of them is unknown."""
     total = Fingerprint()
     for part in parts:
         if part is None:
@@ -106,7 +107,7 @@ def _mix_one(value: int) -> int:
 
 
 def _mix(words: UInt64s) -> UInt64s:
-    """Mix in place, and return the array."""
+    """Mix hashes in place, and return the array."""
     for shift, factor in zip(_SHIFTS, _FACTORS, strict=False):
         words ^= words >> shift
         words *= factor
@@ -154,7 +155,7 @@ def _hash_bytes(array: pa.Array, seed: np.uint64) -> UInt64s:
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer else np.zeros(0, np.uint8)
     if data.size < _WORD:
         data = np.concatenate([data, np.zeros(_WORD, np.uint8)])
-    # The word at each byte; the last ones are read as parts of the last whole word.
+    # The word that starts at each byte. The last words are taken from the last whole word.
     words = np.ndarray((data.size - _WORD + 1,), np.dtype("<u8"), data, strides=(1,))
     hashes = _mix(lengths.astype(np.uint64) ^ seed)
     long = lengths > _MAX_VECTOR_BYTES

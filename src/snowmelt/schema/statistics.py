@@ -1,4 +1,4 @@
-"""Statistics of a chunk's columns on complete values (Streaming v1, §6)."""
+"""Statistics of a chunk's columns, from untruncated values (Streaming v1, §6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_INT64_DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """Bounds, null count and longest value (bytes) of one column in a chunk.
+    """Bounds, null count and length in bytes of the longest value of one column in a chunk.
 
     Bounds are stored values: integers (unscaled, days, 0 and 1 for booleans), floats, bytes for
     TEXT and BINARY. They are None without values, or if the type has no order.
@@ -79,7 +79,7 @@ def _decimal_statistics(array: pa.ChunkedArray, null_count: int) -> ColumnStatis
 
 
 def _extract_low_words(array: pa.Decimal128Array) -> Int64s:
-    """Return the lower 64 bits of the unscaled values, which contain small values completely."""
+    """Return the lower 64 bits of the unscaled values. For small values, these are complete."""
     words = np.frombuffer(array.buffers()[1], np.int64)
     return words[2 * array.offset : 2 * (array.offset + len(array)) : 2]
 
@@ -89,7 +89,7 @@ def _to_unscaled(value: Decimal, scale: int) -> int:
 
 
 def _float_statistics(array: pa.ChunkedArray, null_count: int) -> ColumnStatistics:
-    """Compute statistics in the wire format's order: -0.0 below 0.0, NaN above everything."""
+    """Compute statistics of floats in the wire format's order: -0.0 below 0.0, NaN highest."""
     values = array.drop_null().to_numpy()
     numbers = values[~np.isnan(values)]
     if not len(numbers):

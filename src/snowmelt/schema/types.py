@@ -1,4 +1,4 @@
-"""Columns, their types, wire metadata and errors, table names, and modes for ambiguous values.
+"""Columns with their types, wire metadata and errors; table names; compatibility modes.
 
 Names follow SQL: an internal name is folded to upper case unless it is quoted. A compatibility mode
 selects the rules for values without one obvious meaning (Streaming v1, §5.4).
@@ -41,7 +41,7 @@ TIMESTAMP_TYPES = frozenset(
 )
 SEMI_STRUCTURED_TYPES = frozenset({LogicalType.VARIANT, LogicalType.ARRAY, LogicalType.OBJECT})
 
-# Snowflake's reserved words, which must be quoted as names.
+# Reserved words of Snowflake, which must be quoted if used as names.
 # fmt: off
 RESERVED_WORDS = frozenset({
     "ALL", "ALTER", "AND", "ANY", "AS", "BETWEEN", "BY", "CASE", "CAST", "CHECK", "COLUMN",
@@ -67,7 +67,8 @@ class Column:
     `name` is the internal name (unquoted; upper-case unless it was quoted). `ordinal` (from 1) is never
     reused within a table's incarnation and is also the Parquet and Iceberg field ID. `precision` and
     `scale` are set for FIXED, `scale` (0–9) for TIME and timestamps, `length` (characters) for TEXT,
-    `byte_length` for TEXT and BINARY.
+    `byte_length` for TEXT and BINARY. `default` is the text of the value of rows that lack the column, or
+    CURRENT_TIMESTAMP in a timestamp column.
     """
 
     name: str
@@ -78,15 +79,16 @@ class Column:
     scale: int | None = None
     length: int | None = None
     byte_length: int | None = None
+    default: str | None = None
 
     @property
     def display_name(self) -> str:
-        """The name in SQL and in the wire format: quoted if folding would change it."""
+        """Name in SQL and in the wire format, quoted if folding would change it."""
         return to_display_name(self.name)
 
     @property
     def physical_type(self) -> str:
-        """The physical type in the wire format (Streaming v1, §4)."""
+        """Physical type in the wire format (Streaming v1, §4)."""
         match self.kind:
             case LogicalType.FIXED:
                 for limit, name in ((2, "SB1"), (4, "SB2"), (9, "SB4"), (18, "SB8")):
@@ -98,10 +100,21 @@ class Column:
             case LogicalType.TIMESTAMP_NTZ | LogicalType.TIMESTAMP_LTZ:
                 return "SB8" if (self.scale or 0) <= 6 else "SB16"
             case LogicalType.TIMESTAMP_TZ:
-                # At scale 3 the packed value of a year after 3903 has 19 digits: not decimal(18).
+                # Not decimal(18): at scale 3, the packed value of a year after 3903 has 19 digits.
                 return "SB8" if (self.scale or 0) <= 2 else "SB16"
             case _:
                 return _PHYSICAL_TYPES.get(self.kind, "LOB")
+
+    @property
+    def default_sql(self) -> str | None:
+        """The default value in SQL, such as `'new'`, `5` or `CURRENT_TIMESTAMP()`; None without one."""
+        if self.default is None or self.kind in {LogicalType.FIXED, LogicalType.REAL}:
+            return self.default
+        if self.kind is LogicalType.BOOLEAN:
+            return self.default.upper()
+        if self.kind in TIMESTAMP_TYPES and self.default == "CURRENT_TIMESTAMP":
+            return "CURRENT_TIMESTAMP()"
+        return "'" + self.default.replace("'", "''") + "'"
 
     @property
     def sql_type(self) -> str:
@@ -128,7 +141,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """The columns of one version of a table, in ordinal order; `version` counts from 1."""
+    """Columns of one version of a table, in ordinal order. `version` counts from 1."""
 
     version: int
     columns: tuple[Column, ...]
@@ -140,7 +153,7 @@ class TableSchema:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableName:
-    """Database, schema and table by internal names."""
+    """Internal names of a table and its database and schema."""
 
     database: str
     schema: str
@@ -162,8 +175,8 @@ class TableName:
 def to_internal_name(text: str) -> str:
     r"""Return the internal name of an identifier as a user writes it (Streaming v1, §5.1).
 
-    `"…"` keeps its contents, with doubled quotes undone. Otherwise `\ ` becomes a space and the name is
-    upper-cased.
+    A name in `"…"` keeps its contents, with doubled quotes replaced by single ones. In any other
+    name, `\ ` becomes a space, and letters become upper case.
     """
     if len(text) >= 2 and text[0] == '"' and text[-1] == '"':
         return text[1:-1].replace('""', '"')
@@ -182,7 +195,7 @@ def quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# Rules for ambiguous values (Streaming v1, §5.4).
+# --- Rules for ambiguous values (Streaming v1, §5.4).
 DEFAULT_ZONE = "UTC"
 """Zone of timestamps without one, unless a session, channel or setting specifies another."""
 
@@ -198,10 +211,11 @@ class TimestampTextFormat(StrEnum):
 class Compatibility(StrEnum):
     """Rules for ambiguous values.
 
-    SNOWFLAKE does what Snowflake's classic Java client does with the same value, quirks included.
-    STRICT parses dates and times by Snowflake's automatic detection, never moves a TIMESTAMP_NTZ,
-    and rejects values that it would have to guess. COPY is STRICT with Vertica's dates and times. SDK_ROWS
-    is STRICT for rows of the official SDK, which writes bytes as text, and rejects text that may be bytes.
+    SNOWFLAKE converts every value exactly as Snowflake's classic Java client does. STRICT parses
+    dates and times by Snowflake's automatic detection, does not convert a TIMESTAMP_NTZ through a
+    zone, and rejects ambiguous values. COPY is STRICT with Vertica's formats of dates and times.
+    SDK_ROWS is STRICT for rows of the official SDK. Because that SDK writes bytes as text, it
+    rejects text that may be bytes.
     """
 
     SNOWFLAKE = "snowflake"
@@ -212,7 +226,7 @@ class Compatibility(StrEnum):
     @property
     def default_zone(self) -> ZoneInfo:
         """Zone of timestamps without one, if the channel sets no other."""
-        # The zone is built into the Java client; it is not a session setting.
+        # The zone is built into the Java client. It is not a session setting.
         return ZoneInfo("America/Los_Angeles" if self is Compatibility.SNOWFLAKE else DEFAULT_ZONE)
 
     @property
@@ -234,7 +248,7 @@ _TIMESTAMP_FORMATS = {
 }
 
 
-# Errors for values that a column rejects: the messages of streaming v1, §5.3, with Python type names.
+# --- Errors for rejected values: the messages of streaming v1, §5.3, with Python type names.
 
 StoredValue = int | float | bool | str | bytes | None
 """A value in the form stored in a chunk: unscaled integers, days, text, bytes."""
@@ -291,14 +305,14 @@ def null_value_error(column: Column, row_index: int) -> InvalidRow:
 
 
 def python_type_name(value: object) -> str:
-    """Return the name of a value's type as written in Python."""
+    """Return the Python name of a value's type."""
     kind = type(value)
     if kind.__module__ == "builtins":
         return kind.__qualname__
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-# Conversion of columns to and from the `table_columns` of Streaming v1 (§2.2, §4).
+# --- Conversion of columns to and from `table_columns` (Streaming v1, §2.2, §4).
 
 
 class ColumnFields(TypedDict):
@@ -315,6 +329,7 @@ class ColumnFields(TypedDict):
     byte_length: int | None
     length: int | None
     collation: str | None
+    default: str | None
 
 
 def column_to_fields(column: Column) -> ColumnFields:
@@ -335,6 +350,7 @@ def column_to_fields(column: Column) -> ColumnFields:
         byte_length=byte_length,
         length=column.byte_length if column.kind is LogicalType.BINARY else column.length,
         collation=None,
+        default=column.default,
     )
 
 
@@ -362,6 +378,7 @@ def column_from_fields(fields: Mapping[str, object]) -> Column:
         scale=_require_int(fields, "scale", name) if timed or kind is LogicalType.FIXED else None,
         length=_require_int(fields, "length", name) if kind is LogicalType.TEXT else None,
         byte_length=_require_int(fields, "byte_length", name) if sized else None,
+        default=None if fields.get("default") is None else str(fields["default"]),
     )
     physical = str(fields["physical_type"]).upper()
     if column.physical_type != "LOB" and physical != column.physical_type:

@@ -52,6 +52,7 @@ from snowmelt.server.middleware import RequestChecks, ServiceMiddleware
 from snowmelt.server.monitoring_routes import MetricsEndpoint, make_health_route, read_metrics_token
 from snowmelt.server.publisher_process import PublisherSupervisor
 from snowmelt.server.query_process import QueryProcesses
+from snowmelt.server.replication.routes import ReplicationRoutes
 from snowmelt.server.rows.components import RowApiComponents, SharedComponents, build_row_api
 from snowmelt.server.rows.in_flight_appends import InFlightAppends
 from snowmelt.server.rows.routes import make_row_routes
@@ -98,6 +99,7 @@ class ServiceComponents:
     queries: QueryProcesses
     engine_commits: CommitProcesses
     console: Console | None
+    replication: ReplicationRoutes
 
     @property
     def s3_stage(self) -> Store | None:
@@ -113,6 +115,7 @@ class ServiceComponents:
         if self.console is not None:
             self.console.close()
         self.row_api.close()
+        self.replication.close()
         self.channel_service.write_batcher.close()
         self.registrar.close()
         self.decoder_pool.close()
@@ -216,6 +219,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         iceberg_threads,
     )
     queries = QueryProcesses(settings, clock)
+    service_threads = ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="serve")
     return ServiceComponents(
         settings=settings,
         clock=clock,
@@ -226,7 +230,7 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
         decoder_pool=decoder_pool,
         registrar=registrar,
         authenticator=authenticator,
-        threads=ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="serve"),
+        threads=service_threads,
         metric_sources=MetricSources(registrar.get_metrics_snapshot, rows.metrics.snapshot),
         back_pressure=pressure,
         row_api=rows,
@@ -247,6 +251,9 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
                 activity=ActivityMonitor(database, clock),
                 workers=ConsoleWorkers(settings, authenticator),
             )
+        ),
+        replication=ReplicationRoutes(
+            settings, database, stage, warehouse, keyring, clock, service_threads
         ),
     )
 
@@ -333,7 +340,9 @@ def create_app(service: ServiceComponents) -> ServiceMiddleware:
     )
     front = ServiceMiddleware(
         app,
-        post_routes=streaming.make_post_routes() | statements.make_post_routes(),
+        post_routes=streaming.make_post_routes()
+        | statements.make_post_routes()
+        | service.replication.make_post_routes(),
         checks=checks,
         find_app_handler=taking.find_immediate_append,
     )

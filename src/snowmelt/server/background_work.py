@@ -32,12 +32,13 @@ from snowmelt.catalog.jobs.leases import (
     record_heartbeat,
     renewing_lease,
 )
-from snowmelt.catalog.objects import tables
+from snowmelt.catalog.objects import failover_groups, tables
 from snowmelt.catalog.streaming import channels, registration, row_request_state
 from snowmelt.errors import ServiceBusy, SnowmeltError
 from snowmelt.ingest.rows.targets import is_uploaded_row_file_name
 from snowmelt.server.child_process import start_child, stop_child
 from snowmelt.server.file_pipe_process import FilePipeSupervisor
+from snowmelt.server.replication.site_supervisor import LineWatch, SiteSupervisor
 from snowmelt.storage.store_factory import open_store
 
 if TYPE_CHECKING:
@@ -55,23 +56,37 @@ _BACK_PRESSURE_INTERVAL_S = 1.0
 _DEMAND_INTERVAL_S = 1.0
 # Interval of checks for new pipes that load files.
 _FILE_PIPES_INTERVAL_S = 1.0
+# How soon a new failover group works.
+_SITE_INTERVAL_S = 1.0
 
 
 class BackgroundWorkers:
     """Background threads of a service."""
 
-    def __init__(self, service: ServiceComponents, *, url: str) -> None:
+    def __init__(
+        self,
+        service: ServiceComponents,
+        *,
+        url: str,
+        on_new_line: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Prepare the threads. `on_new_line` is called if the site of a follower has another history."""
         self._stopping = threading.Event()
+        self._line = LineWatch(service.database)
+        self._on_new_line = on_new_line
         self._heartbeat = ServiceHeartbeat(service.database, service.clock, url=url)
         self._heartbeat.send()
         settings = service.settings
         self._migrator = Migrator(service) if settings.migrate else None
         self._publisher = service.publisher
         self._file_pipes = FilePipeSupervisor(service.database, settings, service.clock)
+        self._database = service.database
+        self._site = SiteSupervisor(service.database, settings, service.clock)
         rounds: list[tuple[str, float, Callable[[], object]]] = [
             ("housekeeping", settings.cleanup_interval_s, Housekeeping(service, self._stopping)),
             ("memory", settings.cleanup_interval_s, release_memory),
             ("membership", HEARTBEAT_INTERVAL_S, self._heartbeat.send),
+            ("site", _SITE_INTERVAL_S, self._look_after_site),
             (
                 "publisher",
                 0.0,
@@ -80,9 +95,9 @@ class BackgroundWorkers:
         ]
         if self._migrator is not None:
             interval_s = min(settings.migrate_interval_s, 1.0)
-            rounds.append(("migrator", interval_s, self._migrator.ensure_running))
+            rounds.append(("migrator", interval_s, partial(self._migrate, self._migrator)))
         if settings.load_files:
-            rounds.append(("file pipes", _FILE_PIPES_INTERVAL_S, self._file_pipes.ensure_running))
+            rounds.append(("file pipes", _FILE_PIPES_INTERVAL_S, self._load_files))
         if service.back_pressure.has_limits:
             service.back_pressure.refresh()
             rounds.append(("pressure", _BACK_PRESSURE_INTERVAL_S, service.back_pressure.refresh))
@@ -107,9 +122,30 @@ class BackgroundWorkers:
                 # The next service completes a round that the end of this process interrupts.
                 thread.join(_STOP_TIMEOUT_S)
         self._file_pipes.stop()
+        self._site.stop()
         if self._migrator is not None:
             self._migrator.stop()
         self._heartbeat.deregister()
+
+    def _migrate(self, migrator: Migrator) -> None:
+        """Keep the migrator alive at a primary. Followers get native files with the states."""
+        if self._is_writable():
+            migrator.ensure_running()
+        else:
+            migrator.stop()
+
+    def _load_files(self) -> None:
+        if self._is_writable():
+            self._file_pipes.ensure_running()
+
+    def _look_after_site(self) -> None:
+        self._site.ensure_running()
+        if self._line.has_changed():
+            self._on_new_line()
+
+    def _is_writable(self) -> bool:
+        with self._database.reading() as connection:
+            return failover_groups.is_writable(connection)
 
     def _run_periodically(self, interval_s: float, work: Callable[[], object]) -> None:
         while not self._stopping.wait(interval_s):
@@ -291,13 +327,10 @@ class Housekeeping:
         from snowmelt.table import garbage_collection as cleanup
 
         service = self._service
-        idle = service.settings.channel_idle_s
-        expired = cleanup.expire_idle_channels(
-            service.database, service.clock, idle_s=idle, on_step=self._raise_if_stopping
-        )
-        if expired:
-            _log.info("%d idle channels have expired after %g s", expired, idle)
-        self._prune_history()
+        with service.database.reading() as connection:
+            is_replica = not failover_groups.is_writable(connection)
+        if not is_replica:
+            self._expire_records()
         self._delete_orphaned_row_files()
         collected = cleanup.collect_garbage(
             service.database,
@@ -306,6 +339,7 @@ class Housekeeping:
             clock=service.clock,
             retention_s=service.settings.retention_s,
             on_step=self._raise_if_stopping,
+            is_replica=is_replica,
         )
         for problem in collected.problems:
             _log.error("garbage collection failed on %s and will retry", problem)
@@ -316,6 +350,19 @@ class Housekeeping:
                 collected.unregistered,
                 collected.files,
             )
+
+    def _expire_records(self) -> None:
+        """Expire idle channels and old history."""
+        from snowmelt.table import garbage_collection as cleanup
+
+        service = self._service
+        idle = service.settings.channel_idle_s
+        expired = cleanup.expire_idle_channels(
+            service.database, service.clock, idle_s=idle, on_step=self._raise_if_stopping
+        )
+        if expired:
+            _log.info("%d idle channels have expired after %g s", expired, idle)
+        self._prune_history()
 
     def _delete_orphaned_row_files(self) -> None:
         """Delete row files without a request. Runs at most once an hour."""

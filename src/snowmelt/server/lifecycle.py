@@ -22,6 +22,7 @@ from snowmelt.server.background_work import BackgroundWorkers, use_system_memory
 from snowmelt.server.fast_path import FastPathProtocol
 from snowmelt.server.listener import HttpListener, load_certificate, open_listening_socket
 from snowmelt.server.logs import configure_logging
+from snowmelt.server.replication.site_supervisor import fence_if_replaced
 from snowmelt.server.s3.endpoint_server import S3Service
 
 _log = logging.getLogger("snowmelt.server")
@@ -33,6 +34,8 @@ class RunningService:
     """A service that listens on `url`. `run` blocks until `stop` is called."""
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+        # Whether it stopped to be started again: the site of a follower has another history.
+        self.starts_again = False
         with contextlib.ExitStack() as undo:
             # Open the ports first, so that a service whose ports are in use creates no folder.
             listening = open_listening_socket(settings.host, settings.port, setting="port")
@@ -47,6 +50,7 @@ class RunningService:
             self._certificate = load_certificate(settings)
             self.service: ServiceComponents = build_service(settings, clock=clock)
             undo.callback(self.service.close)
+            fence_if_replaced(self.service.database)
             front = create_app(self.service)
             self._listener = HttpListener(
                 front,
@@ -71,7 +75,7 @@ class RunningService:
                 self.s3.register_metrics(self.service.metric_sources)
             if self.service.console is not None:
                 self.service.console.parts.workers.url = self.url
-            workers = BackgroundWorkers(self.service, url=self.url)
+            workers = BackgroundWorkers(self.service, url=self.url, on_new_line=self._start_again)
             undo.callback(workers.stop)
             workers.start()
             self._undo = undo.pop_all()
@@ -93,6 +97,12 @@ class RunningService:
         if self.service.console is not None:
             self.service.console.end_streams()
         self._listener.stop()
+
+    def _start_again(self) -> None:
+        if not self.starts_again:
+            _log.info("the site has another history now; the service starts again")
+            self.starts_again = True
+            self.stop()
 
     def reload_certificate(self) -> None:
         """Reload the certificate for new connections."""
@@ -122,8 +132,12 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     running = RunningService(settings)
     _tune_garbage_collection()
 
+    is_ending = False
+
     def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal is_ending
         del number, frame
+        is_ending = True
         running.stop()
 
     def on_hang_up(number: int, frame: FrameType | None) -> None:
@@ -141,6 +155,9 @@ def serve(settings: Settings, *, announce: Callable[[str], None] | None = None) 
     if not (settings.listens_on_loopback or settings.tls_cert):
         say("Without TLS: others on the network can read tokens and rows (tls_cert, tls_key)")
     running.run()
+    while running.starts_again and not is_ending:
+        running = RunningService(settings)
+        running.run()
     say("Snowmelt has stopped.")
 
 

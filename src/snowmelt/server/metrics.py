@@ -27,6 +27,11 @@ from snowmelt.catalog.jobs.run_history import (
     list_table_backlogs,
     sum_migrations_by_state,
 )
+from snowmelt.catalog.objects.failover_groups import (
+    ReplicationLag,
+    SiteRole,
+    measure_replication_lag,
+)
 from snowmelt.catalog.objects.published_snapshots import (
     DEMAND_TTL,
     PublicationLag,
@@ -103,6 +108,7 @@ class CatalogMetrics:
     backlogs: Sequence[TableBacklog]
     migrations: Sequence[MigrationStateTotals]
     publications: PublicationLag
+    replication: ReplicationLag | None
 
 
 def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
@@ -113,6 +119,7 @@ def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
             list_table_backlogs(connection),
             sum_migrations_by_state(connection),
             measure_publication_lag(connection, since=at - DEMAND_TTL),
+            measure_replication_lag(connection, at),
         )
 
 
@@ -181,8 +188,40 @@ class _MetricsCollector:
             yield from _make_backlog_metrics(self._catalog_metrics)
             yield from _make_migration_metrics(self._catalog_metrics.migrations)
             yield from _make_publication_metrics(self._catalog_metrics)
+            yield from _make_replication_metrics(self._catalog_metrics.replication)
             if self._with_table_labels:
                 yield from _make_table_metrics(self._catalog_metrics)
+
+
+def _make_replication_metrics(lag: ReplicationLag | None) -> Iterator[Metric]:
+    if lag is None:
+        return
+    yield _make_labeled(
+        GaugeMetricFamily(
+            "snowmelt_replication_primary",
+            "1 if this site is the primary of its failover group, else 0.",
+            labels=["group", "role"],
+        ),
+        [([lag.group, lag.role], int(lag.role is SiteRole.PRIMARY))],
+    )
+    if lag.behind_s is not None:
+        yield _make_labeled(
+            GaugeMetricFamily(
+                "snowmelt_replication_behind_seconds",
+                "Age of the state that this secondary has.",
+                labels=["group"],
+            ),
+            [([lag.group], lag.behind_s)],
+        )
+    if lag.silent_s is not None:
+        yield _make_labeled(
+            GaugeMetricFamily(
+                "snowmelt_replication_silent_seconds",
+                "Seconds since the last request of the follower that has been silent the longest.",
+                labels=["group"],
+            ),
+            [([lag.group], lag.silent_s)],
+        )
 
 
 def _make_registration_metrics(counts: RequestMetrics[int]) -> Iterator[Metric]:

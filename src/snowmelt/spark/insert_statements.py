@@ -19,6 +19,7 @@ from snowmelt.catalog.jobs.load_history import LoadTotals
 from snowmelt.catalog.objects.tables import find_table
 from snowmelt.clock import Clock
 from snowmelt.errors import LoadRefused, SnowmeltError, StatementError, UnknownOutcome, Unsupported
+from snowmelt.schema.conversion.default_values import has_defaults
 from snowmelt.schema.types import TableName, to_display_name
 from snowmelt.spark.datasource.catalog_connection import LakeConnection
 from snowmelt.spark.datasource.write_commit import (
@@ -168,12 +169,16 @@ _MAX_STATEMENT_CHARACTERS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class InsertStatement:
-    """INSERT statement. `columns` are the listed internal names, or None. `query` gives the rows."""
+    """INSERT statement. `columns` are the listed internal names, or None. `query` gives the rows.
+
+    `uses_default` is True if a value is the word DEFAULT, which `query` has as NULL.
+    """
 
     table: TableName
     columns: tuple[str, ...] | None
     query: str
     text: str
+    uses_default: bool = False
 
 
 def parse_insert(text: str, namespace: tuple[str, ...]) -> InsertStatement | None:
@@ -215,7 +220,8 @@ def parse_insert(text: str, namespace: tuple[str, ...]) -> InsertStatement | Non
     if at >= len(tokens):
         raise _make_statement_error("an INSERT ends with VALUES or a query")
     table = TableName(*namespace[: _FULL_NAME_PARTS - len(parts)], *parts)
-    return InsertStatement(table, columns, _extract_query(text, tokens[at:]), text)
+    query, uses_default = _extract_query(text, tokens[at:])
+    return InsertStatement(table, columns, query, text, uses_default)
 
 
 def insert_rows(
@@ -229,13 +235,20 @@ def insert_rows(
 
     Raises:
         TableNotFound: If the table does not exist or the role lacks INSERT on it.
-        LoadRefused: If the number of values is invalid, or a required value is missing.
+        LoadRefused: If the number of values is invalid, a required value is missing, or a value is DEFAULT in
+            a table with default values.
         LoadFailed: If a value does not fit its column.
         LoadOvertaken: If the table was dropped or changed during the insert.
         UnknownOutcome: If the rows may have been committed. LOAD_HISTORY shows the outcome.
     """
     with connection.database.reading() as reading:
         schema = find_table(reading, insert.table).schema
+    if insert.uses_default and has_defaults(schema):
+        raise LoadRefused(
+            what=f"DEFAULT in the values of INSERT INTO {insert.table}",
+            reason="the table has columns with default values. List the columns, and leave those out "
+            "that get their default",
+        )
     names = name_values_by_position(schema, insert.columns, len(rows.columns), insert.table)
     target = resolve_write_target(
         connection,
@@ -354,8 +367,8 @@ def _parse_column_list(tokens: Sequence[Token], at: int) -> tuple[tuple[str, ...
     return tuple(names), at + 1
 
 
-def _extract_query(text: str, tokens: Sequence[Token]) -> str:
-    """Return the text of the query. Replaces DEFAULT with NULL, the default of every column."""
+def _extract_query(text: str, tokens: Sequence[Token]) -> tuple[str, bool]:
+    """Return the query's text, with NULL for DEFAULT, and True if there is a DEFAULT."""
     end = tokens[-1].start if tokens[-1].token_type == TokenType.SEMICOLON else len(text)
     query, begin = "", tokens[0].start
     if tokens[0].text.upper() == "VALUES":
@@ -366,7 +379,7 @@ def _extract_query(text: str, tokens: Sequence[Token]) -> str:
             }:
                 query += text[begin : token.start] + "NULL"
                 begin = token.end + 1
-    return query + text[begin:end]
+    return query + text[begin:end], bool(query)
 
 
 def _make_statement_error(reason: str) -> StatementError:

@@ -2,24 +2,24 @@
 
 `snapshot`: a consistent view of tables, native files up to a watermark and chunks above it.
 `pruning`: selection of the files and chunks that can match a query's predicates.
-`chunk_reader`: one chunk into a table in native form, without the catalog.
-`table_reader`: chunks, native files and whole tables without an engine.
+`chunk_reader`: reads one chunk as a table in native form, without the catalog.
+`table_reader`: reads chunks, native files and whole tables without an engine.
 `warehouse_paths`: paths and addresses of native files.
 `file_io`: PyIceberg's file access through Snowmelt's stores.
 `column_bounds`: encoded bounds of native columns.
-`native_file_writer`: one native Parquet file and its metadata entry.
-`external_sort`: rows of a clustered table sorted in bounded memory.
+`native_file_writer`: writes one native Parquet file and its metadata entry.
+`external_sort`: sorts the rows of a clustered table in bounded memory.
 `iceberg`: Iceberg metadata and commits of one table.
-`migration_task`: chunks into native files, on any executor.
+`migration_task`: writes chunks as native files, on any executor.
 `migration`: plan, lease and commit of a migration.
-`fresh_files`: native files of chunks that no migration has committed.
-`snapshot_publication`: snapshots of native and fresh files, published for engines.
-`file_lineage`: what a commit records about the files that it adds and removes.
+`fresh_files`: native files with the rows of chunks that are not migrated.
+`snapshot_publication`: publishes snapshots of native and fresh files for engines.
+`file_lineage`: records of the files that a commit adds and removes.
 `file_removal`: removal of native and fresh files in a commit.
 `load_commit`: begin, commit and abort of a load.
 `rejects`: schema and rows of tables of rejected records.
-`compaction`: small native files into larger ones.
+`compaction`: rewrites small native files as larger ones.
 `file_replacement_run`: runs that replace native files or expire snapshots.
-`active_run_files`: files of runs that are not in the catalog yet.
+`active_run_files`: files of runs that are not in the catalog.
 `garbage_collection`: deletion of blobs, native files and dropped tables.
 """

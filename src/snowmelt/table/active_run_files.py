@@ -1,8 +1,8 @@
-"""Native files of runs that are not in the catalog yet, or that are about to commit.
+"""Native files of runs that are not in the catalog, or that have not committed.
 
 Spark tasks write native files before their load begins, because no Snowmelt process runs for the
-whole write of a DataFrame. Such files are in `data/<load id>/` like all others. Garbage collection
-retains them as long as an unregistered blob.
+whole write of a DataFrame. Such files are in `data/<load id>/` like the files of other loads.
+Garbage collection retains them as long as unregistered blobs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def exclude_files_of_active_runs(
     committed: Container[str],
     since: dt.datetime,
 ) -> list[ObjectInfo]:
-    """Return the files without those of running loads and of unknown runs.
+    """Return the files, except those of running loads and of unknown runs.
 
     Files of an unknown run are excluded only while its newest file is newer than `since`.
     """

@@ -1,7 +1,7 @@
-"""Reader of one chunk in native form; fast to import, because every executor task imports it.
+"""Reader of one chunk in native form. Must be fast to import: every executor task imports it.
 
-A chunk is verified against the catalog's MD5 on every read. A mismatch raises an error that names
-the blob, and no rows of the chunk are returned.
+Every read verifies the chunk's MD5 from the catalog. A mismatch raises an error that names the
+blob, and no rows of the chunk are returned.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from snowmelt.table.warehouse_paths import open_cached_store
 
 @dataclass(frozen=True, slots=True)
 class ChunkReadTask:
-    """Task that reads one chunk; picklable, needs no catalog.
+    """Task that reads one chunk. Picklable. Does not use the catalog.
 
-    `path` is the blob's path, `stage_path` its path in the store. `chunk_key` decrypts this blob only.
-    `schema` is the schema of the result. `written` is the version for which the chunk was written, if it
-    differs.
+    `path` is the blob's path, `stage_path` its path in the store. `chunk_key` decrypts only this
+    blob. `schema` is the schema of the result. `written` is the schema version for which the chunk
+    was written, if it differs from `schema`.
     """
 
     seq: int
@@ -42,7 +42,7 @@ class ChunkReadTask:
 
 
 def run_chunk_read_task(task: ChunkReadTask, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read one chunk in native form: the named columns in this order, or all columns.
+    """Read one chunk in native form, with the given columns in order, or all columns.
 
     Raises:
         BlobCorrupt: If the blob differs from its registration or cannot be decoded.
@@ -75,7 +75,7 @@ def project_schema(schema: TableSchema, columns: Sequence[str]) -> TableSchema:
 
 
 def concatenate_native_tables(parts: Iterable[pa.Table], schema: TableSchema) -> pa.Table:
-    """Concatenate tables in native form. Without any, return an empty table."""
+    """Concatenate tables in native form. Without tables, return an empty table."""
     tables = list(parts)
     if not schema.columns:
         return make_columnless_table(sum(table.num_rows for table in tables))

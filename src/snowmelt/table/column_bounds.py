@@ -1,9 +1,9 @@
 """Lower and upper bounds of native columns, encoded as Iceberg stores them.
 
-Bounds are computed from raw integers and bytes of Parquet's statistics. Python dates and strings
-cannot represent every value (dates before year 1, text that is not UTF-8). String and binary bounds
-are truncated after 16 code points or bytes. An upper bound is rounded up, or omitted if that is
-impossible. An omitted bound means unknown.
+Bounds are computed from the raw integers and bytes of Parquet's statistics, because Python dates
+and strings cannot represent every value (dates before year 1, text that is not UTF-8). String and
+binary bounds are truncated to 16 code points or bytes. A truncated upper bound is rounded up, or
+omitted if that is impossible. An omitted bound means unknown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STRUCT_FORMATS = {1: "<b", 32: "<i", 64: "<q"}
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """Bounds (None: unknown or no values) and counts of one native column."""
+    """Bounds and counts of one native column. A bound is None if unknown, or without values."""
 
     lower: bytes | None
     upper: bytes | None
@@ -37,9 +37,9 @@ class ColumnBounds:
 def read_column_bounds(
     metadata: pq.FileMetaData, position: int, kind: pa.DataType, nans: int | None
 ) -> ColumnBounds:
-    """Return the bounds of a column in native form from the statistics of its Parquet file.
+    """Read the bounds of a native column from the statistics of its Parquet file.
 
-    `nans` is the number of NaN values, or None if the type has none. No value raises an error.
+    `nans` is the number of NaN values, or None if the type has no NaN. Never raises an error.
     """
     groups = range(metadata.num_row_groups)
     chunks = [metadata.row_group(each).column(position).statistics for each in groups]
@@ -47,7 +47,7 @@ def read_column_bounds(
     chunks = [chunk for chunk in chunks if chunk is not None]
     nulls = sum(chunk.null_count for chunk in chunks)
     known = [chunk for chunk in chunks if chunk.has_min_max]
-    # Bounds are missing despite values if all are NaN, or for strings of more than 4 KiB.
+    # A column with values has no bounds if all values are NaN, or for strings of more than 4 KiB.
     unknown = any(each.num_values and not each.has_min_max for each in chunks)
     if not known or (unknown and nans is None):
         return ColumnBounds(None, None, nulls, nans)
@@ -68,7 +68,7 @@ def read_column_bounds(
 
 
 def count_nans(array: pa.ChunkedArray) -> int | None:
-    """Return the number of NaN values, or None if the type has none."""
+    """Return the number of NaN values, or None if the type has no NaN."""
     return pc.sum(pc.is_nan(array)).as_py() or 0 if pa.types.is_floating(array.type) else None
 
 
@@ -88,13 +88,13 @@ def _string_bounds(lower: bytes, upper: bytes) -> tuple[bytes | None, bytes | No
     try:
         low, high = lower.decode(), upper.decode()
     except UnicodeDecodeError:
-        # Other readers decode bounds as text and would fail on these.
+        # Omit bounds that are not UTF-8: other readers decode them as text and would fail.
         return None, None
     return low[:_MAX_BOUND_LENGTH].encode(), _truncate_upper_string_bound(high)
 
 
 def _truncate_upper_string_bound(text: str) -> bytes | None:
-    """Return the shortest text of at most 16 code points that is not less than `text`, or None."""
+    """Return a text of at most 16 code points that is not less than `text`, or None."""
     if len(text) <= _MAX_BOUND_LENGTH:
         return text.encode()
     for end in range(_MAX_BOUND_LENGTH, 0, -1):
@@ -119,6 +119,6 @@ def _decode_unscaled(raw: int | bytes) -> int:
 
 
 def _encode_decimal_bound(unscaled: int) -> bytes:
-    # One bit more than the magnitude for the sign; -128 fits one byte.
+    # The sign needs one bit in addition to the magnitude. -128 fits in one byte.
     bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length() + 1
     return unscaled.to_bytes(-(-bits // 8), "big", signed=True)

@@ -1,10 +1,10 @@
 """Compaction of small native files: select, rewrite, commit (`snowmelt.table.file_replacement_run`).
 
-Files below three quarters of the target size are small. They are compacted once there are enough
-of similar size. So a row is rewritten only a few times until it is in a file of the target size.
-Each group becomes one file, so every run leaves fewer files. Rows pass through memory in batches;
-rows of a clustered table are sorted over the whole group. Nothing is committed unless the new files,
-read again, have the rows of the old ones.
+Files below three quarters of the target size are small. They are compacted when there are enough
+files of similar size, so that a row is rewritten only a few times until it is in a file of the
+target size. Each group becomes one file. Rows are processed in batches; rows of a clustered table
+are sorted over the whole group. Before the commit, the new files are read again, and must have the
+rows of the old files.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from snowmelt.table.warehouse_paths import open_cached_store, open_warehouse
 _SMALL_FILE_SHARE = 0.75
 _BATCH_ROWS = 64 * 1024
 _ROW_GROUP_ROWS = 256 * 1024
-# Share of the memory for rows buffered for a row group. The rest is needed to encode it.
+# Share of the memory for the buffered rows of a row group. Encoding needs the rest.
 _ROW_GROUP_MEMORY_DIVISOR = 4
 
 FileGroup = tuple["NativeFile", ...]
@@ -57,8 +57,8 @@ def group_small_files(
 ) -> list[FileGroup]:
     """Group small files for compaction. Each group becomes one file of at most the target size.
 
-    A file is selected only if the smaller files together are at least as large. Otherwise a large file
-    would be rewritten for each small one. Groups keep the order of the files.
+    A file is selected only if the smaller files together are at least as large. Otherwise, each
+    small file would cause a large file to be rewritten. Groups keep the order of the files.
     """
     small = [file for file in files if file.size < target_bytes * _SMALL_FILE_SHARE]
     by_size = sorted(small, key=lambda file: (file.size, file.sequence, file.path))
@@ -84,7 +84,7 @@ def group_small_files(
 def plan_compaction(
     database: Database, name: TableName, settings: MaintenanceSettings
 ) -> list[FileGroup]:
-    """Return the groups of files that a compaction would rewrite now.
+    """Return the groups of files that a compaction would rewrite.
 
     Raises:
         TableNotFound: If the table does not exist.
@@ -106,7 +106,7 @@ def compact(
 ) -> MaintenanceTotals | None:
     """Compact small files of a table in one commit.
 
-    One call processes about `run_bytes`. `progress` is called with the bytes done and the total.
+    One call processes about `run_bytes`. Calls `progress` with the bytes done and the total.
 
     Returns:
         The totals, or None if there is nothing to do or another process has the lease.
@@ -115,7 +115,7 @@ def compact(
         TableNotFound: If the table does not exist.
         ConflictError: If the table was dropped or another process has taken over. Nothing was changed.
         TableInconsistent: If the new files do not have the rows of the old ones. Nothing was changed.
-        UnknownOutcome: If it may have been committed.
+        UnknownOutcome: If the commit may have succeeded.
     """
     if not plan_compaction(database, name, settings):
         return None
@@ -126,7 +126,7 @@ def compact(
         try:
             planned = _plan_groups(list_native_files(run.native), settings)
             sizes = [sum(file.size for file in group) for group in planned]
-            # The first groups up to `run_bytes`, at least one.
+            # Take the first groups up to `run_bytes`, at least one.
             before = accumulate(sizes, initial=0)
             groups = [
                 group
@@ -172,7 +172,7 @@ def _plan_groups(files: Sequence[NativeFile], settings: MaintenanceSettings) -> 
 def _find_fingerprints(
     database: Database, run: OpenMaintenanceRun, groups: Sequence[FileGroup]
 ) -> dict[str, Fingerprint]:
-    """Return the known fingerprints of files by address, for the current columns of the table."""
+    """Return the known fingerprints of files for the table's current columns, by address."""
     warehouse = open_warehouse(run.settings.warehouse_url)
     addresses = {warehouse.to_path(file.path): file.path for group in groups for file in group}
     table = run.table
@@ -225,10 +225,10 @@ def _read_verified_batches(
     known: Mapping[str, Fingerprint],
     fingerprints: list[Fingerprint],
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a file, and append their fingerprint, which must be the known one.
+    """Yield the rows of a file. Append their fingerprint, and compare it with the known one.
 
     Raises:
-        TableInconsistent: If the file has other rows than when it was written.
+        TableInconsistent: If the rows of the file have changed.
     """
     found = Fingerprint()
     for batch in read_native_batches(file, run.table.schema, _BATCH_ROWS):
@@ -246,10 +246,10 @@ def _read_verified_batches(
 def _verify_fingerprint(
     run: OpenMaintenanceRun, written: WrittenFile, fingerprints: Iterable[Fingerprint]
 ) -> WrittenFile:
-    """Read a written file and return it with its fingerprint, which must be the sum of these.
+    """Read a written file. Return it with its fingerprint, which must be the sum of the given ones.
 
     Raises:
-        TableInconsistent: If it has other rows.
+        TableInconsistent: If the file has other rows.
     """
     expected = sum(fingerprints, start=Fingerprint())
     address = open_warehouse(run.settings.warehouse_url).to_address(written.path)
@@ -266,7 +266,7 @@ def _verify_fingerprint(
 
 
 def _build_row_groups(rows: Iterable[pa.Table], max_bytes: int) -> Iterator[pa.Table]:
-    """Yield the rows as row groups, bounded in rows and in bytes."""
+    """Yield the rows as row groups of limited rows and bytes."""
     waiting: list[pa.Table] = []
     count = size = 0
     for table in rows:

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from snowmelt.schema.iceberg_table_form import native_fields
 from snowmelt.schema.types import TableSchema
 
-# Sorting needs memory for the rows, their order and a sorted copy.
+# Memory for sorting: the rows, their order and a sorted copy.
 _MEMORY_COPIES = 3
-# A merge keeps one batch of each run in memory.
+# Rows per batch: a merge keeps one batch of each run in memory.
 _MERGE_BATCHES = 64
 
 
@@ -96,7 +96,7 @@ class ExternalSorter:
 
 
 class _SortedRun:
-    """Spilled sorted run with one batch in memory."""
+    """Sorted run on disk, with one batch in memory."""
 
     def __init__(self, exit_stack: contextlib.ExitStack, path: Path) -> None:
         source = exit_stack.enter_context(pa.OSFile(str(path), "rb"))
@@ -123,7 +123,7 @@ class _RowOrder:
     keys: list[tuple[str, str]]
 
     def index_of_first(self, rows: list[pa.Table]) -> int:
-        """Return the index of the table with the first row, among tables of one row."""
+        """Return the index of the table whose row is first. Each table has one row."""
         names = [name for name, _ in self.keys]
         table = pa.concat_tables(row.select(names) for row in rows)
         first: int = pc.sort_indices(table, sort_keys=self.keys)[0].as_py()
@@ -134,7 +134,7 @@ class _RowOrder:
         low, high = 0, rows.num_rows
         while low < high:
             middle = (low + high) // 2
-            # The sort is stable, so an equal row counts as not after.
+            # The sort is stable, so this includes equal rows.
             if self.index_of_first([rows.slice(middle, 1), last_row]) == 0:
                 low = middle + 1
             else:
@@ -142,14 +142,14 @@ class _RowOrder:
         return low
 
     def sort(self, rows: pa.Table) -> pa.Table:
-        """Return the rows in order."""
+        """Return the rows in sorted order."""
         return rows.take(pc.sort_indices(rows, sort_keys=self.keys))
 
 
 def _merge_sorted_runs(
     runs: Sequence[_SortedRun], keys: list[tuple[str, str]]
 ) -> Iterator[pa.Table]:
-    """Merge runs: yield the buffered rows up to the smallest of the batches' last rows, repeatedly."""
+    """Merge runs: repeatedly yield the buffered rows up to the smallest last row of all batches."""
     order = _RowOrder(keys)
     while True:
         for run in runs:

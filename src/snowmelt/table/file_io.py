@@ -1,7 +1,7 @@
 """PyIceberg `FileIO` over Snowmelt's stores for files that are not on a local disk.
 
-One address and one set of credentials (those of the environment, see `snowmelt.storage`) serve all
-access, and PyIceberg needs no cloud libraries. Local files are opened by PyIceberg itself.
+All access uses the same address and credentials (those of the environment, see `snowmelt.storage`),
+and PyIceberg needs no cloud libraries. PyIceberg itself opens local files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from snowmelt.errors import AlreadyExists, ObjectMissing
 from snowmelt.storage.store import OpenObject, Store
 from snowmelt.table.warehouse_paths import Warehouse, open_cached_store
 
-# Larger than any metadata file. Readers of data files need only a few ranges.
+# Size up to which a file is read whole: metadata files are smaller. Of data files, readers need
+# only a few ranges.
 _MAX_WHOLE_READ_BYTES = 8 * 1024 * 1024
 _BUFFER_BYTES = 1024 * 1024
 
@@ -106,9 +107,9 @@ class StoreOutputFile(_StoreFile, OutputFile):
 
 
 class PublishedOutputFile(OutputFile):
-    """A file that is written whole, once; its location is the address for engines elsewhere.
+    """File that is written whole, once. Its location is its address for engines on other machines.
 
-    A file of the same path that another process has published first is kept.
+    If another process published a file of the same path first, that file is kept.
     """
 
     def __init__(self, warehouse: Warehouse, path: str) -> None:
@@ -116,7 +117,7 @@ class PublishedOutputFile(OutputFile):
         self._store, self._path = warehouse.store, path
 
     def __len__(self) -> int:
-        """Return the length of the published file in bytes; 0 if it does not exist."""
+        """Return the length of the published file in bytes, or 0 if it does not exist."""
         info = self._store.head(self._path)
         return 0 if info is None else info.size
 
@@ -181,7 +182,7 @@ class _ObjectWriteStream(io.BytesIO):
 
     def close(self) -> None:
         if not self.closed and not self._failed:
-            # Another process may commit, so each file is made durable when written.
+            # Make each file durable when it is written, because another process may commit it.
             self._store.put(
                 self._path, self.getvalue(), create_only=self._create_only, durable=True
             )
@@ -189,7 +190,7 @@ class _ObjectWriteStream(io.BytesIO):
 
 
 class _PublishingStream(_ObjectWriteStream):
-    """A stream that keeps a file which exists already."""
+    """Stream that does not replace an existing file."""
 
     def close(self) -> None:
         try:
@@ -199,7 +200,7 @@ class _PublishingStream(_ObjectWriteStream):
 
 
 def _resolve_location(location: str) -> tuple[Store, str]:
-    """Return the store of an address, and the path in it."""
+    """Return the store of an address, and the path in the store."""
     scheme, _, rest = location.partition("://")
     bucket, _, path = rest.partition("/")
     return open_cached_store(f"{scheme}://{bucket}"), path

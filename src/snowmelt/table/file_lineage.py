@@ -1,4 +1,4 @@
-"""Lineage of native files: the records that a commit stores about the files that it adds and removes."""
+"""Lineage of native files: records of the files that a commit adds and removes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from snowmelt.table.iceberg import NativeTable, list_native_files
 from snowmelt.table.native_file_writer import WrittenFile
 from snowmelt.table.warehouse_paths import Warehouse
 
-# Path, rows and bytes of the native files that a table has when its lineage begins.
+# Path, rows and bytes of the native files that a table had when its lineage began.
 LineageStart: TypeAlias = Sequence[tuple[str, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedFiles:
-    """A written file, and the addresses of the files that it replaces, in the order of its rows."""
+    """A written file, and the addresses of the files that it replaces, in row order."""
 
     written: WrittenFile
     replaced: tuple[str, ...]
@@ -33,7 +33,7 @@ class JoinedFiles:
 def prepare_lineage(
     database: Database, warehouse: Warehouse, table: TableRecord, native: NativeTable | None
 ) -> LineageStart | None:
-    """Return the current files of a table whose lineage begins with the next commit, else None."""
+    """Return the current files of a table that has no lineage, else None."""
     with database.reading() as connection:
         if lineage.find_lineage_start(connection, table.table_id) is not None:
             return None
@@ -50,9 +50,9 @@ def make_file_record(
     *,
     reordered: bool = False,
 ) -> NativeFileRecord:
-    """Return the record of a file that a run has written, with the origin of its rows.
+    """Return the record of a file that a run wrote, with the origin of its rows.
 
-    Rows of a clustered table, or with `reordered`, are not in the order of their sources.
+    If the table is clustered, or with `reordered`, the rows are not in the order of their sources.
     """
     return NativeFileRecord(
         file.path,
@@ -76,7 +76,7 @@ def record_joined_files(
     joined: Sequence[JoinedFiles],
     now: dt.datetime,
 ) -> None:
-    """Record files that have the rows of others, which they replace.
+    """Record files that replace other files and have their rows.
 
     Raises:
         TableInconsistent: If one of the replaced files is not a current file in the lineage.

@@ -1,8 +1,8 @@
-"""Removal of files from a table, native ones and fresh ones, in the commit that replaces their rows.
+"""Removal of native and fresh files from a table, in the commit that replaces their rows.
 
-A fresh file has the rows of chunks that are not migrated. To remove it, the commit moves the watermark
-to its last chunk: fresh files up to there become native, the removed ones do not. Rows that arrive
-later are not touched.
+A fresh file has the rows of chunks that are not migrated. To remove it, the commit moves the
+watermark to the file's last chunk. Other fresh files up to that chunk become native files. Rows
+that arrive later are not affected.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from snowmelt.table.warehouse_paths import Warehouse
 class FileRemoval:
     """Files that a commit removes, and fresh files that it makes native.
 
-    `chunks` are (sequence, rows) of the chunks of all these fresh files. The watermark moves from
+    `chunks` has (sequence, rows) of each chunk of all these fresh files. The watermark moves from
     `from_seq` to `to_seq`.
     """
 
@@ -52,17 +52,17 @@ class FileRemoval:
 
     @property
     def adopted_files(self) -> list[WrittenFile]:
-        """The descriptions of the fresh files that become native."""
+        """Descriptions of the fresh files that become native."""
         return [decode_fresh_file(file) for file in self.adopted]
 
     @property
     def native_rows(self) -> int:
-        """The number of rows of the removed native files."""
+        """Number of rows of the removed native files."""
         return sum(entry.record_count for entry in self.entries)
 
     @property
     def replaced_rows(self) -> int:
-        """The number of rows of all removed files."""
+        """Number of rows of all removed files."""
         return self.native_rows + sum(decode_fresh_file(file).rows for file in self.fresh)
 
     def extend_checksum(self, checksum: str) -> str:
@@ -76,10 +76,10 @@ class FileRemoval:
     def apply(
         self, connection: sa.Connection, table: TableRecord, snapshot_id: int, now: dt.datetime
     ) -> None:
-        """Store the removal of fresh files in the transaction that swaps the pointer.
+        """Store the removal of fresh files, in the transaction that swaps the pointer.
 
         Raises:
-            CommitLost: If one of the fresh files was joined meanwhile.
+            CommitLost: If one of the fresh files was compacted meanwhile.
         """
         if self.from_seq == self.to_seq:
             return
@@ -110,7 +110,7 @@ class FileRemoval:
             )
             for file in (*self.adopted, *self.fresh)
         ]
-        # The removed ones are part of the table until this commit removes them.
+        # Removed files are part of the table until this commit.
         lineage.add_native_files(connection, table.table_id, records)
         run_history.finish_migration(
             connection,
@@ -135,7 +135,7 @@ def plan_removal(
 ) -> FileRemoval | None:
     """Find the files of these paths in the current state of a table.
 
-    Returns None if one of them is no longer part of it.
+    Returns None if one of them is no longer part of the table.
 
     Raises:
         TableInconsistent: If chunks and fresh files do not agree.
@@ -161,7 +161,7 @@ def plan_removal(
         [start, *(last for _, last in bounds)], (first for first, _ in bounds), strict=False
     )
     if any(last != first for last, first in expected):
-        # The publisher replaces the fresh files at this moment.
+        # The publisher is replacing the fresh files.
         return None
     counts = tuple((chunk.seq, chunk.rows) for chunk in chunks)
     rows = sum(decode_fresh_file(file).rows for file in covered)

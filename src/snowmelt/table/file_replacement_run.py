@@ -1,10 +1,10 @@
-"""Maintenance runs, which replace native files without changing rows: begin, commit, abort.
+"""Maintenance runs, which replace native files without changing rows, or expire snapshots.
 
 A run holds a lease of the table, which shows that its process is alive and excludes a second run.
 Migrations and loads continue concurrently. A run commits like them: one transaction of the catalog
 swaps the pointer and closes the run in the history. Watermark, epoch, checksum and row count do not
 change. If a migration or a load has committed first, the run retries on the newer metadata with the
-same files, since neither removes files.
+same files, because neither removes files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from snowmelt.table.warehouse_paths import open_warehouse
 _MIB = 1024 * 1024
 _MAX_ATTEMPTS = 100
 _MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 0.02, 0.2
-# A single expired snapshot is not worth a commit while the table has writes.
+# Minimum number of snapshots to expire while the table has writes: fewer are not worth a commit.
 _MIN_EXPIRED_SNAPSHOTS = 10
 
 
@@ -52,9 +52,9 @@ _MIN_EXPIRED_SNAPSHOTS = 10
 class MaintenanceSettings:
     """Location and limits of maintenance runs.
 
-    `target_bytes` is the target size of a file. Small files are compacted once there are `min_files` of
-    similar size; one commit replaces at most `run_bytes`. `memory_bytes` limits the rows in memory. Snapshots
-    expire after `retention_s`.
+    `target_bytes` is the target size of a file. Small files are compacted when there are
+    `min_files` of similar size. One commit replaces at most `run_bytes`. `memory_bytes` limits the
+    rows in memory. Snapshots expire after `retention_s`.
     """
 
     warehouse_url: str
@@ -69,7 +69,7 @@ class MaintenanceSettings:
 
 @dataclass(frozen=True, slots=True)
 class OpenMaintenanceRun:
-    """Running maintenance run, with table and native table as of its start."""
+    """Running maintenance run, with the table and native table as of its start."""
 
     run_id: str
     table: TableRecord
@@ -148,8 +148,8 @@ def commit_maintenance_run(
 
     Raises:
         CommitLost: If the table was dropped, or a replaced file is no longer part of it.
-        LeaseLost: If another process has taken over. Nothing was changed.
-        UnknownOutcome: If it may have been committed; the history has the outcome.
+        LeaseLost: If another process took over the lease. Nothing was changed.
+        UnknownOutcome: If the commit may have succeeded. The history has the outcome.
     """
     tally = replace(
         totals,
@@ -160,7 +160,7 @@ def commit_maintenance_run(
     try:
         return _commit_with_retry(database, run, tally, clock, joined)
     except Exception as error:
-        # Only the catalog knows the outcome. A run that is closed as failed can never commit.
+        # Ask the catalog for the outcome. A run that is closed as failed can never commit.
         try:
             if not _fail_run_and_release_lease(
                 database, run.run_id, run.lease, str(error), clock
@@ -181,7 +181,7 @@ def abort_maintenance_run(
 
 
 def abort_orphaned_maintenance_runs(database: Database, table: TableRecord, clock: Clock) -> None:
-    """Close runs whose process has died. Acquiring the lease ensures that they never commit."""
+    """Close runs whose process died. Acquires their lease, so that they can never commit."""
     with database.reading() as connection:
         if not run_history.list_running_maintenance(connection, table.table_id):
             return
@@ -203,15 +203,15 @@ def abort_orphaned_maintenance_runs(database: Database, table: TableRecord, cloc
 def expire_snapshots(
     database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock
 ) -> MaintenanceTotals | None:
-    """Expire snapshots older than the retention; None if that is not worth a commit.
+    """Expire snapshots older than the retention. Return None if that is not worth a commit.
 
-    Garbage collection deletes their files once the retention has passed since they were replaced. A table
-    without writes finally keeps only its current snapshot.
+    Garbage collection deletes their files when the retention has passed since their replacement. A
+    table without writes eventually has only its current snapshot.
 
     Raises:
         TableNotFound: If the table does not exist.
-        ConflictError: If another process was first. Nothing was changed.
-        UnknownOutcome: If it may have been committed.
+        ConflictError: If another process committed first. Nothing was changed.
+        UnknownOutcome: If the commit may have succeeded.
     """
     if not count_expired_snapshots(database, name, settings, clock):
         return None
@@ -226,7 +226,7 @@ def expire_snapshots(
 def count_expired_snapshots(
     database: Database, name: TableName, settings: MaintenanceSettings, clock: Clock
 ) -> int:
-    """Return how many snapshots `expire_snapshots` would expire.
+    """Return the number of snapshots that `expire_snapshots` would expire.
 
     Raises:
         TableNotFound: If the table does not exist.
@@ -254,7 +254,7 @@ def _commit_with_retry(
     clock: Clock,
     joined: Sequence[JoinedFiles],
 ) -> MaintenanceTotals:
-    """Retry until the commit succeeds or cannot succeed; a lost race starts again."""
+    """Commit, and retry after each lost race until the commit succeeds or cannot succeed."""
     delays_s = growing_delays_s(_MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S)
     left = _MAX_ATTEMPTS
     replaced = {address for each in joined for address in each.replaced}
@@ -381,7 +381,7 @@ def _fail_run_and_release_lease(
 ) -> bool:
     """Close a run as failed and release the lease. Return False if the run was already closed."""
     with database.writing() as connection:
-        # Update the lease's row first, as the commit does, to serialize with it.
+        # Update the row of the lease first, as the commit does, to serialize with a commit.
         leases.release_lease(connection, lease)
         return run_history.finish_maintenance_run(
             connection, run_id, RunState.FAILED, now=clock.now(), message=reason

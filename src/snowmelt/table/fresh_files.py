@@ -1,7 +1,7 @@
-"""Fresh files: native files of chunks that no migration has committed, for published snapshots.
+"""Fresh files: native files of chunks that are not migrated, for published snapshots.
 
-Each round writes the new chunks of a table as one file, and joins small files as they age. So a table
-has few fresh files however many chunks wait.
+Each round writes the new chunks of a table as one file, and compacts small files as they age. A
+table therefore has few fresh files, however many chunks wait for migration.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from snowmelt.table.table_reader import read_native_file
 from snowmelt.table.warehouse_paths import Warehouse, make_fresh_path
 
 _MIB = 1024 * 1024
-# A round ends at this size of chunks, so that the first publication of a large backlog comes soon.
+# Maximum size of the chunks of a round, so that a large backlog is first published soon.
 MAX_ROUND_BYTES = 64 * _MIB
-# A join costs as much CPU as half a round, and most files are migrated before there are this many.
+# Number of files of a level before they are compacted. Compaction takes half the CPU of a round,
+# and most files are migrated before there are so many.
 MAX_UNJOINED_FILES = 24
-# 16 files of level 0 become one of level 1, 8 of those one of level 2, which is never joined again. Fewer
-# are joined if they have the final size together.
+# 16 files of level 0 become one file of level 1, and 8 of those one file of level 2, the final
+# level. Fewer files are compacted if together they have the final size.
 _FILES_PER_JOIN = {0: 16, 1: 8}
 _FINAL_LEVEL = 2
 _FINAL_SIZE_BYTES = 8 * _MIB
-# A fifth of the CPU less than at level 3, and files of the same size.
+# Zstandard level: a fifth less CPU than level 3, and files of the same size.
 _ZSTD_LEVEL = 1
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(WrittenFile)
@@ -45,9 +46,9 @@ _decoder = msgspec.msgpack.Decoder(WrittenFile)
 
 @dataclass(frozen=True, slots=True)
 class FreshFileWriter:
-    """Writer of the fresh files of one table, in the folder `folder` of the warehouse.
+    """Writer of the fresh files of one table, in `folder` of the warehouse.
 
-    With `cluster_by`, each file is sorted in itself.
+    With `cluster_by`, the rows of each file are sorted.
     """
 
     warehouse: Warehouse
@@ -58,10 +59,10 @@ class FreshFileWriter:
     def write_chunks(
         self, from_seq: int, chunks: Sequence[ChunkReadTask]
     ) -> tuple[FreshFile | None, BlobCorrupt | None]:
-        """Write chunks as one file, up to the first that cannot be decoded.
+        """Write chunks as one file, up to the first chunk that cannot be decoded.
 
-        The file is None if the first chunk cannot be decoded. The error is that of the first undecodable
-        chunk.
+        Returns no file (None) if the first chunk cannot be decoded. The returned error is that of
+        the first chunk that cannot be decoded.
 
         Raises:
             ObjectMissing: If a blob does not exist.
@@ -83,7 +84,7 @@ class FreshFileWriter:
     def join_files(
         self, files: Sequence[FreshFile]
     ) -> list[tuple[tuple[FreshFile, ...], FreshFile]]:
-        """Join runs of small files of one level; return each run with the file that replaces it."""
+        """Compact adjacent small files of a level. Return each group with its replacement."""
         joined = []
         for level, count in _FILES_PER_JOIN.items():
             run: list[FreshFile] = []
@@ -95,12 +96,12 @@ class FreshFileWriter:
                 size = sum(each.size for each in run)
                 is_final = len(run) > 1 and size >= _FINAL_SIZE_BYTES
                 if is_final or len(run) == count:
-                    # A large file is not joined again, even if the join makes it smaller.
+                    # Do not compact a large file again, even if the result is smaller.
                     new_level = _FINAL_LEVEL if is_final else level + 1
                     joined.append((tuple(run), self._join(run, new_level)))
                     run = []
             if joined:
-                # The next level is joined in a later round, so that a round stays short.
+                # Compact the next level in a later round, so that a round stays short.
                 break
         return joined
 
@@ -118,7 +119,7 @@ class FreshFileWriter:
             keys = make_sort_keys(self.schema, self.cluster_by)
             table = table.take(pc.sort_indices(table, sort_keys=keys))
         path = make_fresh_path(self.folder, from_seq, to_seq, uuid.uuid4().hex[:12])
-        # Files of level 0 are joined within seconds, unless they have the final size at once.
+        # Files of level 0 are compacted within seconds, unless they already have the final size.
         is_temporary = level == 0 and table.nbytes < _FINAL_SIZE_BYTES
         zstd_level = None if is_temporary else _ZSTD_LEVEL
         written = write_native_file(self.warehouse.store, path, table, zstd_level=zstd_level)
@@ -128,5 +129,5 @@ class FreshFileWriter:
 
 
 def decode_fresh_file(file: FreshFile) -> WrittenFile:
-    """Return the description of a fresh file for manifests."""
+    """Decode the manifest description of a fresh file."""
     return _decoder.decode(file.entry)

@@ -1,22 +1,24 @@
-"""Deletion of unreferenced blobs and native files, and of the remains of dropped tables.
+"""Deletes unreferenced blobs and native files, and the files of dropped tables.
 
-A reader's plan lives no longer than the retention. Everything that a plan could still reference is
-retained that long after it was replaced. If a round is interrupted, the next one continues:
+A reader's plan is valid for less than the retention. Everything that a plan may reference is
+retained for that time after its replacement. If a round is interrupted, the next one continues:
 
 * A chunk's blob is deleted when the retention has passed since the commit of the migration, and
-  streams have read it (`snowmelt.catalog.jobs.load_history`). The rows are marked, the object is
-  deleted, then the rows are removed. An object is deleted only if every chunk in it is marked.
-* A blob that was never registered is deleted a day after it was first seen; its tombstone is
-  written first.
-* Native files are deleted if neither the current metadata, nor any that was current within the
-  retention, references them. None is deleted during a migration. During a load or a compaction
-  only files older than it are deleted, and files of unknown runs are retained for a day. Files are
-  listed before the catalog is read, so a file of a concurrent commit is never deleted.
+streams have read it (`snowmelt.catalog.jobs.load_history`). The catalog rows of the chunks are
+marked, the object is deleted, then the rows are deleted. An object is deleted only if every chunk
+in it is marked.
+* A blob that was never registered is deleted a day after it was first seen, after its tombstone is
+written.
+* Native files are deleted if they are referenced neither by the current metadata nor by metadata
+that was current within the retention. During a migration, no file is deleted. During a load or a
+compaction, only older files are deleted, and files of unknown runs are retained for a day. Files
+are listed before the catalog is read, so a file of a concurrent commit is never deleted.
 * Files of publications (`snowmelt.table.snapshot_publication`) are deleted when the retention has passed
   since a newer publication replaced them, and files of unknown publications after a day.
-* Nothing is deleted while a backup runs: it copies what the catalog named when it started.
-* A dropped table is deleted completely after its retention time for UNDROP and the retention. It is
-  marked first, in a transaction that excludes UNDROP.
+* Nothing is deleted while a backup runs, because it copies what the catalog referenced when it
+started.
+* A dropped table is deleted completely after its retention time for UNDROP plus the retention. It
+is first marked as purged, in a transaction that excludes UNDROP.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ _log = logging.getLogger("snowmelt.table")
 
 UNREGISTERED_RETENTION = dt.timedelta(hours=24)
 
-# Younger blobs may still be registered, so their sightings are not recorded.
+# Minimum age to record a sighting: younger blobs may still be registered.
 _MIN_AGE = dt.timedelta(minutes=10)
 _LEASE_S = 60.0
 _BLOBS_PER_BATCH = 1000
@@ -76,10 +78,10 @@ _LISTED_BLOBS_PER_BATCH = 5_000
 
 @dataclass(frozen=True, slots=True)
 class GarbageCollectionResult:
-    """Number of deleted objects: blobs, blobs that were never registered, and warehouse files.
+    """Numbers of deleted blobs, deleted unregistered blobs and deleted warehouse files.
 
-    `problems` contains the tables that could not be processed, with the reasons. With `waits_for_backup`
-    the round ended because of a running backup.
+    `problems` contains the tables that could not be processed, with the reasons. `waits_for_backup`
+    is True if the round ended because of a running backup.
     """
 
     blobs: int
@@ -90,7 +92,7 @@ class GarbageCollectionResult:
 
 
 def _do_nothing() -> None:
-    """Default for `on_step`: do not interrupt the round."""
+    """Do not interrupt the round (default of `on_step`)."""
 
 
 def collect_garbage(
@@ -101,6 +103,7 @@ def collect_garbage(
     clock: Clock,
     retention_s: float,
     on_step: Callable[[], None] = _do_nothing,
+    is_replica: bool = False,
 ) -> GarbageCollectionResult:
     """Delete unreferenced blobs and files.
 
@@ -112,9 +115,10 @@ def collect_garbage(
         stage: The store of the blobs.
         warehouse: The store of the native files.
         clock: The clock that determines ages.
-        retention_s: Retention in seconds, longer than the lifetime of any reader's plan.
-        on_step: Called between tables and between objects. An error that is `retryable` ends the
-            round there, and the next round continues.
+        retention_s: Retention in seconds. Must be longer than any reader's plan is valid.
+        on_step: Called between tables and between objects. If it raises a `retryable` error, the
+            round ends, and the next round continues.
+        is_replica: Whether another site writes the catalog. Then only what that site has dropped is deleted.
 
     Raises:
         StageUnavailable: If a store does not respond. The next round completes this one.
@@ -122,17 +126,19 @@ def collect_garbage(
     backups = _BackupWatch(database, clock, on_step)
     try:
         backups.check()
-        return _collect(database, stage, warehouse, clock, retention_s, backups.check_sometimes)
+        return _collect(
+            database, stage, warehouse, clock, retention_s, backups.check_sometimes, is_replica
+        )
     except _BackupRunning:
         return GarbageCollectionResult(0, 0, 0, waits_for_backup=True)
 
 
 class _BackupRunning(Exception):
-    """A backup runs."""
+    """Control flow: a backup runs."""
 
 
 class _BackupWatch:
-    """Ends a round when a backup starts, at most a second later."""
+    """Watch that ends a round at most a second after a backup starts."""
 
     def __init__(self, database: Database, clock: Clock, on_step: Callable[[], None]) -> None:
         self._database = database
@@ -148,7 +154,7 @@ class _BackupWatch:
         self._checked_s = self._clock.monotonic()
 
     def check_sometimes(self) -> None:
-        """Check again if the last check is old; also call the caller's `on_step`."""
+        """Check again if the last check is old. Also calls the caller's `on_step`."""
         self._on_step()
         if self._clock.monotonic() - self._checked_s > _BACKUP_CHECK_S:
             self.check()
@@ -161,6 +167,7 @@ def _collect(
     clock: Clock,
     retention_s: float,
     on_step: Callable[[], None],
+    is_replica: bool,
 ) -> GarbageCollectionResult:
     before = clock.now() - dt.timedelta(seconds=retention_s)
     with database.reading() as connection:
@@ -171,20 +178,27 @@ def _collect(
             if table.dropped_at is not None and table.dropped_at <= before
         ]
     problems: list[str] = []
+    if is_replica:
+        # The primary decides when UNDROP ends, and deletes the table's record.
+        gone = []
     gone = [table for table in gone if _try_mark_purged(database, table, clock)]
     for table in [*live, *gone]:
         on_step()
         with _recording_problems(table, problems):
-            _retire_chunks(database, table, clock, before)
+            # The primary deletes the rows of a replica's chunks. Their blobs are unregistered then.
+            if not is_replica:
+                _retire_chunks(database, table, clock, before)
     failpoints.hit_failpoint(Failpoint.CLEANUP_MARKED)
-    blobs = _delete_retired_blobs(database, stage, clock, on_step)
+    blobs = 0 if is_replica else _delete_retired_blobs(database, stage, clock, on_step)
     unregistered = _delete_unregistered_blobs(database, stage, clock, on_step)
     house = Warehouse(warehouse)
     files = 0
     for table in live:
         on_step()
         with _recording_problems(table, problems):
-            files += _delete_native_files(database, house, table, clock, before, on_step)
+            files += _delete_native_files(
+                database, house, table, clock, before, on_step, is_replica=is_replica
+            )
     for table in gone:
         with _recording_problems(table, problems):
             files += _delete_dropped_table(database, house, table, clock, on_step)
@@ -196,10 +210,10 @@ def _collect(
 def expire_idle_channels(
     database: Database, clock: Clock, *, idle_s: float, on_step: Callable[[], None] = _do_nothing
 ) -> int:
-    """Remove channels without writes for `idle_s` seconds, and return their number.
+    """Remove channels that were not written to for `idle_s` seconds. Return their number.
 
     Snowflake removes idle channels after 30 days, with their offset tokens. 0 disables expiry.
-    `on_step` is called between transactions; an error in it ends the expiry.
+    Calls `on_step` between transactions. An error in it ends the expiry.
     """
     if idle_s <= 0:
         return 0
@@ -218,7 +232,7 @@ def expire_idle_channels(
 
 @contextlib.contextmanager
 def _recording_problems(table: TableRecord, problems: list[str]) -> Iterator[None]:
-    """Record an error of one table. Reraise retryable errors, such as an outage, which end the round."""
+    """Record an error of one table. Reraises a retryable error (an outage) to end the round."""
     try:
         yield
     except Exception as error:
@@ -230,7 +244,7 @@ def _recording_problems(table: TableRecord, problems: list[str]) -> Iterator[Non
 
 
 def _try_mark_purged(database: Database, table: TableRecord, clock: Clock) -> bool:
-    """Mark a dropped table as purged if its retention has passed, which excludes UNDROP.
+    """Mark a dropped table as purged, which excludes UNDROP, if its retention has passed.
 
     Returns True if the table may be deleted.
     """
@@ -243,7 +257,7 @@ def _try_mark_purged(database: Database, table: TableRecord, clock: Clock) -> bo
 def _retire_chunks(
     database: Database, table: TableRecord, clock: Clock, before: dt.datetime
 ) -> None:
-    """Mark the chunks that no plan can reference."""
+    """Mark the chunks that no valid plan references."""
     with database.reading() as connection:
         last = table.last_seq
         if table.dropped_at is None:
@@ -284,7 +298,7 @@ def _delete_unregistered_blobs(
     now = clock.now()
     lying = _list_staged_blobs(stage, now - _MIN_AGE, on_step)
     blobs: set[StagedBlob] = set()
-    # A stage has a blob for each second of each client, so do not load them all into memory.
+    # Process in batches: a stage has a blob for each second of each client.
     while some := list(islice(lying, _LISTED_BLOBS_PER_BATCH)):
         blobs |= _record_sightings_and_list_tombstoned(database, some, now)
     with database.writing() as connection:
@@ -335,13 +349,20 @@ def _delete_native_files(
     clock: Clock,
     before: dt.datetime,
     on_step: Callable[[], None],
+    *,
+    is_replica: bool,
 ) -> int:
     listed = list(warehouse.store.list(warehouse.table_folder(table)))
     if not listed:
         return 0
     published = [each for each in listed if is_published_path(each.path)]
     found = [each for each in listed if not is_published_path(each.path)]
-    _abort_orphaned_work(database, table, clock)
+    if is_replica:
+        # A younger file may belong to a state that is being copied.
+        until = clock.now() - UNREGISTERED_RETENTION
+        found = [each for each in found if each.modified_at < until]
+    else:
+        _abort_orphaned_work(database, table, clock)
     with database.reading() as connection:
         try:
             table = find_table_by_id(connection, table.table_id)
@@ -361,12 +382,13 @@ def _delete_native_files(
         return 0
     unregistered = clock.now() - UNREGISTERED_RETENTION
     if written_at is not None and written_at > unregistered:
-        # An engine may be about to commit manifests. Their names do not tell them from ours.
+        # Keep recent manifests: an engine may be about to commit them, and names do not distinguish
+        # them.
         found = [
             each for each in found if parse_run_id(each.path) or each.modified_at < unregistered
         ]
     if at_work:
-        # Also use the store's clock, because the clock of the running process may be ahead.
+        # Also use the store's clock, because this process's clock may be ahead.
         newest = max((each.modified_at for each in found), default=before)
         first = min(*at_work, newest) - _MIN_AGE
         found = [each for each in found if each.modified_at < first]
@@ -399,8 +421,9 @@ def _list_unneeded_publications(
 ) -> list[str]:
     """Return the files of publications that no reader uses.
 
-    A copy of a native manifest stays as long as the original. A file that the catalog does not know may
-    be that of a publication in progress, and stays until it is older than `before`.
+    A copy of a native manifest is retained as long as the original. A file that is not in the
+    catalog may belong to a publication in progress, and is retained until it is older than
+    `before`.
     """
     unneeded = []
     for each in published:
@@ -416,7 +439,7 @@ def _list_unneeded_publications(
 
 
 def _abort_orphaned_work(database: Database, table: TableRecord, clock: Clock) -> None:
-    """Close migrations, loads and maintenance runs of a table whose process has died."""
+    """Close the migrations, loads and maintenance runs of a table whose process died."""
     _try_abort_orphaned_migrations(database, table, clock)
     abort_orphaned_loads(database, table, clock)
     abort_orphaned_maintenance_runs(database, table, clock)
@@ -431,7 +454,7 @@ def _list_running_start_times(connection: sa.Connection, table_id: int) -> list[
 
 
 def _try_abort_orphaned_migrations(database: Database, table: TableRecord, clock: Clock) -> None:
-    """Close migrations whose process has died. Acquiring the lease ensures that they never commit."""
+    """Close migrations whose process died. Acquires their lease, so that they can never commit."""
     with database.reading() as connection:
         if not run_history.list_running_migrations(connection, table.table_id):
             return
@@ -464,7 +487,7 @@ def _map_run_commit_times(connection: sa.Connection, table_id: int) -> dict[str,
 def _find_recently_replaced_metadata(
     paths: Iterable[str], committed: Mapping[str, dt.datetime], before: dt.datetime
 ) -> set[str]:
-    """Return the metadata files that were replaced after `before`, in the order of their numbers."""
+    """Return the metadata files that were replaced after `before`, ordered by number."""
     line = sorted(
         (int(name.partition("-")[0]), path)
         for path in paths
@@ -492,7 +515,7 @@ def _find_needed_paths(warehouse: Warehouse, table: TableRecord, recent: Iterabl
 
 
 def _parse_metadata_run_id(path: str) -> str:
-    """Return the run ID in a metadata file name: `<number>-<run id>.metadata.json`."""
+    """Return the run ID of a metadata file name, `<number>-<run id>.metadata.json`."""
     return path.rpartition("/")[2].partition("-")[2].removesuffix(".metadata.json")
 
 

@@ -1,9 +1,9 @@
 """Metadata and commits of one native table as an Iceberg table of format version 2.
 
-PyIceberg creates snapshots, manifests and metadata files; the catalog stores the pointer to a
-table's current metadata file. `PointerCatalog` receives the step that makes a commit visible. Each
-commit writes its contents (`IcebergSummary`) twice: as table properties, which later commits
-preserve, and in the snapshot's summary, which verifies them.
+PyIceberg creates snapshots, manifests and metadata files. The catalog stores the pointer to a
+table's current metadata file. `PointerCatalog` receives the function that makes a commit visible.
+Each commit writes its `IcebergSummary` twice: as table properties, which later commits preserve,
+and in the snapshot's summary, with which the properties are verified.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ MAX_SNAPSHOTS = 50
 
 _PROPERTY_PREFIX = "snowmelt."
 _TABLE_PROPERTIES = {
-    # PyIceberg would retry a lost commit on the newer table and duplicate its rows.
+    # Disable PyIceberg's retries: it would retry a lost commit on the newer table and duplicate
+    # rows.
     "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "50",
@@ -84,9 +85,10 @@ _ICEBERG_TYPES: dict[pa.DataType, PrimitiveType] = {
 class IcebergSummary:
     """Content of a native table as of its last commit.
 
-    It has all chunks up to `watermark`, except quarantined ones. Run `run_id` added `rows`; `total_rows`
-    is the total. `checksum` is chained over (sequence, rows) of every migrated chunk. `replaced_rows` is
-    the number of rows in all files that commits of other engines have replaced.
+    The table has all chunks up to `watermark`, except quarantined chunks. Run `run_id` added
+    `rows`; `total_rows` is the total. `checksum` is chained over (sequence, rows) of every migrated
+    chunk. `replaced_rows` is the number of rows in all files that commits of other engines
+    replaced.
     """
 
     incarnation: str
@@ -108,14 +110,14 @@ class IcebergSummary:
 
 @dataclass(frozen=True, slots=True)
 class NativeTable:
-    """Native table as described by one metadata file."""
+    """Native table, as one metadata file describes it."""
 
     location: str
     metadata: TableMetadata
     facts: IcebergSummary
 
     def has_snapshot_of_run(self, run_id: str) -> bool:
-        """Return True if a retained snapshot is of this run."""
+        """Return True if this run committed a retained snapshot."""
         summaries = [snapshot.summary for snapshot in self.metadata.snapshots]
         key = _PROPERTY_PREFIX + "run-id"
         return any(s is not None and s.additional_properties.get(key) == run_id for s in summaries)
@@ -123,9 +125,9 @@ class NativeTable:
 
 @dataclass(frozen=True, slots=True)
 class NativeFile:
-    """Native file: address, number of its commit, bytes, rows, and statistics by field ID.
+    """Native file: address, commit number, bytes, rows, and statistics by field ID.
 
-    Bounds are encoded (see `snowmelt.table.column_bounds`); unknown ones are missing.
+    Bounds are encoded (see `snowmelt.table.column_bounds`). Unknown bounds are missing.
     """
 
     path: str
@@ -140,12 +142,13 @@ class NativeFile:
 
 @dataclass(frozen=True, slots=True)
 class IcebergAppend:
-    """Files to add to a table, in the folder `folder` of `warehouse`, and the new summary.
+    """Commit to a table: files to add in `folder` of `warehouse`, and the new summary.
 
-    `base` is the table for which the files were planned, None for the first commit. `removed` are files of
-    `base` that the new ones replace; with `changes_rows` the new files have other rows. Snapshots before
-    `expire_before_ms` expire. `run_id` names the metadata file if the run differs from that of the summary.
-    `snapshot_id` and `properties` are those of the new snapshot; None: a random ID.
+    `base` is the table for which the files were planned, or None for the first commit. `removed`
+    are files of `base` that the new files replace. With `changes_rows`, the new files have other
+    rows. Snapshots before `expire_before_ms` expire. `run_id` is the ID for the name of the
+    metadata file if it differs from that of the summary. `snapshot_id` and `properties` are those
+    of the new snapshot. If the ID is None, it is random.
     """
 
     warehouse: Warehouse
@@ -164,9 +167,10 @@ class IcebergAppend:
 
 
 class PointerCatalog(NoopCatalog):
-    """PyIceberg catalog of one table that only commits, by a given step.
+    """PyIceberg catalog of one table that supports only commits, with a given function.
 
-    `swap(location, snapshot_id)` makes the new metadata file current, or raises without a change.
+    `swap(location, snapshot_id)` makes the new metadata file current, or raises an error without a
+    change.
     """
 
     def __init__(self, append: IcebergAppend, swap: Callable[[str, int], None]) -> None:
@@ -200,7 +204,8 @@ class PointerCatalog(NoopCatalog):
         try:
             self._swap(location, snapshot_id)
         except ConflictError:
-            # Certainly not current. A run that retries leaves only its last metadata file.
+            # Delete the metadata file, which is certainly not current, so that a retry leaves only
+            # its last one.
             self._append.warehouse.store.delete(self._append.warehouse.to_path(location))
             raise
         return CommitTableResponse.model_validate(
@@ -208,14 +213,14 @@ class PointerCatalog(NoopCatalog):
         )
 
 
-# A metadata file never changes: queries of an unchanged table read it once.
+# Cache metadata files, which never change, so that queries of an unchanged table read a file once.
 @lru_cache(maxsize=64)
 def load_native_table(location: str, incarnation: str) -> NativeTable:
     """Read a metadata file, and verify that its summary belongs to the incarnation.
 
     Raises:
-        TableInconsistent: If it is of another incarnation, the summary is missing, or the snapshots do not
-            prove the properties (for example after a rollback by another tool).
+        TableInconsistent: If the table is another incarnation, the summary is missing, or the
+            snapshots contradict the properties (for example after a rollback by another tool).
     """
     io = make_file_io(location)
     metadata = FromInputFile.table_metadata(io.new_input(location))
@@ -241,7 +246,7 @@ def list_native_files(native: NativeTable) -> list[NativeFile]:
 
 
 def find_file_entries(native: NativeTable, addresses: Collection[str]) -> list[DataFile]:
-    """Return the entries of these files in the current snapshot; files that it lacks are left out."""
+    """Return the entries of these files in the current snapshot. Omits files that it lacks."""
     snapshot = native.metadata.current_snapshot()
     if snapshot is None or not addresses:
         return []
@@ -255,7 +260,7 @@ def find_file_entries(native: NativeTable, addresses: Collection[str]) -> list[D
 
 
 def list_current_file_addresses(native: NativeTable) -> Iterator[str]:
-    """Yield the addresses of all files of the current snapshot: list, manifests, data."""
+    """Yield the addresses of all files of the current snapshot: manifest list, manifests, data."""
     snapshot = native.metadata.current_snapshot()
     if snapshot is not None:
         yield snapshot.manifest_list
@@ -283,7 +288,7 @@ def list_retained_file_addresses(native: NativeTable) -> Iterator[str]:
 
 
 def parse_snapshot_summary(snapshot: Snapshot, location: str) -> IcebergSummary | None:
-    """Return the summary of a snapshot, None if Snowmelt did not commit it.
+    """Return the summary of a snapshot, or None if Snowmelt did not commit it.
 
     Raises:
         TableInconsistent: If the summary is incomplete.
@@ -294,12 +299,12 @@ def parse_snapshot_summary(snapshot: Snapshot, location: str) -> IcebergSummary 
 
 
 def commit_append(append: IcebergAppend, swap: Callable[[str, int], None]) -> None:
-    """Replace and add files with their summary in one commit; expire old snapshots.
+    """Replace and add files with their summary in one commit. Also expires old snapshots.
 
     The new snapshot is the child of `append.base`.
 
-    Errors of `swap` are passed on. Files that were written for the commit stay, because only the catalog
-    knows the outcome.
+    Errors of `swap` are passed on. Files that were written for the commit are kept, because only
+    the catalog knows whether it succeeded.
     """
     transaction = begin_transaction(append, swap)
     properties = append.facts.to_properties()
@@ -307,7 +312,7 @@ def commit_append(append: IcebergAppend, swap: Callable[[str, int], None]) -> No
     update = transaction.update_snapshot(snapshot_properties={**append.properties, **properties})
     producer = update.overwrite() if append.removed else update.merge_append()
     if append.snapshot_id is not None:
-        # An engine looks for its own ID after a lost response.
+        # Use the engine's snapshot ID: it looks for it after a lost response.
         producer._snapshot_id = append.snapshot_id  # noqa: SLF001 - no public API
     with producer:
         for entry in append.removed:
@@ -318,7 +323,7 @@ def commit_append(append: IcebergAppend, swap: Callable[[str, int], None]) -> No
 
 
 def begin_transaction(append: IcebergAppend, swap: Callable[[str, int], None]) -> Transaction:
-    """Begin a commit as the child of `append.base`, and expire old snapshots."""
+    """Begin a commit whose snapshot is a child of `append.base`, and expire old snapshots."""
     base = append.base
     metadata = (
         _make_first_metadata(
@@ -341,7 +346,7 @@ def begin_transaction(append: IcebergAppend, swap: Callable[[str, int], None]) -
 
 
 def find_expired_snapshots(metadata: TableMetadata, before_ms: int = 0) -> list[int]:
-    """Return the snapshots that the next commit expires: above the limit, or before a time."""
+    """Return the snapshots that the next commit expires: those above the limit or before a time."""
     kept = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
     surplus = {snapshot.snapshot_id for snapshot in kept[: max(len(kept) - MAX_SNAPSHOTS + 1, 0)]}
     old = {snapshot.snapshot_id for snapshot in kept if snapshot.timestamp_ms < before_ms}
@@ -371,7 +376,7 @@ def _to_iceberg_type(kind: pa.DataType) -> PrimitiveType:
 def make_current_metadata(
     native: NativeTable | None, table: TableRecord, location: str
 ) -> TableMetadata:
-    """Return the metadata of a table with its current columns; `location` is its folder's address."""
+    """Return the metadata of a table with its current columns. `location` is its folder's address."""
     if native is not None:
         return _add_schema_version(native, table.schema)
     return _make_first_metadata(
@@ -382,7 +387,7 @@ def make_current_metadata(
 def _make_first_metadata(
     location: str, incarnation: str, schema: TableSchema, now_ms: int
 ) -> TableMetadata:
-    # Built directly: PyIceberg's creation of a table renumbers the fields.
+    # Build the metadata directly, because PyIceberg's table creation renumbers the fields.
     iceberg_schema = to_iceberg_schema(schema)
     return TableMetadataV2.model_validate(
         {
@@ -404,10 +409,10 @@ def _make_first_metadata(
 
 def _add_schema_version(base: NativeTable, schema: TableSchema) -> TableMetadata:
     metadata = base.metadata
-    # A run that was planned before a schema change must not restore the older version.
+    # Keep the newer version: a run that was planned before a schema change must not undo it.
     if metadata.current_schema_id >= schema.version:
         return metadata
-    # AddSchemaUpdate requires increasing field IDs, but the IDs of companions are far above.
+    # Do not use AddSchemaUpdate: it requires increasing IDs, and companions have much higher IDs.
     new = to_iceberg_schema(schema)
     others = [old for old in metadata.schemas if old.schema_id != schema.version]
     return metadata.model_copy(
@@ -424,20 +429,21 @@ def _complete_snapshot(
 ) -> TableUpdate:
     """Set time and operation of a new snapshot.
 
-    Its time is never before that of the previous one: other readers reject decreasing times.
+    Its time is not before that of the previous snapshot, because other readers reject decreasing
+    times.
     """
     if not isinstance(update, AddSnapshotUpdate):
         return update
     changes: dict[str, Any] = {"timestamp_ms": max(append.now_ms, base.last_updated_ms + 1)}
     summary = update.snapshot.summary
     if summary is not None and summary.operation is Operation.OVERWRITE and not append.changes_rows:
-        # Only files are replaced, no rows overwritten, so readers of changes may skip it.
+        # This commit replaces files but changes no rows, so readers of changes may skip it.
         changes["summary"] = Summary(Operation.REPLACE, **summary.additional_properties)
     return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update=changes))
 
 
 def _metadata_version(location: str) -> int:
-    """Return the number at the start of a metadata file name, -1 without one."""
+    """Return the number at the start of a metadata file name, or -1 if there is none."""
     name = location.rpartition("/")[2]
     return int(name.partition("-")[0]) if name else -1
 
@@ -447,9 +453,9 @@ def _parse_summary(properties: Mapping[str, Any], location: str) -> IcebergSumma
         name: properties.get(_PROPERTY_PREFIX + name.replace("_", "-"))
         for name in IcebergSummary.__slots__
     }
-    # No engine could replace files of a table of earlier releases.
+    # Tables of earlier releases lack the value: engines could not replace their files.
     values["replaced_rows"] = values["replaced_rows"] or "0"
-    # A missing value must not count as 0: that would migrate everything again.
+    # Do not treat a missing value as 0, which would migrate everything again.
     missing = [name for name, value in values.items() if value is None]
     if missing:
         raise TableInconsistent(table=location, reason=f"{', '.join(missing)} missing")
@@ -509,7 +515,7 @@ def _read_data_manifest(manifest: ManifestFile, native: NativeTable) -> tuple[Na
     return _read_manifest(manifest)
 
 
-# Neither lists nor manifests ever change, and equal ones have equal paths.
+# Cache by path, because manifest lists and manifests never change.
 @lru_cache(maxsize=64)
 def _read_manifest_list(location: str) -> tuple[ManifestFile, ...]:
     return tuple(read_manifest_list(make_file_io(location).new_input(location)))

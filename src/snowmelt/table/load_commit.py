@@ -1,13 +1,13 @@
 """Loads of native files into tables: begin, publish rejects, commit, abort.
 
-A load's files count only after its commit: one transaction of the catalog swaps the table's
+A load's files become visible with its commit. One transaction of the catalog swaps the table's
 pointer, closes the load in the history, records its files and advances the offsets of its streams.
-Chunks and their watermark do not change. If a migration or another load has moved the pointer
-meanwhile, the load retries with the same files.
+Chunks and watermark do not change. If a migration or another load has moved the pointer meanwhile,
+the load retries with the same files.
 
-Each load holds its own lease, which shows that its process is alive. Garbage collection that takes
-over a lease closes the load, which can then never commit. Its files are deleted like all others
-that no commit references.
+Each load holds a lease of its own, which shows that its process is alive. If garbage collection
+takes over the lease, it closes the load, which can then never commit. The load's files are deleted
+like all files that no commit references.
 
 A load's rows for the error table are committed in the same transaction.
 """
@@ -72,7 +72,8 @@ from snowmelt.table.rejects import REJECT_SCHEMA
 from snowmelt.table.snapshot import load_current_native_table
 from snowmelt.table.warehouse_paths import open_warehouse
 
-# After a lost race, the load reads the metadata again and writes a manifest: about 30 ms.
+# Pause after a lost race. A retry reads the metadata and writes a manifest, which takes about 30
+# ms.
 _MAX_ATTEMPTS = 100
 _MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S = 0.02, 0.2
 
@@ -81,16 +82,16 @@ _log = logging.getLogger("snowmelt.load")
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """A load to begin: its table, its table of rejects, its role and its statement."""
+    """Request to begin a load: table, table of rejects, role and statement."""
 
     table: TableName
     statement: str
     role: str
     rejects: TableName | None = None
     stream_name: str | None = None
-    # Folder of files that were written before the load began; None: a new one.
+    # Folder of files that were written before the load began. None: use a new folder.
     load_id: str | None = None
-    # Without `rejects`: store rejects in the error table, if there is one.
+    # True: without `rejects`, store rejects in the error table, if there is one.
     keep_rejected: bool = False
 
 
@@ -105,7 +106,7 @@ class OpenLoad:
     lease_s: float
     warehouse_url: str
     folder: str
-    # The error table, if rejects are stored there.
+    # Error table, if rejects are stored there.
     errors: TableRecord | None = None
 
     @property
@@ -126,11 +127,11 @@ class OpenLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """The result of a load: native files, the outcome of each input, and the stream offsets.
+    """Result of a load: native files, result of each input, and stream offsets.
 
-    With `force`, files that another load has loaded meanwhile are loaded again. `message` is recorded in
-    the history. `removed` are paths of files of the table that the new ones replace. `snapshot_id` and
-    `properties` are those of the snapshot; None: a random ID.
+    With `force`, files that another load loaded meanwhile are loaded again. `message` is stored in
+    the history. `removed` has the paths of files of the table that the new files replace.
+    `snapshot_id` and `properties` are those of the new snapshot. If the ID is None, it is random.
     """
 
     files: Sequence[WrittenFile]
@@ -158,13 +159,14 @@ def begin_load(
     lease_s: float = 60.0,
     privileges: Sequence[str] = ("INSERT",),
 ) -> OpenLoad:
-    """Begin a load; end it with `commit_load` or `abort_load`.
+    """Begin a load. End it with `commit_load` or `abort_load`.
 
-    The role needs one of `privileges` on the table.
+    The role must have one of `privileges` on the table.
 
     Raises:
         TableNotFound: If a table does not exist or the role lacks the privilege on it.
-        LoadRefused: If the table of rejects has other columns, or is the table itself.
+        LoadRefused: If the table of rejects does not have the columns of rejects, or is the table
+            itself.
     """
     load_id = request.load_id or str(uuid.uuid4())
     with database.writing() as connection:
@@ -223,7 +225,7 @@ def publish_rejects(
 
     Raises:
         CommitLost: If the table of rejects was dropped.
-        LeaseLost: If another process has aborted this load.
+        LeaseLost: If another process aborted this load.
         UnknownOutcome: If the files may have been added.
     """
     rejects = load.rejects
@@ -255,10 +257,10 @@ def commit_load(
     `rejected_files` become part of the error table in the same transaction.
 
     Raises:
-        LoadOvertaken: If another load has loaded a file or moved a stream, the table was dropped, or a
-            column became NOT NULL. Nothing was changed.
-        LeaseLost: If another process has aborted this load. Nothing was changed.
-        UnknownOutcome: If it may have been committed; the history has the outcome.
+        LoadOvertaken: If another load loaded one of the files or advanced one of the streams, if
+            the table was dropped, or if a column became NOT NULL. Nothing was changed.
+        LeaseLost: If another process aborted this load. Nothing was changed.
+        UnknownOutcome: If the commit may have succeeded. The history has the outcome.
     """
     additions = [
         _Addition(load.table, result.files, result.removed, result.snapshot_id, result.properties)
@@ -281,7 +283,7 @@ def commit_load(
 
 
 def _find_current_error_table(database: Database, load: OpenLoad) -> TableRecord | None:
-    """Return the error table of a load, None if it was replaced or dropped."""
+    """Return the error table of a load, or None if it was replaced or dropped."""
     with database.reading() as connection:
         current = find_error_table(connection, find_table_by_id(connection, load.table.table_id))
     if load.errors is None or current is None:
@@ -299,9 +301,9 @@ def abort_load(
     inputs: Sequence[LoadFileRecord] = (),
     totals: LoadTotals | None = None,
 ) -> bool:
-    """Abort a load. Return False, without a change, if it has already ended."""
+    """Abort a load. If it has already ended, change nothing and return False."""
     with database.writing() as connection:
-        # Update the lease's row first, as the commit does, to serialize with it.
+        # Update the row of the lease first, as the commit does, to serialize with a commit.
         leases.release_lease(connection, load.lease)
         closed = load_history.finish_load(
             connection,
@@ -327,7 +329,7 @@ def is_committed(database: Database, load_id: str) -> bool:
 
 
 def abort_orphaned_loads(database: Database, table: TableRecord, clock: Clock) -> None:
-    """Close loads whose process has died. Acquiring their leases ensures that they never commit."""
+    """Close loads whose process died. Acquires their leases, so that they can never commit."""
     with database.reading() as connection:
         running = load_history.list_running_loads(connection, table.table_id)
     for load in running:
@@ -363,8 +365,8 @@ def _finish_committed_load(
     """Close a load in the transaction that commits it.
 
     Raises:
-        LeaseLost: If another process has aborted the load.
-        LoadOvertaken: If another load has loaded a file or moved a stream.
+        LeaseLost: If another process aborted the load.
+        LoadOvertaken: If another load loaded one of the files or advanced one of the streams.
     """
     _require_lease(connection, load)
     now, table_id = clock.now(), load.table.table_id
@@ -411,7 +413,7 @@ def _require_not_loaded(
 
 @dataclass(frozen=True, slots=True)
 class _Addition:
-    """Files of one table in a commit, as in `LoadResult`."""
+    """Files that a commit adds to or removes from one table, as in `LoadResult`."""
 
     table: TableRecord
     files: Sequence[WrittenFile]
@@ -422,7 +424,7 @@ class _Addition:
 
 @dataclass(frozen=True, slots=True)
 class _StagedMove:
-    """Metadata of one table that is written, and not yet current."""
+    """Written metadata of one table that is not current yet."""
 
     table: TableRecord
     location: str
@@ -442,7 +444,7 @@ def _append_files(
 ) -> None:
     """Add files to tables and remove others, and run `commit_step` in the same transaction.
 
-    `commit_step` receives the snapshot of the first table, None if no files are added to it.
+    `commit_step` receives the snapshot of the first table, or None if no files are added to it.
     """
     table_ids = [each.table.table_id for each in additions]
     warehouse = open_warehouse(load.warehouse_url)
@@ -496,7 +498,7 @@ def _record_lineage(
     """Store the files that a load adds and removes.
 
     Raises:
-        CommitLost: If a removed fresh file was joined meanwhile.
+        CommitLost: If a removed fresh file was compacted meanwhile.
     """
     table, removed = move.table, move.addition.removed
     if move.lineage_start is not None:
@@ -521,7 +523,7 @@ def _retry_load_commit(
     is_done: Callable[[], bool],
     clock: Clock,
 ) -> None:
-    """Retry until the commit succeeds or cannot succeed; a lost race starts again."""
+    """Commit, and retry after each lost race until the commit succeeds or cannot succeed."""
     delays_s = growing_delays_s(_MIN_RETRY_DELAY_S, _MAX_RETRY_DELAY_S)
     left = _MAX_ATTEMPTS
     while True:
@@ -535,7 +537,7 @@ def _retry_load_commit(
         except ConflictError:
             raise
         except Exception as error:
-            # Only the catalog knows the outcome.
+            # Ask the catalog for the outcome.
             with contextlib.suppress(Exception):
                 if is_done():
                     return None
@@ -553,7 +555,7 @@ def _read_current_table(
     """Return the current record of a load's table, and its native table.
 
     Raises:
-        LoadOvertaken: If it was dropped, or a column became NOT NULL.
+        LoadOvertaken: If the table was dropped, or a column became NOT NULL.
     """
     with database.reading() as connection:
         current = find_table_by_id(connection, table.table_id)
@@ -593,7 +595,7 @@ def _make_append(
             incarnation=table.incarnation,
             watermark=removal.to_seq,
             run_id=load.load_id,
-            # The epoch refers to migrations.
+            # Keep the epoch: it belongs to migrations.
             epoch=0 if before is None else before.epoch,
             rows=rows,
             total_rows=rows + (0 if before is None else before.total_rows) - removal.native_rows,
@@ -611,7 +613,7 @@ def _make_append(
 def get_or_create_reject_table(
     connection: sa.Connection, name: TableName, *, owner: str, now: dt.datetime
 ) -> TableRecord:
-    """Return the table of rejects of this name, created if it is missing.
+    """Return the table of rejects of this name. Creates it if it is missing.
 
     Raises:
         LoadRefused: If a table of that name has other columns.

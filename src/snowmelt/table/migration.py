@@ -1,19 +1,20 @@
-"""Migration of chunks into native files: plan, write (on any executor), commit.
+"""Migration of chunks to native files: plan, write (on any executor), commit.
 
-A run covers a gap-free prefix of the chunks above the watermark. Its tasks need no catalog and may
-run in other processes; their files count only after the commit. The commit is one transaction of
-the catalog, which checks everything that could have changed: the table's incarnation and pointer,
-the watermark, the lease's epoch. A run that dies leaves files in its own folder, which garbage
-collection deletes.
+A run covers a gap-free prefix of the chunks above the watermark. Its tasks do not use the catalog
+and may run in other processes. Their files become visible with the commit, which is one transaction
+of the catalog. It checks everything that could have changed: the table's incarnation and pointer,
+the watermark, and the lease's epoch. The files of a run that dies are in a folder of their own,
+which garbage collection deletes.
 
-Rows that the publisher has written already (`snowmelt.table.fresh_files`) are not written again: tasks
-compare the files that were joined at least once with their chunks, and the commit adopts them. If the publisher joins one of them again
-meanwhile, the run is lost and the next one starts from the beginning.
+Rows that the publisher already wrote (`snowmelt.table.fresh_files`) are not written again if their
+file was compacted at least once. Tasks compare such files with their chunks, and the commit adopts
+them as native files. If the publisher compacts one of them again meanwhile, the run fails, and the
+next run starts from the beginning.
 
-A chunk that exists but cannot be decoded, or whose MD5 does not match, is quarantined, and the other
-chunks are migrated. It is in no native file, is not deleted, and stays visible in the catalog with
-the reason. Its rows are committed, so queries of the table fail with an error that names the blob
-until the blob is restored or an administrator discards the chunk
+A chunk that cannot be decoded, or whose MD5 does not match, is quarantined, and the other chunks
+are migrated. The quarantined chunk is in no native file, is not deleted, and is listed in the
+catalog with the reason. Its rows are committed. Queries of the table therefore fail with an error
+that names the blob, until the blob is restored or an administrator discards the chunk
 (`snowmelt.catalog.streaming.chunks`). A missing blob, a missing key or an unavailable stage fails
 the run instead, because it may become available again.
 """
@@ -75,7 +76,7 @@ from snowmelt.table.warehouse_paths import open_warehouse
 
 _MIB = 1024 * 1024
 
-# Runs a function for each task, on any executor, and returns the results.
+# Function that runs a function for each task, on any executor, and returns the results.
 TaskRunner: TypeAlias = Callable[
     [Callable[[MigrationTask], list[TaskOutcome]], Sequence[MigrationTask]],
     Iterable[list[TaskOutcome]],
@@ -86,8 +87,8 @@ TaskRunner: TypeAlias = Callable[
 class MigrationSettings:
     """Locations and limits of migrations.
 
-    `target_bytes` is the target size of a native file; `lease_s` is how long another migrator waits for a
-    crashed one.
+    `target_bytes` is the target size of a native file. `lease_s` is the time after which another
+    migrator takes over from a crashed one.
     """
 
     stage_url: str
@@ -100,9 +101,9 @@ class MigrationSettings:
 
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
-    """Planned run: the chunks in (from_seq, to_seq] of a table, as tasks, under a lease.
+    """Planned run under a lease: tasks for the chunks (from_seq, to_seq] of a table.
 
-    The rows of `adopted` fresh files are native files already and in no task.
+    `adopted` has the fresh files whose rows no task writes, because the commit adopts the files.
     """
 
     run_id: str
@@ -116,18 +117,18 @@ class MigrationPlan:
 
     @property
     def from_seq(self) -> int:
-        """The watermark before the run."""
+        """Watermark before the run."""
         return self.table.migrated_seq
 
     @property
     def to_seq(self) -> int:
-        """The watermark after the commit."""
+        """Watermark after the commit."""
         return self.chunks[-1].seq
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationResult:
-    """Result of a run."""
+    """Result of a migration run."""
 
     run_id: str
     from_seq: int
@@ -151,7 +152,7 @@ def plan_migration(
     *,
     clock: Clock | None = None,
 ) -> MigrationPlan | None:
-    """Acquire the lease of a table and plan a run. Return None without work or lease.
+    """Acquire the lease of a table and plan a run. Return None if there is no lease or no work.
 
     End the plan with `commit_migration` or `abort_migration`.
 
@@ -181,13 +182,13 @@ def commit_migration(
 ) -> MigrationResult:
     """Add the files of a run to the table, all or nothing, and release the lease.
 
-    `outcomes` are those of all tasks, each task once.
+    `outcomes` has one outcome for each task.
 
     Raises:
-        LeaseLost: If another migrator has taken over. Nothing was changed.
+        LeaseLost: If another migrator took over the lease. Nothing was changed.
         CommitLost: If the table was dropped, or its chunks were migrated. Nothing was changed.
         TableInconsistent: If the files do not have the rows of the chunks. Nothing was changed.
-        UnknownOutcome: If it may have been committed; the next run finds out.
+        UnknownOutcome: If the commit may have succeeded. The next run determines it.
     """
     clock = clock or SystemClock()
     failpoints.hit_failpoint(Failpoint.MIGRATION_WRITTEN)
@@ -220,7 +221,7 @@ def abort_migration(
     """Close a run in the history, unless it is already closed, and release the lease."""
     now = (clock or SystemClock()).now()
     with database.writing() as connection:
-        # Update the lease's row first, as the commit does, to serialize with it.
+        # Update the row of the lease first, as the commit does, to serialize with a commit.
         leases.release_lease(connection, plan.lease)
         run = run_history.find_migration(connection, plan.run_id)
         if run is not None and run.state is RunState.RUNNING:
@@ -238,16 +239,16 @@ def migrate_table(
     clock: Clock | None = None,
     run_tasks: TaskRunner = map,
 ) -> MigrationResult | None:
-    """Run one migration. Return None without work or lease.
+    """Run one migration. Return None if there is no lease or no work.
 
-    `run_tasks` runs the tasks; `map` runs them in this process. The lease is renewed in the background. A
-    failed renewal is not an error, because the commit checks the lease.
+    `run_tasks` runs the tasks; `map` runs them in this process. The lease is renewed in the
+    background. A failed renewal raises no error, because the commit checks the lease.
 
     Raises:
         TableNotFound: If the table does not exist.
-        LeaseLost: If another migrator has taken over. Nothing was changed.
+        LeaseLost: If another migrator took over the lease. Nothing was changed.
         CommitLost: If the table was dropped, or its pointer has moved. Nothing was changed.
-        UnknownOutcome: If it may have been committed; the next run finds out.
+        UnknownOutcome: If the commit may have succeeded. The next run determines it.
     """
     clock = clock or SystemClock()
     plan = plan_migration(database, keyring, name, settings, clock=clock)
@@ -257,7 +258,7 @@ def migrate_table(
         try:
             outcomes = [each for done in run_tasks(run_migration_task, plan.tasks) for each in done]
         except Exception as error:
-            # The lines after the first of a Spark error are a Java trace.
+            # Keep only the first line: the others of a Spark error are a Java stack trace.
             abort_migration(database, plan, str(error).partition("\n")[0], clock=clock)
             raise
         return commit_migration(database, plan, outcomes, clock=clock)
@@ -266,7 +267,7 @@ def migrate_table(
 def _start_migration(
     database: Database, name: TableName, settings: MigrationSettings, clock: Clock
 ) -> MigrationPlan | None:
-    """Acquire the lease and begin a run, without tasks and native table yet."""
+    """Acquire the lease and begin a run. Does not load the native table or plan tasks."""
     with database.reading() as connection:
         table = find_table(connection, name)
     if table.last_seq == table.migrated_seq:
@@ -278,7 +279,7 @@ def _start_migration(
         )
         if lease is None:
             return None
-        # Read again: the previous migrator may have committed since.
+        # Read the table again, because the previous migrator may have committed meanwhile.
         table = find_table(connection, name)
         if lease.name != migration_lease_name(table):
             return None
@@ -288,7 +289,7 @@ def _start_migration(
         abort_orphaned_migrations(connection, table.table_id, clock)
         last = min(table.last_seq, table.migrated_seq + settings.max_chunks)
         fresh = _list_adoptable_files(connection, table, now)
-        # A fresh file across the end would have to be written again.
+        # End at the end of a fresh file: a file across the end would have to be written again.
         last = next((file.from_seq for file in fresh if file.from_seq < last < file.to_seq), last)
         if last == table.migrated_seq:
             last = fresh[0].to_seq
@@ -321,10 +322,10 @@ def _start_migration(
 def _list_adoptable_files(
     connection: sa.Connection, table: TableRecord, now: dt.datetime
 ) -> list[FreshFile]:
-    """Return the fresh files above the watermark that are worth adopting.
+    """Return the fresh files above the watermark that are large enough to adopt.
 
-    Files of level 0 are as small as a round. Their chunks are written again, into larger files, unless
-    an engine may be about to replace one of them.
+    Files of level 0 have only the rows of one round. Their chunks are written again, to larger
+    files, unless an engine may be about to replace one of the files.
     """
     written = list_held_publications(connection, table.table_id, since=now - WRITER_TTL, limit=1)
     return [
@@ -335,7 +336,7 @@ def _list_adoptable_files(
 
 
 def abort_orphaned_migrations(connection: sa.Connection, table_id: int, clock: Clock) -> None:
-    """Close the open runs of a table. The caller holds the lease, so they can never commit."""
+    """Close the open runs of a table. They can never commit, because the caller holds the lease."""
     for run in run_history.list_running_migrations(connection, table_id):
         run_history.finish_migration(
             connection,
@@ -405,7 +406,7 @@ def _commit_with_retry(
     result: MigrationResult,
     clock: Clock,
 ) -> None:
-    """Commit a run; retry with the same files if a load has moved the pointer meanwhile."""
+    """Commit a run. Retries with the same files if a load moved the pointer meanwhile."""
     while True:
         append = _make_append(plan, outcomes, result, clock)
         try:

@@ -1,6 +1,6 @@
-"""The part of a migration that needs no catalog: chunks in, native files out.
+"""Migration task: reads chunks and writes native files, without the catalog.
 
-Each file is read again, and must have the fingerprint of the decoded chunks.
+Each written file is read again, and must have the fingerprint of the decoded chunks.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from snowmelt.table.native_file_writer import WrittenFile, write_native_file
 from snowmelt.table.table_reader import read_native_bytes
 from snowmelt.table.warehouse_paths import open_cached_store
 
-# Rows that a task buffers before it writes a file, which has about 128 MiB compressed.
+# Maximum bytes of rows that a task buffers per file. The file has about 128 MiB compressed.
 _MAX_BUFFERED_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationTask:
-    """Chunks that become one native file, or more if they are large; picklable, self-contained.
+    """Chunks to write as one native file, or several if they are large. Picklable.
 
-    With `adopted`, a file has their rows already: it is only compared with the chunks.
+    With `adopted`, a file already has their rows. The task only compares it with the chunks.
     """
 
     number: int
@@ -80,7 +80,7 @@ def group_chunks(
 
 
 def run_migration_task(task: MigrationTask) -> list[TaskOutcome]:
-    """Read a task's chunks and write them as native files, sorted if the table is clustered.
+    """Read the chunks of a task and write them as native files. Sorts rows of a clustered table.
 
     May run anywhere and more than once: each attempt writes its own files.
 
@@ -128,7 +128,7 @@ def _write_native_file(task: MigrationTask, parts: _ChunkParts, file_number: int
     if task.cluster_by:
         keys = make_sort_keys(task.schema, task.cluster_by)
         table = table.take(pc.sort_indices(table, sort_keys=keys))
-    # Numbered in the order of the chunks. The rest of the name is unique to this attempt.
+    # The number follows the order of the chunks. The rest of the name is unique to this attempt.
     name = f"{task.number:05d}-{file_number:03d}-{uuid.uuid4().hex[:12]}.parquet"
     path = f"{task.folder}/{name}"
     written = write_native_file(open_cached_store(task.warehouse_url), path, table)
@@ -145,7 +145,7 @@ def _verify_adopted_file(task: MigrationTask, adopted: WrittenFile) -> WrittenFi
         try:
             part = fingerprint_table(run_chunk_read_task(chunk))
         except (BlobCorrupt, ObjectMissing):
-            # The file has the rows that the blob has lost since.
+            # The blob became undecodable, but the file has its rows.
             return written
         chunks.append((chunk.seq, part.to_bytes()))
         total += part
@@ -158,10 +158,10 @@ def _describe(
     expected: Fingerprint,
     chunks: Sequence[tuple[int, bytes]],
 ) -> WrittenFile:
-    """Return the file with its chunks.
+    """Return the description of a file with its chunks.
 
     Raises:
-        TableInconsistent: If it does not have their rows.
+        TableInconsistent: If the file does not have the rows of the chunks.
     """
     if found != expected:
         raise TableInconsistent(

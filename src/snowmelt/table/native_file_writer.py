@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
 
-# Small enough that a filter on a sorted table skips most of a file, large enough to encode well.
+# Rows per row group: few enough that a filter on a sorted table skips most of a file, and enough to
+# encode well.
 _ROW_GROUP_ROWS = 256 * 1024
 _COMPRESSION_LEVEL = 3
 _BUFFER_BYTES = 1024 * 1024
@@ -32,11 +33,12 @@ _MAX_DISTINCT_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """Description of a native file for the commit; picklable.
+    """Description of a native file for the commit. Picklable.
 
-    `path` is within the warehouse. The dictionaries are keyed by field ID. `sha256` is that of the file,
-    empty if unknown. Migration and compaction also set `fingerprint`, the stored form of that of the rows;
-    migration sets `chunks`, sequence and fingerprint of each chunk in the order of the rows.
+    `path` is relative to the warehouse. The keys of dictionaries are field IDs. `sha256` is the
+    hash of the file, empty if unknown. Migration and compaction also set `fingerprint`, the stored
+    form of the rows' fingerprint. Migration also sets `chunks`: sequence and fingerprint of each
+    chunk, in row order.
     """
 
     path: str
@@ -59,7 +61,8 @@ def write_native_file(
         store: Store of the file.
         path: Path in the store.
         table: Rows in native form.
-        zstd_level: Level of Zstandard. None: Snappy, for files that are soon replaced: less CPU, more bytes.
+        zstd_level: Level of Zstandard. None: Snappy, which takes less CPU and more bytes, for files
+            that are soon replaced.
 
     Raises:
         AlreadyExists: If an object exists at `path`.
@@ -85,7 +88,7 @@ class NativeWriter:
     def __init__(
         self, store: Store, path: str, schema: pa.Schema, *, level: int = _COMPRESSION_LEVEL
     ) -> None:
-        """Begin a file at `path`. `schema` has field IDs; `level` is the zstd level.
+        """Begin a file at `path`. `schema` must have field IDs. `level` is the Zstandard level.
 
         Raises:
             StageUnavailable: If the store is not writable.
@@ -95,7 +98,7 @@ class NativeWriter:
         self._level = level
         self._sink = _ArrowSink(store.open_writer(path))
         self._collector: list[pq.FileMetaData] = []
-        # Buffered because Parquet writes each page and its header separately.
+        # Buffer writes, because Parquet writes each page and its header separately.
         self._file = pa.BufferedOutputStream(pa.PythonFile(self._sink, mode="w"), _BUFFER_BYTES)
         self._parquet_writer: pq.ParquetWriter | None = None
         self._nans = [0 if pa.types.is_floating(kind) else None for kind in schema.types]
@@ -103,7 +106,7 @@ class NativeWriter:
 
     @property
     def written_bytes(self) -> int:
-        """The number of bytes written so far."""
+        """Number of bytes written so far."""
         return int(self._file.tell())
 
     def write_row_group(self, table: pa.Table) -> None:
@@ -150,8 +153,8 @@ class NativeWriter:
     def abort(self) -> None:
         """Discard the file. No effect after `finish`."""
         self._sink.abort()
-        # Close it now: otherwise its finalizer would write the footer. That fails after an
-        # interrupted write, and the footer is not needed.
+        # Close the writer here. Otherwise, its finalizer would write the unneeded footer, which
+        # fails after an interrupted write.
         with suppress(RuntimeError, OSError, ValueError):
             if self._parquet_writer is not None:
                 self._parquet_writer.close()
@@ -185,7 +188,7 @@ class _ArrowSink:
         return self.size
 
     def flush(self) -> None:
-        """Do nothing: nothing is buffered here."""
+        """Do nothing: this object has no buffer."""
 
     def close(self) -> None:
         """Mark as closed. The owner ends the writer."""
@@ -195,9 +198,9 @@ class _ArrowSink:
 def _make_parquet_writer(
     sink: Any, first_table: pa.Table, level: int | None, collector: list[pq.FileMetaData]
 ) -> pq.ParquetWriter:
-    """Create a writer of tables like `first_table`, the first row group of the file.
+    """Create a Parquet writer. Settings depend on `first_table`, the first row group of the file.
 
-    `level` is that of Zstandard; None: Snappy.
+    `level` is the Zstandard level. None: Snappy.
     """
     sample_rows = _SAMPLE_ROWS if level is not None else _TEMPORARY_SAMPLE_ROWS
     return pq.ParquetWriter(
@@ -206,7 +209,7 @@ def _make_parquet_writer(
         use_dictionary=_find_repeating_columns(first_table.slice(0, sample_rows)),
         compression="snappy" if level is None else "zstd",
         compression_level=level,
-        # Readers other than Arrow may fail on its own copy of the schema.
+        # Omit Arrow's copy of the schema, because other readers may fail on it.
         store_schema=False,
         # Iceberg requires decimals of up to 18 digits to be stored as integers.
         store_decimal_as_integer=True,
@@ -218,7 +221,7 @@ def _make_parquet_writer(
 
 def make_data_file(written: WrittenFile, address: str) -> DataFile:
     """Create the metadata entry of a file at `address`."""
-    # Imported here: the import takes a second, and tasks that only write files do not need it.
+    # Import late: the import takes a second, and tasks that only write files do not need it.
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
     from pyiceberg.typedef import Record
 
@@ -245,9 +248,10 @@ def make_data_file(written: WrittenFile, address: str) -> DataFile:
 
 
 def _find_repeating_columns(sample: pa.Table) -> list[str]:
-    """Return the columns with repeated values. For others a dictionary costs time and bytes.
+    """Return the columns with repeated values. A dictionary of other columns costs time and bytes.
 
-    With eight columns of which two repeat, files are a quarter smaller and take half the time.
+    For a table with two such columns of eight, files are a quarter smaller and take half the time
+    than with dictionaries for all columns.
     """
     return [
         field.name

@@ -1,12 +1,12 @@
-"""Selection of the files and chunks that can hold rows that match a query's predicates. Pure.
+"""Selects the files and chunks that may have rows that match a query's predicates. Pure.
 
-A predicate is ignored wherever the outcome is uncertain: a value of another type than the column,
-a missing bound, a column that a file does not have. Bounds may be wider than the values (truncated
-text, floored microseconds), never narrower. So a file is skipped only if the predicate is false or
+A predicate is ignored if its result is uncertain: for a value of another type than the column, a
+missing bound, or a column that a file does not have. Bounds may be wider than the values (truncated
+text, floored microseconds), but never narrower. A file is skipped only if the predicate is false or
 null for every value between its bounds.
 
-The order is Spark's: text and binary by bytes, NaN above everything and equal to itself, -0.0
-equal to 0.0, timestamps by UTC time, regardless of the offset.
+Values are ordered as in Spark: text and binary by bytes, NaN above everything and equal to itself,
+-0.0 equal to 0.0, and timestamps by UTC time, regardless of the offset.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - naive on purpose, for TIMESTA
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _OFFSET_BITS = 14
-# The engine converts a decimal to a double with one or two roundings.
+# Allow for the engine's conversion of a decimal to a double, which rounds once or twice.
 _MAX_ROUNDINGS = 2
 
 
@@ -105,7 +105,7 @@ class _ColumnBounds(NamedTuple):
 
 
 _BoundsFinder: TypeAlias = "Callable[[str], _ColumnBounds | None]"
-# Key, rows, schema version and statistics of a chunk.
+# A chunk as a tuple: key, rows, schema version and statistics.
 _ChunkRow: TypeAlias = "tuple[int, int, int, bytes]"
 
 
@@ -133,7 +133,7 @@ def prune_chunks(
 ) -> list[ChunkRecord]:
     """Return the chunks that may have rows for which all predicates are true.
 
-    The predicates refer to `schema`; `schemas` has every version of the table.
+    The predicates refer to `schema`. `schemas` has every schema version of the table.
     """
     if not predicates:
         return list(chunks)
@@ -189,7 +189,7 @@ def list_predicate_columns(predicates: Iterable[Predicate]) -> Iterator[str]:
 def _find_matches(
     predicate: Predicate, find_bounds: _BoundsFinder, rows: Sequence[int]
 ) -> Iterable[bool]:
-    """Return for each file or chunk, with these row counts, True if the predicate may be true."""
+    """Return, for each file or chunk, True if the predicate may be true for one of its rows."""
     match predicate:
         case And(conditions):
             each = [_find_matches(condition, find_bounds, rows) for condition in conditions]
@@ -274,7 +274,7 @@ def _compare_start(bounds: _ColumnBounds, prefix: str) -> Iterable[bool]:
 
 
 def _literal_range(column: Column, value: LiteralValue) -> tuple[Any, Any] | None:
-    """Return the bounds between which the engine may read the literal, or None if unknown."""
+    """Return the range of values to which the engine may convert the literal, or None if unknown."""
     match column.kind:
         case LogicalType.FIXED | LogicalType.REAL:
             return _number_range(column, value)
@@ -318,7 +318,7 @@ def _number_range(column: Column, value: LiteralValue) -> tuple[Any, Any] | None
         return _make_single_value_range(scaled if scaled.denominator > 1 else int(scaled))
     if isinstance(value, Decimal) or not math.isfinite(value):
         return None
-    # The engine compares as doubles: values that round to this one may be equal to it.
+    # The engine compares doubles, so values that round to the same double are equal.
     low, high = _widen_float(value)
     if not (math.isfinite(low) and math.isfinite(high)):
         return None
@@ -385,7 +385,7 @@ def _file_bounds(files: Sequence[NativeFile], column: Column) -> _ColumnBounds:
 def _map_written_columns(
     schema: TableSchema, written: TableSchema, names: Collection[str]
 ) -> dict[str, Column]:
-    """Return columns of the written version by their current names."""
+    """Return the columns of the written schema version, by their current names."""
     old = {column.ordinal: column for column in written.columns}
     return {
         column.name: old[column.ordinal]
@@ -402,7 +402,7 @@ def _chunk_bounds(
     elif column.kind is LogicalType.TIME or column.kind in TIMESTAMP_TYPES:
         unit = int(10 ** (9 - (column.scale or 0)))
         shift = _OFFSET_BITS if column.kind is LogicalType.TIMESTAMP_TZ else 0
-        # Values may be floored to microseconds when read.
+        # Values may be floored to microseconds when they are read.
         step = 1000 if needs_nanosecond_companion(column) else 1
         lower = [None if low is None else (low >> shift) * unit // step * step for low in lower]
         upper = [

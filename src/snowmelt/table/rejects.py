@@ -1,4 +1,4 @@
-"""Schema and rows of tables of rejected records; imported by tasks on executors."""
+"""Schema and rows of tables of rejected records. Tasks on executors import it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ROW_NUMBER_INDEX = REJECT_SCHEMA.columns.index(REJECT_SCHEMA.column("ROW_NUMBER"
 
 @dataclass(frozen=True, slots=True)
 class RejectOrigin:
-    """Origin of rejected records: `batch` is the number of the portion in its load."""
+    """Origin of rejected records. `batch` is the number of the portion in its load."""
 
     load_id: str
     node: str
@@ -58,15 +58,15 @@ class RejectOrigin:
 
     @property
     def transaction_id(self) -> int:
-        """Number that is equal for all rejects of a load."""
+        """Number that all rejects of a load share."""
         return int(self.load_id.replace("-", "")[:14], 16)
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """Rejected record; `row_number` counts from 1 in its portion, or is None.
+    """Rejected record. `row_number` is its 1-based number in its portion, or None.
 
-    `location` is a more exact position than the file of its portion.
+    `location` is a more exact position than the portion's file.
     """
 
     row_number: int | None
@@ -80,8 +80,8 @@ class RejectedRow:
 def to_reject_table(origin: RejectOrigin, rows: Sequence[RejectedRow]) -> pa.Table:
     """Return rejected records as rows of their table, in native form.
 
-    Bytes that are not UTF-8 are shown with escapes and stored in REJECTED_BYTES. Texts that are too long
-    for a column are truncated, with their length.
+    Bytes that are not UTF-8 are escaped in the text, and stored unchanged in REJECTED_BYTES. Texts
+    that are too long for a column are truncated, and their length is added.
     """
     texts = [_decode_for_display(row.data) for row in rows]
     columns: list[list[object]] = [
@@ -111,9 +111,9 @@ def to_reject_table(origin: RejectOrigin, rows: Sequence[RejectedRow]) -> pa.Tab
 
 
 def offset_row_numbers(rows: pa.Table, preceding_records: int | None) -> pa.Table:
-    """Return rejects with row numbers that include the records of earlier portions.
+    """Return rejects with row numbers that count the records of earlier portions too.
 
-    None means an unknown number; then row numbers are NULL.
+    If the number of earlier records is None (unknown), row numbers are NULL.
     """
     field = rows.schema.field(ROW_NUMBER_INDEX)
     if preceding_records is None:
@@ -139,5 +139,5 @@ def _make_array(values: list[object], kind: pa.DataType) -> pa.Array:
 
 
 def _to_decimal_array(integers: pa.Array, kind: pa.DataType) -> pa.Array:
-    # Arrow requires a type that holds any 64-bit value first.
+    # Arrow requires a cast to a type that holds any 64-bit value first.
     return integers.cast(pa.decimal128(19, 0)).cast(kind)

@@ -1,9 +1,10 @@
 """Consistent snapshots of tables: native files up to a watermark, chunks above it.
 
-Pointer and numbers of the chunks are read in one transaction, so a concurrent migration does not
-change the result: its rows are either in chunks or in native files, never in both or neither.
-Everything that a snapshot references, with the catalog's rows of its chunks, is retained until its
-deadline; garbage collection waits longer than that. So the rows of chunks are read when needed.
+The pointer and the sequences of the chunks are read in one transaction, so a concurrent migration
+does not change the result: its rows are either in chunks or in native files, never in both or
+neither. Everything that a snapshot references is retained until its deadline, including the catalog
+rows of its chunks, because garbage collection waits longer than that. These rows can therefore be
+read later.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from snowmelt.schema.types import TableName, TableSchema
 if TYPE_CHECKING:
     from snowmelt.table.iceberg import NativeFile, NativeTable
 
-# Ten minutes less than the default retention, so that garbage collection waits longer than any query.
+# Maximum age. Ten minutes less than the default retention, so that garbage collection waits longer.
 MAX_SNAPSHOT_AGE_S = 3000
 
 
 def check_retention_outlasts_queries(retention_s: float) -> None:
-    """Verify that files are retained longer than a query may use its plan.
+    """Verify that files are retained longer than a query's plan is valid.
 
     Raises:
         ConfigurationError: If `retention_s` (seconds) is too short.
@@ -46,7 +47,7 @@ def check_retention_outlasts_queries(retention_s: float) -> None:
 class TableSnapshot:
     """Table at one time: native files up to `watermark`, and `chunks` up to `up_to`.
 
-    `chunks` include quarantined chunks of any sequence, which are in no native file.
+    `chunks` includes quarantined chunks with any sequence, because these are in no native file.
     """
 
     table: TableRecord
@@ -64,13 +65,13 @@ class TableSnapshot:
 
     @property
     def chunk_numbers(self) -> frozenset[int]:
-        """The sequences of the chunks."""
+        """Sequences of the chunks."""
         if isinstance(self.chunks, tuple):
             return frozenset(chunk.seq for chunk in self.chunks)
         return self.chunks.numbers
 
     def list_native_files(self) -> list[NativeFile]:
-        """Return the native files."""
+        """Return the native files of the snapshot."""
         if self.native is None:
             return []
         from snowmelt.table.iceberg import list_native_files
@@ -87,7 +88,7 @@ def take_snapshots(
 ) -> list[TableSnapshot]:
     """Take snapshots of several tables at one time.
 
-    They are valid for `MAX_SNAPSHOT_AGE_S`. `role` needs SELECT; None: no check.
+    Snapshots are valid for `MAX_SNAPSHOT_AGE_S`. `role` must have SELECT. None: no check.
 
     Raises:
         DatabaseNotFound: If a database does not exist or the role lacks privileges on it.
@@ -122,13 +123,13 @@ def load_current_native_table(table: TableRecord) -> NativeTable | None:
     """Load the current native table, or return None before the first migration.
 
     Raises:
-        TableInconsistent: If it does not agree with the catalog.
+        TableInconsistent: If the native table and the catalog do not agree.
     """
     if table.pointer is None:
         if table.migrated_seq:
             raise TableInconsistent(table=table.name, reason="chunks are migrated to nowhere")
         return None
-    # Imported here: PyIceberg takes longer to load than the rest of a service.
+    # Import late: PyIceberg takes longer to load than the rest of a service.
     from snowmelt.table.iceberg import load_native_table
 
     native = load_native_table(table.pointer, table.incarnation)

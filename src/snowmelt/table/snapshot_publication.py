@@ -1,15 +1,15 @@
 """Publication of table snapshots for engines that read Iceberg: native files plus fresh files.
 
-A publication is a metadata file, a manifest list and a manifest that no commit made. Its current
-snapshot has every row up to one point of the commit sequence, each once. Publications of a table never
-go back along that sequence. Their addresses are those of the warehouse bucket of the S3 endpoint, so
-engines on other machines can follow them. The manifests of a warehouse in a folder name `file:`
-addresses; they are copied once with the other addresses.
+A publication consists of a metadata file, a manifest list and a manifest, written without a commit.
+Its current snapshot has every row up to one commit sequence exactly once. The commit sequence of a
+table's publications never decreases. Publications use addresses in the warehouse bucket of the S3
+endpoint, which engines on other machines can read. The manifests of a warehouse in a folder contain
+`file:` addresses; they are copied once with the other addresses.
 
-A snapshot is listed in the metadata files of the next publications, so that an engine whose clock is
-behind, or that has planned with it, still finds it. Its files stay for the retention time. One on top
-of which an engine may commit is listed for 50 minutes, and later ones descend from it: before an
-engine commits, it walks from the newest snapshot back to the one with which it has planned.
+A snapshot is also listed in the metadata files of the next publications, for engines that planned
+with it or whose clock is behind. Its files are retained for the retention time. A snapshot on top
+of which an engine may commit is listed for 50 minutes, and later snapshots descend from it: before
+an engine commits, it walks from the newest snapshot back to the one with which it planned.
 """
 
 from __future__ import annotations
@@ -80,19 +80,21 @@ from snowmelt.table.warehouse_paths import (
     open_warehouse,
 )
 
-# DuckDB chooses the newest snapshot that is not newer than its transaction. It repeats a load that has
-# failed for 2.1 s (0.1 + 0.4 + 1.6), or 8.5 s, in the same transaction, for which a snapshot that an earlier
-# one has seen must still be listed: 50 rounds are ten seconds or more.
+# Number of publications that list a snapshot. DuckDB chooses the newest snapshot that is not newer
+# than its transaction. It repeats a failed load for 2.1 s (0.1 + 0.4 + 1.6) or 8.5 s in the same
+# transaction, and the snapshot must be listed for that time. 50 rounds take ten seconds or more.
 LISTED_PUBLICATIONS = 50
 _PAUSE = dt.timedelta(seconds=10)
 _BACKDATING = dt.timedelta(seconds=60)
-# Older native snapshots are listed as their manifests are copied, so that a first load is not held up.
+# Time per round to copy the manifests of older native snapshots, so that a first load does not
+# wait. A snapshot is listed when its manifests are copied.
 _COPY_BUDGET_S = 0.5
 _CHUNKS_PER_READ = 1000
 _MAX_HELD = 200
-# Engines cannot remove a file that was joined, so files stay as they are while an engine plans.
+# Minimum age of fresh files to compact if an engine may be planning with them: engines cannot
+# remove a file that was compacted.
 _MIN_JOIN_AGE = dt.timedelta(seconds=60)
-# Engines retry a commit, and take later rows for no conflict.
+# Engines retry a commit 4 times, and do not treat rows that arrive later as a conflict.
 _SERVED_PROPERTIES = {
     "commit.retry.num-retries": "4",
     "write.delete.isolation-level": "snapshot",
@@ -112,7 +114,7 @@ class PublicationSettings:
 
 @dataclass(frozen=True, slots=True)
 class _TableState:
-    """What a publication starts from, read in one transaction."""
+    """State from which a publication is made, read in one transaction."""
 
     table: TableRecord
     fresh: tuple[FreshFile, ...]
@@ -126,7 +128,7 @@ class _TableState:
 class SnapshotPublisher:
     """Publisher of the snapshots of all tables. Not thread-safe.
 
-    Copied manifests are remembered, so that a round reads nothing of the native table twice.
+    Caches the copied manifests, so that manifests of a native table are read only once.
     """
 
     def __init__(
@@ -142,10 +144,11 @@ class SnapshotPublisher:
     def publish(
         self, table_id: int, *, native_only: bool = False, lease: Lease | None = None
     ) -> PublishedSnapshot | None:
-        """Publish the current state of a table; None if the last publication has it already.
+        """Publish the current state of a table. Return None if the last publication already has it.
 
-        Up to 64 MiB of chunks become fresh files; later chunks are left to the next call. `native_only` publishes
-        the native table alone. With `lease`, nothing is stored unless it is still held.
+        Writes up to 64 MiB of chunks as fresh files, and leaves later chunks to the next call. With
+        `native_only`, publishes only the native table. With `lease`, stores nothing if the lease is
+        lost.
 
         Raises:
             LeaseLost: If another process holds the lease.
@@ -155,7 +158,7 @@ class SnapshotPublisher:
             StageUnavailable: If stage or warehouse do not respond.
         """
         while True:
-            # Only while an engine loads the publication that is replaced.
+            # Repeats only if an engine loads the publication while it is replaced.
             with contextlib.suppress(_HeldMeanwhile):
                 return self._publish(table_id, native_only=native_only, lease=lease)
 
@@ -165,7 +168,7 @@ class SnapshotPublisher:
         state = self._read_state(table_id, native_only=native_only)
         table = state.table
         if state.quarantined and state.quarantined[0].seq <= table.migrated_seq:
-            # Its rows are committed, and in no native file: a newer state would leave them out.
+            # Its rows are committed, but in no native file, so a newer state would omit them.
             first = state.quarantined[0]
             reason = f"Chunk {first.seq} is quarantined; its blob is {first.prefix}/{first.path}."
             self._store_stalled_reason(state, reason, native_only=native_only)
@@ -175,10 +178,10 @@ class SnapshotPublisher:
         up_to = files[-1].to_seq if files else table.migrated_seq
         last = state.published[0] if state.published else None
         if last is not None and up_to < last.up_to_seq:
-            # A blob has become unreadable since. Publications never go back.
+            # A blob became unreadable. Do not publish a state that is older than the last one.
             self._store_stalled_reason(state, problem, native_only=native_only)
             return None
-        # A file that the last publication has must not be retired without a new one.
+        # Files of the last publication may be retired only if there is a new publication.
         has_same_files = not retired and all(file.file_id for file in files)
         if (
             has_same_files
@@ -246,7 +249,7 @@ class SnapshotPublisher:
     def _write_fresh_files(
         self, state: _TableState
     ) -> tuple[list[FreshFile], list[FreshFile], str | None]:
-        """Return the fresh files from the watermark on, those they replace, and what stopped them."""
+        """Return fresh files above the watermark, files they replace, and the reason to stop."""
         table = state.table
         names = {column.name for column in table.schema.columns}
         writer = FreshFileWriter(
@@ -262,13 +265,13 @@ class SnapshotPublisher:
             if file is not None and file.to_seq <= covered:
                 retired.append(file)
                 continue
-            # A migration may end within a fresh file, which is then of no use.
+            # If a migration ended within a fresh file, the file cannot be used.
             is_split = file is not None and file.from_seq < covered
             end = table.last_seq if file is None else file.to_seq if is_split else file.from_seq
             if is_split and file is not None:
                 retired.append(file)
             while covered < end:
-                # What a published file had must be there again, however large it is.
+                # Rows of a published file must be written again, without a size limit.
                 limit = budget if file is None else MAX_ROUND_BYTES
                 made, used, reason = self._write_round(writer, table, covered, end, limit)
                 if made is not None:
@@ -276,13 +279,13 @@ class SnapshotPublisher:
                     covered = made.to_seq
                     budget -= used
                 if reason is not None or (budget <= 0 and file is None):
-                    # Files behind the chunk are kept for later rounds.
+                    # Keep the files after the chunk for later rounds.
                     return files, retired, reason
             if file is not None and not is_split:
                 files.append(file)
                 covered = file.to_seq
         if state.is_migrating or len(files) <= MAX_UNJOINED_FILES:
-            # A migration in progress adopts files as they are now.
+            # Do not compact files during a migration, which may adopt them.
             return files, retired, None
         joinable = (
             [file for file in files if file.file_id and file.file_id not in state.unjoinable]
@@ -299,7 +302,7 @@ class SnapshotPublisher:
     def _write_round(
         self, writer: FreshFileWriter, table: TableRecord, start: int, end: int, budget: int
     ) -> tuple[FreshFile | None, int, str | None]:
-        """Write one file of chunks in (`start`, `end`]; return it, its bytes and what stopped it."""
+        """Write a file of chunks (`start`, `end`]. Return it, its bytes and the reason to stop."""
         with self._database.reading() as connection:
             chunks = list_chunks(connection, table.table_id, start, end, limit=_CHUNKS_PER_READ)
         numbers = [chunk.seq for chunk in chunks]
@@ -335,12 +338,14 @@ class SnapshotPublisher:
         timestamp = self._choose_timestamp(base, state, listed, up_to)
         made_paths: list[str] = []
         snapshot: dict[str, Any] | None = None
-        # With none of its own, a publication could not descend from those that engines hold.
+        # Without a snapshot, the publication could not descend from those with which engines
+        # planned.
         if files or (state.held and base.current_snapshot() is not None):
             snapshot, made_paths = self._write_snapshot(base, folder, files, timestamp)
             if state.held:
                 snapshot["parent-snapshot-id"] = _get_snapshot_id(state.held[0])
-        # Engines compare names of metadata files, and take the leading number for a version.
+        # Increase the number: engines compare names of metadata files, and read the number as a
+        # version.
         number = 0 if last is None else _parse_number(last.metadata_path) + 1
         path = f"{folder}/{PUBLISHED_FOLDER}/{number:05d}-{uuid.uuid4()}.metadata.json"
         kept = [each for each in listed if each.snapshot is not None][: LISTED_PUBLICATIONS - 1]
@@ -371,10 +376,11 @@ class SnapshotPublisher:
         listed: Sequence[PublishedSnapshot],
         up_to: int,
     ) -> int:
-        """Return the time of a snapshot in ms: that of its last chunk, but times of a table rise.
+        """Return the time of a snapshot in ms: that of its last chunk, but later than the last one.
 
-        DuckDB ignores a snapshot that is newer than its transaction. A load that has waited for this
-        publication must find a snapshot, so the first one, also after a pause, is dated back.
+        DuckDB ignores a snapshot that is newer than its transaction. A load that waited for this
+        publication must find a snapshot. The first snapshot, and the first after a pause, is
+        therefore backdated.
         """
         with self._database.reading() as connection:
             chunks = list_chunks(connection, state.table.table_id, up_to - 1, up_to)
@@ -386,14 +392,15 @@ class SnapshotPublisher:
             times = [min(*times, now - _BACKDATING)]
         milliseconds = [*map(to_epoch_ms, times), base.last_updated_ms]
         if last is not None:
-            # The metadata of an empty table has a time, but no snapshot that must be older.
+            # Before the first snapshot, times may be equal: an empty table has metadata but no
+            # snapshot.
             milliseconds.append(last.timestamp_ms + (0 if is_first else 1))
         return max(milliseconds)
 
     def _write_snapshot(
         self, base: TableMetadata, folder: str, files: Sequence[FreshFile], timestamp: int
     ) -> tuple[dict[str, Any], list[str]]:
-        """Write manifest and manifest list of native and fresh files; return the snapshot's entry."""
+        """Write manifest and manifest list of native and fresh files. Return snapshot and paths."""
         warehouse = self._warehouse
         snapshot_id = secrets.randbelow(2**63 - 1) + 1
         parent = base.current_snapshot()
@@ -444,7 +451,7 @@ class SnapshotPublisher:
         snapshot: dict[str, Any] | None,
         timestamp: int,
     ) -> dict[str, Any]:
-        """Return the metadata file: the native table's, with public addresses and more snapshots."""
+        """Return the native table's metadata with public addresses and additional snapshots."""
         document: dict[str, Any] = json.loads(
             base.model_dump_json(by_alias=True, exclude_none=True)
         )
@@ -476,7 +483,7 @@ class SnapshotPublisher:
 
 
 class _HeldMeanwhile(Exception):
-    """An engine has loaded the publication from which a new one must descend."""
+    """Control flow: an engine loaded the publication from which a new one must now descend."""
 
 
 def _get_snapshot_id(publication: PublishedSnapshot) -> int:
@@ -484,7 +491,7 @@ def _get_snapshot_id(publication: PublishedSnapshot) -> int:
 
 
 def _list_readable(state: _TableState, now: dt.datetime) -> list[PublishedSnapshot]:
-    """Return the earlier publications whose files stay for as long as a query may take, newest first."""
+    """Return the earlier publications whose files outlast any query, newest first."""
     readable = []
     replaced_at = now
     for each in state.published:
@@ -495,9 +502,10 @@ def _list_readable(state: _TableState, now: dt.datetime) -> list[PublishedSnapsh
 
 
 class ManifestCopier:
-    """Copies of native manifests and lists with addresses that engines elsewhere can follow.
+    """Copier of native manifests and lists, with addresses that engines on other machines can read.
 
-    In a bucket the addresses are public already, and nothing is copied. Not thread-safe.
+    Copies nothing if the warehouse is in a bucket, because its addresses are public. Not
+    thread-safe.
     """
 
     def __init__(self, warehouse: Warehouse, clock: Clock) -> None:
@@ -511,8 +519,8 @@ class ManifestCopier:
     ) -> list[dict[str, Any]]:
         """Return the entries of native snapshots for a metadata file.
 
-        The current snapshot is always among them, older ones as far as their lists are copied or can be
-        within the budget (in seconds), newest first.
+        Includes the current snapshot, and the older ones (newest first) whose manifests are copied
+        or can be copied within `budget_s` seconds.
         """
         deadline = self._clock.monotonic() + budget_s
         entries = []
@@ -526,7 +534,7 @@ class ManifestCopier:
         return entries
 
     def list_manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
-        """Return the manifests of a native snapshot, copied where needed."""
+        """Return the manifests of a native snapshot. Copies them if needed."""
         io = make_file_io(snapshot.manifest_list)
         manifests = list(read_manifest_list(io.new_input(snapshot.manifest_list)))
         if self._warehouse.is_public:
@@ -571,7 +579,7 @@ class ManifestCopier:
         return self._warehouse.to_public_address(self._warehouse.to_path(address))
 
     def _copied_path(self, address: str) -> str:
-        """Return the path of a copy: the name of the original in the folder of publications."""
+        """Return the path of a copy: the original's name in the folder of publications."""
         folder, _, name = self._warehouse.to_path(address).rpartition("/metadata/")
         return f"{folder}/{PUBLISHED_FOLDER}/{COPY_PREFIX}{name}"
 
@@ -579,7 +587,7 @@ class ManifestCopier:
 def copy_manifest(
     manifest: ManifestFile, io: FileIO, output: OutputFile, convert: Callable[[str], str]
 ) -> None:
-    """Write a copy of a manifest whose data files have the addresses that `convert` returns."""
+    """Write a copy of a manifest. `convert` returns the addresses of data files in the copy."""
     with AvroFile[ManifestEntry](io.new_input(manifest.manifest_path)) as original:
         schema = Schema.model_validate_json(original.header.meta["schema"])
     snapshot_id = manifest.added_snapshot_id or 0
@@ -594,10 +602,10 @@ def copy_manifest(
 def _cut_at_registration(
     chunks: Sequence[ChunkRecord], max_bytes: int, end: int
 ) -> Sequence[ChunkRecord]:
-    """Return the first chunks of about `max_bytes`, without a part of a registration.
+    """Return the first chunks of about `max_bytes`, without splitting a registration.
 
-    The chunks of one registration have one time. The last of them may be beyond what was read, unless
-    chunk `end` is there.
+    The chunks of one registration have the same time. If chunk `end` was not read, the last
+    registration may continue after the chunks that were read.
     """
     size = 0
     cut = len(chunks)
@@ -613,7 +621,7 @@ def _cut_at_registration(
     while start > 0 and chunks[start - 1].registered_at == following.registered_at:
         start -= 1
     if start == 0:
-        # One registration is larger than a round: take it whole, as far as it was read.
+        # One registration exceeds a round. Take all of its chunks that were read.
         while cut < len(chunks) and chunks[cut].registered_at == following.registered_at:
             cut += 1
         return chunks[:cut]
@@ -621,7 +629,7 @@ def _cut_at_registration(
 
 
 def _make_summary(parent: Snapshot | None, files: Sequence[FreshFile]) -> dict[str, str]:
-    """Return the summary of a snapshot that adds fresh files; ClickHouse needs all totals to write."""
+    """Return the summary of a snapshot that adds fresh files, with all totals for ClickHouse."""
     written = [decode_fresh_file(file) for file in files]
     added = {
         "records": sum(each.rows for each in written),

@@ -1,7 +1,7 @@
-"""Readers of chunks, native files and whole tables without an engine.
+"""Readers of chunks, native files and whole tables, without an engine.
 
-A quarantined chunk (see `snowmelt.table.migration`) is read like any other: it raises an error that
-names the blob, unless the blob has been restored.
+A quarantined chunk (see `snowmelt.table.migration`) is also read. It raises an error that names the
+blob, unless the blob has been restored.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def make_chunk_read_tasks(
     chunks: Iterable[ChunkRecord],
     schema: TableSchema,
 ) -> list[ChunkReadTask]:
-    """Return the tasks that read these chunks as rows of `schema`, in the same order.
+    """Return the tasks that read chunks as rows of `schema`, in the order of the chunks.
 
     Raises:
         TableInconsistent: If the key of a chunk is not in the catalog.
@@ -76,7 +76,7 @@ def read_native_file(address: str, schema: TableSchema) -> pa.Table:
 
 
 def read_native_bytes(data: bytes, schema: TableSchema) -> pa.Table:
-    """Read the content of a native file like `read_native_file`, and verify its page checksums."""
+    """Read the bytes of a native file as `read_native_file` does, and verify page checksums."""
     whole = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
     names = _names_by_field_id(whole)
     wanted = native_schema(schema)
@@ -84,14 +84,14 @@ def read_native_bytes(data: bytes, schema: TableSchema) -> pa.Table:
 
 
 def read_native_batches(file: NativeFile, schema: TableSchema, max_rows: int) -> Iterator[pa.Table]:
-    """Read a native file like `read_native_file`, up to `max_rows` rows at a time."""
+    """Read a native file as `read_native_file` does, up to `max_rows` rows at a time."""
     return read_native_field_batches(file.path, native_schema(schema), max_rows)
 
 
 def read_native_field_batches(address: str, wanted: pa.Schema, max_rows: int) -> Iterator[pa.Table]:
     """Read fields of a native file, up to `max_rows` rows at a time.
 
-    `wanted` are native fields, matched by their IDs.
+    `wanted` has the native fields. They are matched by ID.
     """
     with make_file_io(address).new_input(address).open() as stream:
         whole = pq.ParquetFile(stream)
@@ -118,7 +118,7 @@ def _find_present_names(wanted: pa.Schema, names: dict[int, str]) -> list[str]:
 
 
 def _conform_to_schema(table: pa.Table, names: dict[int, str], wanted: pa.Schema) -> pa.Table:
-    """Convert rows to the schema `wanted`. Missing columns are NULL."""
+    """Convert rows to the schema `wanted`. A missing column becomes NULL."""
     rows = table.num_rows
     if not len(wanted):
         return make_columnless_table(rows)

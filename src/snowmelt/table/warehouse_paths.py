@@ -1,7 +1,7 @@
 """Paths of native files: `<database>/<schema>/<table>/<incarnation>/{metadata,data/<run>}/…`.
 
-A table's folder name contains its incarnation, so a table that is recreated under an old name
-shares nothing with the old one.
+A table's folder name contains its incarnation, so a table that is recreated with the same name
+shares no files with the old one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from snowmelt.storage.store_factory import open_store
 if TYPE_CHECKING:
     from snowmelt.catalog.model.records import TableRecord
 
-# Bucket of the S3 endpoint that serves a warehouse which is not in an S3 bucket itself.
+# Bucket of the S3 endpoint that serves a warehouse that is not itself in an S3 bucket.
 WAREHOUSE_BUCKET = "snowmelt-warehouse"
 # Folders of a table's publications and fresh files, and the prefix of copies of native manifests.
 PUBLISHED_FOLDER = "metadata/published"
@@ -28,7 +28,7 @@ _MAX_NAME_BYTES = 120
 
 
 class Warehouse:
-    """Store of native files, and their addresses in open-table metadata."""
+    """Store of native files, and conversion of paths to the addresses in Iceberg metadata."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -36,11 +36,11 @@ class Warehouse:
 
     @property
     def url(self) -> str:
-        """The URL or path that `open_warehouse` accepts."""
+        """URL or path that `open_warehouse` accepts."""
         return self.store.url
 
     def to_address(self, path: str) -> str:
-        """Return the full address of a path, as in metadata."""
+        """Return the full address of a path for metadata."""
         return self._root_address + path
 
     def to_path(self, address: str) -> str:
@@ -57,12 +57,12 @@ class Warehouse:
 
     @property
     def is_public(self) -> bool:
-        """True if metadata names addresses that engines elsewhere can follow."""
+        """True if engines on other machines can read the addresses in metadata."""
         return self._root_address.startswith("s3://")
 
     @property
     def public_bucket(self) -> str:
-        """The bucket in which engines find the warehouse at the S3 endpoint."""
+        """Bucket of the S3 endpoint in which engines find the warehouse."""
         return urlsplit(self._root_address).netloc if self.is_public else WAREHOUSE_BUCKET
 
     def to_public_address(self, path: str) -> str:
@@ -74,7 +74,7 @@ class Warehouse:
         return self.to_public_address(path).removeprefix(f"s3://{self.public_bucket}/")
 
     def table_folder(self, table: TableRecord) -> str:
-        """Return the folder of a table's native files. A table with files keeps it after a rename."""
+        """Return the folder of a table's native files. A table with files keeps it when renamed."""
         if table.pointer is None:
             names = (table.name.database, table.name.schema, table.name.table)
             return "/".join((*map(_to_folder_name, names), table.incarnation))
@@ -91,17 +91,17 @@ def open_warehouse(url: str) -> Warehouse:
 
 
 def is_published_path(path: str) -> bool:
-    """Return True if a path is that of a fresh file or of a publication's metadata."""
+    """Return True if a path belongs to a fresh file or to the metadata of a publication."""
     return f"/{PUBLISHED_FOLDER}/" in path or f"/{FRESH_FOLDER}/" in path
 
 
 def make_fresh_path(folder: str, from_seq: int, to_seq: int, unique: str) -> str:
-    """Return the path of a fresh file of the chunks in (`from_seq`, `to_seq`]."""
+    """Return a path for a fresh file of the chunks (`from_seq`, `to_seq`]."""
     return f"{folder}/{FRESH_FOLDER}/{from_seq:012d}-{to_seq:012d}-{unique}.parquet"
 
 
 def parse_fresh_range(path: str) -> tuple[int, int] | None:
-    """Return `from_seq` and `to_seq` of a fresh file, None for other paths."""
+    """Return `from_seq` and `to_seq` of a fresh file, or None for another path."""
     _, found, name = path.partition(f"/{FRESH_FOLDER}/")
     if not found:
         return None
@@ -110,14 +110,14 @@ def parse_fresh_range(path: str) -> tuple[int, int] | None:
 
 
 def get_copied_path(path: str) -> str | None:
-    """Return the path of the original of a copied manifest or list, None for other paths."""
+    """Return the path of the original of a copied manifest or list, or None for another path."""
     folder, found, name = path.partition(f"/{PUBLISHED_FOLDER}/{COPY_PREFIX}")
     return f"{folder}/metadata/{name}" if found else None
 
 
 @lru_cache(maxsize=16)
 def open_cached_store(url: str) -> Store:
-    """Open a store once per process and track failed writes. Tasks of one executor share it."""
+    """Open a store once per process, and track failed writes. Tasks of an executor share it."""
     store = open_store(url)
     store.watch_writes()
     return store
@@ -132,7 +132,7 @@ def _to_folder_name(name: str) -> str:
 def _to_root_address(url: str) -> str:
     if not url.startswith("file:"):
         return url.rstrip("/") + "/"
-    # Iceberg readers use the rest of a `file:` address unchanged, without unquoting.
+    # Reject these characters: Iceberg readers use the path of a `file:` address without unquoting.
     path = unquote(url.removeprefix("file://")).rstrip("/")
     if any(letter in path for letter in "#?"):
         raise ConfigurationError(

@@ -81,10 +81,11 @@ class OpenChannelRequest(msgspec.Struct):
     write_mode: str | None = None
     is_iceberg: bool = False
     offset_token: str | None = None
+    fills_defaults: bool = False
 
 
 class ColumnMetadata(msgspec.Struct):
-    """One column in `table_columns` (specification §2.2, §4)."""
+    """One column in `table_columns` (specification §2.2, §4). `default` is an extension of Snowmelt."""
 
     name: str
     type: str
@@ -97,6 +98,7 @@ class ColumnMetadata(msgspec.Struct):
     byte_length: int | None = None
     length: int | None = None
     collation: str | None = None
+    default: str | None = None
     source_iceberg_data_type: str | None = None
 
 

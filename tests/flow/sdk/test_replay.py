@@ -1,4 +1,4 @@
-"""Rows of an error table go into their table once, whatever is killed and however often it is run."""
+"""Replay inserts the rows of an error table once, despite kills and repeated runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ERRORS = "sdk.public.replayed"
 
 @pytest.fixture
 def refused(service: ServiceProcess, connect: Any) -> None:
-    """Three rows that the table refused: one whose column comes, one too long, one for ever bad."""
+    """Three rejected rows: one lacks a column that is added later, one is too long, one is invalid."""
     service.sql(
         f"DROP TABLE IF EXISTS {ERRORS}",
         "CREATE OR REPLACE TABLE sdk.public.t (id NUMBER(3,0) NOT NULL, name VARCHAR(4))"
@@ -97,6 +97,27 @@ def test_rows_go_in_once_the_table_takes_them(
     assert stored(service, "ID", "GATE", "NAME") == [
         (0, None, None), (1, "A", None), (7, None, "long one"), (7, None, None),
     ]  # fmt: skip
+
+
+def test_rows_of_the_sdk_with_local_times_need_their_time_zone(
+    service: ServiceProcess, connect: Any, replay: Callable[..., CompletedProcess[str]]
+) -> None:
+    service.sql(
+        f"DROP TABLE IF EXISTS {ERRORS}",
+        "CREATE OR REPLACE TABLE sdk.public.t (id NUMBER(1,0), at TIMESTAMP_LTZ(0))"
+        f" ERROR_TABLE = {ERRORS}",
+        "GRANT INSERT ON TABLE sdk.public.t TO ROLE loading",
+    )
+    with connect().open_channel("c", table=T, on_error="continue") as channel:
+        local, zoned = "2026-07-01T00:00:00", "2026-07-01T00:00:00Z"
+        rows = [{"id": 1, "at": local}, {"id": 20, "at": local}, {"id": 30, "at": zoned}]
+        assert len(channel.insert_rows(rows, "1").errors) == 2
+    service.sql("ALTER TABLE sdk.public.t ALTER id SET DATA TYPE NUMBER(2,0)")
+    told = replay()
+    assert told.stdout.startswith("1 row inserted, 1 rejected again:\n  1 × AT: the time has no")
+    assert replay("--time-zone", "America/Los_Angeles").returncode == 0
+    (_, first), (_, second), (_, third) = stored(service, "ID", "AT")
+    assert first == second != third
 
 
 @pytest.mark.usefixtures("refused")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 
-from snowmelt.cli.spark_session import translating_spark_errors
+from snowmelt.cli.spark_session import start_quietly, translating_spark_errors
 from snowmelt.errors import RemoteError
 
 WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance reads data: Traceback
@@ -51,3 +55,29 @@ def test_spark_errors_become_sentences(
 def test_other_errors_stay_what_they_are() -> None:
     with pytest.raises(KeyError), translating_spark_errors():
         raise KeyError
+
+
+def test_of_javas_output_only_waits_for_services_are_printed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    waits = "dbl is waiting for its service http://h:1/dbl: Connection refused; attempt 7"
+    written = f"noise\n{waits}\nmore noise\n"
+    start_quietly(lambda: run_python(f"import sys; sys.stderr.write({written!r})"))
+    err = ""
+    while "attempt 7" not in err:
+        err += capfd.readouterr().err
+        time.sleep(0.01)
+    assert err == f"snowmelt: {waits}\n"
+
+
+def test_a_start_that_fails_is_told_with_javas_last_line() -> None:
+    def fail() -> None:
+        run_python("import sys; sys.stderr.write('a trace\\nno memory\\n\\n')")
+        raise OSError
+
+    with pytest.raises(RemoteError, match=r"Spark did not start: no memory$"):
+        start_quietly(fail)
+
+
+def run_python(code: str) -> None:
+    subprocess.run([sys.executable, "-c", code], check=True)

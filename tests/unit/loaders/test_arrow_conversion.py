@@ -125,6 +125,6 @@ def test_a_companion_without_a_value_is_derived_and_one_without_its_column_is_nu
             "at$tz": pa.array([None, 60, 60]),
         }
     )
-    found = convert_to_native(SCHEMA, (0, None, 1, 2, 3), batch, dt.UTC)
+    found = convert_to_native(SCHEMA, (0, None, 1, 2, 3), batch, dt.UTC, dt.datetime.now(dt.UTC))
     assert found.column("AT$ns").to_pylist() == [7, 0, None]
     assert found.column("AT$tz").to_pylist() == [0, 60, None]

@@ -6,6 +6,7 @@ Each error has the position of the token that caused it.
 from __future__ import annotations
 
 import copy
+import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -66,6 +67,12 @@ class ObjectName:
 def display_schema(database: str, schema: str) -> str:
     """Return the name of a schema in SQL notation."""
     return f"{to_display_name(database)}.{to_display_name(schema)}"
+
+
+def format_suggestion(word: str, known: Iterable[str]) -> str:
+    """Return ` Did you mean …?` with the known word that is most similar, or an empty text."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {close[0]}?" if close and close[0] != word else ""
 
 
 class TokenCursor:

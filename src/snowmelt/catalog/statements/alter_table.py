@@ -302,7 +302,15 @@ def _parse_add_columns(cursor: TokenCursor) -> AddColumns:
         keeps = cursor.accept("IF", "NOT", "EXISTS")
         places.append(cursor.current.position)
         seen = frozenset(column.name for column in columns)
-        columns.append(parse_column(cursor, 0, seen, in_parentheses=False))
+        at = cursor.current
+        column = parse_column(cursor, 0, seen, in_parentheses=False)
+        if column.default is not None:
+            raise cursor.make_error(
+                f"A default for the new column {at.source_text} is not supported: rows that are there "
+                "would keep NULL. Add the column without one",
+                at,
+            )
+        columns.append(column)
         if keeps:
             keeping.add(columns[-1].name)
         if not cursor.accept(","):
@@ -356,7 +364,9 @@ def _parse_column_change(cursor: TokenCursor) -> ColumnChange:
             "in queries, or create another table"
         )
     if cursor.is_next("SET", "DEFAULT") or cursor.is_next("DROP", "DEFAULT"):
-        raise cursor.make_error("DEFAULT is not supported: send the value with the row")
+        raise cursor.make_error(
+            "Only CREATE TABLE can set defaults, because clients with open channels would not see a change"
+        )
     if not (cursor.accept("SET", "DATA", "TYPE") or cursor.accept("TYPE")):
         raise cursor.make_error(
             f"Expected DROP NOT NULL or SET DATA TYPE … here, not {cursor.current_label}"

@@ -5,7 +5,6 @@ Does not run queries; `is_query` recognizes them.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from functools import partial
 
@@ -16,11 +15,12 @@ from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.model.records import ACCOUNTADMIN
 from snowmelt.catalog.security.access_control import list_roles, resolve_effective_role
 from snowmelt.catalog.security.encryption_keys import KeyRing
-from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor
+from snowmelt.catalog.sql.cursor import CreateMode, NameLevel, TokenCursor, format_suggestion
 from snowmelt.catalog.sql.lexer import PIPE_STATUS_FUNCTION, TokenKind, is_query
 from snowmelt.catalog.statements import (
     buckets,
     external_functions,
+    failover_groups,
     grants,
     integrations,
     libraries,
@@ -137,6 +137,7 @@ _KINDS = {
         *libraries.KINDS,
         *external_functions.KINDS,
         *integrations.KINDS,
+        *failover_groups.KINDS,
         *libraries.SKIPPED_KINDS,
     )
 }
@@ -157,6 +158,7 @@ LISTINGS = {
         external_functions.FUNCTIONS,
         *integrations.LISTINGS,
         pipes.PIPES,
+        *failover_groups.LISTINGS,
     )
 }
 _UNSUPPORTED_TABLE_KINDS = (
@@ -195,8 +197,7 @@ def parse_statement(text: str) -> Statement:
         return _STATEMENT_PARSERS[word](cursor)
     if cursor.current.kind is TokenKind.END:
         raise cursor.make_error("Expected a statement here")
-    close = difflib.get_close_matches(word, [*_STATEMENT_PARSERS, *_QUERY_KEYWORDS], n=1)
-    hint = f" Did you mean {close[0]}?" if close and close[0] != word else ""
+    hint = format_suggestion(word, [*_STATEMENT_PARSERS, *_QUERY_KEYWORDS])
     raise cursor.make_error(
         f"{cursor.current.source_text} does not start a statement.{hint} Statements start with "
         f"{', '.join(_STATEMENT_PARSERS)}; queries start with {', '.join(_QUERY_KEYWORDS)}"
@@ -254,7 +255,7 @@ def _parse_alter(cursor: TokenCursor) -> Statement:
     if kind is None or kind.alter is None:
         raise cursor.make_error(
             f"ALTER {at.source_text or 'alone'} is not supported. Expected ALTER DATABASE, SCHEMA, "
-            "TABLE, USER, BUCKET, FUNCTION, PIPE or INTEGRATION",
+            "TABLE, USER, BUCKET, FUNCTION, PIPE, INTEGRATION or FAILOVER GROUP",
             at,
         )
     return kind.alter(cursor, cursor.accept("IF", "EXISTS"))

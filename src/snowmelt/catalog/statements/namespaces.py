@@ -218,8 +218,11 @@ class DescribeObject(Statement):
             table = session.find_table(session.resolve_table_name(self.name))
             columns = table.schema.columns
             return StatementResult(
-                ("name", "type", "nullable", "ordinal"),
-                tuple((each.name, each.sql_type, each.nullable, each.ordinal) for each in columns),
+                ("name", "type", "nullable", "ordinal", "default"),
+                tuple(
+                    (each.name, each.sql_type, each.nullable, each.ordinal, each.default_sql)
+                    for each in columns
+                ),
             )
         rows: Iterator[ShowRow]
         if self.level is NameLevel.DATABASE:

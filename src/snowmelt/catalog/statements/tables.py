@@ -46,7 +46,7 @@ from snowmelt.catalog.statements.statement_context import (
 from snowmelt.catalog.streaming.channels import list_channels
 from snowmelt.errors import TableNotFound
 from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_error_columns
-from snowmelt.schema.types import Column, TableName, to_display_name
+from snowmelt.schema.types import TIMESTAMP_TYPES, Column, TableName, to_display_name
 
 _NAMESPACE_CLAUSES = {
     "DATA_RETENTION_TIME_IN_DAYS": Clause(
@@ -391,7 +391,7 @@ def parse_create_table(
 def parse_column(
     cursor: TokenCursor, ordinal: int, seen_names: frozenset[str], *, in_parentheses: bool = True
 ) -> Column:
-    """Parse a column: name, type and nullability.
+    """Parse a column: name, type, nullability and default.
 
     `seen_names` are the columns already parsed. The column ends at a comma, at a `)` if
     `in_parentheses`, or at the end of the statement.
@@ -409,24 +409,23 @@ def parse_column(
         raise cursor.make_error(
             f"Column {at.source_text} is specified twice. Unquoted names are not case-sensitive", at
         )
-    column_type = parse_column_type(cursor)
-    nullable = _parse_nullability(cursor, in_parentheses=in_parentheses)
-    return column_type.to_column(name, ordinal, nullable=nullable)
+    column = parse_column_type(cursor).to_column(name, ordinal)
+    nullable, default = _parse_column_options(cursor, column, in_parentheses=in_parentheses)
+    return replace(column, nullable=nullable, default=default)
 
 
-def _parse_nullability(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
-    """Parse the rest of a column after its type. Return True if NULL is allowed."""
+def _parse_column_options(
+    cursor: TokenCursor, column: Column, *, in_parentheses: bool
+) -> tuple[bool, str | None]:
+    """Parse the rest of a column after its type. Return True if NULL is allowed, and the default."""
     allowed: bool | None = None
+    default: str | None = None
     while not (
         cursor.is_next(",") or (cursor.is_next(")") if in_parentheses else is_at_end(cursor))
     ):
         at = cursor.current
         if cursor.accept("DEFAULT"):
-            if not cursor.accept("NULL"):
-                raise cursor.make_error(
-                    "A default other than NULL is not supported: rows are stored as "
-                    "sent. Send the value with the row"
-                )
+            default = _parse_default(cursor, column)
             continue
         _reject_unsupported(cursor, _UNSUPPORTED_COLUMN_OPTIONS, _COLUMN_OPTION_LABELS)
         if at.kind is TokenKind.END:
@@ -440,7 +439,42 @@ def _parse_nullability(cursor: TokenCursor, *, in_parentheses: bool) -> bool:
         if allowed not in {None, wanted}:
             raise cursor.make_error("This column is both NULL and NOT NULL. Use one of them", at)
         allowed = wanted
-    return allowed is not False
+    return allowed is not False, default
+
+
+def _parse_default(cursor: TokenCursor, column: Column) -> str | None:
+    """Parse a constant or CURRENT_TIMESTAMP, and return `Column.default`."""
+    # Imported here, because it loads Arrow, and few statements need it.
+    from snowmelt.schema.conversion.default_values import CURRENT_TIMESTAMP, find_default_error
+
+    at = cursor.current
+    if cursor.accept("NULL"):
+        return None
+    if cursor.accept(CURRENT_TIMESTAMP):
+        if cursor.accept("("):
+            cursor.expect(")")
+        if column.kind not in TIMESTAMP_TYPES:
+            raise cursor.make_error(
+                f"The default CURRENT_TIMESTAMP needs a column of a timestamp type, not {column.sql_type}",
+                at,
+            )
+        return CURRENT_TIMESTAMP
+    sign = "-" if cursor.accept("-") else ""
+    token = cursor.current
+    is_boolean = token.kind is TokenKind.WORD and token.text in {"TRUE", "FALSE"}
+    if not (
+        token.kind is TokenKind.NUMBER
+        or (not sign and (token.kind is TokenKind.STRING or is_boolean))
+    ):
+        raise cursor.make_error(
+            "Expected a constant, CURRENT_TIMESTAMP or NULL as default here, not "
+            f"{cursor.current_label}"
+        )
+    text = sign + cursor.advance().text
+    reason = find_default_error(replace(column, default=text))
+    if reason is not None:
+        raise cursor.make_error(f"Invalid default for {column.display_name}: {reason}", at)
+    return text
 
 
 def _parse_cluster_by(cursor: TokenCursor, column_names: frozenset[str]) -> tuple[str, ...]:

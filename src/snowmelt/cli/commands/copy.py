@@ -153,6 +153,8 @@ def _run_remotely(options: argparse.Namespace, text: str) -> None:
 
 def print_copy_result(result: CopyResult, output_format: str) -> None:
     """Print the result of a COPY statement: a few lines of text, or a row in JSON or CSV."""
+    from snowmelt.loaders.load_result_check import describe_truncation
+
     if output_format != "table":
         print_rows(result.COLUMNS, [result.to_row()], output_format)
         return
@@ -179,6 +181,10 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
             f"loaded again: {path} has changed since an earlier load, whose rows stay in the table",
             file=sys.stderr,
         )
+    for difference in result.header_differences:
+        print(difference, file=sys.stderr)
+    if result.truncated_values:
+        print(describe_truncation(result.truncated_values), file=sys.stderr)
     for path, reason in result.failed_files:
         print(f"left out: {path}: {reason}", file=sys.stderr)
     if totals.rejects:

@@ -177,7 +177,10 @@ def _ensure_table(database: Database, table: str) -> None:
         f"CREATE SCHEMA IF NOT EXISTS {database_name}.{schema}",
         f"CREATE TABLE IF NOT EXISTS {name} ({_FIRST_COLUMNS})",
     ):
-        print(execute_statement(database, statement).message)
+        message = execute_statement(database, statement).message
+        # CREATE DATABASE creates the schema PUBLIC, too.
+        if not (message.startswith("Schema ") and "already exists" in message):
+            print(message)
 
 
 def _print_next_commands(options: argparse.Namespace, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`snowmelt kafka`: load messages of topics, in frames with COPY or as a stream."""
+"""`snowmelt kafka`: load messages of topics, in frames with COPY, as a stream, or with a supervisor."""
 
 from __future__ import annotations
 
@@ -6,23 +6,29 @@ import argparse
 import contextlib
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snowmelt.cli.command_context import (
     RejectionWriter,
+    add_action,
     add_service_options,
     create_client,
     load_settings,
     make_copy_context,
     opening_catalog,
+    run_action,
     stopping_on_signals,
 )
 from snowmelt.clock import SystemClock
 from snowmelt.errors import UserError
 
 if TYPE_CHECKING:
+    from snowmelt.loaders.kafka.connector import KafkaConnector
+    from snowmelt.loaders.kafka.connector_settings import ConnectorSettings
     from snowmelt.loaders.kafka.dead_letters import RejectedMessage
+    from snowmelt.loaders.kafka.supervisor import ConnectorStatus
 
 NAME = "kafka"
 SUMMARY = "load Kafka topics into tables, continuously"
@@ -33,10 +39,12 @@ EXAMPLES = """examples:
   snowmelt kafka --topic clicks --table demo.public.clicks --stream --url http://127.0.0.1:8080
   snowmelt kafka --stream --topic a --topic b --set topic_tables=a:demo.public.a,b:demo.public.b --evolve
   snowmelt kafka --stream --settings connect.properties
+  snowmelt kafka run connectors.toml
 
 By default, one COPY loads the available messages every --frame seconds, directly into the catalog
 of the data folder. With --stream, rows are sent to a service, with a channel for each partition, and
 are visible within seconds. In both cases each message is loaded exactly once, even after a crash.
+`run` starts the connectors of a file, and restarts those that fail.
 """
 _STREAM_OPTIONS = ("evolve", "errors_tolerance", "dead_letter_topic", "from_time", "on_new_source")
 _BUFFER_OPTIONS = {
@@ -47,6 +55,15 @@ _BUFFER_OPTIONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(action=None)
+    actions = parser.add_subparsers(metavar="run", required=False)
+    running = add_action(
+        actions, "run", _run_supervisor, help="run the connectors of a file, with restarts"
+    )
+    running.add_argument("file", type=Path, metavar="FILE", help="connectors (TOML)")
+    running.add_argument(
+        "--errors", type=Path, metavar="FILE", help="append rejected messages to this file"
+    )
     parser.add_argument(
         "--topic", action="append", help="Kafka topic to load; repeatable with --stream"
     )
@@ -153,6 +170,8 @@ def _add_stream_arguments(stream: argparse._ArgumentGroup) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load until SIGTERM or Ctrl-C."""
+    if options.action is not None:
+        return run_action(options)
     buffers = [vars(options)[each] or 0 for each in _BUFFER_OPTIONS]
     if options.frame <= 0 or min(buffers) < 0:
         raise UserError("--frame must be positive, and the --buffer options must not be negative.")
@@ -168,6 +187,50 @@ def run(options: argparse.Namespace) -> int:
             )
             return 1
     return 0
+
+
+def _run_supervisor(options: argparse.Namespace) -> None:
+    from snowmelt.load.kafka.connection import KafkaConnection
+    from snowmelt.loaders.kafka.connector import KafkaConnector
+    from snowmelt.loaders.kafka.supervisor import (
+        KafkaSupervisor,
+        read_supervisor_settings,
+        serving_metrics,
+    )
+
+    settings = read_supervisor_settings(options.file)
+    for each in settings.connectors:
+        for name in each.ignored:
+            print(
+                f"snowmelt: the setting {name} of connector {each.options.name} has no effect here",
+                file=sys.stderr,
+            )
+    names = ("url", "profile", "user", "private_key", "ca_file", "role")
+    login = argparse.Namespace(config=options.config, **dict.fromkeys(names))
+    lock = threading.Lock()
+    with contextlib.closing(RejectionWriter(options)) as writer:
+
+        @contextlib.contextmanager
+        def make_connector(
+            connector: ConnectorSettings, status: ConnectorStatus
+        ) -> Iterator[KafkaConnector]:
+            def report(rejected: RejectedMessage) -> None:
+                with lock:
+                    status.rejected_messages += 1
+                    _write_rejection(writer, rejected, connector=status.name)
+
+            connection = KafkaConnection(connector.brokers, connector.group, connector.librdkafka)
+            with create_client(login, connector.login) as client:
+                yield KafkaConnector(connector.options, client, connection, SystemClock(), report)
+
+        supervisor = KafkaSupervisor(settings, make_connector, SystemClock())
+        with contextlib.ExitStack() as stack:
+            stop = stack.enter_context(stopping_on_signals())
+            if settings.metrics:
+                port = stack.enter_context(serving_metrics(settings.metrics, supervisor))
+                host = settings.metrics.rpartition(":")[0]
+                print(f"metrics: http://{host}:{port}/metrics", flush=True)
+            supervisor.run(stop)
 
 
 def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
@@ -213,11 +276,15 @@ def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None
     ):
 
         def report(rejected: RejectedMessage) -> None:
-            place = rejected.position
-            parts = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
-            writer.write(place, rejected.reason, rejected.data, **parts)
+            _write_rejection(writer, rejected)
 
         KafkaConnector(settings.options, client, connection, SystemClock(), report).run(stop)
+
+
+def _write_rejection(writer: RejectionWriter, rejected: RejectedMessage, **more: object) -> None:
+    place = rejected.position
+    parts = {"topic": place.topic, "partition": place.partition, "offset": place.offset}
+    writer.write(place, rejected.reason, rejected.data, **more, **parts)
 
 
 def _collect_settings(options: argparse.Namespace) -> dict[str, object]:

@@ -81,8 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--delimiter", default=",", help="delimiter of fields (default: ,)")
     parser.add_argument(
         "--time-zone",
-        default="UTC",
-        help="zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values without one (default: %(default)s)",
+        help="zone of TIMESTAMP_LTZ and TIMESTAMP_TZ values without one (default: UTC, "
+        "but required for such rows of the Python SDK)",
     )
     service = parser.add_argument_group("service")
     add_service_options(service)
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
     wanted = ReplayOptions(
         table=parse_table_name(options.table),
-        zone=_parse_timezone(options.time_zone),
+        zone=None if options.time_zone is None else _parse_timezone(options.time_zone),
         since=_parse_timestamp(options.since),
         former_names=frozenset(str(parse_table_name(name)) for name in options.former_name),
         transform_row=_make_row_transform(options),

@@ -130,7 +130,8 @@ def _select_from_endpoint(options: argparse.Namespace, request: SelectRequest) -
     try:
         yield from select_object(client, parts.netloc, key, request, key_is_pattern=many)
     except BotoCoreError as error:
-        raise UserError(f"{url} does not respond: {error}") from error
+        hint = "" if options.endpoint else " Check that `snowmelt serve` runs."
+        raise UserError(f"Cannot query {url}: {str(error).rstrip('.')}.{hint}") from error
 
 
 def _local_endpoint_url(options: argparse.Namespace) -> str:

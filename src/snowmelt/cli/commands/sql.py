@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime as dt
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from snowmelt.cli.output import MAX_TABLE_ROWS, add_format_option, print_message
 from snowmelt.cli.spark_session import opening_lake, translating_spark_errors
 from snowmelt.config import Settings
 from snowmelt.errors import MissingExtra, StatementError, UserError
-from snowmelt.schema.types import to_internal_name
+from snowmelt.schema.types import LogicalType, to_internal_name
 
 if TYPE_CHECKING:
     from snowmelt.catalog.db.database import Database
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from snowmelt.spark.snowmelt_session import Snowmelt
 
 _DEFAULT_ROLE = "ACCOUNTADMIN"
+_INSTANT_TYPES = {LogicalType.TIMESTAMP_LTZ, LogicalType.TIMESTAMP_TZ}
 _CATALOG_CREATING_STATEMENTS = (["CREATE", "DATABASE"], ["CREATE", "ROLE"], ["CREATE", "USER"])
 
 NAME = "sql"
@@ -190,7 +192,8 @@ class _ScriptRunner:
 
         try:
             with self._make_duckdb_engine().running(text) as result:
-                print_rows(result.columns, result.rows, self._options.format)
+                instants = [kind in _INSTANT_TYPES for kind in result.types]
+                self._print_query_rows(result.columns, result.rows, instants)
         except QueryNotPlain as error:
             if self._options.engine == "duckdb":
                 raise
@@ -216,6 +219,8 @@ class _ScriptRunner:
         )
 
     def _run_spark_query(self, text: str) -> None:
+        from pyspark.sql.types import TimestampType
+
         if self._lake is None:
             if sys.stderr.isatty():
                 print("Starting Spark …", file=sys.stderr)
@@ -228,7 +233,24 @@ class _ScriptRunner:
             # Fetch one row more than the limit, to know whether the result is truncated.
             few = self._options.format == "table"
             rows = frame.take(MAX_TABLE_ROWS + 1) if few else frame.toLocalIterator()
-            print_rows(frame.columns, rows, self._options.format)
+            instants = [isinstance(field.dataType, TimestampType) for field in frame.schema]
+            self._print_query_rows(frame.columns, rows, instants)
+
+    def _print_query_rows(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], is_instant: Sequence[bool]
+    ) -> None:
+        """Print rows. In JSON and CSV, instants end with `+00:00`, because programs read them."""
+        if self._options.format != "table" and any(is_instant):
+            rows = (
+                tuple(
+                    value.replace(tzinfo=dt.UTC)
+                    if instant and isinstance(value, dt.datetime) and value.tzinfo is None
+                    else value
+                    for value, instant in zip(row, is_instant, strict=True)
+                )
+                for row in rows
+            )
+        print_rows(columns, rows, self._options.format)
 
 
 def _read_script(options: argparse.Namespace) -> str:

@@ -12,6 +12,7 @@ protocol defines none. Call permits limit the batches in flight and the request 
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -27,7 +28,7 @@ from snowmelt.functions.caller.http_request import (
     RequestFactory,
     TranslatedRequest,
 )
-from snowmelt.functions.caller.plan import CallPlan, CallRecord
+from snowmelt.functions.caller.plan import WAIT_REPORT, CallPlan, CallRecord
 from snowmelt.functions.caller.rate_and_concurrency_limits import (
     AcquiredPermit,
     CallBudget,
@@ -38,6 +39,8 @@ from snowmelt.functions.errors import (
     BatchTooLarge,
     CallFailed,
     CallTimeout,
+    ConnectFailed,
+    ConnectTimeout,
     PayloadTooLarge,
     ResponseInvalid,
     TransportFailed,
@@ -53,12 +56,20 @@ _INITIAL_DELAY_S, _MAX_RETRY_DELAY_S, _MAX_POLL_DELAY_S = 0.2, 20.0, 5.0
 _POLL_DELAY_FACTOR = 1.5
 # Minimum remaining time for another request.
 _MIN_REQUEST_TIMEOUT_S = 0.05
+# A caller that sees nothing for longer believes that the query hangs.
+_REPORT_AFTER_S, _REPORT_INTERVAL_S = 5.0, 30.0
+
+_log = logging.getLogger("snowmelt.functions")
 
 
 class RetryState:
-    """Retry state of one batch. `method` is the method of the next request."""
+    """Retry state of one batch. `method` is the method of the next request.
 
-    def __init__(self, plan: CallPlan, clock: Clock) -> None:
+    `was_connected` says whether this process has had a connection to the service. Without one, retries end
+    sooner, unless the function has a timeout of its own.
+    """
+
+    def __init__(self, plan: CallPlan, clock: Clock, *, was_connected: bool = False) -> None:
         function, options = plan.function, plan.options
         self.method = "POST"
         self._failure_prefix = f"Request failed for external function {function.signature.name}"
@@ -69,6 +80,11 @@ class RetryState:
         said_s = function.batch_timeout_s
         self._timeout_covers_polls = said_s is not None
         self._deadline = clock.monotonic() + (options.retry_timeout_s if said_s is None else said_s)
+        self._unreachable_deadline = (
+            clock.monotonic() + options.unreachable_timeout_s
+            if said_s is None and not was_connected
+            else None
+        )
         self._poll_deadline: float | None = None
         self._retries = 0
         self._retry_delays_s = growing_delays_s(_INITIAL_DELAY_S, _MAX_RETRY_DELAY_S, jitter=1.0)
@@ -87,12 +103,16 @@ class RetryState:
     def extend_deadline(self, seconds: float) -> None:
         """Extend the deadline by the time in which no request could be sent."""
         self._deadline += seconds
+        if self._unreachable_deadline is not None:
+            self._unreachable_deadline += seconds
         if self._poll_deadline is not None:
             self._poll_deadline += seconds
 
     def _current_deadline(self) -> float:
         if self.method == "POST" or self._poll_deadline is None:
-            return self._deadline
+            if self._unreachable_deadline is None:
+                return self._deadline
+            return min(self._deadline, self._unreachable_deadline)
         if self._timeout_covers_polls:
             return min(self._deadline, self._poll_deadline)
         return self._poll_deadline
@@ -107,6 +127,7 @@ class RetryState:
         Raises:
             ResponseInvalid: If no further request may be sent.
         """
+        self._unreachable_deadline = None
         reason = f"{self._failure_prefix} with remote service error: {status}{body_excerpt}"
         if status == HTTP_ACCEPTED:
             return self._schedule_poll(retry_after_s)
@@ -130,6 +151,8 @@ class RetryState:
         Raises:
             ResponseInvalid: If no further request may be sent.
         """
+        if not isinstance(error, ConnectFailed | ConnectTimeout):
+            self._unreachable_deadline = None
         why = str(error).rstrip(".")
         told, self._last_post_error = self._last_post_error, None
         if isinstance(error, CallTimeout):
@@ -216,6 +239,7 @@ class RetryingSender:
     ) -> None:
         """Create a sender. Does not resolve names or connect."""
         self._budget = budget
+        self._reported_at: float | None = None
         self._plan = plan
         self._client = client
         self._clock = clock
@@ -266,7 +290,9 @@ class RetryingSender:
         limiter, url = self._call_limiter, self._plan.function.url
         async with limiter.acquire(url) if limiter is not None else nullcontext() as turn:
             record.ms_waiting += (clock.monotonic() - arrived) * 1000
-            course = RetryState(self._plan, clock)
+            connected = envelope.target.origin in self._client.connected_origins
+            course = RetryState(self._plan, clock, was_connected=connected)
+            first_sent_at = clock.monotonic()
             while True:
                 begun = clock.monotonic()
                 try:
@@ -282,6 +308,8 @@ class RetryingSender:
                 else:
                     pause_s = self._handle_unsuccessful_response(reply, course, turn)
                 paused = clock.monotonic()
+                if paused - first_sent_at >= _REPORT_AFTER_S:
+                    self._report_wait(reply, record, course.remaining_s)
                 await clock.pause(pause_s)
                 waited = clock.monotonic()
                 if turn is not None:
@@ -291,6 +319,31 @@ class RetryingSender:
                 # Do not count the wait for a permit towards the timeout.
                 course.extend_deadline(clock.monotonic() - waited)
                 record.ms_waiting += (clock.monotonic() - paused) * 1000
+
+    def _report_wait(
+        self, last: HttpResponse | TransportFailed, record: CallRecord, remaining_s: float
+    ) -> None:
+        """Log why a batch waits, at most once in `_REPORT_INTERVAL_S`."""
+        now = self._clock.monotonic()
+        if isinstance(last, HttpResponse) and last.status == HTTP_ACCEPTED:
+            return
+        if self._reported_at is not None and now - self._reported_at < _REPORT_INTERVAL_S:
+            return
+        self._reported_at = now
+        if isinstance(last, HttpResponse):
+            reason: object = f"status {last.status}"
+        else:
+            reason = last.fields["reason"]
+        url = display_url(self._plan)
+        _log.warning(
+            "%s %s%s: %s; attempt %d, retries end in %.0f s",
+            record.function,
+            WAIT_REPORT,
+            f" {url}" if url else "",
+            reason,
+            record.attempts,
+            remaining_s,
+        )
 
     async def _send_request(
         self, addressed_request: AddressedRequest, retry_state: RetryState, record: CallRecord

@@ -29,7 +29,9 @@ import httptools
 from snowmelt.functions.caller.plan import CallRecord
 from snowmelt.functions.errors import (
     CallTimeout,
+    ConnectFailed,
     ConnectionLost,
+    ConnectTimeout,
     DeclarationInvalid,
     PayloadTooLarge,
     TlsUntrusted,
@@ -368,11 +370,13 @@ class HttpClient:
     """HTTP client for one event loop.
 
     `accepted_encodings` has the last Accept-Encoding header of each origin's responses.
+    `connected_origins` has the origins to which there has been a connection.
     """
 
     def __init__(self) -> None:
         """Create a client without connections."""
         self.accepted_encodings: dict[HttpOrigin, str] = {}
+        self.connected_origins: set[HttpOrigin] = set()
         self._idle: defaultdict[HttpOrigin, list[HttpConnection]] = defaultdict(list)
         self._busy: set[HttpConnection] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -444,7 +448,9 @@ class HttpClient:
                     ssl=tls,
                 )
         except TimeoutError:
-            raise CallTimeout(host=origin, reason="Timeout was reached while connecting") from None
+            raise ConnectTimeout(
+                host=origin, reason="Timeout was reached while connecting"
+            ) from None
         except OSError as error:
             if isinstance(error, ssl.SSLCertVerificationError):
                 reason = f"its certificate is not trusted: {error.verify_message}"
@@ -455,7 +461,8 @@ class HttpClient:
             # numbers and a text of their own.
             number = error.errno or 0
             known = os.strerror(number) if number > 0 else error.strerror
-            raise TransportFailed(host=origin, reason=known or "no connection") from None
+            raise ConnectFailed(host=origin, reason=known or "no connection") from None
+        self.connected_origins.add(origin)
         return connection
 
     def _release_connection(self, origin: HttpOrigin, connection: HttpConnection) -> None:

@@ -17,6 +17,10 @@ from snowmelt.functions.wire.values import BinaryForm
 TranslatorSource: TypeAlias = Translator | Callable[[dict[str, object]], Mapping[str, object]]
 
 
+# Part of the log message of a batch that waits, by which other processes recognize it.
+WAIT_REPORT = "is waiting for its service"
+
+
 @dataclass(frozen=True, slots=True)
 class CallerOptions:
     """Options for all calls of an installation or a session.
@@ -37,6 +41,8 @@ class CallerOptions:
     max_batch_bytes: int = 4_000_000
     max_in_flight: int = 16
     retry_timeout_s: float = 600.0
+    # Limit of retries while the process has never had a connection to the service.
+    unreachable_timeout_s: float = 60.0
     poll_timeout_s: float = 600.0
     connect_timeout_s: float = 10.0
     # Timeouts for slow responses: between two bytes, and from the request to the last byte.

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from snowmelt import failpoints
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.db.replication_triggers import require_writable
 from snowmelt.catalog.objects.tables import lock_tables
 from snowmelt.catalog.streaming import channels, registration, row_request_state
 from snowmelt.catalog.streaming.commit_rules import CommitCode
@@ -182,6 +183,7 @@ class GroupCommitter:
         if (staged or error_rows) and not self._stage_sync.sync(sync_failures_before):
             raise RowsBusy(reason="its stage failed; its log says how")
         with self._database.writing(urgent=True) as connection:
+            require_writable(connection)
             outcomes = _GroupTransaction(
                 connection, staged, error_rows, self._commit_cache, self._clock.now()
             ).register_group(group)

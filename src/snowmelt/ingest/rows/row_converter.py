@@ -34,6 +34,7 @@ from snowmelt.ingest.rows.field_names import (
 from snowmelt.ingest.rows.pipe_evaluator import PipeEvaluator
 from snowmelt.ingest.rows.pipe_vector_evaluator import VectorPipeEvaluator
 from snowmelt.ingest.rows.schema_evolution import MissingColumns, infer_missing_columns
+from snowmelt.schema.conversion.default_values import has_defaults
 from snowmelt.schema.conversion.row_converter import RowConversion, RowConverter
 from snowmelt.schema.error_table import ErrorRow, to_error_row
 from snowmelt.schema.types import (
@@ -149,7 +150,7 @@ class ConverterPool:
     ) -> list[ConvertedRows]:
         """Apply `convert` to each body. Small bodies are converted together by columns."""
         size = sum(map(len, bodies))
-        if size < _MIN_COLUMNAR_BYTES or len(bodies) == 1:
+        if size < _MIN_COLUMNAR_BYTES or len(bodies) == 1 or has_defaults(table.schema):
             return [self.convert(data, table, copy, from_sdk=from_sdk) for data in bodies]
         found = None
         if size <= _MAX_BATCH_BYTES:
@@ -204,6 +205,9 @@ class ConverterPool:
     ) -> RowConversion | None:
         """Convert the rows by columns. Return None if the result could differ."""
         if copy is not None and copy.items is None:
+            return None
+        # A column of fields does not tell a field that is null from one that is missing.
+        if copy is None and has_defaults(schema):
             return None
         plain = self.kernel_loader.get_reader(len(data))
         if copy is None:
@@ -316,7 +320,9 @@ class ConverterPool:
         if found is None:
             if len(known) >= _MAX_CONVERTERS:
                 known.clear()
-            found = known[key] = RowConverter(table.schema, zone=self._zone, compatibility=rules)
+            found = known[key] = RowConverter(
+                table.schema, zone=self._zone, compatibility=rules, get_now=self._clock.now
+            )
         return found
 
 

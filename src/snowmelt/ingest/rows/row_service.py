@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 
 from snowmelt.catalog.db.database import Database
+from snowmelt.catalog.db.replication_triggers import require_writable
+from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.channel_tombstones import find_tombstones
+from snowmelt.catalog.objects.failover_groups import ToldChannel
 from snowmelt.catalog.streaming import channels, row_request_state
 from snowmelt.catalog.streaming.row_request_state import RowChannel
 from snowmelt.clock import Clock, to_epoch_ms
@@ -129,6 +132,10 @@ class RowService:
             following = ContinuationToken(
                 opened.client_sequencer, opened.row_sequencer + 1, table.table_id, base64
             )
+            position = (table.table_id, name, opened.row_sequencer)
+            if failover_groups.find_untold_channels(connection, [position]):
+                # The client resends the rows behind its committed token, so that must be safe.
+                raise RowsBusy(reason=failover_groups.NOT_REPLICATED)
             if name not in known:
                 # The channel was dropped after the first response to this request, so the caller is
                 # already fenced.
@@ -181,11 +188,20 @@ class RowService:
             for name in names
         }
         with self.database.reading() as connection:
+            require_writable(connection)
             table, _ = find_writable_table(connection, path, sender)
             known = row_request_state.find_row_channels(
                 connection, table.table_id, list(wanted.values())
             )
             left = find_tombstones(connection, table.name, known)
+            told = failover_groups.find_told_channels(
+                connection, [(table.table_id, name) for name in known]
+            )
+        if told is not None:
+            known = {
+                name: replace(channel, offset_token=_find_told_token(told, table.table_id, name))
+                for name, channel in known.items()
+            }
         found = {
             name: build_channel_status(path, name, known[internal])
             for name, internal in wanted.items()
@@ -427,6 +443,13 @@ def parse_channel_name(text: str) -> str:
             reason="the name of the channel is required and must not contain NUL"
         )
     return to_internal_name(text)
+
+
+def _find_told_token(
+    told: Mapping[tuple[int, str], ToldChannel], table_id: int, name: str
+) -> str | None:
+    found = told.get((table_id, name))
+    return None if found is None else found.offset_token
 
 
 def build_channel_status(

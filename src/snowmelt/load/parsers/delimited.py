@@ -23,7 +23,7 @@ from snowmelt.load.parsers.delimited_text import (
     parse_format_character,
 )
 from snowmelt.load.parsers.portion_stream import PortionStream, RecordBoundaryFinder
-from snowmelt.load.phase_protocols import ByteReader, ParsedBatch, ParseTarget
+from snowmelt.load.phase_protocols import ByteReader, HeaderMismatch, ParsedBatch, ParseTarget
 from snowmelt.load.portion import Portion
 from snowmelt.schema.types import to_display_name, to_internal_name
 
@@ -98,14 +98,17 @@ class DelimitedParser:
             names = stream.read_record(fields)
             if names is None:
                 return None
-            shape = _match_header(names, target, pads_missing_fields=self._pads_missing_fields)
+            shape, mismatch = _match_header(
+                names, target, pads_missing_fields=self._pads_missing_fields
+            )
             dialect = dialect.with_overrides_at(shape.field_indexes)
+            return DelimitedBlockParser(dialect, conversion, shape, mismatch)
         return DelimitedBlockParser(dialect, conversion, shape)
 
 
 def _match_header(
     header: list[bytes | None], target: ParseTarget, *, pads_missing_fields: bool
-) -> RecordFieldMapping:
+) -> tuple[RecordFieldMapping, HeaderMismatch | None]:
     if len(header) > _MAX_HEADER_NAMES:
         raise PhaseFailed(
             reason=f"the header has {len(header):,} names, more than the limit of {_MAX_HEADER_NAMES:,}. "
@@ -135,7 +138,17 @@ def _match_header(
     if not any(place is not None for place in found):
         listed = ", ".join(names[:20])
         raise PhaseFailed(reason=f"the header names none of the columns; it has {listed}", record=0)
-    return RecordFieldMapping(len(names), found, pads_missing_fields)
+    mismatch = HeaderMismatch(
+        tuple(text for place, text in enumerate(texts) if place not in found),
+        tuple(
+            column.display_name
+            for column, place in zip(target.schema.columns, found, strict=True)
+            if place is None
+        ),
+    )
+    differs = mismatch.unknown_names or mismatch.missing_columns
+    shape = RecordFieldMapping(len(names), found, pads_missing_fields)
+    return shape, mismatch if differs else None
 
 
 # --- Options of COPY, FDELIMITEDPARSER and FCSVPARSER.

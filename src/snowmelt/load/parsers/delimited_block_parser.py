@@ -15,7 +15,7 @@ import pyarrow as pa
 from snowmelt.errors import InternalError
 from snowmelt.load.parsers.delimited_text import DelimitedDialect, DelimitedRecordReader
 from snowmelt.load.parsers.warmup import COMPILED_READERS
-from snowmelt.load.phase_protocols import ParsedBatch, ParseReject
+from snowmelt.load.phase_protocols import HeaderMismatch, ParsedBatch, ParseReject
 
 if TYPE_CHECKING:
     from snowmelt.load.column_converter import TableConverter
@@ -47,11 +47,16 @@ class DelimitedBlockParser:
     """Parser of the consecutive blocks of one stream."""
 
     def __init__(
-        self, dialect: DelimitedDialect, converter: TableConverter, shape: RecordFieldMapping
+        self,
+        dialect: DelimitedDialect,
+        converter: TableConverter,
+        shape: RecordFieldMapping,
+        header_mismatch: HeaderMismatch | None = None,
     ) -> None:
         self._dialect = dialect
         self._converter = converter
         self._shape = shape
+        self._header_mismatch = header_mismatch
         self._record_reader = DelimitedRecordReader(dialect)
         self._records = 0
         self._is_scannable = _is_scannable(dialect)
@@ -95,9 +100,7 @@ class DelimitedBlockParser:
         refused: dict[int, tuple[str, str]] = {}
         for column, cells in zip(self._converter.columns, block.columns, strict=True):
             parts, found = (
-                column.decode_and_convert_texts(pa.nulls(rows, pa.binary()))
-                if cells is None
-                else column.convert_cells(cells)
+                column.make_missing_arrays(rows) if cells is None else column.convert_cells(cells)
             )
             arrays.extend(parts)
             for row, reason in found.items():
@@ -151,7 +154,10 @@ class DelimitedBlockParser:
                 ParseReject(number, offset + start, data[start:end], reason, column_name)
             )
         self._records += count
-        return ParsedBatch(table, tuple(rejects), count)
+        mismatch, self._header_mismatch = self._header_mismatch, None
+        return ParsedBatch(
+            table, tuple(rejects), count, self._converter.pop_truncated_count(), mismatch
+        )
 
     def _parse_exactly(
         self, data: bytes, offset: int, *, is_last: bool
@@ -178,7 +184,10 @@ class DelimitedBlockParser:
             spans.append((start, record.end))
         if not at:
             return None, 0
-        texts = [pa.array(column, pa.binary()) for column in columns]
+        texts = [
+            None if place is None else pa.array(column, pa.binary())
+            for column, place in zip(columns, self._shape.field_indexes, strict=True)
+        ]
         table, refused = self._converter.convert_columns(texts, len(numbers))
         reasons |= {numbers[row]: reason for row, reason in refused.items()}
         table = self._converter.drop_rejected_rows(table, refused)

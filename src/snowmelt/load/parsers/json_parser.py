@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -182,7 +182,8 @@ class _JsonRecordDecoder:
         """
         owners: Places = np.delete(np.arange(len(records)), sorted(problems))
         candidates = records.take(owners) if problems else records
-        can_compile = COMPILED_READERS["JSON"].can_be_used()
+        # The compiled reader does not tell a field that is null from one that is missing.
+        can_compile = COMPILED_READERS["JSON"].can_be_used() and not self._converter.has_defaults
         read = self._column_reader.read_records(candidates) if can_compile else None
         unread = (owners if read is None else owners[~read.is_read]).tolist()
         for index in unread:
@@ -243,7 +244,7 @@ class _JsonRecordDecoder:
             rejects.append(ParseReject(number, start, records[index], reason, column))
         count = table.num_rows + len(rejects)
         self._record_count += count
-        return ParsedBatch(table, tuple(rejects), count)
+        return ParsedBatch(table, tuple(rejects), count, self._converter.pop_truncated_count())
 
     def _extract_rows(
         self, documents: JsonRecords, record_indexes: Sequence[int], problems: dict[int, str]
@@ -258,7 +259,7 @@ class _JsonRecordDecoder:
                 problems[index] = str(error)
                 continue
             for record in records:
-                row: list[Any] = [None] * len(columns)
+                row = self._converter.make_empty_row()
                 self._column_paths.fill_row(record, row)
                 for values, value in zip(columns, row, strict=True):
                     values.append(value)
@@ -269,7 +270,7 @@ class _JsonRecordDecoder:
         arrays: list[pa.Array] = []
         refused: Reasons = {}
         for column, given in zip(self._converter.columns, values, strict=True):
-            parts, reasons = column.convert_values(given)
+            parts, reasons = column.convert_record_values(given)
             arrays.extend(parts)
             if self._strict or not column.column.nullable:
                 name = column.column.display_name

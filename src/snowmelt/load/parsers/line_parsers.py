@@ -173,7 +173,10 @@ class _LineRowBuilder:
         )
         self._record_count += len(records)
         return ParsedBatch(
-            self._converter.drop_rejected_rows(table, refused), rejects, len(records)
+            self._converter.drop_rejected_rows(table, refused),
+            rejects,
+            len(records),
+            self._converter.pop_truncated_count(),
         )
 
     def make_reject_batch(self, data: bytes, offset: int, reason: str) -> ParsedBatch:

@@ -55,7 +55,7 @@ class RecordRowBuilder:
             if entry.value is None:
                 reasons[place] = (None, entry.problem or "no record")
                 continue
-            row: list[object] = [None] * len(columns)
+            row = self.converter.make_empty_row()
             self._column_paths.fill_row(entry.value, row)
             for values, value in zip(columns, row, strict=True):
                 values.append(value)
@@ -63,7 +63,7 @@ class RecordRowBuilder:
         arrays: list[pa.Array] = []
         refused: dict[int, tuple[str, str]] = {}
         for column, given in zip(self.converter.columns, columns, strict=True):
-            parts, found = column.convert_values(given)
+            parts, found = column.convert_record_values(given)
             arrays.extend(parts)
             if self._strict or not column.column.nullable:
                 name = column.column.display_name
@@ -100,7 +100,7 @@ class RecordRowBuilder:
                 ParseReject(self._record_count + place + 1, offset, data, reason, column)
             )
         self._record_count += count
-        return ParsedBatch(table, tuple(rejects), count)
+        return ParsedBatch(table, tuple(rejects), count, self.converter.pop_truncated_count())
 
 
 def display_record(value: object) -> bytes:

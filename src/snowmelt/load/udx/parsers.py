@@ -151,7 +151,7 @@ class UdxRowBuilder:
 
     def __init__(self, target: ParseTarget, types: SizedColumnTypes, host: UdxHost) -> None:
         """Prepare for a stream. Raise PhaseFailed if the number of columns is wrong."""
-        columns = target.schema.columns
+        columns, started_at = target.schema.columns, target.started_at
         if types.getColumnCount() != len(columns):
             raise PhaseFailed(
                 reason=f"it declares {types.getColumnCount()} columns, expected {len(columns)}"
@@ -163,7 +163,10 @@ class UdxRowBuilder:
         self._schema = target.schema
         self._columns = [ColumnConverter(column, _ZONE, Compatibility.COPY) for column in columns]
         self._row_converter = RowConverter(
-            target.schema, zone=_ZONE, compatibility=Compatibility.COPY
+            target.schema,
+            zone=_ZONE,
+            compatibility=Compatibility.COPY,
+            get_now=None if started_at is None else lambda: started_at,
         )
         self._truncations = _make_truncations(target)
         self._records = 0
@@ -195,12 +198,15 @@ class UdxRowBuilder:
         rows = self.writer.pending_rows
         columns = self.writer.pop_rows()
         table, refused = self._convert_columns(columns), []
+        truncated = 0
         if table is None:
             values = list(zip(*columns, strict=True))
             named = [dict(zip(self._names, row, strict=True)) for row in values]
             conversion = self._row_converter.convert(named)
-            cut = [self._truncate_row(named[error.row_index]) for error in conversion.errors]
-            if any(cut):
+            truncated = sum(
+                self._truncate_row(named[error.row_index]) for error in conversion.errors
+            )
+            if truncated:
                 conversion = self._row_converter.convert(named)
             table = conversion.table
             refused = [
@@ -213,7 +219,8 @@ class UdxRowBuilder:
         self._records += records
         self._rejects, self.call_offsets = [], []
         try:
-            return ParsedBatch(to_native_table(table, self._schema), tuple(rejects), records)
+            native = to_native_table(table, self._schema)
+            return ParsedBatch(native, tuple(rejects), records, truncated)
         except InvalidRow as error:
             raise self._host.make_error(str(error)) from error
 
@@ -230,12 +237,12 @@ class UdxRowBuilder:
             return None
         return pa.Table.from_arrays(arrays, schema=chunk_arrow_schema(self._schema))
 
-    def _truncate_row(self, row: dict[str, object]) -> bool:
-        """Truncate the values of a rejected row that are too long. Return True if there are any."""
-        changed = False
+    def _truncate_row(self, row: dict[str, object]) -> int:
+        """Truncate the values of a rejected row that are too long, and return their number."""
+        changed = 0
         for name, truncate in self._truncations.items():
             shorter = truncate(row[name])
-            changed = changed or shorter is not row[name]
+            changed += shorter != row[name]
             row[name] = shorter
         return changed
 

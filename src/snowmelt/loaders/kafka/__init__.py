@@ -12,4 +12,5 @@
 `decoders`: the decoders of keys and values, from the options.
 `dead_letters`: rejected messages for a topic of their own.
 `connector`: streams topics, a channel for each partition.
+`supervisor`: runs many connectors, with restarts and metrics.
 """

@@ -36,6 +36,7 @@ from snowmelt.loaders.kafka.source_identity import SourceIdentity, fetch_source_
 from snowmelt.loaders.kafka.stream_options import (
     KafkaConnectorOptions,
     make_channel_name,
+    make_end_channel_name,
     make_source_channel_name,
 )
 from snowmelt.schema.conversion.row_converter import RowError
@@ -79,7 +80,8 @@ class PartitionLag:
         """Messages behind the committed offset; None if the end is unknown."""
         if self.end_offset is None:
             return None
-        return self.end_offset - (self.committed_offset or -1) - 1
+        committed = -1 if self.committed_offset is None else self.committed_offset
+        return max(self.end_offset - committed - 1, 0)
 
 
 class KafkaConnector:
@@ -99,6 +101,9 @@ class KafkaConnector:
         self._clock = clock
         self._on_rejected = on_rejected
         self._channels: dict[TopicPlace, Channel] = {}
+        # Channels of end offsets, with the last one that was inserted.
+        self._end_channels: dict[TopicPlace, tuple[Channel, int]] = {}
+        self._lag_report_at = 0.0
         self._buffers: dict[TopicPlace, _MessageBuffer] = {}
         self._rows = make_row_builder(options)
         self._identities: dict[str, SourceIdentity] = {}
@@ -140,6 +145,8 @@ class KafkaConnector:
         with contextlib.suppress(ChannelInvalid, ChannelFenced):
             for channel in self._channels.values():
                 channel.close()
+            for channel, _ in self._end_channels.values():
+                channel.close()
 
     def list_lags(self) -> list[PartitionLag]:
         """Return the progress of the partitions that this connector reads, without a request."""
@@ -157,6 +164,7 @@ class KafkaConnector:
     def _stream_until_reopen(self, stop: threading.Event) -> None:
         self._buffers.clear()
         self._channels.clear()
+        self._end_channels.clear()
         self._reader = reader = MessageReader(
             self._connection,
             self._options.topics,
@@ -174,6 +182,7 @@ class KafkaConnector:
                 self._flush_buffers(reader)
                 self._check_channels()
                 reader.update_end_offsets()
+                self._report_lags(reader)
                 if self._clock.monotonic() >= check_at:
                     check_at += _PARTITION_CHECK_INTERVAL_S
                     if reader.has_new_partitions():
@@ -261,6 +270,7 @@ class KafkaConnector:
         for place in places:
             buffer = self._buffers.pop(place, None)
             channel = self._channels.pop(place, None)
+            self._end_channels.pop(place, None)
             if channel is None:
                 continue
             try:
@@ -270,6 +280,32 @@ class KafkaConnector:
             except (ChannelFenced, ChannelInvalid, BufferFull, SchemaRegistryUnavailable) as error:
                 # The next owner reads these messages again.
                 _LOG.info("%s: %s", place, error)
+
+    def _report_lags(self, reader: MessageReader) -> None:
+        """Commit the end offsets that have changed as offset tokens of channels without rows."""
+        interval_s, now = self._options.lag_report_seconds, self._clock.monotonic()
+        if not interval_s or now < self._lag_report_at:
+            return
+        self._lag_report_at = now + interval_s
+        for place, progress in reader.progress.items():
+            end_offset = progress.end_offset
+            if end_offset is None or place not in self._channels:
+                continue
+            channel, reported = self._end_channels.get(place, (None, -1))
+            try:
+                if channel is None:
+                    name = make_end_channel_name(*place)
+                    table = self._options.find_table(place.topic)
+                    channel = self._client.open_channel(name, table=table)
+                if end_offset != reported:
+                    token = str(end_offset)
+                    channel.insert_all_or_rejected([], (token, token), lambda _: [])
+            except (ChannelFenced, ChannelInvalid, BufferFull) as error:
+                # The offset is opened and stored again at the next interval.
+                _LOG.info("End offset of %s was not stored: %s", place, error)
+                self._end_channels.pop(place, None)
+                continue
+            self._end_channels[place] = channel, end_offset
 
     def _check_channels(self) -> None:
         # A rejection follows the insert, and the next message may come much later.

@@ -322,6 +322,7 @@ _SETTINGS: dict[str, _Setting] = {
         "on_new_source",
     ),
     **_owned(_Setting("options", "uses_group", _flag), "share_partitions"),
+    **_owned(_Setting("options", "lag_report_seconds", _number(float)), "lag_report_seconds"),
     **_owned(
         _Setting("options", "buffer_seconds", _number(float)),
         *("buffer_seconds", "buffer.flush.time"),

@@ -82,6 +82,8 @@ class MessageReader:
         self._uses_group = uses_group
         self._fails_on_gap = fails_on_gap
         self._callback_error: BaseException | None = None
+        self._paused: set[TopicPlace] = set()
+        self._has_gap = False
         self.progress: dict[TopicPlace, PlaceProgress] = {}
         self._consumer = connection.make_consumer(lambda _: None)
 
@@ -141,14 +143,20 @@ class MessageReader:
             if messages:
                 progress.next_offset = (messages[-1].offset() or 0) + 1
                 yield place, messages
+        if self._has_gap:
+            self._continue_after_gap()
 
     def pause(self, places: Iterable[TopicPlace]) -> None:
         """Stop fetching some partitions. Their fetched messages are fetched again later."""
-        self._consumer.pause([ck.TopicPartition(*each) for each in places])
+        paused = list(places)
+        self._paused.update(paused)
+        self._consumer.pause([ck.TopicPartition(*each) for each in paused])
 
     def resume(self, places: Iterable[TopicPlace]) -> None:
         """Fetch some partitions again."""
-        self._consumer.resume([ck.TopicPartition(*each) for each in places])
+        resumed = list(places)
+        self._paused.difference_update(resumed)
+        self._consumer.resume([ck.TopicPartition(*each) for each in resumed])
 
     def update_end_offsets(self) -> None:
         """Update the end offsets from the last fetches, without a request."""
@@ -181,6 +189,7 @@ class MessageReader:
             self._callback_error = error
         for each in places:
             self.progress.pop(each, None)
+            self._paused.discard(each)
 
     def _raise_callback_error(self) -> None:
         error, self._callback_error = self._callback_error, None
@@ -211,7 +220,19 @@ class MessageReader:
         _LOG.warning("%s", text)
         progress.gap_messages += low - first
         progress.next_offset = low
-        self._consumer.seek(ck.TopicPartition(*place, low))
+        self._has_gap = True
+
+    def _continue_after_gap(self) -> None:
+        """Assign all partitions again: librdkafka cannot seek in one whose offset is missing.
+
+        All messages that were consumed have been yielded, so no message is read twice.
+        """
+        self._has_gap = False
+        self._consumer.assign(
+            [ck.TopicPartition(*place, each.next_offset) for place, each in self.progress.items()]
+        )
+        if self._paused:
+            self.pause(self._paused)
 
 
 def find_offsets_at(consumer: ck.Consumer, places: Places, at_ms: int) -> dict[TopicPlace, int]:

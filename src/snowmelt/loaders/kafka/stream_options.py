@@ -65,6 +65,7 @@ class KafkaConnectorOptions:
         on_gap: `report` or `fail` if unread messages were deleted.
         on_new_source: `fail` or `restart` if the topic or the cluster was replaced.
         uses_group: Share the partitions with the other members of the consumer group.
+        lag_report_seconds: Interval at which end offsets are stored for SQL. 0: never.
         buffer_seconds: Maximum time before a flush.
         buffer_rows: Maximum messages per flush and partition.
         buffer_bytes: Maximum bytes per flush and partition.
@@ -90,6 +91,7 @@ class KafkaConnectorOptions:
     on_gap: str = "report"
     on_new_source: str = "fail"
     uses_group: bool = False
+    lag_report_seconds: float = 0.0
     buffer_seconds: float = 1.0
     buffer_rows: int = 10_000
     buffer_bytes: int = 20_000_000
@@ -120,6 +122,11 @@ class KafkaConnectorOptions:
 def make_channel_name(topic: str, partition: int) -> str:
     """Return the channel of a partition, quoted: topics are case-sensitive."""
     return _quote(f"{topic}:P{partition}")
+
+
+def make_end_channel_name(topic: str, partition: int) -> str:
+    """Return the channel whose offset token is the end offset of a partition."""
+    return _quote(f"{topic}:P{partition}:end")
 
 
 def make_source_channel_name(topic: str) -> str:

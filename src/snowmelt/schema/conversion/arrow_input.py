@@ -1,10 +1,10 @@
-"""Conversion of a user's Arrow arrays and tables into columns in chunk form.
+"""Conversion of a user's Arrow arrays and tables to columns in chunk form.
 
-A vectorized conversion returns None unless its result certainly equals that of the exact path. The
-values are then converted as Python values.
+A vectorized conversion returns None unless its result certainly equals that of the exact path. In
+that case, the values are converted as Python values.
 
-The second section imports tables from any library with Arrow's C stream or array interface. It
-returns their rows as dicts where single rows are needed.
+The second section imports tables from any library with Arrow's C stream or array interface, and
+returns rows as dicts when single rows are needed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BINARY_CHECKS = type_checks("binary large_binary binary_view fixed_size_binary"
 def convert_arrow_array(
     converter: ColumnConverter, input_array: pa.Array
 ) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
-    """Convert an array of any type as if its values were in rows.
+    """Convert an array of any type, with the same result as for values in rows.
 
     Returns the same as `ColumnConverter.convert`. The result shares no memory with the input.
     """
@@ -110,7 +110,7 @@ def _round_decimals(array: pa.Array, target: pa.Decimal128Type) -> pa.Array | No
 def cast_decimals(array: pa.Array, target: pa.Decimal128Type) -> pa.Array | None:
     """Cast decimals. Return None if a value has too many digits before the point.
 
-    The explicit check is needed because Arrow wraps around beyond 128 bits without an error.
+    Checks the number of digits, because Arrow wraps around beyond 128 bits without an error.
 
     Raises:
         ArrowInvalid: If a value has too many digits after the point.
@@ -131,7 +131,8 @@ def _convert_floats(converter: ColumnConverter, array: pa.Array) -> pa.Array | N
         numbers = np.frombuffer(array.buffers()[1], np.float32, array.offset + len(array))
         if not are_shortest_float32s_java(numbers[array.offset :]):
             return None
-        # Via the shortest decimal text, as on every path: 1.1, not 1.10000002384185791015625.
+        # Convert from the shortest decimal text, as all paths do: 1.1, not
+        # 1.10000002384185791015625.
         return array.cast(pa.string()).cast(converter.type)
     return array.cast(converter.type, safe=False) if _arrow_types.is_integer(kind) else None
 
@@ -218,8 +219,8 @@ _VECTORIZED_CONVERTERS: dict[LogicalType, Callable[[Any, pa.Array], pa.Array | N
 
 Row = dict[str, object]
 
-# Chunks of this size are converted and encoded as fast as one whole array. Combining them would
-# hold the rows in memory twice.
+# Average chunk size up to which chunks are combined. Larger chunks are converted as fast as one
+# array, and combining them would hold the rows in memory twice.
 _MIN_ARROW_CHUNK_ROWS = 8_192
 _UNNAMED_INDEX_PATTERN = re.compile(r"__index_level_\d+__")
 
@@ -270,7 +271,7 @@ def combine_small_arrow_chunks(table: pa.Table) -> pa.Table:
 
 
 class ArrowRows(Sequence["Row"]):
-    """Rows of a table as dicts, as in `insert_rows`, created on access."""
+    """Rows of a table as dicts (as for `insert_rows`), created on access."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table

@@ -1,7 +1,7 @@
-"""Arrow values as equivalent Python values.
+"""Conversion of Arrow values to equivalent Python values.
 
 A value without a Python equivalent (a duration, a time outside its day, an unknown zone) stays an
-Arrow scalar. Every column rejects it by the name of its type.
+Arrow scalar. Every column rejects it, with the name of its type in the error.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _arrow_types = pa.types
 
 
 class NanosecondDatetime(datetime):
-    """Datetime with the nanoseconds below its microsecond, like `pandas.Timestamp`."""
+    """Datetime with additional nanoseconds, as in `pandas.Timestamp`."""
 
     nanosecond: int
 
 
 class NanosecondTime(time):
-    """Time of day with the nanoseconds below its microsecond."""
+    """Time of day with additional nanoseconds."""
 
     nanosecond: int
 
 
 class MapPairs(dict[object, object]):
-    """Map with duplicate keys. It keeps all pairs so that a JSON writer can reject it."""
+    """Map with duplicate keys. It keeps all pairs, so that a JSON writer can reject them."""
 
     def __init__(self, pairs: list[tuple[object, object]]) -> None:
         super().__init__(pairs)
@@ -103,18 +103,18 @@ def unwrap_encoding(array: pa.Array) -> pa.Array | None:
             else:
                 return array
         except pa.ArrowNotImplementedError:
-            return None  # Arrow cannot decode some types as a whole
+            return None  # Arrow cannot decode some types as a whole.
 
 
 def _expand_run_indexes(array: Any) -> pa.Array:
-    """Return for each position of a run-end encoded array the index of its value."""
+    """Return, for each position of a run-end encoded array, the index of its value."""
     numbers = pa.array(range(len(array.values)), pa.int64())
     runs: Any = pa.RunEndEncodedArray.from_arrays(array.run_ends, numbers)
     return pc.run_end_decode(runs.slice(array.offset, len(array)))
 
 
 def has_nulls(array: pa.Array) -> bool:
-    """Return True if a value is null, also inside a dictionary or run."""
+    """Return True if any value is null, including values in a dictionary or run."""
     plain = unwrap_encoding(array)
     return (
         any(value is None for value in to_python_values(array))
@@ -125,7 +125,7 @@ def has_nulls(array: pa.Array) -> bool:
 
 @lru_cache(maxsize=256)
 def parse_arrow_zone(name: str) -> tzinfo | None:
-    """Return the zone that an Arrow type names, or None if it does not exist."""
+    """Return the zone of an Arrow type, or None if the zone does not exist."""
     if name.upper() in {"UTC", "ETC/UTC", "Z"}:
         return UTC
     if name[:1] in {"+", "-"}:
@@ -162,7 +162,7 @@ def _to_arrow_scalars(array: Any) -> list[Any]:
 
 
 def _to_numpy_floats(array: Any) -> list[Any]:
-    # NumPy scalars keep the shortest decimal text of their own width.
+    # Keep NumPy scalars, because their text is the shortest for their width.
     dtype = np.float16 if _arrow_types.is_float16(array.type) else np.float32
     numbers = np.frombuffer(array.buffers()[1], dtype, array.offset + len(array))[array.offset :]
     if not array.null_count:
@@ -225,7 +225,7 @@ def _to_datetimes(array: Any) -> list[Any]:
         try:
             return _to_datetime(count * step, zone)
         except OverflowError:
-            # Outside the years of `datetime`, only NumPy can represent it, and only without a zone.
+            # Use NumPy outside the years of `datetime`. It supports only values without a zone.
             return np.datetime64(count, unit) if zone is None else None
 
     return _convert_temporal_counts(array, make_timestamp)
@@ -270,7 +270,7 @@ def _make_map_dict(pairs: list[tuple[object, object]]) -> dict[object, object]:
     try:
         single = dict(pairs)
     except TypeError:
-        return {None: None}  # unhashable keys, rejected like any non-string key
+        return {None: None}  # Unhashable keys. Rejected later, as all keys that are not strings.
     return single if len(single) == len(pairs) else MapPairs(pairs)
 
 

@@ -1,10 +1,12 @@
-"""Conversion of whole columns: values of one column into an Arrow array in chunk form.
+"""Conversion of whole columns: values of one column to an Arrow array in chunk form.
 
-A fast conversion runs only if all values have exactly the types that it supports and the result
-certainly equals that of `make_value_rule`. Otherwise it returns None and the exact path runs.
+A fast conversion returns an array only if all values have exactly the types that it supports, and
+the result certainly equals that of `make_value_rule`. Otherwise it returns None, and the exact path
+runs.
 
-A column that the fast path does not accept as a whole is halved until most of it converts fast.
-Offsets of a time zone are cached for whole days, so that local times convert a column at a time.
+A column that the fast path does not accept as a whole is halved repeatedly, until the fast path
+converts most of it. Offsets of a time zone are cached for whole days, so that local times can be
+converted as columns.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ from snowmelt.schema.types import (
 
 # --- Halving of values that cannot be converted as a whole.
 
-# For fewer values, converting each alone is faster than two more vectorized attempts.
+# Minimum number of values to halve: for fewer, converting each value is faster.
 _MIN_SPLIT_VALUES = 32
 
 
@@ -63,7 +65,7 @@ def convert_by_halving(
 ) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
     """Convert a list or an Arrow array that `try_vectorized` rejected as a whole.
 
-    Returns the converted values in one array, and the positions that `convert_exactly` rejected.
+    Returns the values in one array, and the positions of values that `convert_exactly` rejected.
     """
     if len(values) <= _MIN_SPLIT_VALUES:
         return convert_exactly(values)
@@ -96,7 +98,7 @@ def flatten_chunks(arrays: Iterable[pa.Array | pa.ChunkedArray]) -> list[pa.Arra
     ]
 
 
-# --- Time zone offsets by whole days, so that local times convert a column at a time.
+# --- Time zone offsets of whole days, so that local times can be converted as columns.
 
 DAY_US = 86_400_000_000
 _DAY_S = 86_400
@@ -117,7 +119,7 @@ class ZoneOffsetCache:
         self._offsets_s: dict[int, int | None] = {}
 
     def get_offsets(self, timestamps_us: Int64s) -> Int64s | None:
-        """Return the offsets (seconds) at these times (µs since 1970).
+        """Return the offsets in seconds at these times in µs since 1970.
 
         Returns None if the offset changes on one of the days, or a day is at the end of the calendar.
         """
@@ -156,18 +158,18 @@ class ZoneOffsetCache:
         return None if offsets or offset is None else offset // timedelta(seconds=1)
 
 
-# Fast conversion. Arguments: values without None, and the set of their types.
+# Fast conversion function. Arguments: values without None, and the set of their types.
 Fast = Callable[[Sequence[Any], set[type]], pa.Array | None]
 
 _MAX_INT64 = 2**63 - 1
 _TZ_BITS = 14
 _TZ_BIAS = 1440
-# Below 2**40 the error of a double times a power of ten is less than 2**-12. Rounding is exact
-# unless the fraction is this close to a half.
+# Below 2**40, a double times a power of ten has an error of less than 2**-12. Rounding is exact
+# unless the fraction is within this distance of a half.
 _MAX_CERTAIN_SCALED = float(2**40)
 _HALF_MARGIN = 1e-3
 _MAX_FLOAT_SCALE = 15
-# Years 1 to 9999 minus a day at each end, so that any offset stays in range.
+# Years 1 to 9999 minus a day at each end, so that values stay in range with any offset.
 _FIRST_S, _LAST_S = -62_135_510_400, 253_402_214_399
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
 _DURATION_US_TYPE = pa.duration("us")
@@ -194,7 +196,7 @@ class ColumnConverter:
         self._zone = zone
         self._offset_caches: dict[tuple[str, bool], ZoneOffsetCache] = {}
         self._rule = make_value_rule(column, zone, compatibility)
-        # Without conversion through a zone, local times of TIMESTAMP_NTZ stay unchanged.
+        # True if local times of TIMESTAMP_NTZ stay unchanged, because no zone conversion applies.
         self._keeps_naive_timestamps = (
             column.kind is LogicalType.TIMESTAMP_NTZ and not compatibility.is_java
         )
@@ -202,19 +204,19 @@ class ColumnConverter:
         self._convert_fast = self._select_fast_path()
 
     def convert(self, values: list[object]) -> tuple[pa.Array | pa.ChunkedArray, list[int]]:
-        """Return the array, and the positions of rejected values, which are null in the array."""
+        """Convert values. Return the array, and the positions of rejected values, which are null."""
         piece, refused = self.pack(values)
         return (self.unpack(piece) if isinstance(piece, CompactColumn) else piece), refused
 
     def pack(
         self, values: list[object]
     ) -> tuple[CompactColumn | pa.Array | pa.ChunkedArray, list[int]]:
-        """Convert like `convert`, but leave plain values packed as bytes for `unpack`."""
+        """Convert as `convert` does, but keep values of common types packed as bytes for `unpack`."""
         packed = self._try_pack(values)
         return self._convert_unpacked(values) if packed is None else (packed, [])
 
     def unpack(self, packed: CompactColumn) -> pa.Array | pa.ChunkedArray:
-        """Return the array of values packed for this column or an equal one."""
+        """Return the array of values that were packed for this column or an equal one."""
         array = packed.to_array(self)
         if array is not None:
             return array
@@ -262,7 +264,7 @@ class ColumnConverter:
         return None if array is None else insert_nulls(array, null_bytes)
 
     def stored_to_array(self, values: Sequence[StoredValue]) -> pa.Array | pa.ChunkedArray:
-        """Return the array of values that are already stored values."""
+        """Return an array of stored values."""
         if pa.types.is_decimal(self.type):
             unscaled: Sequence[int | None] = values  # type: ignore[assignment]
             return decimal_from_unscaled(unscaled, self.type.precision, self.type.scale)
@@ -385,11 +387,11 @@ class ColumnConverter:
             return None
         if zone is not None and self.compatibility.is_java and not _has_offset(values[0]):
             return None
-        # Datetimes of one zone are subtracted as local times, without offsets.
+        # Python subtracts datetimes of one zone as local times, without offsets.
         epoch = _EPOCH.replace(tzinfo=zone)
         try:
             since = [value - epoch for value in values]
-        except TypeError:  # some have a zone, others do not
+        except TypeError:  # Some have a zone, others do not.
             return None
         array = _try_make_array(since, _DURATION_US_TYPE)
         if array is None:
@@ -490,7 +492,7 @@ def _try_make_array(values: Sequence[object], arrow_type: pa.DataType) -> pa.Arr
 
 
 def _int64_values(array: pa.Array) -> Int64s:
-    """Return the values of an array that has no nulls and no offset."""
+    """Return the values of an array without nulls and without an offset."""
     return np.frombuffer(array.buffers()[1], dtype=np.int64, count=len(array))
 
 
@@ -522,7 +524,7 @@ def _parse_plain_timestamps(values: Sequence[str], *, java: bool) -> list[dateti
         read = list(map(datetime.fromisoformat, values))
     except ValueError:
         return None
-    # `fromisoformat` accepts offsets of nearly a day; the wire format's limit is 18 hours.
+    # `fromisoformat` accepts offsets of nearly a day. The limit of the wire format is 18 hours.
     return read if all(map(_is_offset_allowed, read)) else None
 
 
@@ -541,5 +543,5 @@ def _is_offset_allowed(value: datetime) -> bool:
 def make_column_converters(
     schema: TableSchema, zone: tzinfo, compatibility: Compatibility
 ) -> list[ColumnConverter]:
-    """Return a converter for each column. Use each in one thread at a time: they cache offsets."""
+    """Return a converter for each column. Not thread-safe, because converters cache offsets."""
     return [ColumnConverter(column, zone, compatibility) for column in schema.columns]

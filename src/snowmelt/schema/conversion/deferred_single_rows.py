@@ -1,9 +1,9 @@
-"""Single rows that are checked immediately and converted in a batch, at a fraction of the cost.
+"""Single rows that are checked immediately and converted later in a batch, which costs less.
 
-A row whose values have the plainest types of their columns, within their limits, is certainly
-valid. It is retained unchanged until a flush converts all such rows column by column. This is safe
-because its values are immutable; documents are written as JSON immediately. Any other row takes
-the exact path.
+A row is certainly valid if each value has the most common type for its column and is within the
+limits. Such a row is retained unchanged until a flush converts all such rows column by column. This
+is safe because the values are immutable; documents are written as JSON immediately. Any other row
+takes the exact path.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from snowmelt.schema.types import (
 
 # The values of a row in ordinal order, followed by their estimated size in bytes.
 Values = tuple[Any, ...]
-# Returns None if the row needs the exact path.
+# Check function. Returns None if the row needs the exact path.
 Check = Callable[[Mapping[str, object]], Values | None]
 
 # Approximate size of a Python value and its list slot, without the length of strings.
@@ -42,12 +42,12 @@ _VALUE_BYTES = 48
 _MAX_CACHED_KEY_SETS = 1_000
 _EDGE_YEARS = frozenset({"0000", "0001", "9999"})
 _MAX_INT = 2**64
-# Types whose values have a length.
+# Types with a length limit.
 _VARIABLE_LENGTH_TYPES = SEMI_STRUCTURED_TYPES | {LogicalType.TEXT, LogicalType.BINARY}
 
 
 class FastRowChecker:
-    """Checker and later converter of plain rows for one table version; thread-safe.
+    """Checker and later converter of rows with common values, for one table version. Thread-safe.
 
     `resolve_keys` returns the column positions of a row's keys, or None if the keys are invalid.
     """
@@ -64,20 +64,20 @@ class FastRowChecker:
         self._zone = zone
         self._compatibility = compatibility
         self._resolve_keys = resolve_keys
-        # A character has at most four bytes.
+        # A character has at most four bytes in UTF-8.
         self._max_row_characters = max_row_bytes // 4
         self._checks: dict[tuple[str, ...], Check] = {}
         self._last_check: Check = _no_cached_check
 
     @property
     def items_per_row(self) -> int:
-        """The number of items per row: its values and their size."""
+        """Number of items per row: its values, and their total size."""
         return len(self.schema.columns) + 1
 
     def try_check(self, row: Mapping[str, object]) -> Values | None:
         """Return a row's values in ordinal order and their size, or None for the exact path."""
         try:
-            # Most rows have the same keys as the previous row, so try its check first.
+            # Try the previous row's check first, because most rows have the same keys.
             values = self._last_check(row)
         except KeyError:
             values = None
@@ -96,7 +96,7 @@ class FastRowChecker:
             return None
 
     def try_check_all(self, rows: Sequence[Mapping[str, object]]) -> FastRows | None:
-        """Return the rows of a call if all are valid, else None."""
+        """Return the rows of a call if all are certainly valid, else None."""
         checked = FastRows(self)
         for row in rows:
             values = self.try_check(row)
@@ -140,7 +140,7 @@ class FastRowChecker:
         return check
 
     def _compile_check(self, keys: tuple[str, ...], positions: Sequence[int]) -> Check:
-        """Compile the check for one set of keys. It takes as long for ten columns as two calls would.
+        """Compile the check for one set of keys. Takes as long as two calls, for ten columns.
 
         The generated code contains only column numbers and limits, never a name or a value.
         """
@@ -189,7 +189,7 @@ class FastRowChecker:
             f"    size = {' + '.join(sizes)}",
             f"    return None if size > {self._max_row_characters} else ({', '.join(ordered)}, size)",
         ]
-        # Argument defaults are looked up faster than globals.
+        # Pass globals as argument defaults, whose lookup is faster.
         head = f"def check(row, {', '.join(f'{name}={name}' for name in scope)}):"
         exec("\n".join([head, *lines]), scope)  # noqa: S102 - contains only column numbers and limits
         written: Check = scope["check"]
@@ -197,10 +197,10 @@ class FastRowChecker:
 
 
 class FastRows:
-    """Checked rows that are not converted yet.
+    """Checked rows before conversion.
 
-    `items` contains the values and size of each row in one flat list. Separate tuples would take longer
-    to store than to check. `tokens` are the rows' offset tokens.
+    `items` has the values and size of each row in one flat list, because storing a tuple per row
+    takes longer than the check. `tokens` has the offset tokens of the rows.
     """
 
     __slots__ = ("form", "items", "tokens")
@@ -212,12 +212,12 @@ class FastRows:
 
     @property
     def row_count(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return len(self.items) // self.form.items_per_row
 
     @property
     def size_bytes(self) -> int:
-        """The estimated size in bytes."""
+        """Estimated size in bytes."""
         return self.estimated_bytes_from(0)
 
     def estimated_bytes_from(self, first_row: int) -> int:
@@ -247,10 +247,11 @@ def _make_check_expression(column: Column, name: str, length: str) -> str:
         digits = (column.precision or 38) - (column.scale or 0)
         bound = 10**digits - 1
         within = f"-{bound} <= {name} <= {bound}"
-        # Most decimals are short enough. `adjusted` shows it in a tenth of a comparison's time.
+        # Test `adjusted` first: it suffices for most decimals, in a tenth of the time of a
+        # comparison.
         short = f"({name}.adjusted() < {digits - 1} or {within})"
         number = f"type({name}) is Decimal and {name}.is_finite() and {short}"
-        # The decimal text of a float may be slightly larger than the float.
+        # Leave a margin: the decimal text of a float may be slightly larger than the float.
         most = bound - 10 ** max(digits - 15, 0) + 1
         real = f"type({name}) is float and -{most} <= {name} <= {most}"
         return f"type({name}) is int and {within} or {real} or {number}"
@@ -263,7 +264,7 @@ def _make_check_expression(column: Column, name: str, length: str) -> str:
         return f"type({name}) is bytes and ({length} := len({name})) <= {limit}"
     if kind in TIMESTAMP_TYPES:
         zone = "(z := {0}.tzinfo) is None or type(z) is timezone or type(z) is ZoneInfo"
-        # In the first and last year an offset may move a timestamp out of range.
+        # Exclude the first and last year, in which an offset may move a timestamp out of range.
         text = f"type({name}) is str and {name}[:4] not in _EDGES and is_plain_moment({name})"
         return f"type({name}) is datetime and 1 < {name}.year < 9999 and ({zone.format(name)}) or {text}"
     if kind is LogicalType.REAL:

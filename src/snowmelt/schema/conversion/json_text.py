@@ -1,6 +1,6 @@
 """Exact JSON text: normalization of JSON input, and JSON output for Python values.
 
-Number text and the order of keys are preserved and duplicate keys are rejected at any depth. The
+Preserves the text of numbers and the order of keys, and rejects duplicate keys at any depth. The
 reader is a loop over tokens, so no input can exceed the interpreter's recursion limit.
 """
 
@@ -27,7 +27,8 @@ from snowmelt.schema.conversion.timestamps import (
     split_datetime64,
 )
 
-# Python JSON readers are recursive. PySpark's uses 4 of 1,000 allowed stack frames per level.
+# Maximum nesting depth. Python JSON readers are recursive: PySpark's uses 4 of 1,000 allowed stack
+# frames per level.
 MAX_DEPTH = 200
 MAX_DIGITS = 1000
 MAX_NAME_CHARACTERS = 50_000
@@ -43,7 +44,7 @@ _TOKEN_PATTERN = re.compile(
 _ESCAPE_PATTERN = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))")
 _ESCAPED_CHARACTER_PATTERN = re.compile(r'[\x00-\x1f"\\]')
 _SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
-# Up to this length, no number without an exponent is out of range for a double.
+# Numbers of up to this length without an exponent are within the range of a double.
 _MAX_SURE_DOUBLE_CHARACTERS = 300
 _SHORT_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _ESCAPE_SEQUENCES = {
@@ -103,7 +104,7 @@ def normalize_json(text: str, *, several_roots: bool = False) -> str:
 
 
 class _JsonTextNormalizer:
-    """State of a parser run: open containers (a set of keys for an object, None for an array)."""
+    """Parser state: stack of open containers, each the set of keys of an object, or None (array)."""
 
     def __init__(self, *, several_roots: bool) -> None:
         self._several_roots = several_roots
@@ -122,7 +123,7 @@ class _JsonTextNormalizer:
                     raise InvalidJson
                 return
             if self.state == _EXPECT_NOTHING and self._several_roots:
-                # A number must end before the next value begins.
+                # Something must separate a number from the next value.
                 if text[position - 1] in "0123456789" and token.start(kind or 0) == position:
                     raise InvalidJson
                 self.state = _EXPECT_VALUE
@@ -152,7 +153,8 @@ class _JsonTextNormalizer:
             raise InvalidJson
         if len(content) > MAX_NAME_CHARACTERS:
             raise JsonLimitExceeded
-        # Compare keys before each unpaired surrogate becomes `?`, so that different ones stay distinct.
+        # Compare keys before unpaired surrogates are replaced by `?`, so that different keys stay
+        # distinct.
         _add_unique_key(keys, content)
         self.state = _EXPECT_COLON
         return quote_json_string(_replace_lone_surrogates(content))
@@ -218,7 +220,7 @@ def _append_value(value: object, output: list[str], depth: int, signed_bytes: bo
     elif (text := _format_scalar(value)) is not None:
         output.append(text)
     elif isinstance(value, (bytes, bytearray, memoryview)):
-        # Items of more than one byte would depend on the machine's byte order.
+        # Accept only items of one byte: others depend on the machine's byte order.
         if not signed_bytes or (isinstance(value, memoryview) and value.itemsize != 1):
             raise NotJsonSerializable(value)
         signed = (byte - 256 if byte > 127 else byte for byte in bytes(value))
@@ -273,7 +275,7 @@ def _object_fields(value: object) -> Mapping[object, object] | None:
 
 def _array_items(value: object) -> list[object] | None:
     if isinstance(value, np.ndarray):
-        # Not `tolist()`: a float32 must keep the shortest text of its own width.
+        # Do not use `tolist()`: a float32 must have the shortest text of its own width.
         return [value[()]] if value.ndim == 0 else list(value)
     return list(value) if isinstance(value, (set, frozenset, deque)) else None
 
@@ -284,7 +286,7 @@ def _format_scalar(value: object) -> str | None:
     if value is None or isinstance(value, (bool, np.bool_)):
         return "null" if value is None else "true" if value else "false"
     if isinstance(value, np.timedelta64):
-        raise NotJsonSerializable(value)  # in NumPy a subclass of integers
+        raise NotJsonSerializable(value)  # NumPy's timedelta is a subclass of integers.
     if isinstance(value, (int, np.integer)):
         return _check_number_limits(format(Decimal(int(value)), "f"))
     if isinstance(value, (float, np.floating)):
@@ -347,9 +349,9 @@ def _format_float(value: float | np.floating) -> str:
 
 def _format_decimal(value: Decimal) -> str:
     if not value.is_finite():
-        # `float()` rejects a signaling NaN.
+        # Test for it first, because `float()` rejects a signaling NaN.
         return quote_json_string("NaN" if value.is_nan() else _format_special_float(float(value)))
-    # A decimal zero loses its sign.
+    # Remove the sign of a decimal zero.
     return _check_number_limits(str(value or value.copy_abs()))
 
 
@@ -414,12 +416,12 @@ def _unescape(text: str) -> str:
 
 
 def _replace_lone_surrogates(text: str) -> str:
-    # An unpaired surrogate becomes `?`, as in the wire format.
+    # Replace an unpaired surrogate by `?`, as in the wire format.
     return text if text.isascii() else _SURROGATE_PATTERN.sub("?", text)
 
 
 def _add_unique_key(keys: set[str], key: str) -> None:
-    # The reference parser compares keys without trailing NULs.
+    # Compare keys without trailing NULs, as the reference parser does.
     known = key.rstrip("\x00")
     if known in keys:
         raise DuplicateKey(known)

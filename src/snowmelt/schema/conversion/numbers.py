@@ -1,8 +1,8 @@
 """Conversion of values of FIXED, REAL and BOOLEAN columns (Streaming v1, §5.4).
 
-The second section formats floats as decimal text with the same digits as the official client's Java
-virtual machine. Java before version 19 does not always write the shortest text that reads back as
-the same float.
+The second section formats floats as decimal text with the digits of the official client's Java
+virtual machine. Java before version 19 does not always write the shortest text that parses as the
+same float.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _ROUND_HALF_UP = decimal.Context(
     traps=[decimal.InvalidOperation],
 )
 _SCALE_UNITS = tuple(Decimal(1).scaleb(-scale) for scale in range(39))
-# \d matches any Unicode digit, as in the wire format's parser, which requires 16-bit characters.
-# An exponent has at most ten digits. The possessive `++` prevents backtracking: before an invalid
+# \d matches any Unicode digit, as the wire format's parser does (for 16-bit characters). An
+# exponent has at most ten digits. The possessive `++` prevents backtracking: before an invalid
 # character, a million digits could be split in a million ways.
 _NUMBER_PATTERN = re.compile(
     r"[+-]?(?:\d++\.?(?P<fraction>\d*)|\.(?P<only>\d+))(?:[eE](?P<exponent>[+-]?0*\d{1,10}))?"
 )
 _MAX_EXPONENT = 2**31 - 1
-# The reference client's arithmetic fails for numbers with more digits.
+# Maximum digits: the reference client's arithmetic fails for numbers with more.
 _MAX_DIGITS = 500_000_000
 _DECIMAL_FLOAT_PATTERN = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII
@@ -47,7 +47,7 @@ _DECIMAL_FLOAT_PATTERN = re.compile(
 _HEX_FLOAT_PATTERN = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?", re.ASCII
 )
-# The same without Java's width suffix, as in `1d`.
+# The same pattern without Java's width suffix (`1d`).
 _PLAIN_FLOAT_PATTERN = re.compile(r"[+-]?(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _PLAIN_SPECIAL_FLOAT_PATTERN = re.compile(r"[+-]?(?:nan|inf(?:inity)?)", re.ASCII | re.IGNORECASE)
 _FLOAT_RANGE_REASON = "Beyond the range of FLOAT, ±1.8e308"
@@ -68,14 +68,14 @@ def convert_fixed(value: object, column: Column, row_index: int) -> int:
         if -(10**precision) < unscaled < 10**precision:
             return unscaled
     if isinstance(value, (np.float16, np.float32)):
-        # Narrow floats are widened first. Only text and JSON use the shortest text of their width.
+        # Widen narrow floats. Only text and JSON columns use the shortest text of the narrow width.
         value = float(value)
     number = to_exact_decimal(value)
     if number is None:
         if isinstance(value, str) or is_number(value):
             raise wrong_value_error(column, row_index, "Not a valid number")
         raise wrong_type_error(value, column, row_index, "int, float, decimal.Decimal, str")
-    # Exponents may be in the billions, so check them before expanding digits.
+    # Check the exponent before expanding digits, because it may be in the billions.
     if not number or number.adjusted() < -scale - 1:
         return 0
     digits = precision - scale
@@ -89,14 +89,14 @@ def convert_fixed(value: object, column: Column, row_index: int) -> int:
 
 
 def is_number(value: object) -> TypeGuard[int | float | Decimal | np.integer | np.floating]:
-    """Return True if a value is a number. A NumPy timedelta, a subclass of integers, is not."""
+    """Return True if a value is a number. Excludes NumPy's timedelta, a subclass of integers."""
     return isinstance(value, _NUMBER_TYPES) and not isinstance(value, (bool, np.timedelta64))
 
 
 def to_exact_decimal(value: object) -> Decimal | None:
     """Return the exact value of a number or its text, or None if it is not a finite number.
 
-    A float has the value of its short decimal text, not its binary value.
+    Uses the value of a float's shortest decimal text, not its binary value.
     """
     if isinstance(value, (bool, np.timedelta64)):
         return None
@@ -115,8 +115,8 @@ def to_exact_decimal(value: object) -> Decimal | None:
 def convert_float(value: object, column: Column, row_index: int, *, java: bool = True) -> float:
     """Return the value as a double, rounded to nearest.
 
-    With `java`, a number out of range for a double is infinite, and text may be a Java literal.
-    Otherwise both are rejected.
+    With `java`, a number out of the range of a double becomes infinite, and text may be a Java
+    literal. Otherwise, both are rejected.
     """
     if isinstance(value, float):
         return float(value)
@@ -184,7 +184,7 @@ def _number_to_float(value: int | float | Decimal | np.integer | np.floating) ->
     if isinstance(value, np.floating):
         return float(format_java_float(value))
     try:
-        # A decimal zero loses its sign.
+        # Remove the sign of a decimal zero.
         return float(value) if value else 0.0
     except OverflowError:
         return math.inf if value > 0 else -math.inf
@@ -211,24 +211,24 @@ def _parse_float(text: str) -> float | None:
 
 
 # --- Floats as decimal text, with the digits of the official client's Java virtual machine.
-#
-# Java before version 19 does not always write the shortest text that reads back as the same float:
-# large whole numbers, exact powers of two and the smallest numbers get other digits. Values stored
-# as a number or as text depend on them, so Java's algorithm is used where the digits may differ.
+# Java before version 19 does not always write the shortest text that parses as the same float:
+# large whole numbers, exact powers of two and the smallest numbers have other digits. Stored
+# numbers and text depend on the digits, so Java's algorithm is used where they may differ.
 
-# Between these limits Java writes the shortest text, except for powers of two below the second.
+# Between these limits, Java writes the shortest text, except for powers of two below the second
+# limit.
 _MIN_SHORTEST, _MIN_PLAIN, _SHORTEST_END = 2.0**-1022, 1e-3, 2.0**53
 _MIN_SHORTEST_32, _SHORTEST_END_32 = 2.0**-126, 2.0**24
 
 _DOUBLE_FRACTION_BITS = 53
 """Fraction bits of a double, used for floats of both widths."""
-# Number of bits of a power of five as Java estimates it.
+# Java's estimates of the number of bits of powers of five.
 _POWER_OF_FIVE_BITS = tuple((5**power).bit_length() if power else 0 for power in range(27))
 _MAX_WHOLE_EXPONENT = 62
 
 
 class _BinaryFloat(NamedTuple):
-    """Positive float: `fraction` (53 bits, the first set) times 2**(exponent - 52)."""
+    """Positive float `fraction` * 2**(exponent - 52). `fraction` has 53 bits; the first is set."""
 
     fraction: int
     exponent: int
@@ -236,7 +236,7 @@ class _BinaryFloat(NamedTuple):
 
 
 def format_java_float(value: float | np.floating) -> str:
-    """Format a float as Java does. The text reads back as the same float of the same width.
+    """Format a float as Java does. The text parses as the same float of the same width.
 
     An exponent is written with an E.
     """
@@ -292,7 +292,7 @@ def _split_float(magnitude: float, formats: tuple[str, str], width: int, bias: i
 
 
 def _try_whole_digits(parts: _BinaryFloat) -> tuple[str, int] | None:
-    """Return the digits and point position of a whole number of at most 63 bits, else None."""
+    """Return digits and point position of a whole number of at most 63 bits, else None."""
     tail = (parts.fraction & -parts.fraction).bit_length() - 1
     if not _DOUBLE_FRACTION_BITS - 1 - tail <= parts.exponent <= _MAX_WHOLE_EXPONENT:
         return None
@@ -309,7 +309,7 @@ def _try_whole_digits(parts: _BinaryFloat) -> tuple[str, int] | None:
 
 
 def _generate_digits(parts: _BinaryFloat) -> tuple[str, int]:
-    """Return digits until the rest is below half of the last bit, and the point position."""
+    """Generate digits until the rest is below half of the last bit. Also return point position."""
     estimate = math.floor(
         (parts.fraction / 2 ** (_DOUBLE_FRACTION_BITS - 1) - 1.5) * 0.289529654
         + 0.176091259
@@ -324,7 +324,8 @@ def _generate_digits(parts: _BinaryFloat) -> tuple[str, int]:
         rest *= 10
         half = _wrap_to_word(half * 10, word)
         low = rest < half
-        # Java's machine words overflow in the sum. Its big integers also include the exact half.
+        # Reproduce Java: its machine words overflow in the sum, and its big integers include the
+        # exact half.
         high = rest + half >= ten if word is None else _wrap_to_word(rest + half, word) > ten
         if half <= 0:
             low = high = True
@@ -345,7 +346,7 @@ def _generate_digits(parts: _BinaryFloat) -> tuple[str, int]:
 
 
 def _scale_to_integers(parts: _BinaryFloat, estimate: int) -> tuple[int, int, int, int | None]:
-    """Return the number, its unit and half of its last bit, all scaled, and Java's word size in bits."""
+    """Return the scaled number, unit and half of the last bit, and Java's word size in bits."""
     tail = (parts.fraction & -parts.fraction).bit_length() - 1
     length = _DOUBLE_FRACTION_BITS - tail
     tiny = max(0, length - parts.exponent - 1)

@@ -1,12 +1,12 @@
-"""Plain columns packed as bytes: the checks that a call needs, without the conversion.
+"""Columns of common values, packed as bytes: a call only checks values, and a flush converts them.
 
-The bytes of many calls become one array later, mostly without holding the interpreter's lock. That
-step cannot reject values, so only values that are certainly valid are packed. A function returns
-None if it is not certain.
+A flush converts the bytes of many calls to one array, mostly without holding the interpreter's
+lock. It cannot reject values, so only values that are certainly valid are packed. Functions return
+None if validity is not certain.
 
-msgspec writes a list of floats, booleans or timestamps in a few nanoseconds each, in records of one
-size, which NumPy reads as an array. It accepts no subclasses, but writes an enumeration's member as
-its value. So the records also prove that the values have no other types.
+msgspec writes a list of floats, booleans or timestamps in a few nanoseconds per value, as records
+of one size that NumPy reads as an array. It rejects subclasses, except members of enumerations,
+which it writes as their values. The records therefore also prove the types of the values.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _encode_msgpack = msgspec.msgpack.Encoder().encode
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock's epoch
 _MICROSECOND = timedelta(microseconds=1)
 _MAX_ARRAY_CHARACTERS = 2**31 - 1
-# Length of a JSON line for a naive datetime, with and without a fraction. A datetime with a zone
-# has neither length.
+# Lengths of a JSON line for a naive datetime with and without a fraction. A datetime with a zone
+# has another length.
 _FRACTIONAL_LINE_BYTES = len('"2026-01-01T00:00:00.000001"\n')
 _WHOLE_SECOND_LINE_BYTES = len('"2026-01-01T00:00:00"\n')
-# Two quotes and a line feed.
+# Bytes per line besides the text: two quotes and a line feed.
 _LINE_FRAME_BYTES = 3
-# Maximum text length for a 128-bit number in Arrow, which wraps around beyond it without an error.
+# Maximum text length for a 128-bit number. Arrow wraps around longer numbers without an error.
 _MAX_DIGITS = 38
 
-# MessagePack lists with fewer items than these have headers of one and three bytes.
+# Lists with fewer items than these limits have MessagePack headers of one and of three bytes.
 _FIXARRAY_END, _ARRAY16_END = 2**4, 2**16
-# MessagePack byte to boolean. 0xFF marks other bytes: no one-byte item has the value 255.
+# Boolean of each MessagePack byte, or 0xFF for bytes that are not booleans.
 _BOOLEAN_TAGS = bytes({0xC2: 0, 0xC3: 1}.get(byte, 0xFF) for byte in range(256))
 _DOUBLE_BYTES = 9
 _DOUBLE_TAG = 0xCB
-# A timestamp has 34 bits of seconds below 30 bits of nanoseconds, or only 32 bits of seconds.
+# A MessagePack timestamp has 34 bits of seconds and 30 bits of nanoseconds, or 32 bits of seconds.
 _TIMESTAMP64_RECORD = np.dtype([("tag", ">u2"), ("value", ">u8")])
 _TIMESTAMP64_TAG = b"\xd7\xff"
 _SECONDS_MASK = np.uint64(2**34 - 1)
@@ -57,7 +57,7 @@ _SECOND_BITS = np.uint64(34)
 _TIMESTAMP32_RECORD = np.dtype([("tag", ">u2"), ("seconds", ">u4")])
 _TIMESTAMP32_TAG = b"\xd6\xff"
 _WIDENED_TIMESTAMP_TAG = _TIMESTAMP64_TAG + bytes(4)
-# Timestamps without a fraction are widened only if they are at most 1/8 of the values.
+# Maximum share (1/8) of timestamps without a fraction that are widened.
 _WIDENED_SHARE_DIVISOR = 8
 
 
@@ -89,12 +89,12 @@ class CompactColumn(ABC):
 
     @property
     def content_bytes(self) -> int:
-        """The total length of strings in bytes, 0 for other types."""
+        """Total length of strings in bytes. 0 for other types."""
         return 0
 
     @property
     def null_count(self) -> int:
-        """The number of nulls."""
+        """Number of nulls."""
         return 0
 
     def can_concatenate(self, other: CompactColumn) -> bool:
@@ -110,7 +110,7 @@ class CompactColumn(ABC):
         """Return the column's array, or None if the exact path is needed."""
 
     def to_python_values(self) -> list[Any]:
-        """Return Python values for the exact path. Types that never need it do not implement this."""
+        """Return Python values for the exact path. Not implemented by types that never need it."""
         raise NotImplementedError
 
 
@@ -153,7 +153,8 @@ class CompactFloats(CompactColumn):
         if body[::_DOUBLE_BYTES].count(_DOUBLE_TAG) != count:
             return None
         try:
-            # Not the records' numbers: an enumeration member may itself be another number.
+            # Use the values, not the numbers in the records: an enumeration member may be another
+            # number.
             return cls(struct.pack(f"{count}d", *values), count)
         except struct.error:
             return None
@@ -202,7 +203,7 @@ class CompactStrings(CompactColumn):
             separated = "\0".join(values).encode()
         except (TypeError, UnicodeEncodeError):
             return None
-        # NumPy finds the lengths in a third of the time of `len` for each string.
+        # NumPy computes the lengths in a third of the time of `len` per string.
         separators = np.flatnonzero(np.frombuffer(separated, np.uint8) == 0)
         count = len(values)
         if len(separators) != count - 1 or len(separated) > _MAX_ARRAY_CHARACTERS:
@@ -217,7 +218,7 @@ class CompactStrings(CompactColumn):
 
     @property
     def content_bytes(self) -> int:
-        """The total length in bytes."""
+        """Total length in bytes."""
         return len(self.body)
 
     def concatenate(self, columns: Sequence[Self]) -> Self:
@@ -255,8 +256,8 @@ class CompactDecimals(CompactColumn):
         # Reject infinities, NaN, and more digits than Arrow can read exactly.
         if b"N" in body or b"I" in body or longest > _MAX_DIGITS:
             return None
-        # With a spare digit, rounding cannot overflow; otherwise compare the values. Most texts are
-        # short enough even if all of their digits were before the point.
+        # With a spare digit, rounding cannot overflow. Otherwise, compare the values. Most texts
+        # are short enough even if all digits were before the point.
         if (
             longest >= max_whole_digits
             and max(map(Decimal.adjusted, values)) >= max_whole_digits - 1
@@ -286,8 +287,8 @@ class CompactNaiveTimestamps(CompactColumn):
     ) -> CompactNaiveTimestamps | None:
         """Pack datetimes that all lack a zone.
 
-        Datetimes with `fold=1`, the later of two equal local times, need the exact path. This does not apply
-        with `keeps_clock_times`, because local times then stay unchanged.
+        Datetimes with `fold=1` (the later of two equal local times) need the exact path, except
+        with `keeps_clock_times`, where local times stay unchanged.
         """
         if not _are_all_of_type(datetime, values):
             return None
@@ -333,7 +334,7 @@ class CompactZonedTimestamps(CompactColumn):
     @classmethod
     def try_pack(cls, values: Sequence[Any], zone: timezone) -> CompactZonedTimestamps | None:
         """Pack datetimes of one zone as records of one size, all with or all without a fraction."""
-        # The exact path truncates an offset to seconds, so offsets with microseconds need it.
+        # Offsets with microseconds need the exact path, which truncates them to seconds.
         body = None if zone.utcoffset(None).microseconds else _encode_items(values)
         if body is None or not _are_all_in_zone(zone, values):
             return None
@@ -383,7 +384,7 @@ class CompactZonedTimestamps(CompactColumn):
 
 
 class CompactNullable(CompactColumn):
-    """Values and nulls: one byte per value, 1 for null, and the packed non-null values."""
+    """Column with nulls: one byte per value (1 for null), and the packed non-null values."""
 
     __slots__ = ("present",)
 
@@ -393,12 +394,12 @@ class CompactNullable(CompactColumn):
 
     @property
     def content_bytes(self) -> int:
-        """The total length of strings in bytes, 0 for other types."""
+        """Total length of strings in bytes. 0 for other types."""
         return self.present.content_bytes
 
     @property
     def null_count(self) -> int:
-        """The number of nulls."""
+        """Number of nulls."""
         return self.count - self.present.count
 
     def can_concatenate(self, other: CompactColumn) -> bool:
@@ -436,7 +437,7 @@ def max_int64_for_column(column: Column) -> int:
 def try_compact_column(
     column: Column, values: Sequence[Any], *, keeps_clock_times: bool
 ) -> CompactColumn | None:
-    """Pack the values of a column, at least one. Return None if the exact path is needed.
+    """Pack one or more values of a column. Return None if the exact path is needed.
 
     With `keeps_clock_times`, datetimes without a zone are stored unchanged.
     """
@@ -468,7 +469,7 @@ def _try_compact_values(
             else CompactNaiveTimestamps.try_pack(values, keeps_clock_times=keeps_clock_times)
         )
     elif kind is LogicalType.TEXT:
-        # The limit in characters is applied to bytes, because most strings are short ASCII.
+        # Apply the limit in characters to bytes, because most strings are short and ASCII.
         limit = MAX_TEXT_BYTES if column.length is None else column.length
         packed = CompactStrings.try_pack(values, min(limit, MAX_TEXT_BYTES))
     elif kind is LogicalType.REAL:
@@ -481,7 +482,7 @@ def _try_compact_values(
 def concatenate_to_arrays(
     columns: Sequence[CompactColumn | pa.Array], converter: PackedColumnReader
 ) -> list[pa.Array | pa.ChunkedArray]:
-    """Return the arrays of a column's parts. Consecutive parts of equal form become one array."""
+    """Convert a column's parts to arrays. Adjacent parts of the same form become one array."""
     arrays: list[pa.Array | pa.ChunkedArray] = []
     run: list[CompactColumn] = []
     letters = 0
@@ -513,7 +514,7 @@ def _count_values(columns: Sequence[CompactColumn]) -> int:
 
 
 def _are_all_of_type(kind: type, values: Sequence[object]) -> bool:
-    # Takes half the time of building a set of the types.
+    # Half the time of building a set of the types.
     return list(map(type, values)).count(kind) == len(values)
 
 
@@ -534,7 +535,7 @@ def _unquote_lines(body: bytes, count: int) -> pa.Array:
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(texts)]
         return pa.Array.from_buffers(pa.string(), count, buffers)
     ends = np.flatnonzero(np.frombuffer(body, np.uint8) == ord("\n"))
-    # Every other string is the separator between two texts.
+    # Every second string is the separator between two texts.
     offsets = np.ones(2 * count, np.int32)
     offsets[1::2] = ends - 1
     offsets[2::2] = ends[:-1] + 2
@@ -560,7 +561,7 @@ def _encode_items(values: Sequence[object]) -> bytes | None:
 
 
 def _widen_timestamps(body: bytes, count: int) -> bytes:
-    """Add a zero fraction to timestamps without one if they are few, else return empty bytes."""
+    """Add a zero fraction to timestamps without one. Return empty bytes if these are too many."""
     size, short = _TIMESTAMP64_RECORD.itemsize, _TIMESTAMP32_RECORD.itemsize
     lacking = count * size - len(body)
     if not 0 < lacking <= count // _WIDENED_SHARE_DIVISOR * (size - short):
@@ -568,7 +569,8 @@ def _widen_timestamps(body: bytes, count: int) -> bytes:
     pieces: list[bytes] = []
     done, at = 0, body.find(_TIMESTAMP32_TAG)
     while at >= 0:
-        # A record begins only at a multiple of the record size. The caller's tag check rejects others.
+        # Records begin at multiples of the record size. The caller's check of the tags rejects
+        # others.
         if (at - done) % size == 0:
             seconds = body[at + len(_TIMESTAMP32_TAG) : at + short]
             pieces += (body[done:at], _WIDENED_TIMESTAMP_TAG, seconds)

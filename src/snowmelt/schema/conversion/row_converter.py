@@ -1,21 +1,23 @@
-"""Conversion of a user's rows into a table in chunk form, with all errors of the rows.
+"""Conversion of a user's rows to a table in chunk form, with all errors of the rows.
 
 Rows are checked in the order of the specification (v1, §5.2): unknown columns, then missing ones,
 then nulls, then values in the row's own order, then the row's size. A batch is converted column by
-column. Only rows that some column rejects take the exact path, which finds the first reason.
+column. Only rejected rows take the exact path, which finds the first reason for the rejection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from snowmelt.errors import InternalError, InvalidRow, RowTooLarge
 from snowmelt.schema.chunk_types import (
@@ -25,6 +27,7 @@ from snowmelt.schema.chunk_types import (
     estimate_fixed_value_bytes,
     estimate_packed_bytes,
     estimate_value_bytes,
+    to_contiguous_array,
 )
 from snowmelt.schema.conversion.arrow_input import (
     ArrowRows,
@@ -35,6 +38,10 @@ from snowmelt.schema.conversion.column_converter import (
     ColumnConverter,
     flatten_chunks,
     make_column_converters,
+)
+from snowmelt.schema.conversion.default_values import (
+    make_default_chunk_array,
+    make_default_value,
 )
 from snowmelt.schema.conversion.deferred_single_rows import FastRowChecker
 from snowmelt.schema.conversion.packed_input_columns import CompactColumn, concatenate_to_arrays
@@ -47,12 +54,15 @@ from snowmelt.schema.types import (
     to_internal_name,
 )
 
+if TYPE_CHECKING:
+    Mask: TypeAlias = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
 Row = Mapping[str, object]
 Piece: TypeAlias = CompactColumn | pa.Array | pa.ChunkedArray
 
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
-# Limit of cached spellings: rows with random keys must not fill the memory.
+# Maximum number of cached key spellings, so that rows with random keys do not fill the memory.
 _MAX_CACHED_SPELLINGS = 100_000
 _PACKED_TOGETHER = 1_024
 _MESSAGE_PREFIX = "The given row cannot be converted to the internal format:"
@@ -60,9 +70,9 @@ _MESSAGE_PREFIX = "The given row cannot be converted to the internal format:"
 
 @dataclass(frozen=True, slots=True)
 class RowError:
-    """Why a row of a batch was rejected; `row_index` is its position, from 0.
+    """Rejection of a row of a batch. `row_index` is its zero-based position.
 
-    The three tuples name columns if that check rejected the row, and are None otherwise.
+    Each of the three tuples has column names if its check rejected the row, and is None otherwise.
     """
 
     row_index: int
@@ -74,13 +84,13 @@ class RowError:
 
     @property
     def lacks_columns(self) -> bool:
-        """True if columns of the table rejected it, not a value."""
+        """True if the row was rejected for its columns, not for a value."""
         return bool(self.extra_columns or self.missing_not_null or self.null_for_not_null)
 
 
 @dataclass(frozen=True, slots=True)
 class RowConversion:
-    """The valid rows of a batch in chunk form, and the rejected ones."""
+    """Valid rows of a batch in chunk form, and the rejected rows."""
 
     table: pa.Table
     row_count: int
@@ -89,7 +99,7 @@ class RowConversion:
 
 
 class RowConverter:
-    """Converts rows for one version of a table. Not thread-safe."""
+    """Converter of rows for one version of a table. Not thread-safe."""
 
     def __init__(
         self,
@@ -98,7 +108,10 @@ class RowConverter:
         zone: ZoneInfo,
         compatibility: Compatibility = Compatibility.STRICT,
         max_row_bytes: int = MAX_ROW_BYTES,
+        get_now: Callable[[], dt.datetime] | None = None,
     ) -> None:
+        """Prepare for the columns; `get_now` returns the value of the default CURRENT_TIMESTAMP."""
+        self._get_now = get_now
         self.schema = schema
         self._zone = zone
         self._compatibility = compatibility
@@ -113,14 +126,18 @@ class RowConverter:
         self._positions = {column.name: place for place, column in enumerate(schema.columns)}
         self._cached_spellings: dict[str, int] = {}
         self._rules = [make_value_rule(column, zone, compatibility) for column in schema.columns]
-        self._required = [
+        self._not_null = [
             place for place, column in enumerate(schema.columns) if not column.nullable
         ]
+        self._defaults = [
+            place for place, column in enumerate(schema.columns) if column.default is not None
+        ]
+        self._required = [place for place in self._not_null if place not in self._defaults]
 
     def convert(self, rows: Sequence[Row], *, stop_at_first: bool = False) -> RowConversion:
-        """Convert a batch; rejected rows are reported and left out.
+        """Convert a batch. Reports and omits rejected rows.
 
-        With `stop_at_first`, one rejected row leaves no rows, and only the first is reported.
+        With `stop_at_first`, returns no rows if one is rejected, and reports only the first one.
         """
         if not rows:
             return RowConversion(self.arrow_schema.empty_table(), 0, 0, [])
@@ -132,10 +149,10 @@ class RowConverter:
         return self._finish_conversion(arrays, refused, rows, stop_at_first=stop_at_first)
 
     def try_defer(self, rows: Sequence[Row]) -> DeferredRows | None:
-        """Pack rows for a later conversion; None if a row is, or may be, rejected."""
+        """Pack rows for a later conversion. Return None if a row is not certainly valid."""
         columns: list[list[Piece]] = [[] for _ in self._columns]
         size = 0.0
-        # In blocks, so that gathered values are still in the processor cache when they are packed.
+        # Process blocks of rows, so that values are in the processor cache when they are packed.
         for start in range(0, len(rows), _PACKED_TOGETHER):
             pieces, refused = self._pack_columns(rows[start : start + _PACKED_TOGETHER])
             size += sum(map(_estimate_piece_bytes, pieces, self._widths))
@@ -146,11 +163,11 @@ class RowConverter:
         return DeferredRows(self, columns, len(rows), int(size) + 1) if rows else None
 
     def make_converters(self) -> list[ColumnConverter]:
-        """Return converters for use by another thread."""
+        """Return new converters, for use by another thread."""
         return make_column_converters(self.schema, self._zone, self._compatibility)
 
     def convert_arrow_table(self, table: pa.Table, *, stop_at_first: bool = False) -> RowConversion:
-        """Convert a table whose columns are named like keys of rows, with the same result."""
+        """Convert a table whose column names are the keys of rows, as rows are converted."""
         rows = ArrowRows(table)
         places = self._distinct_positions(table.column_names)
         if not len(rows) or places is None or not set(self._required) <= set(places.values()):
@@ -161,7 +178,11 @@ class RowConverter:
         refused: set[int] = set()
         for place, converter in enumerate(self._converters):
             if place not in names:
-                arrays.append(pa.nulls(len(rows), converter.type))
+                arrays.append(
+                    pa.nulls(len(rows), converter.type)
+                    if place not in self._defaults
+                    else make_default_chunk_array(converter.column, len(rows), self._find_now())
+                )
                 continue
             pieces: list[pa.Array] = []
             start = 0
@@ -190,7 +211,7 @@ class RowConverter:
         table = pa.Table.from_arrays(arrays, schema=self.arrow_schema)
         if not rejected:
             return RowConversion(table, len(rows), int(total) + 1, [])
-        # Leave rejected rows out, and find the first reason of each.
+        # Omit rejected rows, and find the first reason of each.
         places = sorted(rejected)
         if stop_at_first:
             error = self._find_row_error(rows[places[0]], places[0])
@@ -203,15 +224,18 @@ class RowConverter:
         return RowConversion(table, table.num_rows, int(size) + 1 if table.num_rows else 0, errors)
 
     def convert_row(self, row: Row, row_index: int = 0) -> tuple[StoredValue, ...]:
-        """Convert one row check by check; return its stored values in ordinal order.
+        """Convert one row on the exact path. Return its stored values in ordinal order.
 
         Raises:
-            InvalidRow: If a check fails, with the reason of the first one.
+            InvalidRow: If a check fails. Has the reason of the first failed check.
         """
         given, twice = self._check_columns(row, row_index)
         if twice:
             self._check_values_of_all_spellings(row, row_index)
         stored: list[StoredValue] = [None] * len(self._columns)
+        for place in self._defaults:
+            if place not in given:
+                stored[place] = make_default_value(self._columns[place], self._find_now())
         for place, value in given.items():
             stored[place] = self._rules[place](value, row_index)
         size = sum(map(estimate_value_bytes, stored, self._widths))
@@ -224,7 +248,7 @@ class RowConverter:
         return tuple(stored)
 
     def build_table(self, rows: Sequence[tuple[StoredValue, ...]]) -> pa.Table:
-        """Return the table, in chunk form, of rows that `convert_row` returned."""
+        """Return rows from `convert_row` as a table in chunk form."""
         if not rows:
             return self.arrow_schema.empty_table()
         arrays = [
@@ -234,17 +258,24 @@ class RowConverter:
         return pa.Table.from_arrays(arrays, schema=self.arrow_schema)
 
     def _resolve_keys(self, keys: tuple[str, ...]) -> tuple[int, ...] | None:
-        """Return the columns of the keys of a row; None if a key is missing or unknown."""
+        """Return the columns of a row's keys, or None if a key is missing or unknown."""
         places = self._distinct_positions(keys)
-        if places is None or not set(self._required) <= set(places.values()):
+        if places is None or not {*self._required, *self._defaults} <= set(places.values()):
             return None
         return tuple(places.values())
 
     def _pack_columns(self, rows: Sequence[Row]) -> tuple[list[Piece], set[int]]:
-        """Return each column as `ColumnConverter.pack` does, and the rejected rows."""
+        """Return each column packed by `ColumnConverter.pack`, and the rejected rows."""
         columns, refused = self._gather_columns(rows)
+        lacking = self._find_lacking_rows(rows) if self._defaults else {}
         pieces: list[Piece] = []
-        for values, converter in zip(columns, self._converters, strict=True):
+        for place, (values, converter) in enumerate(zip(columns, self._converters, strict=True)):
+            if place in lacking:
+                default = make_default_chunk_array(converter.column, 1, self._find_now())[0]
+                piece, positions = _pack_with_default(converter, values, lacking[place], default)
+                refused.update(positions)
+                pieces.append(piece)
+                continue
             if values is None:
                 pieces.append(pa.nulls(len(rows), converter.type))
                 if not converter.column.nullable:
@@ -255,8 +286,26 @@ class RowConverter:
             pieces.append(piece)
         return pieces, refused
 
+    def _find_now(self) -> dt.datetime | None:
+        return None if self._get_now is None else self._get_now()
+
+    def _find_lacking_rows(self, rows: Sequence[Row]) -> dict[int, Mask]:
+        """Return the rows that lack a column with a default, by the position of the column."""
+        found: dict[int, Mask] = {}
+        given = [
+            frozenset(map(self._find_position, row))
+            if isinstance(row, (dict, Mapping))
+            else frozenset[int | None]()
+            for row in cast("Sequence[object]", rows)
+        ]
+        for place in self._defaults:
+            mask = np.fromiter((place not in each for each in given), np.bool_, len(rows))
+            if mask.any():
+                found[place] = mask
+        return found
+
     def _gather_columns(self, rows: Sequence[Row]) -> tuple[list[list[object] | None], set[int]]:
-        """Return the values of each column, None for a column in no row, and the rejected rows."""
+        """Return the values of each column (None if no row has it), and the rejected rows."""
         columns: list[list[object] | None] = [None] * len(self._columns)
         if list(map(type, rows)).count(dict) == len(rows):
             gathered = self._gather_same_keys(rows)
@@ -271,10 +320,11 @@ class RowConverter:
         return list(given), refused
 
     def _gather_same_keys(self, rows: Sequence[Row]) -> list[list[object] | None] | None:
-        """Return the columns of dicts that all have the keys of the first; None if some have others."""
+        """Return the columns of dicts with equal keys, or None if some have other keys."""
         keys = tuple(rows[0])
         places = self._distinct_positions(keys)
-        # Each row has all these keys, or a lookup fails; the total shows that none has more.
+        # A lookup fails if a row lacks one of these keys. The total count shows that no row has
+        # more.
         if not places or sum(map(len, rows)) != len(keys) * len(rows):
             return None
         columns: list[list[object] | None] = [None] * len(self._columns)
@@ -282,7 +332,7 @@ class RowConverter:
             if len(keys) == 1:
                 columns[places[keys[0]]] = [row[keys[0]] for row in rows]
                 return columns
-            # Row by row into one list, so that each row is read once, while it is in the cache.
+            # Read row by row into one list, so that each row is in the cache when it is read.
             values = list(chain.from_iterable(map(itemgetter(*keys), rows)))
         except KeyError:
             return None
@@ -306,7 +356,7 @@ class RowConverter:
         return gathered, refused
 
     def _distinct_positions(self, keys: Iterable[object]) -> dict[str, int] | None:
-        """Map keys to positions of columns; None if a key is unknown or two name the same column."""
+        """Map keys to column positions. Return None if a key is unknown, or two name one column."""
         places: dict[str, int] = {}
         for key in keys:
             place = self._find_position(key)
@@ -328,7 +378,7 @@ class RowConverter:
         return place
 
     def _check_columns(self, row: Row, row_index: int) -> tuple[dict[int, object], bool]:
-        """Check the columns of a row; return values by position, and True if a column is named twice."""
+        """Check a row's columns. Return values by position, and True if keys name a column twice."""
         if not isinstance(row, (dict, Mapping)):
             raise InvalidRow(
                 reason=f"a row is a mapping, not {python_type_name(row)}, rowIndex:{row_index}"
@@ -348,7 +398,9 @@ class RowConverter:
         if missing:
             advice = "Values for all non-nullable columns must be specified"
             raise _columns_error("Missing columns", missing, advice, "missing_not_null", row_index)
-        null = self._display_names(place for place in self._required if given[place] is None)
+        null = self._display_names(
+            place for place in self._not_null if place in given and given[place] is None
+        )
         if null:
             what = "Not-nullable columns with null values"
             advice = "Values for all non-nullable columns must not be null"
@@ -359,7 +411,7 @@ class RowConverter:
         return [self._columns[place].display_name for place in places]
 
     def _check_values_of_all_spellings(self, row: Row, row_index: int) -> None:
-        """Also convert values that a later spelling of their column replaces."""
+        """Also convert values that are replaced, because a later key names the same column."""
         for key, value in row.items():
             place = self._find_position(key)
             if place is not None and value is not None:
@@ -375,11 +427,23 @@ class RowConverter:
         raise InternalError(f"row {row_index} was refused by a column but is valid")
 
 
-class DeferredRows:
-    """Packed rows of one or more calls; `size_bytes` is an estimate.
+def _pack_with_default(
+    converter: ColumnConverter, values: list[object] | None, lacking: Mask, default: pa.Scalar
+) -> tuple[pa.Array, list[int]]:
+    """Return a column with the default in the rows that lack it, and the rejected rows."""
+    if values is None or lacking.all():
+        return pa.repeat(default, len(lacking)), []
+    piece, positions = converter.pack(values)
+    array = converter.unpack(piece) if isinstance(piece, CompactColumn) else piece
+    filled = pc.if_else(pa.array(lacking), default, to_contiguous_array(array))
+    return filled, [place for place in positions if not lacking[place]]
 
-    A flush converts them into one table, mostly without the interpreter lock. So the fixed cost of a
-    conversion is paid once, not for each call.
+
+class DeferredRows:
+    """Packed rows of one or more calls. `size_bytes` is an estimate.
+
+    A flush converts them to one table, mostly without the interpreter lock. The fixed cost of a
+    conversion therefore occurs once per flush, not once per call.
     """
 
     __slots__ = ("columns", "form", "rows", "size_bytes")
@@ -407,7 +471,7 @@ class DeferredRows:
         return True
 
     def to_table(self) -> pa.Table:
-        """Return the rows in chunk form; from any thread."""
+        """Return the rows in chunk form. May be called in any thread."""
         arrays = []
         for pieces, converter in zip(self.columns, self.form.make_converters(), strict=True):
             made = concatenate_to_arrays(pieces, converter)

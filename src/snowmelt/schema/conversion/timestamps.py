@@ -1,8 +1,9 @@
 """Conversion of dates, times and timestamps, and the parsers of their text (§5.4).
 
 A text format is one of three documented sets of rules: Snowflake's classic Java client, Snowflake's
-automatic detection, or Vertica's rules for COPY. `docs/reference/value-conversion.md` lists them. Years exceed
-those of `datetime`, so a parsed timestamp is counted in seconds of its local clock.
+automatic detection, or Vertica's rules for COPY. `docs/reference/value-conversion.md` lists them. A
+parsed timestamp is a number of seconds of local time, because its year may be out of the range of
+`datetime`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _NULL_TYPES = frozenset({("pandas", "NaTType"), ("pandas", "NAType")})
 _MAX_ENUM_DEPTH = 8
 
-# NumPy and pandas values and members of enumerations into plain values.
+# --- Conversion of NumPy and pandas values and of members of enumerations to plain values.
 
 
 def to_plain_value(value: object) -> object:
@@ -65,7 +66,7 @@ def to_plain_value(value: object) -> object:
 
 
 def is_missing(value: object) -> bool:
-    """Return True for a null of pandas or NumPy; neither library is imported for it."""
+    """Return True for a null of pandas or NumPy. Does not import these libraries."""
     if isinstance(value, np.datetime64):
         return bool(np.isnat(value))
     kind = type(value)
@@ -73,10 +74,10 @@ def is_missing(value: object) -> bool:
 
 
 def split_datetime64(value: np.datetime64) -> tuple[datetime, int] | None:
-    """Return the clock time to the second, and its nanoseconds; None beyond years 1 to 9999."""
+    """Return the local time to the second, and its nanoseconds. None outside years 1 to 9999."""
     unit = np.datetime_data(value.dtype)[0]
     if unit not in {"ps", "fs", "as"}:
-        # Days to nanoseconds, whatever the multiple; exactly, in Python's integers.
+        # Convert any unit from days to nanoseconds exactly, in Python's integers.
         finer = unit if unit in _UNIT_NS else "s"
         value = value.astype(f"datetime64[{finer}]")
     else:
@@ -104,19 +105,17 @@ def format_datetime64(value: np.datetime64) -> str:
     return f"{sign}{year.rjust(4, '0')}-{rest}"
 
 
-# --- Text into dates, times and timestamps, by one of three documented sets of rules.
-#
-# `JAVA` accepts what Snowflake's classic Java client does: ISO 8601 with a `T`, and integers. `AUTO` is
-# Snowflake's automatic detection, for everything else that streams or inserts. `VERTICA` is for COPY.
-# `docs/reference/value-conversion.md` lists the forms of each. Years exceed those of `datetime`, so a
-# timestamp is counted in seconds of its local clock. (Streaming v1, §5.4)
+# --- Parsing of dates, times and timestamps, by one of three documented sets of rules.
+# `JAVA` accepts the same text as Snowflake's classic Java client: ISO 8601 with a `T`, and
+# integers. `AUTO` is Snowflake's automatic detection, for other streams and inserts. `VERTICA` is
+# for COPY. `docs/reference/value-conversion.md` lists the forms of each. (Streaming v1, §5.4)
 
 DAY_S = 86_400
 _MAX_EPOCH_S = 31_536_000_000
 _MAX_OFFSET_S = 18 * 3600
 _MAX_DIGITS = 4_000
 _MAX_SHOWN_CHARACTERS = 80
-# Days of the wire format's calendar. Timestamps outside are invalid.
+# Range of days in the wire format. Timestamps outside of it are invalid.
 _FIRST_DAY, _LAST_DAY = -365_243_219_162, 365_241_780_471
 _CYCLE_S = 146_097 * DAY_S
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local clock times are counted from a local epoch
@@ -128,11 +127,11 @@ _ISO_TIMESTAMP_PATTERN = re.compile(
     r"(?P<year>[0-9]{4}|-[0-9]{4,10}|\+[0-9]{5,10})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
     rf"(?:[Tt]{_CLOCK}(?:{_OFFSET}(?:\[(?P<region>[A-Za-z0-9/_+\-:]+)\])?)?)?"
 )
-# Text in brackets that is not a region: an offset, optionally after a name of UTC.
+# Text in brackets that is not a region: an offset, which a name of UTC may precede.
 _REGION_OFFSET_PATTERN = re.compile(
     r"(?:UTC|GMT|UT)?(?P<offset>[+-][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)|Z|UT"
 )
-# Python supports these zones, but the official clients do not.
+# Zones that Python supports, but the official clients do not.
 _FOREIGN_REGIONS = frozenset(
     {"EST", "MST", "HST", "ROC", "Factory", "posixrules", "localtime", "GMT+0", "GMT-0"}
 )
@@ -140,7 +139,7 @@ _ISO_TIME_PATTERN = re.compile(rf"{_CLOCK}(?:{_OFFSET})?")
 _INTEGER_PATTERN = re.compile(r"[+-]?\d+")
 _HOURS_ONLY_OFFSET_CHARACTERS = 3
 
-# The other forms of Snowflake's automatic detection. Hours, days and months may have one digit.
+# Further forms of Snowflake's automatic detection. Hours, days and months may have one digit.
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTH = rf"(?P<name>{'|'.join(_MONTHS)})"
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -149,7 +148,7 @@ _LOOSE_CLOCK = (
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d{0,9}))?)?)?"
     r"(?:[ ]?(?P<half>am|pm))?"
 )
-# HTTP and mail write a name of UTC instead of an offset.
+# Names of UTC, which HTTP and mail use instead of an offset.
 _LOOSE_OFFSET = r"(?:[ ]?(?P<offset>z|ut|utc|gmt|[+-]\d{2}(?::?\d{2})?))?"
 _LOOSE_TIME = rf"{_LOOSE_CLOCK}{_LOOSE_OFFSET}"
 _LOOSE_TIMESTAMP_PATTERNS = tuple(
@@ -170,20 +169,20 @@ _LOOSE_TIMESTAMP_PATTERNS = tuple(
     )
 )
 _LOOSE_TIME_PATTERN = re.compile(_LOOSE_TIME, re.ASCII | re.IGNORECASE)
-# YYYYMMDD, also with hhmm, hhmmss and milliseconds: a calendar's digits, or a count of seconds?
+# Digits that may be a date (YYYYMMDD, with optional hhmm, hhmmss and milliseconds) or a count.
 _COMPACT_TIMESTAMP_PATTERN = re.compile(
     r"(?P<year>19\d\d|20\d\d)(?P<month>0[1-9]|1[0-2])(?P<day>0[1-9]|[12]\d|3[01])"
     r"(?P<rest>(?:[01]\d|2[0-3])[0-5]\d(?:[0-5]\d(?:\d{3})?)?)?"
 )
 _COMPACT_DATE_PATTERN = re.compile(r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})", re.ASCII)
-# A count of seconds with fewer digits is before 3 March 1973. It is more often a year, a month,
-# a day of the calendar or a time of day.
+# Minimum digits of a count of seconds. Fewer digits would mean a time before 3 March 1973, but are
+# more often a year, a month, a date or a time of day.
 _MIN_EPOCH_DIGITS = 9
 _NOON_HOUR = 12
 
 
 class TimestampSyntaxError(ValueError):
-    """The text is not a date, time or timestamp; `reason` is None if it has no known form."""
+    """The text is not a date, time or timestamp. `reason` is None if its form is unknown."""
 
     def __init__(self, text: str, reason: str | None = None) -> None:
         super().__init__(text)
@@ -192,7 +191,7 @@ class TimestampSyntaxError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ParsedTimestamp:
-    """Parsed text: seconds of the local clock since 1970, and its offset, or None without one."""
+    """Parsed text: seconds since 1970 in local time, and the offset or None."""
 
     local_s: int
     nanos: int
@@ -227,7 +226,7 @@ def parse_timestamp(text: str, forms: TimestampTextFormat) -> ParsedTimestamp:
 
 
 def parse_time(text: str, forms: TimestampTextFormat) -> tuple[int, int]:
-    """Parse a time of day; return seconds and nanoseconds. An offset is dropped.
+    """Parse a time of day. Return seconds and nanoseconds. Drops an offset.
 
     Raises:
         TimestampSyntaxError: If the text has none of the forms, or its meaning is ambiguous.
@@ -276,7 +275,7 @@ def year_of_day(day: int) -> int:
 
 
 def region_offset_s(region: str, utc_s: int) -> int:
-    """Return the UTC offset (seconds) at an instant, for a region name or an offset in its place.
+    """Return the UTC offset in seconds at an instant. `region` is a region name or an offset.
 
     Raises:
         TimestampSyntaxError: If the region does not exist.
@@ -287,7 +286,8 @@ def region_offset_s(region: str, utc_s: int) -> int:
     zone = _load_zone(region)
     if zone is None:
         raise TimestampSyntaxError(region)
-    # The calendar repeats. Times before the first rule and after the last rule follow those rules.
+    # Use the repetition of the calendar: the first and last rules apply before and after all
+    # others.
     if utc_s < _FIRST_S + DAY_S:
         utc_s = _FIRST_S + _CYCLE_S + utc_s % _CYCLE_S
     elif utc_s >= _END_S - DAY_S:
@@ -322,7 +322,7 @@ def _parse_iso_match(match: re.Match[str]) -> ParsedTimestamp:
     offset_s = _parse_offset(match["offset"])
     if match["region"] is None:
         return ParsedTimestamp(local_s, nanos, offset_s)
-    # The UTC time stays the same and is shown in the region's offset.
+    # Keep the UTC time, with the region's offset.
     own = region_offset_s(match["region"], local_s - offset_s)
     return ParsedTimestamp(local_s - offset_s + own, nanos, own)
 
@@ -366,7 +366,7 @@ def _parse_loose_offset(match: re.Match[str]) -> int | None:
 
 
 def _parse_unambiguous_epoch(text: str) -> tuple[int, int]:
-    """Parse an integer since 1970, unless it is more likely a date, a year or a time of day."""
+    """Parse an integer as a count since 1970, unless it is more likely a date, year or time."""
     if not _INTEGER_PATTERN.fullmatch(text):
         raise TimestampSyntaxError(text)
     digits = text.lstrip("+-")
@@ -428,7 +428,7 @@ _TIME_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTimestamp:
-    """A resolved point in time: seconds of the local clock since 1970, and its offset."""
+    """Point in time: seconds since 1970 in local time, and the offset."""
 
     local_s: int
     nanos: int
@@ -438,7 +438,7 @@ class ResolvedTimestamp:
 def convert_date(
     value: object, column: Column, row_index: int, *, forms: TimestampTextFormat
 ) -> int:
-    """Return the calendar day of a date, datetime or text as days since 1970."""
+    """Convert a date, datetime or text to days since 1970."""
     if isinstance(value, datetime):
         value = _require_valid_datetime(value, column, row_index).date()
     if isinstance(value, date):
@@ -454,7 +454,7 @@ def convert_date(
 def convert_time(
     value: object, column: Column, row_index: int, *, forms: TimestampTextFormat
 ) -> int:
-    """Return the time of day in units of the column's scale, truncated."""
+    """Convert a time of day to units of the column's scale, truncated."""
     if isinstance(value, time):
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         nanos = value.microsecond * 1000 + getattr(value, "nanosecond", 0)
@@ -477,9 +477,9 @@ def convert_timestamp(
     zone: tzinfo | None,
     forms: TimestampTextFormat,
 ) -> int:
-    """Return the stored value of a TIMESTAMP_*: scaled, floored, TZ with its packed offset.
+    """Convert to the stored value of a TIMESTAMP_*: scaled, floored, for TZ with the offset packed.
 
-    Without `zone`, local times without a zone stay unchanged.
+    If `zone` is None, local times without a zone stay unchanged.
     """
     instant = _resolve_value(value, column, zone, row_index, forms)
     scale = column.scale or 0
@@ -492,22 +492,22 @@ def convert_timestamp(
 
 
 def scale_timestamp(seconds: int, nanos: int, scale: int) -> int:
-    """Return seconds and nanoseconds (never negative) in units of 10**-scale s, floored."""
+    """Convert seconds and nanoseconds (not negative) to units of 10**-scale s, floored."""
     return int(seconds * 10**scale + nanos // 10 ** (9 - scale))
 
 
 def to_offset_minutes(offset_s: int) -> int:
-    """Return an offset in minutes, with seconds truncated toward zero."""
+    """Convert an offset to minutes. Truncates seconds toward zero."""
     return offset_s // _MINUTE_S if offset_s >= 0 else -(-offset_s // _MINUTE_S)
 
 
 def resolve_local_time(
     local_s: int, nanos: int, zone: tzinfo | None, fold: int
 ) -> ResolvedTimestamp:
-    """Return a local clock time with its offset in a zone.
+    """Return a local time with its offset in a zone.
 
-    In a gap the clock moves forward; in an overlap the earlier offset applies unless `fold` is 1. Without a
-    zone the time stays unchanged.
+    In a gap, the time moves forward. In an overlap, the earlier offset applies unless `fold` is 1.
+    Without a zone, the time stays unchanged.
     """
     if zone is None:
         return ResolvedTimestamp(local_s, nanos, 0)
@@ -554,8 +554,8 @@ def _parse_value(
 
 
 def _require_valid_datetime(value: datetime, column: Column, row_index: int) -> datetime:
-    """Reject values that are datetimes only by type (NaT has no fields)."""
-    # NaT is a datetime and unequal to itself. `object` stops type checkers from flagging the test.
+    """Reject NaT, which has the type datetime but no fields."""
+    # NaT is unequal to itself. `object` avoids an error of type checkers for this comparison.
     same: object = value
     if same != value:
         raise wrong_value_error(column, row_index, "Not a date or time: it has no fields")
@@ -567,7 +567,7 @@ def _utc_offset_s(value: datetime) -> int:
     return 0 if offset is None else offset // _SECOND
 
 
-# The range of dates and timestamps that every documented reader can represent.
+# --- Range of dates and timestamps that every documented reader can represent.
 
 LIMITED_TYPES = TIMESTAMP_TYPES | {LogicalType.DATE}
 """Types whose stored form has a larger range than readers support."""
@@ -577,7 +577,7 @@ _SECOND_US = 1_000_000
 
 
 def timestamp_limits_s(kind: LogicalType) -> tuple[int, int]:
-    """Return the first second since 1970 of timestamps of a type, and the exclusive end."""
+    """Return the limits of timestamps of a type: first second since 1970, and exclusive end."""
     return _FIRST_S if kind is LogicalType.TIMESTAMP_NTZ else _FIRST_INSTANT_S, _END_S
 
 
@@ -621,7 +621,7 @@ def find_range_error(
 
 
 def instant_range_error(column: Column, row_index: int, shown: str) -> InvalidValue:
-    """Return the error for a timestamp that readers cannot represent."""
+    """Return the error for a timestamp that is out of the range of readers."""
     what = "Date" if column.kind is LogicalType.DATE else "Timestamp"
     return wrong_value_error(
         column,
@@ -634,7 +634,7 @@ def instant_range_error(column: Column, row_index: int, shown: str) -> InvalidVa
 def describe_unrepresentable_timestamp(value: object) -> str | None:
     """Describe an Arrow timestamp of a known zone that Python's `datetime` cannot hold.
 
-    None for any other value.
+    Return None for any other value.
     """
     if not isinstance(value, pa.TimestampScalar) or value.type.tz is None:
         return None
@@ -643,7 +643,7 @@ def describe_unrepresentable_timestamp(value: object) -> str | None:
 
 
 def are_timestamps_in_range(counts: Int64s, digits: int, kind: LogicalType) -> bool:
-    """Return True if timestamps, counted in 10**-digits s since 1970, are all within the limits."""
+    """Return True if all timestamps (in 10**-digits s since 1970) are within the limits."""
     first, end = timestamp_limits_s(kind)
     # At nine digits the limits exceed 64 bits, so compare Python integers.
     unit: int = 10**digits
@@ -653,7 +653,7 @@ def are_timestamps_in_range(counts: Int64s, digits: int, kind: LogicalType) -> b
 def out_of_range_mask(
     column: Column, native_arrays: Sequence[pa.Array | pa.ChunkedArray]
 ) -> Mask | None:
-    """Return a mask of values of a column in native form that are out of range; None if there are none.
+    """Return a mask of a native column's values that are out of range, or None if there are none.
 
     Args:
         column: Any column.
@@ -688,7 +688,7 @@ def out_of_range_mask(
 
 
 def _format_utc(seconds: int) -> str:
-    """Format a UTC time; Python cannot represent one after year 9999."""
+    """Format a UTC time, even one that Python cannot represent."""
     try:
         return f"{_EPOCH + timedelta(seconds=seconds)} in UTC"
     except OverflowError:

@@ -1,7 +1,7 @@
 """Conversion of one value into its stored value by the rules of streaming v1, §5.4.
 
-This is the exact path. `column_converter` converts whole columns where the result is the same. Two
-further sections convert text and bytes (TEXT, BINARY) and documents (VARIANT, ARRAY, OBJECT).
+This is the exact path. If the result is the same, `column_converter` converts whole columns. Two
+sections convert text and bytes (TEXT, BINARY) and documents (VARIANT, ARRAY, OBJECT).
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def make_value_rule(
 ) -> Rule:
     """Return the conversion function for values of a column. `zone` applies to timestamps without a zone.
 
-    It raises InvalidRow if the Python type is unsupported, a number is out of range or null is not
-    allowed. It raises InvalidValue if the value does not fit.
+    The function raises InvalidRow if the Python type is unsupported, a number is out of range or
+    null is not allowed, and InvalidValue if the value does not fit.
     """
     convert = _select_converter(column, zone, compatibility)
     is_limited = column.kind in LIMITED_TYPES
@@ -110,7 +110,7 @@ def _select_converter(column: Column, zone: tzinfo, compatibility: Compatibility
     if kind in SEMI_STRUCTURED_TYPES:
         return partial(convert_json, java=java)
     if kind in TIMESTAMP_TYPES:
-        # Only the Java client's rules convert a TIMESTAMP_NTZ value through a zone.
+        # Only the rules of the Java client convert a TIMESTAMP_NTZ value through a zone.
         meets_zone = java or kind is not LogicalType.TIMESTAMP_NTZ
         return partial(convert_timestamp, zone=zone if meets_zone else None, forms=forms)
     sdk = compatibility is Compatibility.SDK_ROWS
@@ -131,11 +131,11 @@ def _select_converter(column: Column, zone: tzinfo, compatibility: Compatibility
 def _convert_foreign_value(
     value: object, convert: Convert, column: Column, original_error: InvalidRow
 ) -> StoredValue:
-    """Convert the plain form of an unusual value; an error names the original type."""
+    """Convert an unusual value in its plain form. Errors name the original type."""
     plain = to_plain_value(value)
     if plain is None:
         return None
-    # A datetime64 may become text, which only date and timestamp columns accept.
+    # Reject text from a datetime64 in columns other than dates and timestamps.
     moment = isinstance(value, np.datetime64)
     if plain is value or (moment and column.kind not in _DATE_AND_TIMESTAMP_TYPES):
         raise original_error
@@ -162,7 +162,7 @@ _FULLWIDTH_HEX_LETTERS = {
 def convert_string(value: object, column: Column, row_index: int) -> str:
     """Return a string, number or boolean as text, without trimming."""
     if isinstance(value, str):
-        # The str() of an enumeration member may be its name.
+        # Do not use str(): for an enumeration member it may be the name.
         written = str.__str__(value)
     elif isinstance(value, (bool, np.bool_)):
         written = "true" if value else "false"
@@ -187,7 +187,8 @@ def convert_binary(value: object, column: Column, row_index: int) -> bytes:
     """Return a copy of bytes, or the bytes of a hexadecimal text."""
     if isinstance(value, memoryview):
         if value.format not in _BYTE_FORMATS or value.ndim != 1:
-            # The bytes would depend on the machine's byte order or on the order of the dimensions.
+            # Reject it: the bytes would depend on the machine's byte order or on the order of the
+            # dimensions.
             raise wrong_value_error(column, row_index, _MEMORYVIEW_REASON)
         content = value.tobytes()
     elif isinstance(value, (bytes, bytearray)):
@@ -206,7 +207,7 @@ def convert_binary(value: object, column: Column, row_index: int) -> bytes:
 
 
 def _parse_hex(digits: str, column: Column, row_index: int) -> bytes:
-    """Parse pairs of hexadecimal digits, including decimal digits of any alphabet, as on the wire."""
+    """Parse pairs of hexadecimal digits. Accepts decimal digits of any alphabet, as on the wire."""
     if not digits.isascii() and is_bmp_text(digits):
         digits = "".join(
             digit if digit.isascii() else str(unicodedata.decimal(digit, digit))
@@ -224,12 +225,12 @@ def _format_plain_number(value: object, column: Column, row_index: int) -> str:
         raise wrong_value_error(column, row_index, "Not a valid number")
     if not number:
         return "0"
-    # A few characters can represent gigabytes of digits.
+    # Check the size first: a few characters can represent gigabytes of digits.
     exponent = number.as_tuple().exponent
     size = max(number.adjusted() + 1, -(exponent if isinstance(exponent, int) else 0))
     if size > MAX_TEXT_BYTES:
         raise _too_long_error(column, row_index, size, MAX_TEXT_BYTES, "bytes")
-    # Not format(): a subclass, as a member of an enumeration may be, can have its own.
+    # Do not use format(): a subclass, such as a member of an enumeration, can override it.
     plain = Decimal.__format__(number, "f")
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
@@ -258,8 +259,8 @@ _TOO_LONG_REASONS = {
 def convert_json(value: object, column: Column, row_index: int, *, java: bool = True) -> str | None:
     """Return compact JSON. A string is parsed as JSON, and a blank VARIANT is null.
 
-    With `java`, a text with several JSON values stays one text, and bytes are a list of signed
-    numbers, as with the Java client. Otherwise both are rejected.
+    With `java`, a text with several JSON values is kept as one text, and bytes become a list of
+    signed numbers, as in the Java client. Otherwise, both are rejected.
     """
     text = (
         _normalize_json_text(value, column, row_index, several_roots=java)
@@ -335,17 +336,18 @@ def _too_complex_error(column: Column, row_index: int) -> TooComplex:
 
 
 # --- Rejection of text in rows of the official Python SDK that may represent bytes.
-#
-# JSON has no bytes. The SDK writes `bytes` and `bytearray` as hexadecimal digits, and a `memoryview`
-# as base64, and the request does not contain the original type.
+# JSON has no type for bytes. The SDK writes `bytes` and `bytearray` as hexadecimal digits and a
+# `memoryview` as base64, and the request does not contain the original type.
 
 _HEX_TEXT = (
-    # A number from the SDK never has this form: decimals have no leading zero.
+    # Text in a number column that is not a number from the SDK, whose decimals have no leading
+    # zero.
     re.compile(r"0[0-9](?:[0-9]{2})*", re.ASCII),
     "a number with a leading zero, or bytes, which the SDK writes as hexadecimal digits. Send a number",
 )
 _BASE64_TEXT = (
-    # The SDK writes hexadecimal digits in lower case. Base64 has groups of four characters.
+    # Text that may be bytes: hexadecimal digits in lower case, or base64 in groups of four
+    # characters.
     re.compile(r"(?=.*[A-F])(?:[0-9A-Fa-f]{4})+", re.ASCII),
     (
         "hexadecimal digits, or a memoryview, which the SDK writes as base64. Send bytes, or "

@@ -249,9 +249,10 @@ class SumAccumulator(Accumulator):
         if isinstance(number, bool) and self._dialect is not Dialect.CEPH_2020:
             is_taken = False
         if not is_taken or not isinstance(number, int | float | Decimal):
+            remedy = "leave it out with NULLIF(…, '')" if value == "" else "CAST it to a number"
             message = (
                 f"illegal value for aggregation({self._function_name}). skipping. "
-                f"{format_excerpt(value)} is {describe_type(value)}; CAST it to a number"
+                f"{format_excerpt(value)} is {describe_type(value)}; {remedy}"
             )
             raise make_skippable_row_error("InvalidDataType", message, self._dialect)
         return number

@@ -125,14 +125,12 @@ def _run(settings: Settings, bucket: Bucket, task: SelectTask, sql: str) -> Sele
 
 def run_replay(settings: Settings, database: Database, task: ReplayTask) -> str:
     """Replay the rejected rows of a table; return what happened in sentences."""
-    from zoneinfo import ZoneInfo
-
     from snowmelt.client.client import Client
     from snowmelt.loaders.error_replay import ErrorReplay, ErrorTableReadContext, ReplayOptions
 
     keyring = open_or_create_keyring(database, settings.keys_dir)
     context = ErrorTableReadContext(database, keyring, open_store(settings.stage_url), _clock)
-    options = ReplayOptions(table=parse_table_name(task.table), zone=ZoneInfo("UTC"))
+    options = ReplayOptions(table=parse_table_name(task.table))
     replay = ErrorReplay(options, context)
     if task.token is None:
         result = replay.dry_run()

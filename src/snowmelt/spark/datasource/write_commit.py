@@ -87,6 +87,7 @@ def resolve_write_target(
         found = find_table(reading, table)
         require_table_privilege(reading, connection.role, found, *privileges)
     load_id = str(uuid.uuid4())
+    now = open_catalog_clock(connection.database).now()
     present = {column.name for column in found.schema.columns}
     plan = WritePlan(
         load_id=load_id,
@@ -95,6 +96,7 @@ def resolve_write_target(
         schema=found.schema,
         cluster_by=tuple(name for name in found.cluster_by if name in present),
         sources=match_columns(found.schema, names, table),
+        started_at=now,
         zone=timezone,
     )
     return WriteTarget(
@@ -104,7 +106,7 @@ def resolve_write_target(
         found.incarnation,
         plan,
         statement,
-        open_catalog_clock(connection.database).now(),
+        now,
     )
 
 

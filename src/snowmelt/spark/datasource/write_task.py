@@ -6,6 +6,7 @@ files of results that reach the driver are committed.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -35,9 +36,9 @@ from snowmelt.table.native_file_writer import WrittenFile
 class WritePlan:
     """Target folder and column mapping of a write. Picklable.
 
-    `sources` has, for each native field, the index of its DataFrame column. None: the field is
-    NULL, or derived from its column. `zone` is the session's time zone. None: the task determines
-    it.
+    `sources` has, for each native field, the index of its DataFrame column. None: the field has the
+    default of its column, or is derived from it. `started_at` is the default CURRENT_TIMESTAMP. `zone` is
+    the session's time zone. None: the task determines it.
     """
 
     load_id: str
@@ -46,6 +47,7 @@ class WritePlan:
     schema: TableSchema
     cluster_by: tuple[str, ...]
     sources: tuple[int | None, ...]
+    started_at: dt.datetime
     zone: str | None = None
 
 
@@ -87,7 +89,11 @@ def match_columns(
             )
         places[at] = place
     given = dict(zip((each.native_name for each in visible), places, strict=True))
-    lacking = [each for each in schema.columns if not each.nullable and given[each.name] is None]
+    lacking = [
+        each
+        for each in schema.columns
+        if not each.nullable and each.default is None and given[each.name] is None
+    ]
     if lacking:
         raise LoadRefused(
             what=f"Table {table}",
@@ -141,7 +147,11 @@ def write_native_files(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Wr
             if batch.num_rows:
                 zone = zone or _resolve_timezone(plan, batch.schema)
                 rows_of_batch = convert_to_native(
-                    plan.schema, plan.sources, decode_variant_columns(batch), zone
+                    plan.schema,
+                    plan.sources,
+                    decode_variant_columns(batch),
+                    zone,
+                    plan.started_at,
                 )
                 spool.add(rows_of_batch)
                 rows += batch.num_rows

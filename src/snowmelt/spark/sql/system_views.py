@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from enum import Enum
 from operator import attrgetter
@@ -23,7 +24,7 @@ from snowmelt.catalog.objects.tables import (
     list_tables,
 )
 from snowmelt.catalog.security.access_control import VisibleObjects, require_table_privilege
-from snowmelt.catalog.streaming.channels import list_channel_history
+from snowmelt.catalog.streaming.channels import list_channel_history, list_channels
 from snowmelt.catalog.streaming.chunks import measure_backlog
 from snowmelt.errors import DatabaseNotFound, SnowmeltError, UserError
 from snowmelt.schema.types import LogicalType
@@ -158,7 +159,7 @@ TABLE_SCHEMA string table.name.schema
 TABLE_NAME string table.name.table
 COLUMN_NAME string column.name
 ORDINAL_POSITION long position
-COLUMN_DEFAULT string unknown
+COLUMN_DEFAULT string column.default_sql
 IS_NULLABLE string nullable
 DATA_TYPE string type
 CHARACTER_MAXIMUM_LENGTH long column.length
@@ -169,6 +170,19 @@ NUMERIC_SCALE long scale
 DATETIME_PRECISION long datetime_precision
 COMMENT string unknown
 """
+_KAFKA_COLUMNS = """
+TABLE_CATALOG string table.name.database
+TABLE_SCHEMA string table.name.schema
+TABLE_NAME string table.name.table
+TOPIC string topic
+PARTITION long partition
+COMMITTED_OFFSET long committed_offset
+END_OFFSET long end_offset
+LAG long lag
+LAST_COMMIT_ON timestamp last_commit_at
+END_OFFSET_ON timestamp end_offset_at
+"""
+_END_CHANNEL = re.compile(r"(?P<topic>.+):P(?P<partition>\d+):end")
 
 
 def is_history_view(parts: tuple[str, ...]) -> bool:
@@ -330,6 +344,35 @@ def _list_column_rows(
             )
 
 
+def _list_kafka_partitions(
+    connection: Connection, visibility: VisibleObjects, database_name: str
+) -> Iterable[object]:
+    """Yield the partitions whose connector stores end offsets, of tables that the role may read."""
+    visible = list_tables(connection, database_name)
+    tables = {each.table_id: each for each in visible if visibility.can_select_from(each)}
+    channels = {
+        (each.table_id, each.name): each for each in list_channels(connection, tables.keys())
+    }
+    for (table_id, name), end in channels.items():
+        found = _END_CHANNEL.fullmatch(name)
+        if found is None or not (end.offset_token or "").isdecimal():
+            continue
+        channel = channels.get((table_id, name.removesuffix(":end")))
+        token = None if channel is None else channel.offset_token
+        committed = int(token) if token and token.isdecimal() else None
+        end_offset = int(end.offset_token or 0)
+        yield SimpleNamespace(
+            table=tables[table_id],
+            topic=found["topic"],
+            partition=int(found["partition"]),
+            committed_offset=committed,
+            end_offset=end_offset,
+            lag=max(end_offset - (-1 if committed is None else committed) - 1, 0),
+            last_commit_at=None if channel is None else channel.last_commit_at,
+            end_offset_at=end.last_commit_at,
+        )
+
+
 def _measure_table_size(
     connection: Connection, table: TableRecord
 ) -> tuple[int | None, int | None]:
@@ -358,4 +401,5 @@ _INFORMATION_SCHEMA_VIEWS: dict[
     ),
     "TABLES": (_TABLES_COLUMNS, _list_table_rows),
     "COLUMNS": (_COLUMNS_COLUMNS, _list_column_rows),
+    "KAFKA_PARTITIONS": (_KAFKA_COLUMNS, _list_kafka_partitions),
 }

@@ -70,6 +70,22 @@ def test_json_and_csv_say_the_same(snowmelt: Callable[..., Finished]) -> None:
 
 
 @pytest.mark.slow
+def test_instants_for_programs_name_their_zone(
+    snowmelt: Callable[..., Finished], tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text("2026-01-01 00:00:00|2026-01-01 00:00:00\n")
+    snowmelt(
+        "sql",
+        "CREATE DATABASE demo; CREATE TABLE demo.public.t (i TIMESTAMP_LTZ(0), n TIMESTAMP_NTZ(0));"
+        "COPY demo.public.t FROM 't.csv'",
+    )
+    found = snowmelt("sql", "SELECT i, n FROM demo.public.t", "--format", "json").stdout
+    assert json.loads(found) == [{"i": "2026-01-01 00:00:00+00:00", "n": "2026-01-01 00:00:00"}]
+    found = snowmelt("sql", "SELECT i FROM demo.public.t").stdout
+    assert "2026-01-01 00:00:00\n" in found
+
+
+@pytest.mark.slow
 def test_defaults_and_role_reach_the_statements(snowmelt: Callable[..., Finished]) -> None:
     snowmelt("sql", "CREATE DATABASE demo; CREATE ROLE loader")
     made = snowmelt("sql", "CREATE TABLE t (a INT)", "--database", "demo")

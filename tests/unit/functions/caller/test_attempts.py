@@ -36,6 +36,7 @@ from snowmelt.functions.service import RemoteService, ServiceOptions
 from snowmelt.functions.signature import FunctionArgument, FunctionSignature, parse_sql_type_text
 from snowmelt.functions.wire import compression as coding
 from support import functions_service as kit
+from support.ports import free_port
 from support.raw_service import RawService, reply
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -295,6 +296,16 @@ def test_retries_end_with_their_number():
     made, requests = raw(reply(503), max_batch_retries=2)
     assert len(requests) == 3
     assert "after 2 retries (status 503, 3 attempts" in str(made.error)
+
+
+def test_a_wait_for_a_service_that_is_missing_is_reported(caplog):
+    url = f"http://127.0.0.1:{free_port()}/double"
+    made = call(plan(url, options=CallerOptions()))
+    assert "no answer in time" in str(made.error)
+    assert made.record.ms_waiting <= 60_000
+    first, *more = [record.getMessage() for record in caplog.records]
+    assert first.startswith(f"double is waiting for its service {url}: Connection refused; attempt")
+    assert len(more) == 1
 
 
 def test_the_time_of_a_batch_bounds_a_reply_that_does_not_come():

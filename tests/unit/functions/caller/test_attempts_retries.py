@@ -9,11 +9,19 @@ import pytest
 from snowmelt.clock import ManualClock
 from snowmelt.functions.caller.attempts import RetryState, parse_retry_after
 from snowmelt.functions.caller.plan import CallerOptions
-from snowmelt.functions.errors import CallTimeout, ResponseInvalid, TlsUntrusted, TransportFailed
+from snowmelt.functions.errors import (
+    CallTimeout,
+    ConnectFailed,
+    ConnectTimeout,
+    ResponseInvalid,
+    TlsUntrusted,
+    TransportFailed,
+)
 from support import call_plans
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 GONE = TransportFailed(host="h:1", reason="Connection refused")
+UNREACHABLE = ConnectFailed(host="h:1", reason="Connection refused")
 PASSING = (408, 429, 500, 502, 503, 504, 599)
 FINAL = (201, 204, 206, 301, 302, 304, 400, 401, 403, 404, 409, 422)
 
@@ -21,9 +29,10 @@ FINAL = (201, 204, 206, 301, 302, 304, 400, 401, 403, 404, 409, 422)
 class Walk:
     """A course, walked by replies; the clock moves by each pause."""
 
-    def __init__(self, options=None, **clauses):
+    def __init__(self, options=None, *, was_connected=False, **clauses):
         self.clock = ManualClock(NOW)
-        self.course = RetryState(call_plans.plan(options, **clauses), self.clock)
+        plan = call_plans.plan(options, **clauses)
+        self.course = RetryState(plan, self.clock, was_connected=was_connected)
 
     def step(self, said, asked_s=None):
         if isinstance(said, int):
@@ -111,6 +120,28 @@ def test_pauses_grow_to_twenty_seconds_and_end_with_the_time(said):
     assert all(pause <= min(0.2 * 2**at, 20.0) for at, pause in enumerate(pauses))
     assert 550 < walk.clock.monotonic() <= 600
     assert "no answer in time" in reason
+
+
+def test_a_service_that_was_never_connected_is_given_up_after_a_minute():
+    for error in (UNREACHABLE, ConnectTimeout(host="h:1", reason="Timeout was reached")):
+        walk = Walk()
+        _, reason = walk.until_end(error)
+        assert 50 < walk.clock.monotonic() <= 60
+        assert "no answer in time" in reason
+
+
+@pytest.mark.parametrize("earlier", [503, GONE])
+def test_a_service_that_was_connected_has_the_whole_time_to_come_back(earlier):
+    walk = Walk()
+    walk.step(earlier)
+    walk.until_end(UNREACHABLE)
+    assert walk.clock.monotonic() > 550
+    walk = Walk(was_connected=True)
+    walk.until_end(UNREACHABLE)
+    assert walk.clock.monotonic() > 550
+    walk = Walk(batch_timeout_s=300)
+    walk.until_end(UNREACHABLE)
+    assert walk.clock.monotonic() > 250
 
 
 def test_pauses_of_many_callers_differ():

@@ -127,6 +127,8 @@ def test_text_is_read_as_a_number_by_sums_in_aws_and_compared_as_text_by_extreme
     assert folded("max", ["9", "10"]) == (str, "9")
     with pytest.raises(SelectError, match="CAST it to a number"):
         empty("sum").add_value("x")
+    with pytest.raises(SelectError, match="leave it out with NULLIF"):
+        empty("sum").add_value("")
 
 
 def test_text_in_a_sum_costs_the_row_in_the_first_engine_and_the_query_today() -> None:
