@@ -219,6 +219,9 @@ class Settings:
         "auto",
         "Console under /console: auto (read, if on loopback or with TLS), off, read or write",
     )
+    console_check_interval_s: float = _setting(
+        3600.0, "Time between two automatic checks of the console, s; 0: only on request"
+    )
     metrics_token_file: str = _setting(
         "", "File with the bearer token of /metrics; empty: no token needed"
     )

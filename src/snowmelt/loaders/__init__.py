@@ -3,6 +3,7 @@
 `copy_job`: executes one COPY statement, from planning to the commit.
 `file_watch`: loads new files in folders and stores, each once, in batches.
 `file_pipe_check`: validates a COPY that loads files as they appear.
+`schema_inference`: infers the columns of a new table from files.
 `load_task_execution`: loads one portion into native files; runs portions in local threads.
 `arrow_conversion`: converts Arrow columns to native form.
 `row_and_reject_files`: writes rows and rejects of a portion to native files.

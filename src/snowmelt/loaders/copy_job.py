@@ -108,10 +108,14 @@ class CopyContext:
 
 @dataclass(frozen=True, slots=True)
 class ArrivedFiles:
-    """A batch of new files, and the name that their loads have in the history."""
+    """A batch of new files, and the name that their loads have in the history.
+
+    `repeated_paths` are files whose present version failed before.
+    """
 
     files: Sequence[InputFile]
     load_name: str | None = None
+    repeated_paths: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +241,16 @@ def run_copy(
         clock=context.clock,
         lease_s=context.lease_s,
     )
-    run = _CopyRun(context, statement, prepared, load, may_be_empty=arrived is not None)
+    run = _CopyRun(context, statement, prepared, load, arrived)
     return run.run(runner, on_progress)
+
+
+def _find_common_failure(reconciliation: CopyReconciliation) -> str | None:
+    """Return the first reason if every file of a load failed, else None."""
+    records = reconciliation.file_records
+    if not records or any(each.state != "LOAD_FAILED" for each in records):
+        return None
+    return records[0].first_error or "no file could be loaded"
 
 
 def _has_reject_sink(statement: CopyStatement) -> bool:
@@ -343,11 +355,10 @@ class _CopyRun:
         statement: CopyStatement,
         prepared: _PreparedCopy,
         load: OpenLoad,
-        *,
-        may_be_empty: bool,
+        arrived: ArrivedFiles | None,
     ) -> None:
         self._context = context
-        self._may_be_empty = may_be_empty
+        self._repeated_paths = None if arrived is None else arrived.repeated_paths
         self._statement = statement
         self._prepared = prepared
         self._load = load
@@ -384,7 +395,7 @@ class _CopyRun:
                     reject_limit=self._statement.compute_reject_limit(),
                     error_tolerance=self._statement.error_tolerance,
                     file_reject_limit=self._statement.file_reject_max,
-                    may_be_empty=self._may_be_empty,
+                    repeated_paths=self._repeated_paths,
                 )
                 kept = self._publish_rejects(outcomes, settled)
                 self._commit_load(outcomes, settled, kept)
@@ -405,6 +416,12 @@ class _CopyRun:
     ) -> tuple[WrittenFile, ...]:
         """Publish rejects, or return them as files of the error table for the commit."""
         folder = self._plan.reject_folder
+        results = [
+            replace(each, reject_files=())
+            if each.number in reconciliation.uncounted_tasks
+            else each
+            for each in results
+        ]
         if folder is None or not any(each.reject_files for each in results):
             # Truncate the files: rejects of an earlier load would seem to belong to this load.
             truncate_reject_files(self._statement.rejects)
@@ -459,6 +476,7 @@ class _CopyRun:
             offsets=self._prepared.list_offset_advances(results),
             force=self._statement.force,
             message="; ".join((*gaps, *duplicates, *losses)) or None,
+            failure=_find_common_failure(reconciliation),
         )
         commit_load(
             self._context.database,

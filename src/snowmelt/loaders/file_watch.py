@@ -208,9 +208,12 @@ class FileWatch:
         self._next_listing_at = math.inf if named_only else 0.0
         self._named_only = named_only
         self._named: set[str] = set()
+        # Rejects of these versions of files were reported.
+        self._failed_versions: dict[str, tuple[int | None, str | None]] = {}
         self._attempts, crashed = self._journal.read_attempts()
         for each in self._journal.list_failed_files():
             is_final = each.state is not PipeFileState.FAILED
+            self._failed_versions[each.path] = (each.size, each.tag)
             # Each new process retries failed files once.
             self._state.failures[each.path] = _Failure(
                 (each.size, each.tag), len(_RETRY_DELAYS_S), None if is_final else 0.0, each.at
@@ -464,7 +467,12 @@ class FileWatch:
         return [result]
 
     def _run_copy(self, batch: Sequence[InputFile]) -> CopyResult:
-        arrived = ArrivedFiles(batch, self._journal.load_name)
+        repeated = {
+            file.path
+            for file in batch
+            if self._failed_versions.get(file.path) == (file.size, file.tag)
+        }
+        arrived = ArrivedFiles(batch, self._journal.load_name, frozenset(repeated))
         return run_copy(self._context, self._text, self._runner, arrived=arrived)
 
     def _record_outcomes(self, batch: Sequence[InputFile], errors: dict[str, str]) -> None:
@@ -478,7 +486,9 @@ class FileWatch:
             if file.path not in errors:
                 state.done[file.path] = version
                 state.failures.pop(file.path, None)
+                self._failed_versions.pop(file.path, None)
                 continue
+            self._failed_versions[file.path] = version
             known = state.failures.get(file.path)
             attempts = known.attempts if known is not None and known.version == version else 0
             delay = _RETRY_DELAYS_S[attempts] if attempts < len(_RETRY_DELAYS_S) else None

@@ -9,7 +9,7 @@ cover it exactly, and that the records of each portion are its rows and rejects.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -44,7 +44,8 @@ class CopyReconciliation:
     """Combined result of a load before its commit. `failure_reason` is None if it may commit.
 
     `files` are the native files to commit. `compute_first_record_numbers` has the number of each portion's
-    first record in its input file, if it is known. `header_differences` has each difference between a
+    first record in its input file, if it is known. `uncounted_tasks` are portions of files that failed
+    before: their rejects are not published again. `header_differences` has each difference between a
     header and the columns, with its first file and the number of files.
     """
 
@@ -54,6 +55,7 @@ class CopyReconciliation:
     reject_reasons: tuple[tuple[str, int], ...]
     first_records: Mapping[int, int]
     failure_reason: str | None
+    uncounted_tasks: frozenset[int] = frozenset()
     truncated_values: int = 0
     header_differences: tuple[HeaderDifference, ...] = ()
 
@@ -67,7 +69,7 @@ def reconcile_load(
     missing_inputs: Sequence[tuple[str, str]] = (),
     display_path: str | None = None,
     file_reject_limit: int | None = None,
-    may_be_empty: bool = False,
+    repeated_paths: Collection[str] | None = None,
 ) -> CopyReconciliation:
     """Combine the results of all portions of a load.
 
@@ -80,7 +82,8 @@ def reconcile_load(
         display_path: Name for an input without a path, such as standard input. It is never skipped
             as already loaded.
         file_reject_limit: Number of rejects at which a file fails. None: no limit.
-        may_be_empty: Let the load succeed even if all files fail.
+        repeated_paths: Files that failed before, of a load that may be without a good file. If they fail
+            again, their rejects are not counted again. None: the load fails if all files fail.
 
     Raises:
         InternalError: If a portion is missing, occurs twice or was not planned.
@@ -95,6 +98,13 @@ def reconcile_load(
             f"Inconsistent load: {len(by_number)} of {len(tasks)} portions have results"
         )
     failed = _collect_failed_files(tasks, by_number, file_reject_limit)
+    repeated = frozenset(repeated_paths or ())
+    uncounted = {
+        task.number
+        for task in tasks
+        if (path := task.portion.file.path) in failed and path in repeated
+    }
+    counted = [each for number, each in by_number.items() if number not in uncounted]
     whole = [task for task in tasks if task.portion.file.path not in failed]
     verify_portion_counts(whole, {task.number: by_number[task.number].counts for task in whole})
     loaded = [by_number[task.number] for task in whole]
@@ -107,6 +117,10 @@ def reconcile_load(
         _make_file_record(number, [(task, by_number[task.number]) for task in parts], failed)
         for number, parts in enumerate(_group_tasks_by_file(tasks))
     )
+    inputs = tuple(
+        replace(each, rejects=0) if each.path in failed and each.path in repeated else each
+        for each in inputs
+    )
     if display_path is not None:
         inputs = tuple(replace(each, path=display_path, size=None, tag=None) for each in inputs)
     inputs += tuple(
@@ -116,12 +130,12 @@ def reconcile_load(
     totals = LoadTotals(
         files=len(inputs) - len(failed) - len(missing_inputs),
         rows=sum(each.counts.rows for each in loaded),
-        rejects=sum(each.counts.rejects for each in by_number.values()),
+        rejects=sum(each.counts.rejects for each in counted),
         bytes=sum(each.counts.bytes_in for each in loaded),
         first_error=next((each.first_error for each in inputs if each.first_error), None),
     )
     reasons: Counter[str] = Counter()
-    for each in by_number.values():
+    for each in counted:
         reasons.update(dict(each.reject_reasons))
     return CopyReconciliation(
         files=tuple(file for each in loaded for file in each.files),
@@ -134,8 +148,9 @@ def reconcile_load(
             failed,
             reject_limit,
             error_tolerance=error_tolerance,
-            may_be_empty=may_be_empty,
+            may_be_empty=repeated_paths is not None,
         ),
+        uncounted_tasks=frozenset(uncounted),
         truncated_values=sum(each.counts.truncated_values for each in loaded),
         header_differences=_collect_header_differences(
             [(task, by_number[task.number]) for task in whole], display_path

@@ -38,7 +38,9 @@ from snowmelt.ingest.stage_sync import StageSync
 from snowmelt.schema.types import to_internal_name
 from snowmelt.server.auth import Authenticator
 from snowmelt.server.console.app import Console
+from snowmelt.server.console.check_runner import CheckRunner
 from snowmelt.server.console.layout import MOUNT_PATH as CONSOLE_PATH
+from snowmelt.server.console.pages.checks import list_check_problems
 from snowmelt.server.console.request import ConsoleParts
 from snowmelt.server.console.workers import ConsoleWorkers
 from snowmelt.server.error_responses import RouteNotFound, error_response
@@ -250,6 +252,8 @@ def build_service(settings: Settings, *, clock: Clock | None = None) -> ServiceC
                 queries=queries,
                 activity=ActivityMonitor(database, clock),
                 workers=ConsoleWorkers(settings, authenticator),
+                checks=CheckRunner(settings, clock),
+                finding_sources=[list_check_problems],
             )
         ),
         replication=ReplicationRoutes(

@@ -37,6 +37,7 @@ from snowmelt.catalog.objects.published_snapshots import (
     PublicationLag,
     measure_publication_lag,
 )
+from snowmelt.catalog.views.freshness import ExpectedTable, list_expected_tables
 from snowmelt.ingest.metrics import LATENCY_BUCKETS_S, RequestMetrics
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class CatalogMetrics:
     migrations: Sequence[MigrationStateTotals]
     publications: PublicationLag
     replication: ReplicationLag | None
+    expected_tables: Sequence[ExpectedTable]
 
 
 def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
@@ -120,6 +122,7 @@ def read_catalog_metrics(database: Database, at: dt.datetime) -> CatalogMetrics:
             sum_migrations_by_state(connection),
             measure_publication_lag(connection, since=at - DEMAND_TTL),
             measure_replication_lag(connection, at),
+            list_expected_tables(connection),
         )
 
 
@@ -189,8 +192,10 @@ class _MetricsCollector:
             yield from _make_migration_metrics(self._catalog_metrics.migrations)
             yield from _make_publication_metrics(self._catalog_metrics)
             yield from _make_replication_metrics(self._catalog_metrics.replication)
+            yield _make_late_metric(self._catalog_metrics)
             if self._with_table_labels:
                 yield from _make_table_metrics(self._catalog_metrics)
+                yield from _make_freshness_metrics(self._catalog_metrics)
 
 
 def _make_replication_metrics(lag: ReplicationLag | None) -> Iterator[Metric]:
@@ -309,6 +314,33 @@ def _make_table_metrics(catalog_metrics: CatalogMetrics) -> Iterator[Metric]:
                 labels=["table"],
             ),
             (([str(table.name)], value) for table, value in zip(tables, values, strict=True)),
+        )
+
+
+def _make_late_metric(catalog_metrics: CatalogMetrics) -> Metric:
+    late = [
+        each for each in catalog_metrics.expected_tables if each.late_at < catalog_metrics.read_at
+    ]
+    return GaugeMetricFamily(
+        "snowmelt_late_tables",
+        "Tables without a commit for longer than their FRESHNESS.",
+        len(late),
+    )
+
+
+def _make_freshness_metrics(catalog_metrics: CatalogMetrics) -> Iterator[Metric]:
+    tables = sorted(catalog_metrics.expected_tables, key=lambda each: each.late_at)
+    for name, help_text, get_value in (
+        (
+            "last_commit",
+            "Time since the last commit, or the creation, of tables with FRESHNESS.",
+            lambda each: _compute_age_s(catalog_metrics, each.last_commit_at or each.created_at),
+        ),
+        ("freshness", "FRESHNESS of a table.", lambda each: each.freshness_s),
+    ):
+        yield _make_labeled(
+            GaugeMetricFamily(f"snowmelt_table_{name}_seconds", help_text, labels=["table"]),
+            (([str(table.name)], get_value(table)) for table in tables[:MAX_LABELED_TABLES]),
         )
 
 

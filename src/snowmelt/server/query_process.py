@@ -40,6 +40,8 @@ _log = logging.getLogger("snowmelt.server")
 # Maximum number of running and waiting queries. Further requests wait before they are queued.
 _THREAD_COUNT = 16
 _NICE = 5
+# Occupies the place of one query. No user has this name.
+_WARM_UP_USER = "(warm-up)"
 # Maximum size of the values of one result before they are encoded.
 _MAX_RESULT_BYTES = 64 * 1024 * 1024
 
@@ -96,6 +98,11 @@ class QueryProcesses:
         )
         return response.get_body()
 
+    def warm_up(self) -> None:
+        """Start a process in the background, unless there is one. Its start takes seconds."""
+        if self._settings.query_processes:
+            self._threads.submit(self._start_idle)
+
     def close(self) -> None:
         """Stop the processes. Running queries fail."""
         with self._changed:
@@ -112,6 +119,18 @@ class QueryProcesses:
     def _request_in_turn(self, user: str, request: bytes) -> ProcessResponse:
         with self._turn(user):
             return self._request(user, request)
+
+    def _start_idle(self) -> None:
+        with self._changed:
+            if self._idle or self._running:
+                return
+        with self._turn(_WARM_UP_USER):
+            process = _QueryProcess(self._settings)
+            with self._changed:
+                if not self._closed:
+                    self._idle.append(process)
+                    return
+            process.stop()
 
     @contextlib.contextmanager
     def _turn(self, user: str) -> Iterator[None]:

@@ -178,13 +178,14 @@ schemas = _define_table(
 # is the table of its rejected rows, which may have been deleted. `engine_properties` is a JSON
 # object of properties that other engines have set. `lineage_from_seq` is the sequence from which
 # `chunk_ledger` is complete. It is NULL in a table of an older version until its next commit.
+# `freshness_s` is the longest expected time between two commits.
 tables = _define_table(
     "tables",
     "table_id id, schema_id schemas.schema_id, incarnation text, name text, owner text,"
     "cluster_by text, schema_version int, last_seq bigint, migrated_seq bigint, pointer text?,"
     "created_at time, dropped_at time?, schema_evolution flag,"
     f"{_RETENTION}, {_WITH_PARENT}, purged_at time?, error_table_id bigint?,"
-    "hides_fresh_rows flag, engine_properties text?, lineage_from_seq bigint?",
+    "hides_fresh_rows flag, engine_properties text?, lineage_from_seq bigint?, freshness_s bigint?",
     sa.UniqueConstraint("incarnation"),
     _unique_live_index("uq_tables_live", "schema_id", "name"),
 )

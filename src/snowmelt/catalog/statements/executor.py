@@ -29,6 +29,7 @@ from snowmelt.catalog.statements import (
     tables,
     users_and_roles,
 )
+from snowmelt.catalog.statements.histories import HISTORIES, parse_show_history
 from snowmelt.catalog.statements.statement_context import (
     FileCopyCheck,
     NothingDone,
@@ -287,22 +288,13 @@ def _parse_show(cursor: TokenCursor) -> Statement:
             return parse_show_objects(cursor, listing, terse=terse)
     if not terse and cursor.accept("GRANTS"):
         return grants.parse_show_grants(cursor)
-    view = _HISTORY_VIEWS.get(cursor.current.text)
-    if view is not None:
-        raise cursor.make_error(
-            f"SHOW {cursor.current.text} is not supported: query the view {view}"
-        )
+    if not terse and cursor.current.text in HISTORIES:
+        return parse_show_history(cursor, HISTORIES[cursor.advance().text])
+    if cursor.current.text == "COPIES":
+        raise cursor.make_error("SHOW COPIES is not supported: query the view COPY_HISTORY")
     listed = tuple(words for words in LISTINGS if " " not in words)
-    raise cursor.make_alternatives_error(listed if terse else (*listed, "GRANTS"))
+    raise cursor.make_alternatives_error(listed if terse else (*listed, *HISTORIES, "GRANTS"))
 
-
-# SHOW statements of other systems, and the system views with the same rows, for error messages.
-_HISTORY_VIEWS = {
-    "LOADS": "LOAD_HISTORY",
-    "COPIES": "COPY_HISTORY",
-    "MIGRATIONS": "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY",
-    "MAINTENANCE": "MAINTENANCE_HISTORY",
-}
 
 _STATEMENT_PARSERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "CREATE": _parse_create,

@@ -174,7 +174,7 @@ def run(options: argparse.Namespace) -> int:
         return run_action(options)
     buffers = [vars(options)[each] or 0 for each in _BUFFER_OPTIONS]
     if options.frame <= 0 or min(buffers) < 0:
-        raise UserError("--frame must be positive, and the --buffer options must not be negative.")
+        raise UserError("Invalid limits: expected --frame above 0 s, and --buffer-… of at least 0.")
     with stopping_on_signals() as stop:
         if options.stream:
             _stream_messages(options, stop)
@@ -182,7 +182,7 @@ def run(options: argparse.Namespace) -> int:
             _load_frames(options, stop)
         if options.once and not options.stream and stop.is_set():
             print(
-                "snowmelt: stopped before the end offsets. Run the command again to continue",
+                "snowmelt: stopped before the end offsets; run the command again to continue",
                 file=sys.stderr,
             )
             return 1
@@ -191,7 +191,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_supervisor(options: argparse.Namespace) -> None:
     from snowmelt.load.kafka.connection import KafkaConnection
-    from snowmelt.loaders.kafka.connector import KafkaConnector
+    from snowmelt.loaders.kafka.connector import MAX_CLIENT_LAG, KafkaConnector
     from snowmelt.loaders.kafka.supervisor import (
         KafkaSupervisor,
         read_supervisor_settings,
@@ -220,7 +220,7 @@ def _run_supervisor(options: argparse.Namespace) -> None:
                     _write_rejection(writer, rejected, connector=status.name)
 
             connection = KafkaConnection(connector.brokers, connector.group, connector.librdkafka)
-            with create_client(login, connector.login) as client:
+            with create_client(login, connector.login, max_client_lag=MAX_CLIENT_LAG) as client:
                 yield KafkaConnector(connector.options, client, connection, SystemClock(), report)
 
         supervisor = KafkaSupervisor(settings, make_connector, SystemClock())
@@ -240,7 +240,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
 
     if not options.topic or len(options.topic) > 1 or options.table is None:
         raise UserError(
-            "Name one topic and one table: --topic and --table. --stream takes several."
+            "Frames require one --topic and one --table. Use --stream for several topics."
         )
     settings = load_settings(options)
     frames = KafkaFrameOptions(
@@ -263,7 +263,7 @@ def _load_frames(options: argparse.Namespace, stop: threading.Event) -> None:
 
 def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None:
     from snowmelt.load.kafka.connection import KafkaConnection
-    from snowmelt.loaders.kafka.connector import KafkaConnector
+    from snowmelt.loaders.kafka.connector import MAX_CLIENT_LAG, KafkaConnector
     from snowmelt.loaders.kafka.connector_settings import parse_connector_settings
 
     settings = parse_connector_settings(_collect_settings(options))
@@ -272,7 +272,7 @@ def _stream_messages(options: argparse.Namespace, stop: threading.Event) -> None
     connection = KafkaConnection(settings.brokers, settings.group, settings.librdkafka)
     with (
         contextlib.closing(RejectionWriter(options)) as writer,
-        create_client(options, settings.login) as client,
+        create_client(options, settings.login, max_client_lag=MAX_CLIENT_LAG) as client,
     ):
 
         def report(rejected: RejectedMessage) -> None:

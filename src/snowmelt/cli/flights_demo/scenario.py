@@ -1,4 +1,4 @@
-"""Steps of the demo (stream, kill, resume, query, migrate, COPY, call) and latency measurement.
+"""Steps of the demo (stream, kill, resume, query, migrate, COPY, Kafka, call) and latency measurement.
 
 While rows are streamed, PyIceberg counts them through the Iceberg REST catalog. After the
 migration, PyIceberg and Polars read the native files.
@@ -33,6 +33,7 @@ from snowmelt.catalog.security.encryption_keys import create_access_key
 from snowmelt.catalog.streaming import channels
 from snowmelt.cli.flights_demo import dataset
 from snowmelt.cli.flights_demo.dataset import read_csv_rows
+from snowmelt.cli.flights_demo.kafka_chapter import run_kafka_chapter
 from snowmelt.clock import SystemClock
 from snowmelt.config import copy_environment
 from snowmelt.embedded import EMBEDDED_USER, EmbeddedService
@@ -159,6 +160,14 @@ class DemoScenario:
         self._check_other_engine(service, expected)
         self._print_step("Loading files of other systems: COPY on Spark …")
         self._load_files(lake, self._folder / "files")
+        self._print_step("Streaming a Kafka topic with a connector …")
+        run_kafka_chapter(
+            service,
+            lambda text: lake.sql(text).collect(),
+            self._folder,
+            self._console,
+            self.record_promise,
+        )
         self._print_step("Calling a service for airports: external functions …")
         log = self._folder / "airports.log"
         run_function_chapter(lake, log, self._console, self.record_promise)
