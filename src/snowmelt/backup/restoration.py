@@ -392,7 +392,7 @@ def make_opening_converters(
 ) -> Mapping[str, RowConverter]:
     """Return the reverse of `creation.make_sealing_converters`, for the keys of another installation.
 
-    `incarnations` has those of all tables, by table ID.
+    `incarnations` maps table IDs to the incarnations of all tables.
     """
 
     def convert_table(row: dict[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class SchemaRefresher:
 
         Raises:
             Unsupported: If the table has a new column whose type does not support streaming.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
         """
         status = self._api_client.fetch_statuses(
             [state], include_columns=True, timeout_s=timeout_s
@@ -95,7 +95,7 @@ class SchemaRefresher:
             Unsupported: If the table has a new column whose type does not support streaming.
             RequestRefused: If schema evolution of the table is not allowed.
             TableNotFound: If this role may not evolve the table.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
         """
         evolved = state.evolves_schema and self._try_evolve_table(state, errors, data)
         return evolved or self._try_refresh_for_errors(state, errors)
@@ -151,7 +151,7 @@ class SchemaRefresher:
 
         Raises:
             Unsupported: If the table has a new column whose type does not support streaming.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
         """
         state = entry.state
         standing = self.refresh_channel_schema(state)

@@ -145,7 +145,7 @@ def _make_column_error(column: Column, reason: str) -> LoadFailed:
 
 
 def _make_missing_column(column: Column, rows: int, now: dt.datetime) -> list[pa.Array]:
-    """Return a column of defaults with its companions."""
+    """Create a column of default values, with its companions."""
     if column.default is not None:
         return make_default_native_arrays(column, rows, now)
     return [pa.nulls(rows, part.type) for part in native_fields(column)]

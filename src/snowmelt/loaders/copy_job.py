@@ -110,7 +110,7 @@ class CopyContext:
 class ArrivedFiles:
     """A batch of new files, and the name that their loads have in the history.
 
-    `repeated_paths` are files whose present version failed before.
+    `repeated_paths` are files whose current version has already failed.
     """
 
     files: Sequence[InputFile]
@@ -246,7 +246,7 @@ def run_copy(
 
 
 def _find_common_failure(reconciliation: CopyReconciliation) -> str | None:
-    """Return the first reason if every file of a load failed, else None."""
+    """Return the reason of the first file if all files of a load failed, else None."""
     records = reconciliation.file_records
     if not records or any(each.state != "LOAD_FAILED" for each in records):
         return None

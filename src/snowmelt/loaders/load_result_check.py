@@ -28,7 +28,7 @@ _MAX_REPORTED_REASONS = 5
 
 @dataclass(frozen=True, slots=True)
 class HeaderDifference:
-    """A difference between headers and columns, with the first file that has it and their number."""
+    """A difference between header and columns, with the first file that has it and the number of files."""
 
     path: str
     files: int
@@ -43,8 +43,8 @@ class HeaderDifference:
 class CopyReconciliation:
     """Combined result of a load before its commit. `failure_reason` is None if it may commit.
 
-    `files` are the native files to commit. `compute_first_record_numbers` has the number of each portion's
-    first record in its input file, if it is known. `uncounted_tasks` are portions of files that failed
+    `files` are the native files to commit. `first_records` has the number of each portion's first
+    record in its input file, if it is known. `uncounted_tasks` are portions of files that failed
     before: their rejects are not published again. `header_differences` has each difference between a
     header and the columns, with its first file and the number of files.
     """
@@ -210,7 +210,7 @@ def _collect_header_differences(
 
 
 def describe_truncation(count: int) -> str:
-    """Return the sentence that reports truncated values."""
+    """Return a sentence about truncated values."""
     values = "1 value was" if count == 1 else f"{count:,} values were"
     return f"{values} truncated to the length of the column; ENFORCELENGTH rejects such records"
 

@@ -56,7 +56,7 @@ _BACK_PRESSURE_INTERVAL_S = 1.0
 _DEMAND_INTERVAL_S = 1.0
 # Interval of checks for new pipes that load files.
 _FILE_PIPES_INTERVAL_S = 1.0
-# How soon a new failover group works.
+# Interval of checks for a new failover group.
 _SITE_INTERVAL_S = 1.0
 
 
@@ -70,7 +70,7 @@ class BackgroundWorkers:
         url: str,
         on_new_line: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare the threads. `on_new_line` is called if the site of a follower has another history."""
+        """Create the workers. `on_new_line` is called if a follower's site has a different history."""
         self._stopping = threading.Event()
         self._line = LineWatch(service.database)
         self._on_new_line = on_new_line
@@ -128,7 +128,7 @@ class BackgroundWorkers:
         self._heartbeat.deregister()
 
     def _migrate(self, migrator: Migrator) -> None:
-        """Keep the migrator alive at a primary. Followers get native files with the states."""
+        """Run the migrator at a primary. Followers receive native files with the replicated states."""
         if self._is_writable():
             migrator.ensure_running()
         else:

@@ -161,7 +161,7 @@ def find_sync_limitation(folder: Path) -> str | None:
     release = os.uname().release.split(".")
     with contextlib.suppress(ValueError, IndexError):
         if (int(release[0]), int(release[1])) < _MIN_SYNCFS_KERNEL:
-            return f"Linux {os.uname().release} reports no failed write to syncfs; 5.8 does"
+            return f"Linux {os.uname().release} does not report failed writes to syncfs; Linux 5.8 or later does"
     kind = _filesystem_type(folder)
     return _UNREPORTED_FAILURE_REASONS.get(kind.partition(".")[0])
 

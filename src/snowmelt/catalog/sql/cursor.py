@@ -70,7 +70,7 @@ def display_schema(database: str, schema: str) -> str:
 
 
 def format_suggestion(word: str, known: Iterable[str]) -> str:
-    """Return ` Did you mean …?` with the known word that is most similar, or an empty text."""
+    """Return ` Did you mean …?` with the most similar known word, or an empty string."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean {close[0]}?" if close and close[0] != word else ""
 

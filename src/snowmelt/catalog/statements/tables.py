@@ -55,7 +55,7 @@ _MAX_FRESHNESS_DAYS = 365
 
 
 def parse_duration(cursor: TokenCursor) -> int:
-    """Parse a string such as '5 minutes', and return seconds."""
+    """Parse a string such as '5 minutes'. Return seconds."""
     token = cursor.current
     text = cursor.parse_string("a duration such as '5 minutes'")
     found = _DURATION.fullmatch(text)
@@ -113,7 +113,7 @@ def parse_set_or_unset(cursor: TokenCursor, level: NameLevel, word: str) -> dict
 
 
 def format_duration(seconds: int) -> str:
-    """Return a duration in the largest unit that divides it, as FRESHNESS accepts it."""
+    """Format a duration for FRESHNESS, in the largest unit that divides it."""
     unit = next(name for name, size in reversed(_DURATION_UNITS.items()) if seconds % size == 0)
     count = seconds // _DURATION_UNITS[unit]
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
