@@ -206,7 +206,8 @@ def test_overloads_differ_in_their_number_of_arguments(demo: Any, database: Data
         three = find_callable_function(connection, "ACCOUNTADMIN", ECHO, 2)
         assert len(three.function.signature.arguments) == 3
     with pytest.raises(
-        NotFound, match=r"there is DEMO.PUBLIC.ECHO\(\), DEMO.PUBLIC.ECHO\(NUMBER\)"
+        NotFound,
+        match=r"Functions with this name: DEMO.PUBLIC.ECHO\(\), DEMO.PUBLIC.ECHO\(NUMBER\)",
     ):
         demo("DROP FUNCTION demo.public.echo(VARCHAR)")
 

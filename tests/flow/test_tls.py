@@ -137,7 +137,7 @@ def test_certificate_and_key_that_do_not_fit_are_refused_in_a_sentence(tmp_path:
     command += ["--port", "0", "--s3-port", "0", "--tls-cert", str(tmp_path / "one/server.pem")]
     for more, reason in (
         ([], "Setting tls_key: set both the certificate and the key."),
-        (["--tls-key", str(tmp_path / "none")], f"there is no file {tmp_path / 'none'}"),
+        (["--tls-key", str(tmp_path / "none")], f"file {tmp_path / 'none'} not found"),
         (["--tls-key", str(tmp_path / "two/server.key")], "are not a certificate and its key"),
     ):
         done = subprocess.run(
