@@ -163,7 +163,7 @@ def test_a_named_file_is_loaded_after_a_kill(requests: Requests) -> None:
     [
         ("demo.public.never", 404, "does not exist"),
         ("p", 400, "database.schema.pipe"),
-        ("demo.public.s", 400, "takes streamed rows"),
+        ("demo.public.s", 400, "accepts streamed rows"),
     ],
 )
 def test_pipes_that_load_no_named_files_are_refused(

@@ -105,7 +105,7 @@ class ClientComponents:
 
     `commit_timeout_s` is the maximum time in seconds until rows are committed or their channel
     becomes invalid.
-    `successor` has the components for another site, once the client has moved there.
+    `successor` has the components for another site after the client has moved there.
     """
 
     pending_rows: FlushScheduler
@@ -457,7 +457,7 @@ class Channel:
         Raises:
             ChannelFenced: If another client has opened the channel.
             ChannelInvalid: If the channel was dropped or its rows cannot be committed.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
         """
         state = self._state
         state.check_valid()
@@ -478,7 +478,7 @@ class Channel:
             CommitTimeout: If the inserted rows were not committed in time.
             ChannelClosed: If the channel is closed.
             TableNotFound: If the table was dropped or the role lacks privileges on it.
-            ServiceUnavailable: If the service does not answer.
+            ServiceUnavailable: If the service does not respond.
         """
         if self._state.failure is None:
             try:
@@ -626,7 +626,7 @@ class Channel:
                 state, self._pending_rows.flush_now(state), None, seconds
             )
         except (ChannelInvalid, ChannelFenced) as error:
-            _log.warning("Rows that channel %s refused were not kept: %s", self.name, error)
+            _log.warning("Rows that channel %s rejected were not kept: %s", self.name, error)
 
     def _wait_for_row_sequencer(
         self, sequencer: int, token: str | None, timeout: dt.timedelta | None

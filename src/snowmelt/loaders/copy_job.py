@@ -110,7 +110,7 @@ class CopyContext:
 class ArrivedFiles:
     """A batch of new files, and the name that their loads have in the history.
 
-    `repeated_paths` are files whose present version failed before.
+    `repeated_paths` are files whose current version has already failed.
     """
 
     files: Sequence[InputFile]
@@ -246,7 +246,7 @@ def run_copy(
 
 
 def _find_common_failure(reconciliation: CopyReconciliation) -> str | None:
-    """Return the first reason if every file of a load failed, else None."""
+    """Return the reason of the first file if all files of a load failed, else None."""
     records = reconciliation.file_records
     if not records or any(each.state != "LOAD_FAILED" for each in records):
         return None
@@ -457,13 +457,13 @@ class _CopyRun:
             raise LoadFailed(where=where, reason=reconciliation.failure_reason.rstrip("."))
         gaps = (
             f"topic {end.topic}, partition {end.partition}: messages {gap.start} to {gap.end - 1} "
-            "were gone before they were read"
+            "were deleted before they were read"
             for each in results
             for end in each.partition_ends
             for gap in end.gaps
         )
         duplicates = (
-            f"{path} was left out: it is the same file as {other}"
+            f"{path} was skipped: it is the same file as {other}"
             for path, other in self._prepared.plan.duplicate_paths
         )
         losses = list(map(str, reconciliation.header_differences))

@@ -257,7 +257,7 @@ def _find_pipe(connection: sa.Connection, request: _PipeRequest) -> _Pipe:
     if pipe is None:
         raise PipeNotFound(pipe=name)
     if file_pipes.find_file_pipe(connection, pipe.pipe_id) is None:
-        raise RequestMalformed(reason=f"pipe {name} takes streamed rows and loads no files")
+        raise RequestMalformed(reason=f"pipe {name} accepts streamed rows and does not load files")
     location = find_pipe_location(pipe.definition, name)
     scope, user = request.principal.scope, request.principal.user
     try:
@@ -352,7 +352,7 @@ def _make_file_report(event: PipeFileEvent, location: PipeLocation) -> FileRepor
 def _error_response(error: Exception, path: str, user: str | None) -> ServerResponse:
     if not isinstance(error, SnowmeltError):
         _log.error("%s failed for user %s", path, user, exc_info=error)
-        error = InternalError("The service failed on this request; its log says why.")
+        error = InternalError("The service failed on this request. Its log has the reason.")
     status = HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else error.status
     _log.info("%s answered %d to user %s: %s", path, status, user, error)
     headers = ((b"www-authenticate", b"Bearer"),) if status == HTTPStatus.UNAUTHORIZED else ()
