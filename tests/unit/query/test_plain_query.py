@@ -99,7 +99,6 @@ def test_counting_reads_one_column() -> None:
         ("SELECT clock3 FROM d.s.t", "TIME"),
         ("SELECT ntz9 FROM d.s.t", "nanoseconds"),
         ("SELECT * FROM d.s.t", "TIME"),
-        ("SELECT nope FROM d.s.t", "no column nope"),
         ("SELECT u.id FROM d.s.t", "no table u"),
         ("SELECT d.s.t.id FROM d.s.t", "DB|CATALOG"),
         ("SELECT id FROM d.s.t WHERE id = '5'", "compares a number"),
