@@ -14,6 +14,7 @@ from snowmelt.catalog.jobs.run_history import (
     TableBacklog,
 )
 from snowmelt.catalog.objects.published_snapshots import PublicationLag
+from snowmelt.catalog.views.freshness import ExpectedTable
 from snowmelt.ingest.metrics import RequestMetrics
 from snowmelt.schema.types import TableName
 from snowmelt.server.logs import CONTEXT_FIELDS
@@ -29,6 +30,7 @@ def test_the_metrics_of_the_page_are_those_of_the_service() -> None:
         [TableBacklog(1, TableName("D", "P", "T"), 1, 1, now)],
         [MigrationStateTotals(RunState.COMMITTED, 1, 1, 1.0)],
         PublicationLag(1, 0, now),
+        [ExpectedTable(1, TableName("D", "P", "T"), 60, now, now)],
     )
     sources = MetricSources(
         RequestMetrics[int]().snapshot,
