@@ -128,15 +128,15 @@ def test_anything_else_is_left_to_spark(text: str, reason: str) -> None:
         analyze(text)
 
 
-@pytest.mark.parametrize("query", ["SELECT nam FROM d.s.t", "SELECT id FROM d.s.t WHERE nam > 1"])
+@pytest.mark.parametrize("query", ["SELECT nope FROM d.s.t", "SELECT id FROM d.s.t WHERE nope > 1"])
 def test_a_column_that_spark_would_not_find_either_is_named(query: str) -> None:
-    with pytest.raises(QueryColumnMissing, match=r"Column nam does not exist. Columns: ID, "):
+    with pytest.raises(QueryColumnMissing, match=r"Column nope does not exist. Columns: ID, "):
         analyze(query)
 
 
 @pytest.mark.parametrize(
     "query",
-    ["SELECT id AS nam, nam FROM d.s.t", "SELECT user FROM d.s.t", "SELECT _metadata FROM d.s.t"],
+    ["SELECT id AS nope, nope FROM d.s.t", "SELECT user FROM d.s.t", "SELECT _metadata FROM d.s.t"],
 )
 def test_names_that_spark_may_resolve_are_left_to_it(query: str) -> None:
     with pytest.raises(QueryNotPlain) as raised:
