@@ -134,7 +134,7 @@ def main() -> None:
     report = Report("replication", "Replication between two sites", ("what", "measured", "goal"))
     _measure_lag(report, options)
     _measure_cost(report, options)
-    report.write()
+    report.keep()
 
 
 if __name__ == "__main__":
