@@ -184,6 +184,8 @@ def object_of(section: Section, statement: str, words: str) -> str:
     for name in section.names:
         if (name, words) in OBJECTS:
             return OBJECTS[name, words]
+    if words == "the account":
+        return "ACCOUNT"
     found = _FIRST_NAME.search(statement)
     assert found is not None
     parts = found[1].split(".")
@@ -198,8 +200,6 @@ def object_of(section: Section, statement: str, words: str) -> str:
             return f"{kind.upper()} {found[1]}"
         case "function":
             return f"FUNCTION {cast('re.Match[str]', re.search(r'FUNCTION (?:IF EXISTS )?([^)]*[)])', statement))[1]}"
-        case "account":
-            return "ACCOUNT"
     raise AssertionError(f"{section.names}: what is {words!r}?")
 
 
