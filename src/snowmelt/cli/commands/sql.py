@@ -188,14 +188,15 @@ class _ScriptRunner:
 
     def _run_plain_query(self, text: str) -> bool:
         """Run a query with DuckDB. Return False if it needs Spark and Spark is installed."""
-        from snowmelt.query.plain_query import QueryNotPlain
+        from snowmelt.query.plain_query import QueryColumnMissing, QueryNotPlain
 
         try:
             with self._make_duckdb_engine().running(text) as result:
                 instants = [kind in _INSTANT_TYPES for kind in result.types]
                 self._print_query_rows(result.columns, result.rows, instants)
         except QueryNotPlain as error:
-            if self._options.engine == "duckdb":
+            # Spark would take seconds to start, and reject the query as well.
+            if self._options.engine == "duckdb" or isinstance(error, QueryColumnMissing):
                 raise
             if importlib.util.find_spec("pyspark") is None:
                 what = f"Spark, which runs this query because {error.fields['reason']},"

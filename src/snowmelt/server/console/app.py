@@ -238,7 +238,9 @@ class Console:
             return await self._issue_code(call)
         session, _ = await self._find_session(call)
         if session is None:
-            raise AuthenticationFailed(reason="a token or a session of the console is needed")
+            raise AuthenticationFailed(
+                reason="the console needs a user. Give --user and --private-key, or a --profile"
+            )
         return await self._run(self._make_json, call, session)
 
     async def _issue_code(self, call: _Call) -> ServerResponse:

@@ -166,9 +166,9 @@ def test_a_query_for_spark_names_its_reason_where_spark_is_missing(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "pyspark" else found(name)
     )
-    ended = snowmelt("sql", "SELECT b FROM demo.public.t")
+    ended = snowmelt("sql", "SELECT upper(a) FROM demo.public.t")
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == (
-        "snowmelt: Spark, which runs this query because the table has no column b, "
+        "snowmelt: Spark, which runs this query because it selects UPPER(a), "
         "needs the package pyspark. Run: pip install 'snowmelt[spark]'.\n"
     )

@@ -221,8 +221,8 @@ def _create_keys(options: argparse.Namespace) -> int:
     make_durable_folder(public_path.parent, mode=0o700)
     fingerprint = create_key_pair(Path(options.place), public_path)
     print(
-        f"key {fingerprint}: private half in {options.place}, public half in {public_path}. Move the "
-        "private half to another place: without it no backup can be restored."
+        f"key {fingerprint}: private key in {options.place}, public key in {public_path}. Move the "
+        "private key to another place: without it no backup can be restored."
     )
     return 0
 

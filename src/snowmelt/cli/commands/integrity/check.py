@@ -143,7 +143,10 @@ def _format_report(report: TableReport) -> str:
         format_count(report.files, "native file"),
     ]
     if report.read_files or report.read_chunks:
-        parts.append(f"{report.read_files:,} files and {report.read_chunks:,} chunks read")
+        parts.append(
+            f"{format_count(report.read_files, 'file')} and "
+            f"{format_count(report.read_chunks, 'chunk')} read"
+        )
     found = format_count(len(report.findings), "finding")
     lines = [f"{report.table}: {', '.join(parts)}; {found}"]
     lines += [f"  without proof: {each}" for each in report.unprovable]

@@ -23,7 +23,7 @@ def filled(snowmelt: Run) -> Run:
     )
     made = snowmelt("backup", "new-key", "backup.key")
     assert made.returncode == 0, made.stderr
-    assert "Move the private half" in made.stdout
+    assert "Move the private key" in made.stdout
     return snowmelt
 
 
