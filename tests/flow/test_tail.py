@@ -170,7 +170,7 @@ def test_forms_of_lines(tailing: Tailing, tmp_path: Path) -> None:
     (tailing.logs / "c.jsonl").symlink_to("/proc/self/mem")
     code, said = tailing.once("--evolve", pattern="*.jsonl")
     assert code == 0
-    assert "1 row of 1 file committed; not to be read: /" in said
+    assert "1 row of 1 file committed; unreadable: /" in said
     assert "c.jsonl cannot be read" in said
     assert sorted(tailing.rows("WEIGHT"), key=str) == [Decimal("1.5"), None, None, None, None]
 

@@ -41,9 +41,9 @@ EXAMPLES = """examples:
   snowmelt kafka --stream --settings connect.properties
   snowmelt kafka run connectors.toml
 
-In frames (the default), one COPY loads the new messages every --frame seconds, into the catalog of
-the data folder. With --stream, rows go through a service, a channel for each partition, and are
-visible after about a second. In both modes each message becomes a row once, even after a crash.
+By default, one COPY loads the available messages every --frame seconds, directly into the catalog
+of the data folder. With --stream, rows are sent to a service, with a channel for each partition, and
+are visible within seconds. In both cases each message is loaded exactly once, even after a crash.
 `run` starts the connectors of a file, and restarts those that fail.
 """
 _STREAM_OPTIONS = ("evolve", "errors_tolerance", "dead_letter_topic", "from_time", "on_new_source")

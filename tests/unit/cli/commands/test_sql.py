@@ -50,7 +50,7 @@ def test_statements_come_from_standard_input(snowmelt_process: Callable[..., Fin
 @pytest.mark.parametrize("text", ["", " ; -- nothing\n"])
 def test_no_statement_is_an_error(snowmelt: Callable[..., Finished], text: str) -> None:
     ended = snowmelt("sql", given=text)
-    assert (ended.returncode, ended.stderr) == (1, "snowmelt: There is no statement to run.\n")
+    assert (ended.returncode, ended.stderr) == (1, "snowmelt: No statement to run.\n")
 
 
 def test_json_and_csv_say_the_same(snowmelt: Callable[..., Finished]) -> None:
