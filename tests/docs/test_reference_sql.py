@@ -16,6 +16,7 @@ from snowmelt.catalog.model.records import PRIVILEGES
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.statements import executor
 from snowmelt.catalog.statements.executor import execute_statement
+from snowmelt.catalog.statements.histories import HISTORIES
 from snowmelt.catalog.statements.statement_context import NothingDone, StatementSession
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
@@ -58,6 +59,11 @@ PREPARED = {
         ),
     ),
     "libraries": (),
+    "failover-groups": (),
+    "histories": (
+        "CREATE DATABASE demo",
+        "CREATE TABLE demo.public.events (id NUMBER)",
+    ),
 }
 LIBRARY = "def upper(reader):\n    yield from reader\n\nclass Pairs: ...\n\nclass Numbers: ...\n"
 # Statements that Spark runs; the page `queries` has them.
@@ -97,6 +103,7 @@ def expected_names() -> set[Any]:
             if getattr(kind, verb) is not None:
                 names.add(f"{verb.upper()} {words}")
     names |= {f"SHOW {words}" for words in executor.LISTINGS}
+    names |= {f"SHOW {word}" for word in HISTORIES}
     names |= {"SHOW GRANTS", "SHOW FUTURE GRANTS", "TRUNCATE TABLE"}
     others = set(executor._STATEMENT_PARSERS) - {"CREATE", "ALTER", "DROP", "DESCRIBE", "DESC"}
     return names | others - {"SHOW", "TRUNCATE"}

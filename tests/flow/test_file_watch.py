@@ -1,4 +1,4 @@
-"""Files that appear are loaded once each; a broken one stops no other."""
+"""A file watch loads each new file once. An invalid file does not stop others."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_each_file_is_loaded_once(copying: Copying) -> None:
     assert watch.run_round() == []
     copying.file("0.csv", "4|d\n")
     assert count_rows(watch.run_round()) == 1
-    # Another process knows nothing of the first one.
+    # A new process has no state of the first one.
     assert make_watch(copying).run_round() == []
     assert sorted(copying.house.read_numbers()) == [1, 2, 3, 4]
 
@@ -110,7 +110,7 @@ def test_a_broken_file_stops_no_other(copying: Copying) -> None:
     assert "truncated" in broken.error
     copying.house.clock.advance(1)
     assert watch.run_round() == []
-    # A repaired file is another version of it.
+    # A repaired file counts as a new version.
     copying.file("2.csv.gz", gzip.compress(b"2|b\n"))
     assert count_rows(watch.run_round()) == 1
     assert journal.failed == {}

@@ -1,4 +1,4 @@
-"""The made part of docs/reference/errors.md: the public error tree."""
+"""Generates docs/reference/errors.md's list of errors from the public error tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BRANCHES = {
 }  # fmt: skip
 _MODULES = ("snowmelt.errors", "snowmelt.functions.errors", "snowmelt.select.errors")
 
-# Of each error, by its code, what to do.
+# Remedy of each error, by code.
 REMEDIES = {
     "already_exists": "Use OR REPLACE or IF NOT EXISTS, or another name.",
     "authentication_failed": "Check key, user and clock of the client, or renew the token.",
@@ -110,6 +110,11 @@ REMEDIES = {
     "call_failed": "Check the service and its log; raise MAX_BATCH_RETRIES or BATCH_TIMEOUT_SECS if it is slow.",
     "catalog_busy": "Run the request again.",
     "catalog_unavailable": "Check that the catalog's database is running and reachable.",
+    "site_read_only": "Write to the primary. `SHOW FAILOVER GROUPS` names its URL.",
+    "failover_group_conflict": "Follow the message; `SHOW FAILOVER GROUPS` tells the role of the site.",
+    "object_gone": "None needed: the site asks for the next state.",
+    "object_damaged": "None needed: the site copies again. If it repeats, run `snowmelt check --deep` at the primary.",
+    "state_unusable": "Run the same version of Snowmelt at both sites.",
     "circuit_open": "Repair the service; calls resume after the time in the message.",
     "commit_timeout": "Wait again: the rows are still buffered and can commit.",
     "overloaded": "Retry later.",
@@ -132,7 +137,7 @@ REMEDIES = {
 
 
 def list_errors(base: type[SnowmeltError]) -> Iterator[type[SnowmeltError]]:
-    """Return the classes below one, depth first, that modules of errors define."""
+    """Return the subclasses of a class that error modules define, depth first."""
     for each in sorted(base.__subclasses__(), key=lambda found: found.__name__):
         if each.__module__ in _MODULES:
             yield each
@@ -140,7 +145,7 @@ def list_errors(base: type[SnowmeltError]) -> Iterator[type[SnowmeltError]]:
 
 
 def table() -> str:
-    """Return the made part of the page."""
+    """Return the generated part of the page."""
     for name in _MODULES:
         importlib.import_module(name)
     parts: list[str] = []

@@ -20,6 +20,7 @@ from snowmelt.catalog.sql.lexer import PIPE_STATUS_FUNCTION, TokenKind, is_query
 from snowmelt.catalog.statements import (
     buckets,
     external_functions,
+    failover_groups,
     grants,
     integrations,
     libraries,
@@ -28,6 +29,7 @@ from snowmelt.catalog.statements import (
     tables,
     users_and_roles,
 )
+from snowmelt.catalog.statements.histories import HISTORIES, parse_show_history
 from snowmelt.catalog.statements.statement_context import (
     FileCopyCheck,
     NothingDone,
@@ -136,6 +138,7 @@ _KINDS = {
         *libraries.KINDS,
         *external_functions.KINDS,
         *integrations.KINDS,
+        *failover_groups.KINDS,
         *libraries.SKIPPED_KINDS,
     )
 }
@@ -156,6 +159,7 @@ LISTINGS = {
         external_functions.FUNCTIONS,
         *integrations.LISTINGS,
         pipes.PIPES,
+        *failover_groups.LISTINGS,
     )
 }
 _UNSUPPORTED_TABLE_KINDS = (
@@ -254,7 +258,7 @@ def _parse_alter(cursor: TokenCursor) -> Statement:
     if kind is None or kind.alter is None:
         raise cursor.make_error(
             f"ALTER {at.source_text or 'alone'} is not supported: there are ALTER DATABASE, SCHEMA, "
-            "TABLE, USER, BUCKET, FUNCTION, PIPE and INTEGRATION alone",
+            "TABLE, USER, BUCKET, FUNCTION, PIPE, INTEGRATION and FAILOVER GROUP alone",
             at,
         )
     return kind.alter(cursor, cursor.accept("IF", "EXISTS"))
@@ -286,22 +290,13 @@ def _parse_show(cursor: TokenCursor) -> Statement:
             return parse_show_objects(cursor, listing, terse=terse)
     if not terse and cursor.accept("GRANTS"):
         return grants.parse_show_grants(cursor)
-    view = _HISTORY_VIEWS.get(cursor.current.text)
-    if view is not None:
-        raise cursor.make_error(
-            f"SHOW {cursor.current.text} is not supported: query the view {view}"
-        )
+    if not terse and cursor.current.text in HISTORIES:
+        return parse_show_history(cursor, HISTORIES[cursor.advance().text])
+    if cursor.current.text == "COPIES":
+        raise cursor.make_error("SHOW COPIES is not supported: query the view COPY_HISTORY")
     listed = tuple(words for words in LISTINGS if " " not in words)
-    raise cursor.make_alternatives_error(listed if terse else (*listed, "GRANTS"))
+    raise cursor.make_alternatives_error(listed if terse else (*listed, *HISTORIES, "GRANTS"))
 
-
-# SHOW statements of other systems, and the system views with the same rows, for error messages.
-_HISTORY_VIEWS = {
-    "LOADS": "LOAD_HISTORY",
-    "COPIES": "COPY_HISTORY",
-    "MIGRATIONS": "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY",
-    "MAINTENANCE": "MAINTENANCE_HISTORY",
-}
 
 _STATEMENT_PARSERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "CREATE": _parse_create,

@@ -6,6 +6,7 @@ dropped. An error names each unsupported option.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import cast
@@ -48,6 +49,26 @@ from snowmelt.errors import TableNotFound
 from snowmelt.schema.error_table import ERROR_SCHEMA, find_missing_error_columns
 from snowmelt.schema.types import TIMESTAMP_TYPES, Column, TableName, to_display_name
 
+_DURATION = re.compile(r"\s*(\d{1,9})\s+(second|minute|hour|day)s?\s*", re.IGNORECASE)
+_DURATION_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+_MAX_FRESHNESS_DAYS = 365
+
+
+def parse_duration(cursor: TokenCursor) -> int:
+    """Parse a string such as '5 minutes', and return seconds."""
+    token = cursor.current
+    text = cursor.parse_string("a duration such as '5 minutes'")
+    found = _DURATION.fullmatch(text)
+    seconds = int(found[1]) * _DURATION_UNITS[found[2].lower()] if found else 0
+    if not 0 < seconds <= _MAX_FRESHNESS_DAYS * _DURATION_UNITS["day"]:
+        raise cursor.make_error(
+            "Expected a duration from '1 second' to '365 days' here, in seconds, minutes, hours or days,"
+            f" not {text[:80]!r}",
+            token,
+        )
+    return seconds
+
+
 _NAMESPACE_CLAUSES = {
     "DATA_RETENTION_TIME_IN_DAYS": Clause(
         integer_parser("the retention in days", 0, MAX_RETENTION_DAYS), field="retention_days"
@@ -61,6 +82,7 @@ _TABLE_CLAUSES = {
         lambda cursor: not parse_boolean(cursor), default=False, field="hides_fresh_rows"
     ),
     "ERROR_TABLE": Clause(lambda cursor: cursor.parse_name("a table", 3)),
+    "FRESHNESS": Clause(parse_duration, field="freshness_s"),
 }
 
 
@@ -88,6 +110,13 @@ def parse_set_or_unset(cursor: TokenCursor, level: NameLevel, word: str) -> dict
         found.raise_unknown_clause(cursor)
     cursor.expect_end(f"the properties of a {level.lower()}")
     return found.field_values()
+
+
+def format_duration(seconds: int) -> str:
+    """Return a duration in the largest unit that divides it, as FRESHNESS accepts it."""
+    unit = next(name for name, size in reversed(_DURATION_UNITS.items()) if seconds % size == 0)
+    count = seconds // _DURATION_UNITS[unit]
+    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
 
 
 def resolve_error_table_property(
@@ -275,7 +304,9 @@ def _list_table_rows(statement: ShowObjects, session: StatementSession) -> Itera
         clustered = ", ".join(map(to_display_name, each.cluster_by))
         name = (each.created_at, each.name.table, each.name.database, each.name.schema)
         options = (each.comment or "", clustered, each.schema_evolution, each.owner)
-        row = (*name, *options, each.retention_days, error_name, not each.hides_fresh_rows)
+        freshness = None if each.freshness_s is None else format_duration(each.freshness_s)
+        more = (each.retention_days, error_name, not each.hides_fresh_rows, freshness)
+        row = (*name, *options, *more)
         yield (*row, each.dropped_at) if statement.with_history else row
 
 
@@ -301,7 +332,7 @@ TABLES = Listing(
     "TABLES",
     NameLevel.SCHEMA,
     "created_on name database_name schema_name comment cluster_by enable_schema_evolution owner "
-    "retention_time error_table iceberg_fresh",
+    "retention_time error_table iceberg_fresh freshness",
     _list_table_rows,
     has_history=True,
 )

@@ -40,9 +40,9 @@ EXAMPLES = """examples:
   snowmelt copy --watch "COPY demo.public.t FROM '/data/in/*.csv' DELIMITER ','"
   snowmelt copy --profile production "COPY demo.public.t FROM 's3://bucket/day/*.parquet' PARQUET"
 
-The load runs in this process; with --spark as a Spark job; with --url or --profile on the service,
-for role ACCOUNTADMIN only. It loads all files or nothing. It skips files that the table has already,
-unless the statement says FORCE.
+The load runs in this process, with --spark as a Spark job, or with --url or --profile on the service
+(only for role ACCOUNTADMIN). It loads all files or none. It skips files that the table already has,
+unless the statement contains FORCE.
 """
 
 
@@ -203,7 +203,7 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
         return
     totals = result.totals
     for path, other in result.duplicate_paths:
-        print(f"left out: {path}: it is the same file as {other}", file=sys.stderr)
+        print(f"skipped: {path}: it is the same file as {other}", file=sys.stderr)
     if result.load_id is None:
         before = format_count(result.skipped_files, "file")
         hint = "it" if result.skipped_files == 1 else "them"
@@ -231,7 +231,7 @@ def print_copy_result(result: CopyResult, output_format: str) -> None:
     for path, reason in result.failed_files:
         print(f"left out: {path}: {reason}", file=sys.stderr)
     if totals.rejects:
-        where = result.rejected_to or "kept nowhere: add REJECTED DATA AS TABLE to keep them"
+        where = result.rejected_to or "not kept: add REJECTED DATA AS TABLE to keep them"
         print(f"{format_count(totals.rejects, 'record')} rejected, {where}", file=sys.stderr)
         for reason, count in result.reject_reasons:
             print(f"  {count:,} × {reason}", file=sys.stderr)
