@@ -110,6 +110,7 @@ class ChannelState:
         self.client_sequencer, self.row_sequencer = sequencers
         self.committed_sequencer = self.row_sequencer
         self.committed_token = committed_token
+        self.on_commit: Callable[[str], object] | None = None
         self.counts = ChannelCounts()
         self.buffer = RowBuffer(committed_token, self.counts)
         self.in_flight: deque[ChunkEntry] = deque()

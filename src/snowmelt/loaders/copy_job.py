@@ -58,6 +58,7 @@ from snowmelt.loaders.reject_publisher import (
     write_error_table_files,
     write_reject_files,
 )
+from snowmelt.loaders.row_and_reject_files import merge_small_files
 from snowmelt.schema.types import TableName
 from snowmelt.storage.overwrite_protection import check_output_outside_deployment
 from snowmelt.table.load_commit import (
@@ -397,6 +398,7 @@ class _CopyRun:
                     file_reject_limit=self._statement.file_reject_max,
                     repeated_paths=self._repeated_paths,
                 )
+                settled = self._merge_small_files(settled)
                 kept = self._publish_rejects(outcomes, settled)
                 self._commit_load(outcomes, settled, kept)
         except UnknownOutcome:
@@ -410,6 +412,19 @@ class _CopyRun:
         if self._statement.purge:
             self._purge_files(settled)
         return self._make_result(settled)
+
+    def _merge_small_files(self, reconciliation: CopyReconciliation) -> CopyReconciliation:
+        if reconciliation.failure_reason is not None:
+            return reconciliation
+        plan = self._plan
+        files = merge_small_files(
+            reconciliation.files,
+            plan.schema,
+            warehouse_url=plan.warehouse_url,
+            folder=plan.folder,
+            cluster_by=plan.cluster_by,
+        )
+        return replace(reconciliation, files=files)
 
     def _publish_rejects(
         self, results: Sequence[PortionResult], reconciliation: CopyReconciliation
