@@ -12,6 +12,7 @@
 `table`, `buckets`: native tables, their migration and compaction; S3 buckets.
 `integrity`: integrity checks of stored data, and traces of rows.
 `backup`: backup and restoration of an installation.
+`replication`: copies of an installation at other sites, and failover.
 `load`, `loaders`: COPY (sources, filters, parsers) and the programs that run it.
 `select`: S3 Select queries on objects.
 `client`: the Python SDK.

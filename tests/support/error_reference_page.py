@@ -112,7 +112,7 @@ REMEDIES = {
     "catalog_unavailable": "Check that the catalog's database is running and reachable.",
     "site_read_only": "Write to the primary. `SHOW FAILOVER GROUPS` names its URL.",
     "failover_group_conflict": "Follow the message; `SHOW FAILOVER GROUPS` tells the role of the site.",
-    "object_gone": "None needed: the site asks for the next state.",
+    "object_removed": "None needed: the site asks for the next state.",
     "object_damaged": "None needed: the site copies again. If it repeats, run `snowmelt check --deep` at the primary.",
     "state_unusable": "Run the same version of Snowmelt at both sites.",
     "circuit_open": "Repair the service; calls resume after the time in the message.",

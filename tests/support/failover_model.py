@@ -60,7 +60,7 @@ class Site:
     point: int = 0
     is_up: bool = True
     # Of a primary: the tokens that the follower has, and whether only those are reported.
-    told: dict[str, int] | None = None
+    reported: dict[str, int] | None = None
     confirmed: int = -1
     # Of a follower: the state from which on it may be promoted.
     promotable_from: int | None = None
@@ -70,9 +70,9 @@ class Site:
 
     def report(self, channel: str) -> int:
         """Return the token that a primary reports."""
-        if self.told is None:
+        if self.reported is None:
             return self.state.channels[channel].token
-        return self.told.get(channel, 0)
+        return self.reported.get(channel, 0)
 
 
 @dataclass
@@ -238,18 +238,18 @@ class World:
         if not (follower.is_up and primary.is_up) or follower.state.epoch > primary.state.epoch:
             return
         is_same_line = follower.has_state and follower.state.epoch == primary.state.epoch
-        if is_same_line and primary.told is not None:
-            primary.told = {
-                name: max(primary.told.get(name, 0), channel.token)
+        if is_same_line and primary.reported is not None:
+            primary.reported = {
+                name: max(primary.reported.get(name, 0), channel.token)
                 for name, channel in follower.state.channels.items()
             }
         primary.point += 1
         promotable = None
         if is_same_line:
-            if primary.told is None and self.protocol.protects_tokens:
+            if primary.reported is None and self.protocol.protects_tokens:
                 # What was reported until now is in this state.
                 channels = primary.state.channels
-                primary.told = {name: channel.token for name, channel in channels.items()}
+                primary.reported = {name: channel.token for name, channel in channels.items()}
             promotable = follower.promotable_from
             if promotable is None:
                 promotable = primary.point
@@ -276,7 +276,7 @@ class World:
         follower.point = point
         follower.has_state = True
         follower.role = "secondary"
-        follower.told = None
+        follower.reported = None
         follower.promotable_from = promotable
         follower.missing = not self.protocol.copies_objects_first and self.random.random() < 0.3
 
@@ -321,7 +321,7 @@ class World:
         if first.role == second.role == "primary" and first.is_up and second.is_up:
             old = min(self.sites, key=lambda site: site.state.epoch)
             old.role = "fenced"
-            old.told = None
+            old.reported = None
 
     def crash_or_start(self) -> None:
         site = self.random.choice(self.sites)
@@ -394,7 +394,7 @@ class World:
         epoch = site.state.epoch + 1
         site.state.epoch = epoch + (site.name - epoch) % 2
         site.role = "primary"
-        site.told = None
+        site.reported = None
         site.promotable_from = None
         if self.protocol.raises_the_floor:
             for channel in site.state.channels.values():

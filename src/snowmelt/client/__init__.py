@@ -4,6 +4,7 @@
 `settings`: options of a client, their defaults and validation.
 `auth`: OAuth and key-pair tokens for the service.
 `connection`: creates the transport from the arguments of a client.
+`sites`: finds the primary among several addresses, and notices when it changes.
 `transport`: HTTP requests to the service with kept-alive connections, tokens and retries.
 `service_requests`: configure, open, status, evolve and drop requests.
 `channel`: public `Channel`, which validates and converts inserted rows.

@@ -19,7 +19,7 @@ from snowmelt.catalog.db.replication_triggers import require_writable
 from snowmelt.catalog.jobs import leases
 from snowmelt.catalog.model.records import TableRecord
 from snowmelt.catalog.objects import channel_tombstones, failover_groups, tables
-from snowmelt.catalog.objects.failover_groups import ToldChannel
+from snowmelt.catalog.objects.failover_groups import ReportedChannel
 from snowmelt.catalog.objects.renames_and_evolution import evolve_table, make_column
 from snowmelt.catalog.objects.tables import find_current_name
 from snowmelt.catalog.security import access_control
@@ -184,7 +184,7 @@ class ChannelService:
             opened = channels.open_channels(connection, table, opens, now=self.clock.now())
         except TableNotFound as error:
             return [error] * len(opens)
-        untold = failover_groups.find_untold_channels(
+        unreported = failover_groups.find_unreported_channels(
             connection,
             [
                 (table.table_id, each.record.name, each.record.row_sequencer)
@@ -228,7 +228,7 @@ class ChannelService:
         ) -> OpenChannelResponse | SnowmeltError:
             if not isinstance(result, channels.OpenChannelResult):
                 return result
-            if (table.table_id, result.record.name) in untold:
+            if (table.table_id, result.record.name) in unreported:
                 # A client that opens a channel resends the rows behind its committed token, so the token
                 # must be safe. The request is stored: its repetition opens nothing.
                 return ServiceBusy(reason=failover_groups.NOT_REPLICATED)
@@ -254,9 +254,9 @@ class ChannelService:
                 for query in request.channels
             ]
             names = [(named[0].table_id, named[1]) for named in found if isinstance(named, tuple)]
-            records = _replace_with_told_tokens(
+            records = _replace_with_reported_tokens(
                 channels.find_channels(connection, names),
-                failover_groups.find_told_channels(connection, names),
+                failover_groups.find_reported_channels(connection, names),
             )
             foreign = _find_queries_matching_foreign_channels(
                 connection, request.channels, found, records
@@ -374,20 +374,20 @@ class ChannelService:
         )
 
 
-def _replace_with_told_tokens(
+def _replace_with_reported_tokens(
     records: Mapping[_Key, channels.ChannelRecord],
-    told: Mapping[_Key, ToldChannel] | None,
+    reported: Mapping[_Key, ReportedChannel] | None,
 ) -> Mapping[_Key, channels.ChannelRecord]:
-    """Return channels with the offset tokens that may be reported; `told` is None if all may.
+    """Return channels with the offset tokens that may be reported; `reported` is None if all may.
 
     A source deletes what it has sent up to a reported token. If this site is lost, its successor must have
     the rows.
     """
-    if told is None:
+    if reported is None:
         return records
     reported = {}
     for key, record in records.items():
-        found = told.get(key)
+        found = reported.get(key)
         token = None if found is None else found.offset_token
         reported[key] = replace(record, offset_token=token)
     return reported

@@ -26,8 +26,8 @@ from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.failover_groups import (
     FOLLOWER_TTL_S,
     FailoverGroup,
+    ReportedChannel,
     SiteRole,
-    ToldChannel,
 )
 from snowmelt.client.connection import make_transport
 from snowmelt.client.settings import ClientSettings
@@ -75,7 +75,7 @@ class SiteWorker:
         self._lease: Lease | None = None
         self._lease_until = 0.0
         self._transport: tuple[str, Transport] | None = None
-        self._unconfirmed: list[ToldChannel] | None = None
+        self._unconfirmed: list[ReportedChannel] | None = None
         self._next_peer_check = 0.0
         self.copied_bytes = 0
 
@@ -204,7 +204,7 @@ class SiteWorker:
             if self._unconfirmed is None:
                 names = ("channel_id", "client_sequencer", "row_sequencer", "offset_token")
                 query = sa.select(*(model.channels.c[name] for name in names))
-                self._unconfirmed = [ToldChannel(*row) for row in connection.execute(query)]
+                self._unconfirmed = [ReportedChannel(*row) for row in connection.execute(query)]
         public = self._key.public_key().public_bytes(
             serialization.Encoding.Raw, serialization.PublicFormat.Raw
         )
@@ -219,7 +219,7 @@ class SiteWorker:
             epoch=group.epoch,
             point=group.point if is_follower else None,
             sequences=sequences if is_follower else {},
-            told=self._unconfirmed if is_follower else [],
+            reported=self._unconfirmed if is_follower else [],
             public_key=base64.b64encode(public).decode(),
             wait_s=_LONG_POLL_S,
             closes=group.switch_requested,
@@ -260,9 +260,9 @@ class SiteWorker:
                 self._key,
                 self._clock.now,
             )
-            told = importer.apply(response, content)
+            reported = importer.apply(response, content)
         failpoints.hit_failpoint(Failpoint.REPLICA_APPLIED)
-        self._unconfirmed = told
+        self._unconfirmed = reported
         if response.since is None:
             _log.info(
                 "this site has state %d of epoch %d; %d bytes were copied",

@@ -40,7 +40,7 @@ _THREADS = 6
 ReadRange = Callable[[StoreName, str, int], tuple[int, bytes]]
 
 
-class ObjectGone(RemoteError):
+class ObjectRemoved(RemoteError):
     """{path} does not exist at the primary any longer. The next state does not need it."""
 
 
@@ -95,7 +95,7 @@ class ObjectCopier:
         """Copy what is missing, and make it durable.
 
         Raises:
-            ObjectGone: If the primary has deleted an object since the state.
+            ObjectRemoved: If the primary has deleted an object since the state.
             ObjectDamaged: If an object has wrong bytes.
             ServiceUnavailable: If the primary does not answer.
             StageUnavailable: If a store of this site does not respond.
@@ -260,7 +260,7 @@ class ObjectCopier:
         while True:
             size, data = self._read_range(store, path, offset)
             if size < 0:
-                raise ObjectGone(path=path)
+                raise ObjectRemoved(path=path)
             yield data
             offset += len(data)
             if offset >= size:

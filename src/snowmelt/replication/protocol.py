@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from snowmelt.backup.manifests import StoreName
-from snowmelt.catalog.objects.failover_groups import TokenMode, ToldChannel
+from snowmelt.catalog.objects.failover_groups import ReportedChannel, TokenMode
 
 # Bytes of one read of an object.
 READ_BYTES = 8 << 20
@@ -34,7 +34,7 @@ class PullRequest(msgspec.Struct, kw_only=True):
         epoch: Epoch of the state that the follower has; -1 before the first one.
         point: Number of that state. None asks for the whole state.
         sequences: Last commit sequence of each table, by table ID.
-        told: Channels as the follower has them, if they changed since its last request.
+        reported: Channels as the follower has them, if they changed since its last request.
         public_key: X25519 key to seal keys for, base64.
         wait_s: How long to wait for changes, in seconds.
         closes: Whether the primary shall stop writes, to hand over to the follower.
@@ -48,7 +48,7 @@ class PullRequest(msgspec.Struct, kw_only=True):
     epoch: int = -1
     point: int | None = None
     sequences: dict[int, int] = msgspec.field(default_factory=dict)
-    told: list[ToldChannel] = msgspec.field(default_factory=list)
+    reported: list[ReportedChannel] = msgspec.field(default_factory=list)
     public_key: str = ""
     wait_s: float = 1.0
     closes: bool = False

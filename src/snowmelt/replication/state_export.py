@@ -66,7 +66,7 @@ class StateSource:
                 group is None
                 or request.point is None
                 or request.closes
-                or bool(request.told)
+                or bool(request.reported)
                 or not group.is_primary
                 or group.epoch != request.epoch
                 or group.point != request.point
@@ -74,7 +74,7 @@ class StateSource:
                 or _has_unnumbered_changes(connection)
             )
 
-    def answer(self, request: PullRequest) -> tuple[PullResponse, BinaryIO | None]:
+    def respond(self, request: PullRequest) -> tuple[PullResponse, BinaryIO | None]:
         """Confirm what the follower has, and return the next state and the file with its content.
 
         The caller closes the file.
@@ -160,7 +160,7 @@ class StateSource:
             response.site_number = request.site_number
             return response
         if not is_whole:
-            failover_groups.save_told_channels(connection, request.told)
+            failover_groups.save_reported_channels(connection, request.reported)
         is_current = not is_whole and request.point == group.point
         has_changes = is_whole or not is_current or _has_unnumbered_changes(connection)
         if request.closes and is_current and group.kind == "FAILOVER":

@@ -1,7 +1,7 @@
 """A state of the primary into the catalog of a follower, in one transaction.
 
 A former primary that joins a newer line loses what it has alone: the whole state of the new primary
-replaces its own. What was lost is written to `set_aside` first, and is never merged.
+replaces its own. What was lost is written to `diverged_changes` first, and is never merged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from snowmelt.catalog import model
 from snowmelt.catalog.db.database import SCHEMA_VERSION, Database
 from snowmelt.catalog.db.dialect import make_insert
 from snowmelt.catalog.objects import failover_groups
-from snowmelt.catalog.objects.failover_groups import SiteRole, TokenMode, ToldChannel
+from snowmelt.catalog.objects.failover_groups import ReportedChannel, SiteRole, TokenMode
 from snowmelt.catalog.security.encryption_keys import KeyRing
 from snowmelt.errors import ConflictError
 from snowmelt.failpoints import Failpoint
@@ -115,7 +115,7 @@ class StateImporter:
         self._private_key = private_key
         self._now = now
 
-    def apply(self, response: PullResponse, content: BinaryIO) -> list[ToldChannel]:
+    def apply(self, response: PullResponse, content: BinaryIO) -> list[ReportedChannel]:
         """Apply a state whose objects are all here, and return its channels.
 
         Raises:
@@ -138,9 +138,11 @@ class StateImporter:
             failover_groups.update_group(connection, applying=True)
             if response.since is None:
                 if group.epoch >= 0 and group.epoch != response.epoch:
-                    _SetAside(connection, self._warehouse, group.epoch, self._now()).record(content)
+                    _DivergenceRecorder(
+                        connection, self._warehouse, group.epoch, self._now()
+                    ).record(content)
                 _delete_everything(connection)
-            told = self._write_parts(connection, content)
+            reported = self._write_parts(connection, content)
             if response.since is None:
                 connection.execute(
                     sa.update(model.deployment).values(
@@ -171,9 +173,9 @@ class StateImporter:
                 handed_to=None,
                 switch_requested=group.switch_requested and group.epoch == response.epoch,
             )
-        return told
+        return reported
 
-    def _write_parts(self, connection: sa.Connection, content: BinaryIO) -> list[ToldChannel]:
+    def _write_parts(self, connection: sa.Connection, content: BinaryIO) -> list[ReportedChannel]:
         incarnations = {
             row.table_id: row.incarnation
             for row in connection.execute(
@@ -184,15 +186,15 @@ class StateImporter:
             incarnations, self._private_key, self._keyring, self._warehouse
         )
         _delete_rows(connection, content)
-        told: list[ToldChannel] = []
+        reported: list[ReportedChannel] = []
         for part in _read_parts(content):
             table = model.metadata.tables[part.header.name]
             rows = [dict(zip(part.header.columns, values, strict=True)) for values in part.rows]
             if table is model.tables:
                 incarnations.update({row["table_id"]: row["incarnation"] for row in rows})
             elif table is model.channels:
-                told += (
-                    ToldChannel(
+                reported += (
+                    ReportedChannel(
                         row["channel_id"],
                         row["client_sequencer"],
                         row["row_sequencer"],
@@ -204,10 +206,10 @@ class StateImporter:
             last_id = part.header.last_id
             if last_id is not None and last_id > (read_last_id(connection, table) or 0):
                 write_last_id(connection, table, last_id)
-        return told
+        return reported
 
 
-class _SetAside:
+class _DivergenceRecorder:
     """Finds the chunks, tokens, loads and tables of a former line that the new line does not have."""
 
     def __init__(
@@ -248,7 +250,7 @@ class _SetAside:
             self._add("table", self._name(table["table_id"]), path=path)
         for start in range(0, len(self._found), _ROWS_PER_STATEMENT):
             self._connection.execute(
-                sa.insert(model.set_aside), self._found[start : start + _ROWS_PER_STATEMENT]
+                sa.insert(model.diverged_changes), self._found[start : start + _ROWS_PER_STATEMENT]
             )
 
     def _find_chunks(self, known: set[Any]) -> set[tuple[int, str]]:

@@ -19,6 +19,7 @@
 `publisher_process`: the process that publishes snapshots for engines, and its supervisor.
 `file_pipe_routes`: Snowpipe's REST API of pipes that load files.
 `file_pipe_process`: the process that loads the files of pipes, and its supervisor.
+`replication`: requests of other sites, and the process that follows a primary.
 `error_responses`: converts errors to HTTP responses.
 `sts_stage_locator`: STS credentials for direct uploads to the bucket of the stage.
 `monitoring_routes`: `/healthz` and `/metrics`.

@@ -5,4 +5,5 @@
 `statements`: messages of the statement API.
 `row_api`: messages of the row API.
 `file_pipes`: messages of Snowpipe's REST API.
+`sites`: paths of requests between sites, and the state of a site.
 """

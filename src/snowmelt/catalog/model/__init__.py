@@ -479,14 +479,14 @@ changed_rows = _define_table(
     sa.Index("ix_changed_rows_point", "point"),
 )
 # Channels as the secondaries have them.
-told_channels = _define_table(
-    "told_channels",
+reported_channels = _define_table(
+    "reported_channels",
     "channel_id bigint!, client_sequencer bigint, row_sequencer bigint, offset_token text?",
 )
 # What a former primary had alone when it joined the new line. `detail` is JSON.
-set_aside = _define_table(
-    "set_aside",
-    "set_aside_id id, epoch bigint, kind text, table_name text, channel text?, detail text,"
+diverged_changes = _define_table(
+    "diverged_changes",
+    "change_id id, epoch bigint, kind text, table_name text, channel text?, detail text,"
     "path text?, at time",
 )
 
@@ -497,7 +497,13 @@ LOCAL_TABLES = frozenset(
     {
         *("deployment", "services", "sightings", "dropped_files"),
         *("fresh_files", "published_snapshots", "snapshot_demand", "uploads", "upload_parts"),
-        *("failover_groups", "replica_slots", "changed_rows", "told_channels", "set_aside"),
+        *(
+            "failover_groups",
+            "replica_slots",
+            "changed_rows",
+            "reported_channels",
+            "diverged_changes",
+        ),
     }
 )
 

@@ -10,4 +10,5 @@
 `published_snapshots`: snapshots that other engines load, with their fresh files and demand.
 `s3_buckets`: buckets and their privileges.
 `s3_objects`: objects and multipart uploads in local files.
+`failover_groups`: role of this site in its failover group, followers, promotion and fencing.
 """

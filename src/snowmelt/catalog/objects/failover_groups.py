@@ -4,7 +4,7 @@ One site is the primary, the others follow it. A promotion makes a follower the 
 epoch: all client sequencers of the new epoch are above those of the old one, so no client can go on
 without opening its channels again. A primary that hears of a higher epoch is fenced.
 
-An offset token is reported only when a follower has it (`find_told_channels`). A source may delete what
+An offset token is reported only when a follower has it (`find_reported_channels`). A source may delete what
 it has sent up to a reported token, so a promotion must never lose one.
 """
 
@@ -35,9 +35,9 @@ NOT_REPLICATED = "the last commit of the channel is not on another site yet"
 _GROUPS = model.failover_groups
 _SLOTS = model.replica_slots
 _CHANGED = model.changed_rows
-_TOLD = model.told_channels
+_REPORTED = model.reported_channels
 _CHANNELS = model.channels
-_SET_ASIDE = model.set_aside
+_DIVERGED = model.diverged_changes
 
 
 class SiteRole(StrEnum):
@@ -126,7 +126,7 @@ class ReplicaSlot:
     requested_at: dt.datetime
 
 
-class ToldChannel(msgspec.Struct, frozen=True, array_like=True):
+class ReportedChannel(msgspec.Struct, frozen=True, array_like=True):
     """The state of a channel that a follower has."""
 
     channel_id: int
@@ -249,7 +249,7 @@ def drop_group(connection: sa.Connection) -> None:
     remove_triggers(connection)
     if group is not None and not group.is_primary and group.epoch >= 0:
         _begin_epoch(connection, _next_epoch(group.epoch, group.site_number))
-    for table in (_SLOTS, _CHANGED, _TOLD, _GROUPS):
+    for table in (_SLOTS, _CHANGED, _REPORTED, _GROUPS):
         connection.execute(sa.delete(table))
 
 
@@ -262,9 +262,9 @@ def update_settings(
     if gone and group.is_primary:
         connection.execute(sa.delete(_SLOTS).where(_SLOTS.c.site.in_(gone)))
         if not list_slots(connection):
-            # Nobody can confirm a token any longer.
+            # No site can confirm a token any longer.
             update_group(connection, protected_from=None)
-            connection.execute(sa.delete(_TOLD))
+            connection.execute(sa.delete(_REPORTED))
 
 
 def update_group(connection: sa.Connection, **values: object) -> None:
@@ -331,7 +331,7 @@ def record_request(
     return known[site]
 
 
-def save_told_channels(connection: sa.Connection, told: Iterable[ToldChannel]) -> None:
+def save_reported_channels(connection: sa.Connection, reported: Iterable[ReportedChannel]) -> None:
     """Record states of channels that a follower has. A state never goes back."""
     rows = [
         {
@@ -340,16 +340,16 @@ def save_told_channels(connection: sa.Connection, told: Iterable[ToldChannel]) -
             "row_sequencer": each.row_sequencer,
             "offset_token": each.offset_token,
         }
-        for each in told
+        for each in reported
     ]
     if rows:
-        insert = make_insert(connection, _TOLD)
+        insert = make_insert(connection, _REPORTED)
         new = insert.excluded
         connection.execute(
             insert.on_conflict_do_update(
                 index_elements=["channel_id"],
                 set_={name: new[name] for name in rows[0] if name != "channel_id"},
-                where=sa.tuple_(_TOLD.c.client_sequencer, _TOLD.c.row_sequencer)
+                where=sa.tuple_(_REPORTED.c.client_sequencer, _REPORTED.c.row_sequencer)
                 <= sa.tuple_(new.client_sequencer, new.row_sequencer),
             ),
             rows,
@@ -361,17 +361,17 @@ def protect_tokens(connection: sa.Connection, point: int) -> None:
 
     What was reported until now is in that state, and no follower may be promoted before it has it.
     """
-    connection.execute(sa.delete(_TOLD))
+    connection.execute(sa.delete(_REPORTED))
     names = ("channel_id", "client_sequencer", "row_sequencer", "offset_token")
     connection.execute(
-        sa.insert(_TOLD).from_select(names, sa.select(*(_CHANNELS.c[name] for name in names)))
+        sa.insert(_REPORTED).from_select(names, sa.select(*(_CHANNELS.c[name] for name in names)))
     )
     update_group(connection, protected_from=point)
 
 
-def find_told_channels(
+def find_reported_channels(
     connection: sa.Connection, names: Collection[tuple[int, str]]
-) -> dict[tuple[int, str], ToldChannel] | None:
+) -> dict[tuple[int, str], ReportedChannel] | None:
     """Return the replicated states of channels, given as (table ID, name).
 
     None if all committed tokens may be reported: there is no group, or it does not protect tokens. A channel
@@ -384,32 +384,36 @@ def find_told_channels(
     for table_id in sorted({table_id for table_id, _ in names}):
         wanted = [name for each, name in names if each == table_id]
         query = (
-            sa.select(_CHANNELS.c.name, _TOLD)
-            .join(_TOLD, _TOLD.c.channel_id == _CHANNELS.c.channel_id)
+            sa.select(_CHANNELS.c.name, _REPORTED)
+            .join(_REPORTED, _REPORTED.c.channel_id == _CHANNELS.c.channel_id)
             .where(_CHANNELS.c.table_id == table_id, _CHANNELS.c.name.in_(wanted))
         )
         for row in connection.execute(query):
-            found[table_id, row.name] = ToldChannel(
+            found[table_id, row.name] = ReportedChannel(
                 row.channel_id, row.client_sequencer, row.row_sequencer, row.offset_token
             )
     return found
 
 
-def find_untold_channels(
+def find_unreported_channels(
     connection: sa.Connection, positions: Collection[tuple[int, str, int]]
 ) -> set[tuple[int, str]]:
     """Return the channels whose last commit no follower has yet, although tokens are protected.
 
     Channels are given as (table ID, name, row sequencer).
     """
-    told = find_told_channels(connection, [(table_id, name) for table_id, name, _ in positions])
-    if told is None:
+    reported = find_reported_channels(
+        connection, [(table_id, name) for table_id, name, _ in positions]
+    )
+    if reported is None:
         return set()
     return {
         (table_id, name)
         for table_id, name, row_sequencer in positions
         if row_sequencer > 0
-        and ((found := told.get((table_id, name))) is None or found.row_sequencer < row_sequencer)
+        and (
+            (found := reported.get((table_id, name))) is None or found.row_sequencer < row_sequencer
+        )
     }
 
 
@@ -470,7 +474,7 @@ def promote(connection: sa.Connection, *, force: bool, now: dt.datetime) -> int:
     epoch = _next_epoch(group.epoch, group.site_number)
     record_changes(connection)
     _begin_epoch(connection, epoch)
-    for table in (_SLOTS, _CHANGED, _TOLD):
+    for table in (_SLOTS, _CHANGED, _REPORTED):
         connection.execute(sa.delete(table))
     update_group(
         connection,
@@ -546,9 +550,9 @@ def _insert_group(
     connection.execute(sa.insert(_GROUPS).values(name=name, settings=text, point=0, **values))
 
 
-def list_set_aside(connection: sa.Connection) -> list[sa.Row[tuple[object, ...]]]:
+def list_diverged_changes(connection: sa.Connection) -> list[sa.Row[tuple[object, ...]]]:
     """Return what former lines of this site had alone, oldest first."""
-    return list(connection.execute(sa.select(_SET_ASIDE).order_by(_SET_ASIDE.c.set_aside_id)))
+    return list(connection.execute(sa.select(_DIVERGED).order_by(_DIVERGED.c.change_id)))
 
 
 def require_known_sites(settings: GroupSettings, site: str) -> None:

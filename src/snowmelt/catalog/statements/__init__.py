@@ -17,5 +17,6 @@ raise StatementError with the position of an unexpected token.
 `function_grammar`: clauses, arguments and types of functions.
 `external_functions`: external functions and their translators.
 `integrations`: API and security integrations.
+`failover_groups`: failover and replication groups.
 `libraries`: libraries of user code, their filters, parsers and sources.
 """

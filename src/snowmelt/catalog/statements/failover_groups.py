@@ -420,9 +420,9 @@ def _list_replicas(_statement: ShowObjects, session: StatementSession) -> Iterat
         yield slot.site, slot.url, slot.point, behind, slot.requested_at, round(silent_s, 3)
 
 
-def _list_set_aside(_statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
+def _list_diverged_changes(_statement: ShowObjects, session: StatementSession) -> Iterator[ShowRow]:
     _require_monitor(session)
-    for row in failover_groups.list_set_aside(session.connection):
+    for row in failover_groups.list_diverged_changes(session.connection):
         yield row.at, row.epoch, row.kind, row.table_name, row.channel, row.path, row.detail
 
 
@@ -440,10 +440,10 @@ LISTINGS = (
         _list_replicas,
     ),
     Listing(
-        "SET ASIDE",
+        "DIVERGED CHANGES",
         NameLevel.ACCOUNT,
-        "set_aside_at epoch kind name channel path detail",
-        _list_set_aside,
+        "recorded_at epoch kind name channel path detail",
+        _list_diverged_changes,
     ),
 )
 KINDS = tuple(

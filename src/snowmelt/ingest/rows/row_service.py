@@ -12,7 +12,7 @@ from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.db.replication_triggers import require_writable
 from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.channel_tombstones import find_tombstones
-from snowmelt.catalog.objects.failover_groups import ToldChannel
+from snowmelt.catalog.objects.failover_groups import ReportedChannel
 from snowmelt.catalog.streaming import channels, row_request_state
 from snowmelt.catalog.streaming.row_request_state import RowChannel
 from snowmelt.clock import Clock, to_epoch_ms
@@ -133,7 +133,7 @@ class RowService:
                 opened.client_sequencer, opened.row_sequencer + 1, table.table_id, base64
             )
             position = (table.table_id, name, opened.row_sequencer)
-            if failover_groups.find_untold_channels(connection, [position]):
+            if failover_groups.find_unreported_channels(connection, [position]):
                 # The client resends the rows behind its committed token, so that must be safe.
                 raise RowsBusy(reason=failover_groups.NOT_REPLICATED)
             if name not in known:
@@ -194,12 +194,14 @@ class RowService:
                 connection, table.table_id, list(wanted.values())
             )
             left = find_tombstones(connection, table.name, known)
-            told = failover_groups.find_told_channels(
+            reported = failover_groups.find_reported_channels(
                 connection, [(table.table_id, name) for name in known]
             )
-        if told is not None:
+        if reported is not None:
             known = {
-                name: replace(channel, offset_token=_find_told_token(told, table.table_id, name))
+                name: replace(
+                    channel, offset_token=_find_reported_token(reported, table.table_id, name)
+                )
                 for name, channel in known.items()
             }
         found = {
@@ -445,10 +447,10 @@ def parse_channel_name(text: str) -> str:
     return to_internal_name(text)
 
 
-def _find_told_token(
-    told: Mapping[tuple[int, str], ToldChannel], table_id: int, name: str
+def _find_reported_token(
+    reported: Mapping[tuple[int, str], ReportedChannel], table_id: int, name: str
 ) -> str | None:
-    found = told.get((table_id, name))
+    found = reported.get((table_id, name))
     return None if found is None else found.offset_token
 
 

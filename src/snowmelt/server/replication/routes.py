@@ -120,13 +120,13 @@ class ReplicationRoutes:
                 break
             await asyncio.sleep(_POLL_S)
 
-        def answer() -> bytes:
-            response, file = states.answer(request)
+        def respond() -> bytes:
+            response, file = states.respond(request)
             if file is not None:
                 response.content_id = self._keep(request.site, file)
             return msgspec.msgpack.encode(response)
 
-        return await loop.run_in_executor(self._threads, answer)
+        return await loop.run_in_executor(self._threads, respond)
 
     def _keep(self, site: str, file: BinaryIO) -> str:
         content_id = secrets.token_hex(16)

@@ -12,11 +12,11 @@ import pytest
 from fixtures.chunks import COLUMNS, NUMBERS, numbers
 from fixtures.replicas import Site, TwoSites
 from snowmelt.catalog.objects import failover_groups
-from snowmelt.catalog.objects.failover_groups import GroupConflict, ToldChannel
+from snowmelt.catalog.objects.failover_groups import GroupConflict, ReportedChannel
 from snowmelt.catalog.statements.executor import execute_statement
 from snowmelt.catalog.statements.statement_context import StatementResult
 from snowmelt.errors import SiteReadOnly, TableNotFound, UserError
-from snowmelt.replication.object_copy import ObjectDamaged, ObjectGone
+from snowmelt.replication.object_copy import ObjectDamaged, ObjectRemoved
 from snowmelt.replication.state_import import StateUnusable
 from snowmelt.schema.types import TableName
 from snowmelt.table.compaction import compact
@@ -228,10 +228,10 @@ def test_a_state_whose_objects_are_gone_is_not_applied(two_sites: TwoSites) -> N
     house.create()
     two_sites.synchronize()
     house.put(numbers(0, 10), token="10")
-    response, _ = two_sites.first.states.answer(two_sites.second.make_request())
+    response, _ = two_sites.first.states.respond(two_sites.second.make_request())
     house.migrate()
     house.collect(0.0)
-    with pytest.raises(ObjectGone):
+    with pytest.raises(ObjectRemoved):
         two_sites.second.copy_objects(two_sites.first, response, io.BytesIO(response.content))
     # The next state does not need it: the rows are in native files.
     two_sites.synchronize()
@@ -244,7 +244,7 @@ def test_a_state_is_applied_once_and_in_order(two_sites: TwoSites) -> None:
     two_sites.synchronize()
     house.put(numbers(0, 10), token="10")
     first, second = two_sites.first, two_sites.second
-    late, _ = first.states.answer(second.make_request())
+    late, _ = first.states.respond(second.make_request())
     second.copy_objects(first, late, io.BytesIO(late.content))
     house.put(numbers(10, 10), token="20")
     two_sites.synchronize()
@@ -255,7 +255,7 @@ def test_a_state_is_applied_once_and_in_order(two_sites: TwoSites) -> None:
 
 def test_a_cut_state_is_not_applied(two_sites: TwoSites) -> None:
     two_sites.first.house.create()
-    response, _ = two_sites.first.states.answer(two_sites.second.make_request())
+    response, _ = two_sites.first.states.respond(two_sites.second.make_request())
     for size in (0, 5, len(response.content) // 2, len(response.content) - 1):
         with pytest.raises(EOFError):
             two_sites.second.apply(response, io.BytesIO(response.content[:size]))
@@ -266,7 +266,7 @@ def test_a_promoted_site_takes_no_state_of_the_old_primary(two_sites: TwoSites) 
     two_sites.first.house.create()
     two_sites.synchronize()
     run(two_sites.first, "CREATE DATABASE late")
-    response, _ = two_sites.first.states.answer(two_sites.second.make_request())
+    response, _ = two_sites.first.states.respond(two_sites.second.make_request())
     run(two_sites.second, "ALTER FAILOVER GROUP g PRIMARY")
     with pytest.raises(StateUnusable, match="promoted"):
         two_sites.second.apply(response, io.BytesIO(response.content))
@@ -275,12 +275,12 @@ def test_a_promoted_site_takes_no_state_of_the_old_primary(two_sites: TwoSites) 
 # Tokens.
 
 
-def read_told(site: Site, channel: str = "C") -> ToldChannel | None:
+def read_reported(site: Site, channel: str = "C") -> ReportedChannel | None:
     """Return what a primary reports of a channel; None if it reports everything."""
     key = (site.house.table(NUMBERS).table_id, channel)
     with site.house.database.reading() as connection:
-        told = failover_groups.find_told_channels(connection, [key])
-    return None if told is None else told[key]
+        reported = failover_groups.find_reported_channels(connection, [key])
+    return None if reported is None else reported[key]
 
 
 def test_a_token_is_reported_when_a_follower_has_it(sites: TwoSites) -> None:
@@ -288,20 +288,20 @@ def test_a_token_is_reported_when_a_follower_has_it(sites: TwoSites) -> None:
     house.create()
     house.put(numbers(0, 10), token="10")
     # Nobody follows yet: what is committed is reported.
-    assert read_told(sites.first) is None
+    assert read_reported(sites.first) is None
     sites.synchronize()
     house.put(numbers(10, 10), token="20")
-    told = read_told(sites.first)
-    assert told is not None
-    assert told.offset_token == "10"
+    reported = read_reported(sites.first)
+    assert reported is not None
+    assert reported.offset_token == "10"
     sites.second.pull(sites.first)
-    told = read_told(sites.first)
-    assert told is not None
-    assert told.offset_token == "10", "the follower has not confirmed yet"
+    reported = read_reported(sites.first)
+    assert reported is not None
+    assert reported.offset_token == "10", "the follower has not confirmed yet"
     sites.synchronize()
-    told = read_told(sites.first)
-    assert told is not None
-    assert told.offset_token == "20"
+    reported = read_reported(sites.first)
+    assert reported is not None
+    assert reported.offset_token == "20"
 
 
 def test_what_was_reported_before_the_protection_is_in_the_state_that_a_promotion_needs(
@@ -312,11 +312,11 @@ def test_what_was_reported_before_the_protection_is_in_the_state_that_a_promotio
     second.pull(first)
     # Reported at once, because the follower has not confirmed its first state yet.
     first.house.put(numbers(0, 10), token="10")
-    assert read_told(first) is None
-    response, _ = first.states.answer(second.make_request())
-    told = read_told(first)
-    assert told is not None
-    assert told.offset_token == "10"
+    assert read_reported(first) is None
+    response, _ = first.states.respond(second.make_request())
+    reported = read_reported(first)
+    assert reported is not None
+    assert reported.offset_token == "10"
     with pytest.raises(GroupConflict, match="reported"):
         second.promote()
     second.copy_objects(first, response, io.BytesIO(response.content))
@@ -331,9 +331,9 @@ def test_a_removed_follower_holds_no_token(two_sites: TwoSites) -> None:
     first.house.put(numbers(0, 10), token="10")
     two_sites.synchronize()
     first.house.put(numbers(10, 10), token="20")
-    assert read_told(first) is not None
+    assert read_reported(first) is not None
     run(first, "ALTER FAILOVER GROUP g REMOVE site2 FROM ALLOWED_ACCOUNTS")
-    assert read_told(first) is None
+    assert read_reported(first) is None
 
 
 # Promotion.
@@ -376,7 +376,7 @@ def test_a_former_primary_joins_the_new_line_and_keeps_aside_what_it_had_alone(
     assert first.house.read_numbers() == list(range(20))
     with pytest.raises(TableNotFound):
         first.house.table(TableName("DEMO", "PUBLIC", "LOST"))
-    found = run(first, "SHOW SET ASIDE").rows
+    found = run(first, "SHOW DIVERGED CHANGES").rows
     assert {(row[2], row[3], row[4]) for row in found} == {
         ("chunk", "DEMO.PUBLIC.NUMBERS", None),
         ("channel", "DEMO.PUBLIC.NUMBERS", "C"),
@@ -401,7 +401,7 @@ def test_a_planned_switch_loses_nothing(sites: TwoSites) -> None:
     while first.pull(second).has_changes:
         pass
     sites.assert_equal()
-    assert run(first, "SHOW SET ASIDE").rows == ()
+    assert run(first, "SHOW DIVERGED CHANGES").rows == ()
 
 
 def test_an_interrupted_switch_is_completed_by_the_next_request(two_sites: TwoSites) -> None:
@@ -411,7 +411,7 @@ def test_an_interrupted_switch_is_completed_by_the_next_request(two_sites: TwoSi
     run(second, "ALTER FAILOVER GROUP g PRIMARY PLANNED")
     # The answer that hands over is lost.
     while True:
-        response, _ = first.states.answer(second.make_request())
+        response, _ = first.states.respond(second.make_request())
         if response.handed_over:
             break
         second.pull(first)
@@ -425,7 +425,7 @@ def test_a_primary_that_was_left_in_a_switch_accepts_writes_again(two_sites: Two
     first.house.create()
     two_sites.synchronize()
     run(second, "ALTER FAILOVER GROUP g PRIMARY PLANNED")
-    first.states.answer(second.make_request())
+    first.states.respond(second.make_request())
     assert first.group.role == "closing"
     with pytest.raises(SiteReadOnly):
         run(first, "CREATE DATABASE x")
@@ -450,7 +450,7 @@ def test_a_replication_group_holds_no_token_and_is_never_promoted(tmp_path: Path
     sites.first.house.create()
     sites.first.house.put(numbers(0, 10), token="10")
     sites.synchronize()
-    assert read_told(sites.first) is None
+    assert read_reported(sites.first) is None
     assert sites.second.house.read_numbers() == list(range(10))
     with pytest.raises(GroupConflict, match="never promoted"):
         run(sites.second, "ALTER REPLICATION GROUP g PRIMARY FORCE")
