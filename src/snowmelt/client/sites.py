@@ -19,7 +19,7 @@ from snowmelt.wire.sites import PRIMARY_ROLE, STATE_PATH, SiteState
 
 _log = logging.getLogger("snowmelt.client")
 
-_ASK_TIMEOUT_S = 2.0
+_REQUEST_TIMEOUT_S = 2.0
 _INTERVAL_S = 0.5
 # Shorter trouble is that of one request, which is repeated.
 _TROUBLE_S = 1.0
@@ -30,8 +30,8 @@ def split_addresses(url: str) -> list[str]:
     return [each.strip() for each in url.split(",") if each.strip()] or [url]
 
 
-def ask_site_state(
-    url: str, *, ca_file: str | None = None, timeout_s: float = _ASK_TIMEOUT_S
+def request_site_state(
+    url: str, *, ca_file: str | None = None, timeout_s: float = _REQUEST_TIMEOUT_S
 ) -> SiteState | None:
     """Return what the site at an address is, None if it does not answer."""
     with contextlib.suppress(SnowmeltError, msgspec.DecodeError, OSError):
@@ -57,7 +57,7 @@ def find_primary(urls: Sequence[str], *, ca_file: str | None = None) -> Primary 
     """Return the primary with the highest epoch, None if none answers."""
     found = []
     for url in urls:
-        state = ask_site_state(url, ca_file=ca_file)
+        state = request_site_state(url, ca_file=ca_file)
         if state is not None and state.role in {PRIMARY_ROLE, None}:
             found.append(Primary(state.epoch, url))
     return max(found, default=None)

@@ -385,12 +385,10 @@ def _replace_with_reported_tokens(
     """
     if reported is None:
         return records
-    reported = {}
-    for key, record in records.items():
-        found = reported.get(key)
-        token = None if found is None else found.offset_token
-        reported[key] = replace(record, offset_token=token)
-    return reported
+    return {
+        key: replace(record, offset_token=reported[key].offset_token if key in reported else None)
+        for key, record in records.items()
+    }
 
 
 def _find_queries_matching_foreign_channels(

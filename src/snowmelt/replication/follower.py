@@ -31,7 +31,7 @@ from snowmelt.catalog.objects.failover_groups import (
 )
 from snowmelt.client.connection import make_transport
 from snowmelt.client.settings import ClientSettings
-from snowmelt.client.sites import ask_site_state
+from snowmelt.client.sites import request_site_state
 from snowmelt.client.transport import Transport
 from snowmelt.errors import (
     ServiceUnavailable,
@@ -132,7 +132,7 @@ class SiteWorker:
                 _log.warning("the switch was given up: the other site is silent")
 
     def _fence_if_replaced(self, group: FailoverGroup, url: str) -> bool:
-        state = ask_site_state(url, ca_file=group.settings.ca_file)
+        state = request_site_state(url, ca_file=group.settings.ca_file)
         if state is None or state.group != group.name or state.epoch <= group.epoch:
             return False
         with self._database.writing() as connection:
@@ -271,7 +271,7 @@ class SiteWorker:
 
     def _look_for_primary(self, group: FailoverGroup, url: str) -> None:
         """Follow another site if the known one says so."""
-        state = ask_site_state(url, ca_file=group.settings.ca_file)
+        state = request_site_state(url, ca_file=group.settings.ca_file)
         if state is None or state.primary_url is None or state.primary_url == url:
             return
         own = group.settings.addresses

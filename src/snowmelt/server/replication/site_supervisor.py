@@ -9,7 +9,7 @@ import threading
 from snowmelt.catalog.db.database import Database
 from snowmelt.catalog.objects import failover_groups
 from snowmelt.catalog.objects.failover_groups import SiteRole
-from snowmelt.client.sites import ask_site_state
+from snowmelt.client.sites import request_site_state
 from snowmelt.clock import Clock
 from snowmelt.config import Settings
 from snowmelt.server.child_process import start_child, stop_child
@@ -94,7 +94,9 @@ def fence_if_replaced(database: Database) -> None:
         return
     for slot in slots:
         state = (
-            None if slot.url is None else ask_site_state(slot.url, ca_file=group.settings.ca_file)
+            None
+            if slot.url is None
+            else request_site_state(slot.url, ca_file=group.settings.ca_file)
         )
         if state is not None and state.group == group.name and state.epoch > group.epoch:
             with database.writing() as connection:
