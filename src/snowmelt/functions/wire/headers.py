@@ -107,7 +107,7 @@ def validate_custom_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not _CUSTOM_NAME_PATTERN.match(name):
             raise DeclarationInvalid(
-                reason=f"header name {name!r} may hold visible ASCII characters only, without "
+                reason=f"header name {name!r} may contain only visible ASCII characters, without "
                 'blanks, underscores and ( ) , / : ; < > = " ? @ [ ] \\ { }'
             )
         if _DOUBLE_BLANK_PATTERN.search(value) or _ILLEGAL_CHARACTERS_PATTERN.search(value):

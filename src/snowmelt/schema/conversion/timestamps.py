@@ -336,7 +336,7 @@ def _parse_loose_match(match: re.Match[str]) -> ParsedTimestamp:
     # 1 January 1970 was a Thursday.
     if weekday is not None and _WEEKDAYS.index(weekday.lower()) != (day + 3) % 7:
         raise TimestampSyntaxError(
-            match[0], f"The day {match[0]!r} names is no {weekday}; leave the weekday out"
+            match[0], f"The day {match[0]!r} is not a {weekday}; remove the weekday"
         )
     if match["hour"] is None:
         return ParsedTimestamp(day * DAY_S, 0, None)

@@ -145,8 +145,8 @@ def test_statements_are_printed(snowmelt: Callable[..., Finished], tmp_path: Pat
         (("serve", "empty.py"), "empty.py makes no RemoteService."),
         (("serve", "--lambda", "empty.py:handler"), "empty.py has no function handler."),
         (("serve", "--lambda", "empty.py"), "empty.py names no handler; handler.py:handler does."),
-        (("faults", "nowhere"), "nowhere is no address of a service; http://host:port/path is."),
-        (("faults", "http://x", "--fault", "oops"), "There is no fault oops"),
+        (("faults", "nowhere"), "Invalid service URL nowhere. Expected http://host:port/path."),
+        (("faults", "http://x", "--fault", "oops"), "Unknown fault oops"),
         (("replay", "empty.csv"), "No such file"),
         (
             ("call", "http://127.0.0.1:9/f", "--csv", "bad.csv", "--arguments", "(n"),
@@ -154,7 +154,7 @@ def test_statements_are_printed(snowmelt: Callable[..., Finished], tmp_path: Pat
         ),
         (
             ("call", "http://127.0.0.1:9/f", "--csv", "bad.csv", "--arguments", "(n FLOAT)"),
-            "Column n: a number was expected, not any text.",
+            "Column n: a number was expected, got text.",
         ),
         (("call", "http://127.0.0.1:9/f", "--csv", "bad.csv", "--patience", "0"), "f, batch "),
     ],
