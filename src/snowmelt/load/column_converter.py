@@ -307,7 +307,7 @@ class TextColumnConverter:
         ]
 
     def convert_text_exactly(self, value: str) -> StoredValue:
-        """Convert one text by the exact rules. Counts a truncated value.
+        """Convert one text by the exact rules. Counts the value if it is truncated.
 
         Raises:
             InvalidRow: If the column rejects the value.

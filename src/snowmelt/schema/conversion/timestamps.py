@@ -286,8 +286,8 @@ def region_offset_s(region: str, utc_s: int) -> int:
     zone = _load_zone(region)
     if zone is None:
         raise TimestampSyntaxError(region)
-    # Use the repetition of the calendar: the first and last rules apply before and after all
-    # others.
+    # Look up an equivalent year: the calendar repeats every 400 years, and the zone's first and
+    # last rules also apply to earlier and later years.
     if utc_s < _FIRST_S + DAY_S:
         utc_s = _FIRST_S + _CYCLE_S + utc_s % _CYCLE_S
     elif utc_s >= _END_S - DAY_S:
