@@ -43,7 +43,10 @@ class Secure(Running):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             s3_port = probe.getsockname()[1]
-        pair = {"tls_cert": str(certs / "server.pem"), "tls_key": str(certs / "server.key")}
+        pair: dict[str, Any] = {
+            "tls_cert": str(certs / "server.pem"),
+            "tls_key": str(certs / "server.key"),
+        }
         super().__init__(folder / "data", s3_port=s3_port, **pair)
         self.url = self.url.replace("http:", "https:")
 

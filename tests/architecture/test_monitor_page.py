@@ -13,7 +13,9 @@ from snowmelt.catalog.jobs.run_history import (
     RunState,
     TableBacklog,
 )
+from snowmelt.catalog.objects.failover_groups import ReplicationLag, SiteRole
 from snowmelt.catalog.objects.published_snapshots import PublicationLag
+from snowmelt.catalog.views.freshness import ExpectedTable
 from snowmelt.ingest.metrics import RequestMetrics
 from snowmelt.schema.types import TableName
 from snowmelt.server.logs import CONTEXT_FIELDS
@@ -29,6 +31,8 @@ def test_the_metrics_of_the_page_are_those_of_the_service() -> None:
         [TableBacklog(1, TableName("D", "P", "T"), 1, 1, now)],
         [MigrationStateTotals(RunState.COMMITTED, 1, 1, 1.0)],
         PublicationLag(1, 0, now),
+        ReplicationLag("G", SiteRole.SECONDARY, 1.0, 1.0),
+        [ExpectedTable(1, TableName("D", "P", "T"), 60, now, now)],
     )
     sources = MetricSources(
         RequestMetrics[int]().snapshot,

@@ -16,6 +16,7 @@ from snowmelt.catalog.model.records import PRIVILEGES
 from snowmelt.catalog.objects import namespaces, tables
 from snowmelt.catalog.statements import executor
 from snowmelt.catalog.statements.executor import execute_statement
+from snowmelt.catalog.statements.histories import HISTORIES
 from snowmelt.catalog.statements.statement_context import NothingDone, StatementSession
 from snowmelt.clock import SystemClock
 from snowmelt.errors import (
@@ -58,6 +59,11 @@ PREPARED = {
         ),
     ),
     "libraries": (),
+    "failover-groups": (),
+    "histories": (
+        "CREATE DATABASE demo",
+        "CREATE TABLE demo.public.events (id NUMBER)",
+    ),
 }
 LIBRARY = "def upper(reader):\n    yield from reader\n\nclass Pairs: ...\n\nclass Numbers: ...\n"
 # Statements that Spark runs; the page `queries` has them.
@@ -97,6 +103,7 @@ def expected_names() -> set[Any]:
             if getattr(kind, verb) is not None:
                 names.add(f"{verb.upper()} {words}")
     names |= {f"SHOW {words}" for words in executor.LISTINGS}
+    names |= {f"SHOW {word}" for word in HISTORIES}
     names |= {"SHOW GRANTS", "SHOW FUTURE GRANTS", "TRUNCATE TABLE"}
     others = set(executor._STATEMENT_PARSERS) - {"CREATE", "ALTER", "DROP", "DESCRIBE", "DESC"}
     return names | others - {"SHOW", "TRUNCATE"}
@@ -177,6 +184,8 @@ def object_of(section: Section, statement: str, words: str) -> str:
     for name in section.names:
         if (name, words) in OBJECTS:
             return OBJECTS[name, words]
+    if words == "the account":
+        return "ACCOUNT"
     found = _FIRST_NAME.search(statement)
     assert found is not None
     parts = found[1].split(".")
@@ -191,8 +200,6 @@ def object_of(section: Section, statement: str, words: str) -> str:
             return f"{kind.upper()} {found[1]}"
         case "function":
             return f"FUNCTION {cast('re.Match[str]', re.search(r'FUNCTION (?:IF EXISTS )?([^)]*[)])', statement))[1]}"
-        case "account":
-            return "ACCOUNT"
     raise AssertionError(f"{section.names}: what is {words!r}?")
 
 

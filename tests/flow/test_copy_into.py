@@ -196,7 +196,7 @@ def test_strings_have_the_rules_of_other_statements_in_scripts(copying: Copying)
     ("text", "message"),
     [
         ("FROM @stage", "Stages are not supported"),
-        ("FROM (SELECT $1 FROM '/a/')", "FROM (SELECT …) is not supported"),
+        ("FROM (SELECT DISTINCT $1 FROM '/a/')", "SELECT DISTINCT is not supported"),
         ("FROM 'a/'", "absolute path"),
         ("FROM 'ftp://a/'", "ftp:// is not supported"),
         ("FROM '/a/' VALIDATION_MODE = RETURN_ERRORS", "VALIDATION_MODE is not supported"),

@@ -14,6 +14,7 @@ import pytest
 
 from fixtures.chunks import Lakehouse
 from fixtures.copy import Copying
+from snowmelt.catalog.jobs.load_history import list_loads
 from snowmelt.catalog.objects.file_pipes import PipeFileState
 from snowmelt.clock import ManualClock
 from snowmelt.errors import StatementError, TableNotFound
@@ -21,6 +22,7 @@ from snowmelt.loaders.copy_job import CopyResult
 from snowmelt.loaders.file_pipe_check import parse_watched_copy
 from snowmelt.loaders.file_watch import BatchLimits, FileWatch, MemoryJournal
 from snowmelt.loaders.load_task_execution import LocalTaskRunner
+from snowmelt.schema.types import TableName
 
 
 @pytest.fixture
@@ -141,6 +143,48 @@ def test_limits_of_rejects_are_per_file(copying: Copying) -> None:
     assert sorted(copying.house.read_numbers()) == [1, 4]
 
 
+def test_a_load_without_a_good_file_is_shown_as_failed_and_counts_rejects_once(
+    copying: Copying,
+) -> None:
+    options = "REJECTMAX 2 REJECTED DATA AS TABLE demo.public.bad"
+    watch = make_watch(copying, options=options)
+    copying.file("1.csv", "x|a\ny|b\n3|c\n")
+    for seconds in (0, 11, 61):
+        copying.house.clock.advance(seconds)
+        watch.run_round()
+    # A refresh is a retry, too.
+    watch.refresh()
+    watch.run_round()
+    assert copying.states() == ["failed"] * 4
+    with copying.house.database.reading() as connection:
+        loads = list_loads(connection)
+    assert sorted(int(load.rejects or 0) for load in loads) == [0, 0, 0, 2]
+    assert all("REJECTMAX is 2" in str(load.message) for load in loads)
+    assert len(copying.house.read(TableName("DEMO", "PUBLIC", "BAD"))) == 2
+    # A good file beside it makes the load a success.
+    copying.house.clock.advance(601)
+    copying.file("2.csv", "4|d\n")
+    watch.run_round()
+    assert sorted(copying.states()) == ["committed", *["failed"] * 4]
+    assert copying.house.read_numbers() == [4]
+
+
+def test_many_small_files_become_one_native_file(copying: Copying) -> None:
+    watch = make_watch(copying)
+    for number in range(20):
+        copying.file(f"{number:02d}.csv", f"{2 * number}|a\n{2 * number + 1}|b\nx|c\n")
+    [result] = watch.run_round()
+    assert (result.totals.files, result.totals.rows, result.totals.rejects) == (20, 40, 20)
+    assert len(copying.house.data_files()) == 1
+    assert sorted(copying.house.read_numbers()) == list(range(40))
+    # Few files stay as they are.
+    for number in range(3):
+        copying.file(f"more{number}.csv", f"{100 + number}|a\n")
+    copying.house.clock.advance(1)
+    watch.run_round()
+    assert len(copying.house.data_files()) == 4
+
+
 def test_a_batch_of_broken_files_alone_is_recorded(copying: Copying) -> None:
     journal = MemoryJournal()
     watch = make_watch(copying, journal=journal)
@@ -196,9 +240,9 @@ def test_files_with_signs_of_globs_in_their_names_are_loaded(copying: Copying) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("COPY t FROM STDIN", "folders and stores only"),
-        ("COPY t FROM LOCAL '/a/*'", "folders and stores only"),
-        ("COPY t SOURCE KafkaSource(stream = 'a|0|0')", "folders and stores only"),
+        ("COPY t FROM STDIN", "only folders and stores"),
+        ("COPY t FROM LOCAL '/a/*'", "only folders and stores"),
+        ("COPY t SOURCE KafkaSource(stream = 'a|0|0')", "only folders and stores"),
         ("COPY t FROM 'a/*'", "a/\\* is relative"),
         ("COPY t FROM 'http://h/a'", "lists no files"),
         ("COPY t FROM '/a/*' GZIP, '/b/*'", "the same compression"),

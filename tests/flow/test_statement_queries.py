@@ -200,7 +200,7 @@ def test_the_command_prints_the_same_here_and_elsewhere(querying: Querying) -> N
     refused = subprocess.run(
         [*command, *elsewhere, "--engine", "spark"], capture_output=True, text=True, timeout=280
     )
-    assert "leave out --engine spark" in refused.stderr
+    assert "Omit --engine spark" in refused.stderr
 
 
 def test_users_ask_at_once_and_each_gets_the_own_answer(querying: Querying) -> None:

@@ -19,12 +19,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 from playwright.sync_api import sync_playwright
 
-from fixtures.browser import access_key, open_browser
+from fixtures.browser import access_key, migrate, open_browser
 from snowmelt.buckets.bucket import UploadCompletion
 from snowmelt.buckets.bucket_registry import BucketRegistry
-from snowmelt.schema.types import TableName
 from snowmelt.storage.local_store import LocalStore
-from snowmelt.table.migration import MigrationSettings, migrate_table
 from snowmelt.testing import LocalService
 from support.browser import find_or_install_browser
 
@@ -42,6 +40,7 @@ PAGES = {
     "migrations": "/migrations",
     "query": "/query?sql=SELECT+origin,+count(*)+FROM+demo.public.flights+GROUP+BY+origin",
     "select": "/select?bucket=data&key=people.csv",
+    "checks": "/checks",
     "functions": "/functions",
     "login": "/login",
 }
@@ -68,23 +67,13 @@ def fill(service: LocalService) -> None:
                 channel.insert_rows([*rows, bad] if number == 2 else rows, offset_token=token)
                 channel.wait_for_commit(token, timeout=dt.timedelta(seconds=200))
             if number in {1, 2}:
-                migrate(service)
+                migrate(service, table)
     service.sql("CREATE BUCKET data")
     files = LocalStore(service.embedded.settings.objects_dir)
     registry = BucketRegistry(service.embedded.service.database, files, service.clock)
     upload = registry.access_bucket("EMBEDDED", "data").bucket.start_upload("people.csv", {})
     upload.write(b"name,age\n" + b"".join(b"person %d,%d\n" % (n, n % 80) for n in range(200)))
     upload.finish(UploadCompletion())
-
-
-def migrate(service: LocalService) -> None:
-    running, settings = service.embedded.service, service.embedded.settings
-    migrate_table(
-        running.database,
-        running.keyring,
-        TableName("DEMO", "PUBLIC", "FLIGHTS"),
-        MigrationSettings(settings.stage_url, settings.warehouse_url),
-    )
 
 
 def shrink(png: bytes) -> bytes:

@@ -45,6 +45,7 @@ PURPOSES = {
         "FAVROPARSER": "Avro files. A value that does not fit its column becomes NULL.",
         "KAFKAAVROPARSER": "One Avro record in each message.",
         "AVRO": "Avro files. A value that does not fit its column rejects the record.",
+        "ORC": "ORC files. Columns match by name, case-insensitively; a missing one has its default.",
         "PARQUET": "Parquet files. Columns match by name, case-insensitively; a missing one has its default.",
         "FIXEDWIDTH": "Fields of fixed width. Synonym: `FIXED`.",
         "FREGEXPARSER": "Records that a regular expression with named groups matches. Synonym: `REGEX`.",

@@ -1,7 +1,7 @@
 """Structural checks of a registration before any lookup (specification of v1, §2.7).
 
-Pure: takes a message, returns rejections. An error in a chunk is reported to its channels. The
-whole request is rejected only if there is no channel to report to.
+Pure. An error in a chunk is reported to its channels. The whole request is only rejected if it has
+no channel to report to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from snowmelt.wire.streaming import (
 )
 
 # A client limits chunks to 256 MiB and blobs to 1 GiB by its own estimate (specification §3.6).
-# Twice that leaves room for estimates that were too small.
+# Twice that allows for low estimates.
 MAX_CHUNK_BYTES = 512 * 1024 * 1024
 MAX_BLOB_BYTES = 2 * 1024 * 1024 * 1024
 MAX_CHUNK_ROWS = 1 << 40
@@ -31,7 +31,7 @@ _MAX_INT64 = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class RequestRejection:
-    """Why channels of a chunk are rejected: a response code of v1 and a message."""
+    """Rejection of a chunk's channels: a response code of v1 and a message."""
 
     code: ResponseCode
     message: str
@@ -57,21 +57,19 @@ def check_request_names_channels(request: RegisterBlobsRequest) -> None:
 
 
 def find_blob_error(blob: BlobMetadata, earlier_paths: set[str]) -> RequestRejection | None:
-    """Return the error of a blob as a whole, or None; `earlier_paths` are the blobs before it."""
+    """Return the error of a whole blob, or None. `earlier_paths` are the paths of previous blobs."""
     if not blob.path:
         return RequestRejection(ResponseCode.BLOB_PATH_MISSING, "The blob's path is missing.")
     if blob.path in earlier_paths:
         return RequestRejection(
-            ResponseCode.BLOB_TWICE, f"Blob {blob.path} is twice in this registration."
+            ResponseCode.BLOB_TWICE, f"Blob {blob.path} occurs twice in this registration."
         )
     if not blob.md5:
-        return RequestRejection(
-            ResponseCode.BLOB_MD5_MISSING, f"Blob {blob.path} comes without its MD5."
-        )
+        return RequestRejection(ResponseCode.BLOB_MD5_MISSING, f"Blob {blob.path} has no MD5.")
     if blob.bdec_version != BDEC_VERSION:
         return RequestRejection(
             ResponseCode.BDEC_VERSION_UNSUPPORTED,
-            f"Blob {blob.path} has BDEC version {blob.bdec_version}; only {BDEC_VERSION} is read.",
+            f"Blob {blob.path} has BDEC version {blob.bdec_version}; only {BDEC_VERSION} is supported.",
         )
     ranges = sorted(
         (chunk.chunk_start_offset, chunk.chunk_length)
@@ -108,7 +106,7 @@ def find_chunk_error(chunk: ChunkMetadata) -> RequestRejection | None:
     if not _is_non_negative_int64(chunk.encryption_key_id):
         return RequestRejection(
             ResponseCode.ENCRYPTION_KEY_INVALID,
-            "The chunk's encryption key id is missing, or no id that was given.",
+            "The chunk's encryption key id is missing or invalid.",
         )
     if chunk.eps is not None and not (
         chunk.eps.rows == 0 if chunk.rowless else 0 < chunk.eps.rows < MAX_CHUNK_ROWS
@@ -126,7 +124,7 @@ def find_chunk_error(chunk: ChunkMetadata) -> RequestRejection | None:
         if instant is not None and not _is_non_negative_int64(instant):
             return RequestRejection(
                 ResponseCode.BLOB_FORMAT_WRONG,
-                f"The chunk's time of insertion, {instant} ms, is no time since 1970.",
+                f"The chunk's time of insertion, {instant} ms, is not a valid time.",
             )
     return _find_channel_error(chunk.channels or [])
 
@@ -142,14 +140,14 @@ def _find_channel_error(channels: Sequence[ChunkChannelMessage]) -> RequestRejec
         if name in names:
             return RequestRejection(
                 ResponseCode.CHANNEL_TWICE,
-                f"Channel {to_display_name(name)} is twice in the chunk.",
+                f"Channel {to_display_name(name)} occurs twice in the chunk.",
             )
         names.add(name)
         tokens = (channel.offset_token, channel.start_offset_token, channel.end_offset_token)
         if any("\0" in token for token in tokens if token):
             return RequestRejection(
                 ResponseCode.CHANNEL_NAME_MISSING,
-                f"The offset token of channel {to_display_name(name)} holds the character NUL.",
+                f"The offset token of channel {to_display_name(name)} contains the character NUL.",
             )
         if not _is_non_negative_int64(channel.client_sequencer):
             return RequestRejection(

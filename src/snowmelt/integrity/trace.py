@@ -33,6 +33,13 @@ from snowmelt.table.warehouse_paths import Warehouse
 
 _ROW_NUMBER = "snowmelt_row_number"
 _MAX_TRACED = 1000
+# Conditions may come from users of the console.
+_CONDITION_LIMITS: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "memory_limit": "512MB",
+    "max_temp_directory_size": "0MB",
+    "threads": "1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,10 +528,15 @@ def _filter(rows: pa.Table, condition: str, limit: int) -> list[tuple[int, dict[
     if limit <= 0:
         return []
     numbered = rows.append_column(_ROW_NUMBER, pa.array(range(rows.num_rows), pa.int64()))
-    with duckdb.connect(config={"enable_external_access": "false"}) as engine:
+    with duckdb.connect(config=_CONDITION_LIMITS) as engine:
         engine.register("numbered", numbered)
+        engine.execute("SET lock_configuration = true")
         query = f"SELECT * FROM numbered WHERE ({condition}) ORDER BY {_ROW_NUMBER} LIMIT {limit}"
         try:
+            if len(engine.extract_statements(query)) != 1:
+                raise StatementError(
+                    f"Invalid condition {condition!r}: it has more than one statement"
+                )
             result = engine.execute(query)
             names = [each[0] for each in result.description or ()]
             found = result.fetchall()

@@ -31,6 +31,8 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _MICROSECOND_DIGITS = 6
+_MAX_SHOWN_COLUMNS = 20
+_FUNCTIONS_WITHOUT_PARENTHESES = {"user", "session_user", "localtimestamp"}
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -62,6 +64,10 @@ _PLAIN_KINDS = frozenset(
 
 class QueryNotPlain(UserError):
     """The query is not plain: {reason}. Run it with Spark (--engine spark)."""
+
+
+class QueryColumnMissing(QueryNotPlain):
+    """Column {column} does not exist. Columns: {columns}."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,8 +408,31 @@ class _Analysis:
         self._check_qualifier(node)
         column = self._by_name.get(node.name.lower())
         if column is None:
-            raise QueryNotPlain(reason=f"the table has no column {node.name}")
+            reason = f"the table has no column {node.name}"
+            if node.table or not self._is_missing_in_spark(node.name):
+                raise QueryNotPlain(reason=reason)
+            names = [each.display_name for each in self._schema.columns]
+            shown = ", ".join(names[:_MAX_SHOWN_COLUMNS])
+            more = len(names) - _MAX_SHOWN_COLUMNS
+            raise QueryColumnMissing(
+                reason=reason,
+                column=node.name,
+                columns=f"{shown} and {more} more" if more > 0 else shown,
+            )
         return column
+
+    def _is_missing_in_spark(self, name: str) -> bool:
+        """Return True if Spark does not resolve a name without a qualifier either.
+
+        It resolves aliases of the select list, functions without parentheses, and hidden columns.
+        """
+        aliases = {each.alias.lower() for each in self._query.select.expressions if each.alias}
+        return (
+            name.lower() not in aliases | _FUNCTIONS_WITHOUT_PARENTHESES
+            and not name.lower().startswith("current_")
+            and not name.startswith("_")
+            and "__" not in name
+        )
 
     def _check_qualifier(self, node: exp.Column) -> None:
         _check_args(node, "this", "table")

@@ -40,6 +40,10 @@ def test_every_list_has_every_row_once(catalog_url: str) -> None:
                 assert sorted(str(each["name"]) for each in found) == sorted(names), order
             for order in TABLE_ORDERS:
                 assert len(walk(browser, "tables", order)) == 3, order
+            service.sql("ALTER TABLE listed0.public.t SET FRESHNESS = '1 day'")
+            found = browser.get("/console/api/v1/channels?only=late").json()
+            assert found == {"channels": [], "next": None}
+            assert browser.get("/console/").status_code == 200
             for view in ("loads", "migrations", "maintenance"):
                 assert browser.get(f"/console/api/v1/{view}").json()[view] == []
             refused = browser.get("/console/api/v1/channels?after=nothing")

@@ -125,6 +125,7 @@ def test_axe_finds_nothing(viewer: ConsoleUser, console_service: LocalService) -
         *paths,
         "/tables/VIEWED/PUBLIC/SEEN",
         "/channels/VIEWED/PUBLIC/SEEN/c-0",
+        "/tables/VIEWED/PUBLIC/SEEN/trace",
         "/login",
     ]:
         page = viewer.go(path)

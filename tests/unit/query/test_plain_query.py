@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from snowmelt.query.plain_query import PlainQuery, QueryNotPlain, parse_plain_query
+from snowmelt.query.plain_query import (
+    PlainQuery,
+    QueryColumnMissing,
+    QueryNotPlain,
+    parse_plain_query,
+)
 from snowmelt.schema.types import TableName, TableSchema
 from support.typed_rows import TYPED
 
@@ -94,7 +99,6 @@ def test_counting_reads_one_column() -> None:
         ("SELECT clock3 FROM d.s.t", "TIME"),
         ("SELECT ntz9 FROM d.s.t", "nanoseconds"),
         ("SELECT * FROM d.s.t", "TIME"),
-        ("SELECT nope FROM d.s.t", "no column nope"),
         ("SELECT u.id FROM d.s.t", "no table u"),
         ("SELECT d.s.t.id FROM d.s.t", "DB|CATALOG"),
         ("SELECT id FROM d.s.t WHERE id = '5'", "compares a number"),
@@ -122,3 +126,19 @@ def test_counting_reads_one_column() -> None:
 def test_anything_else_is_left_to_spark(text: str, reason: str) -> None:
     with pytest.raises(QueryNotPlain, match=reason):
         analyze(text)
+
+
+@pytest.mark.parametrize("query", ["SELECT nope FROM d.s.t", "SELECT id FROM d.s.t WHERE nope > 1"])
+def test_a_column_that_spark_would_not_find_either_is_named(query: str) -> None:
+    with pytest.raises(QueryColumnMissing, match=r"Column nope does not exist. Columns: ID, "):
+        analyze(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["SELECT id AS nope, nope FROM d.s.t", "SELECT user FROM d.s.t", "SELECT _metadata FROM d.s.t"],
+)
+def test_names_that_spark_may_resolve_are_left_to_it(query: str) -> None:
+    with pytest.raises(QueryNotPlain) as raised:
+        analyze(query)
+    assert not isinstance(raised.value, QueryColumnMissing)

@@ -25,6 +25,9 @@ ObjectKind = Literal[
 # This privilege shows names, counts and history of tables, but no rows. It is granted on a table, a
 # schema, a database, or the account.
 MONITOR = "MONITOR"
+# Privileges on the account: to follow this installation, and to promote or fence a site.
+REPLICATE = "REPLICATE"
+FAILOVER = "FAILOVER"
 # Privileges on a table to change its rows.
 ROW_PRIVILEGES = ("INSERT", "UPDATE", "DELETE")
 PRIVILEGES: dict[ObjectKind, tuple[str, ...]] = {
@@ -104,6 +107,7 @@ class TableRecord:
     database, and is 1 by default. `error_table_id` is the table of its rejected rows, which may
     have been deleted. `hides_fresh_rows` leaves rows out of Iceberg snapshots until they are in
     native files; `engine_properties` is a JSON object of properties that other engines have set.
+    `freshness_s` is the longest expected time between two commits; None if none is expected.
     """
 
     table_id: int
@@ -126,6 +130,7 @@ class TableRecord:
     error_table_id: int | None = None
     hides_fresh_rows: bool = False
     engine_properties: str | None = None
+    freshness_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,6 +295,7 @@ def transfer_table_properties(connection: sa.Connection, table_id: int, new_tabl
         "error_table_id",
         "hides_fresh_rows",
         "engine_properties",
+        "freshness_s",
     )
     query = sa.select(*(_TABLES.c[name] for name in names)).where(_TABLES.c.table_id == table_id)
     values = connection.execute(query).mappings().one()

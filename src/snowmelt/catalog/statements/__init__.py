@@ -10,6 +10,7 @@ raise StatementError with the position of an unexpected token.
 `tables`: CREATE TABLE, its columns and properties, TRUNCATE; SHOW of tables and channels.
 `alter_table`: ALTER TABLE.
 `pipes`: pipes and their status.
+`histories`: SHOW of loads, migrations and maintenance runs.
 `users_and_roles`: users with their keys, and roles.
 `grants`: privileges on objects and on the account, roles of users.
 `buckets`: buckets of the S3 endpoint.

@@ -20,6 +20,7 @@ from snowmelt.catalog.sql.lexer import PIPE_STATUS_FUNCTION, TokenKind, is_query
 from snowmelt.catalog.statements import (
     buckets,
     external_functions,
+    failover_groups,
     grants,
     integrations,
     libraries,
@@ -28,6 +29,7 @@ from snowmelt.catalog.statements import (
     tables,
     users_and_roles,
 )
+from snowmelt.catalog.statements.histories import HISTORIES, parse_show_history
 from snowmelt.catalog.statements.statement_context import (
     FileCopyCheck,
     NothingDone,
@@ -136,6 +138,7 @@ _KINDS = {
         *libraries.KINDS,
         *external_functions.KINDS,
         *integrations.KINDS,
+        *failover_groups.KINDS,
         *libraries.SKIPPED_KINDS,
     )
 }
@@ -156,6 +159,7 @@ LISTINGS = {
         external_functions.FUNCTIONS,
         *integrations.LISTINGS,
         pipes.PIPES,
+        *failover_groups.LISTINGS,
     )
 }
 _UNSUPPORTED_TABLE_KINDS = (
@@ -163,12 +167,12 @@ _UNSUPPORTED_TABLE_KINDS = (
     *("EXTERNAL", "DYNAMIC", "HYBRID", "ICEBERG", "EVENT"),
 )
 _ROW_INGESTION_HINT = (
-    "rows come in through channels (snowmelt.Client), and `lake.sql` changes them with Spark"
+    "insert rows through channels (snowmelt.Client), and change them with `lake.sql` on Spark"
 )
 _QUERY_KEYWORDS = ("SELECT", "WITH", "VALUES", "FROM", "EXPLAIN")
 _UNSUPPORTED_STATEMENTS = {
-    "USE": "USE is not supported, a statement stands alone: write names with three parts, and give "
-    "the role with the connection",
+    "USE": "USE is not supported, because statements share no session: write names with three parts, "
+    "and set the role of the connection",
     **{
         word: f"{word} is not supported: {_ROW_INGESTION_HINT}"
         for word in ("INSERT", "UPDATE", "DELETE", "MERGE")
@@ -193,7 +197,7 @@ def parse_statement(text: str) -> Statement:
         cursor.advance()
         return _STATEMENT_PARSERS[word](cursor)
     if cursor.current.kind is TokenKind.END:
-        raise cursor.make_error("There is no statement here")
+        raise cursor.make_error("Expected a statement here")
     hint = format_suggestion(word, [*_STATEMENT_PARSERS, *_QUERY_KEYWORDS])
     raise cursor.make_error(
         f"{cursor.current.source_text} does not start a statement.{hint} Statements start with "
@@ -218,12 +222,12 @@ def _parse_create(cursor: TokenCursor) -> Statement:
     kind = _accept_kind(cursor)
     if (alter or secure) and (kind is None or kind.words != "EXTERNAL FUNCTION"):
         words = "OR ALTER" if alter else "SECURE"
-        raise cursor.make_error(f"{words} is supported for an EXTERNAL FUNCTION alone", first)
+        raise cursor.make_error(f"{words} is only supported for an EXTERNAL FUNCTION", first)
     if kind is None or kind.create is None:
         if at.text in _UNSUPPORTED_TABLE_KINDS and at.kind is TokenKind.WORD:
             raise cursor.make_error(
-                f"{at.text} is not supported: rows can be streamed into permanent objects "
-                "alone; leave the word out"
+                f"{at.text} is not supported: rows can only be streamed into "
+                "permanent objects. Omit the word"
             )
         raise cursor.make_alternatives_error(_CREATABLE_WORDS, at)
     if replace and not kind.is_replaceable:
@@ -241,9 +245,7 @@ def _parse_create_mode(cursor: TokenCursor, *, replace: bool) -> CreateMode:
     if not (cursor.is_next("IF", "NOT") or cursor.is_next("IF", "EXISTS")):
         return CreateMode.OR_REPLACE if replace else CreateMode.FAIL_IF_EXISTS
     if replace:
-        raise cursor.make_error(
-            "OR REPLACE and IF NOT EXISTS exclude each other; write one of them"
-        )
+        raise cursor.make_error("OR REPLACE and IF NOT EXISTS exclude each other. Use one of them")
     cursor.expect("IF", "NOT", "EXISTS")
     return CreateMode.IF_NOT_EXISTS
 
@@ -253,8 +255,8 @@ def _parse_alter(cursor: TokenCursor) -> Statement:
     kind = _accept_kind(cursor)
     if kind is None or kind.alter is None:
         raise cursor.make_error(
-            f"ALTER {at.source_text or 'alone'} is not supported: there are ALTER DATABASE, SCHEMA, "
-            "TABLE, USER, BUCKET, FUNCTION, PIPE and INTEGRATION alone",
+            f"ALTER {at.source_text or 'alone'} is not supported. Expected ALTER DATABASE, SCHEMA, "
+            "TABLE, USER, BUCKET, FUNCTION, PIPE, INTEGRATION or FAILOVER GROUP",
             at,
         )
     return kind.alter(cursor, cursor.accept("IF", "EXISTS"))
@@ -286,22 +288,13 @@ def _parse_show(cursor: TokenCursor) -> Statement:
             return parse_show_objects(cursor, listing, terse=terse)
     if not terse and cursor.accept("GRANTS"):
         return grants.parse_show_grants(cursor)
-    view = _HISTORY_VIEWS.get(cursor.current.text)
-    if view is not None:
-        raise cursor.make_error(
-            f"SHOW {cursor.current.text} is not supported: query the view {view}"
-        )
+    if not terse and cursor.current.text in HISTORIES:
+        return parse_show_history(cursor, HISTORIES[cursor.advance().text])
+    if cursor.current.text == "COPIES":
+        raise cursor.make_error("SHOW COPIES is not supported: query the view COPY_HISTORY")
     listed = tuple(words for words in LISTINGS if " " not in words)
-    raise cursor.make_alternatives_error(listed if terse else (*listed, "GRANTS"))
+    raise cursor.make_alternatives_error(listed if terse else (*listed, *HISTORIES, "GRANTS"))
 
-
-# SHOW statements of other systems, and the system views with the same rows, for error messages.
-_HISTORY_VIEWS = {
-    "LOADS": "LOAD_HISTORY",
-    "COPIES": "COPY_HISTORY",
-    "MIGRATIONS": "SNOWPIPE_STREAMING_FILE_MIGRATION_HISTORY",
-    "MAINTENANCE": "MAINTENANCE_HISTORY",
-}
 
 _STATEMENT_PARSERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "CREATE": _parse_create,

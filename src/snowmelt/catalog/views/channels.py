@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.objects.tables import join_namespaces
+from snowmelt.catalog.views.freshness import compute_freshness_state, is_late_channel
 from snowmelt.catalog.views.paging import Order, Page, contains_text, count_rows, fetch_page
 from snowmelt.catalog.views.visibility import Visibility
 from snowmelt.errors import PrivilegeMissing, RequestMalformed
@@ -55,15 +56,30 @@ class ChannelView:
     last_error: str | None
     last_error_at: dt.datetime | None
     last_error_offset: str | None
+    freshness_s: int | None
+
+    def find_freshness_state(self, now: dt.datetime, usual_gap_s: float | None = None) -> str:
+        """Return its state: `fresh`, `late`, `quiet` or `never`."""
+        return compute_freshness_state(
+            last_commit_at=self.last_commit_at,
+            created_at=self.opened_at,
+            freshness_s=self.freshness_s,
+            usual_gap_s=usual_gap_s,
+            now=now,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelFilter:
-    """Which channels: of one table, whose name, owner or token contains a text, with rejected rows."""
+    """Which channels: of one table, whose name, table, owner or token contains a text, with rejected rows.
+
+    With `late_at` only channels that are late at this time.
+    """
 
     table_id: int | None = None
     text: str = ""
     only_rejected: bool = False
+    late_at: dt.datetime | None = None
 
 
 def fetch_channels(
@@ -123,6 +139,7 @@ def _select_channels() -> sa.Select[Any]:
         sa.select(
             _CHANNELS,
             _TABLES.c.name.label("table_name"),
+            _TABLES.c.freshness_s,
             _SCHEMAS.c.name.label("schema_name"),
             _DATABASES.c.name.label("database_name"),
             _ROW_CHANNELS.c.rows_error.label("rejected_rows"),
@@ -143,8 +160,11 @@ def _filter(query: sa.Select[Any], visibility: Visibility, chosen: ChannelFilter
         query = query.where(_CHANNELS.c.table_id == chosen.table_id)
     if chosen.only_rejected:
         query = query.where(_REJECTED > 0)
+    if chosen.late_at is not None:
+        query = query.where(is_late_channel(chosen.late_at))
     if chosen.text:
-        columns: list[sa.ColumnElement[Any]] = [_CHANNELS.c.name, _CHANNELS.c.owner_user]
+        table = _DATABASES.c.name + "." + _SCHEMAS.c.name + "." + _TABLES.c.name
+        columns: list[sa.ColumnElement[Any]] = [_CHANNELS.c.name, _CHANNELS.c.owner_user, table]
         if visibility.with_tokens is None:
             # A search by tokens would tell tokens to a role that must not see them.
             columns.append(_CHANNELS.c.offset_token)
@@ -171,4 +191,5 @@ def _to_view(row: sa.Row[Any], visibility: Visibility) -> ChannelView:
         last_error=row.last_error if visibility.can_read(row.table_id) else None,
         last_error_at=row.last_error_at,
         last_error_offset=row.last_error_offset if shows_token else None,
+        freshness_s=row.freshness_s,
     )

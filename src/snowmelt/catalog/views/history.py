@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.jobs.load_history import LoadFileState
+from snowmelt.catalog.jobs.run_history import RunState
 from snowmelt.catalog.views.paging import Order, Page, fetch_page
 from snowmelt.catalog.views.tables import list_table_names
 from snowmelt.catalog.views.visibility import Visibility
@@ -16,6 +19,28 @@ from snowmelt.schema.types import TableName
 
 _LOADS, _FILES = model.loads, model.loaded_files
 _MIGRATIONS, _MAINTENANCE = model.migrations, model.maintenance_runs
+
+
+# Columns of lists: `snowmelt … list` and SHOW.
+LOAD_COLUMNS = (
+    *("load_id", "table", "state", "started_at", "ended_at", "files", "rows", "rejects", "bytes"),
+    *("first_error", "message"),
+)
+RUN_COLUMNS = (
+    *("run_id", "table", "state", "started_at", "ended_at", "rows", "files", "bytes", "message"),
+)
+# A load commits even if none of its files could be loaded.
+_FILES_OF_LOAD = sa.select(sa.literal(1)).where(_FILES.c.load_id == _LOADS.c.load_id)
+_ALL_FILES_FAILED = sa.and_(
+    _LOADS.c.state == RunState.COMMITTED,
+    _LOADS.c.rows == 0,
+    _FILES_OF_LOAD.where(_FILES.c.state == LoadFileState.FAILED).correlate(_LOADS).exists(),
+    sa.not_(
+        _FILES_OF_LOAD.where(_FILES.c.state != LoadFileState.FAILED).correlate(_LOADS).exists()
+    ),
+)
+# Files are counted for loads with at most this number.
+_MAX_COUNTED_FILES = 10_000
 
 
 def _newest_first(table: sa.Table) -> Order:
@@ -27,6 +52,9 @@ def _newest_first(table: sa.Table) -> Order:
 @dataclass(frozen=True, slots=True)
 class LoadView:
     """A load of files or of a stream. Counts are None while it runs.
+
+    `state` is that of the load, but `failed` if it committed and no file could be loaded, and
+    `committed partly` if a file could not.
 
     `statement` and `first_error` are None if the role may not read the table.
     """
@@ -47,6 +75,11 @@ class LoadView:
     bytes: int | None
     first_error: str | None
     message: str | None
+
+    @property
+    def seconds(self) -> float | None:
+        """Its duration; None while it runs."""
+        return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +124,11 @@ def fetch_loads(
     *,
     table_id: int | None = None,
     state: str = "",
+    stream_name: str | None = None,
     after: str | None = None,
     limit: int = 50,
 ) -> Page[LoadView]:
-    """Return a page of loads, newest first.
+    """Return a page of loads, newest first. Loads of a pipe have its name as `stream_name`.
 
     Raises:
         RequestMalformed: If the cursor is not of this list.
@@ -102,7 +136,13 @@ def fetch_loads(
     query = visibility.restrict(sa.select(_LOADS), _LOADS.c.table_id)
     if table_id is not None:
         query = query.where(_LOADS.c.table_id == table_id)
-    if state:
+    if stream_name is not None:
+        query = query.where(_LOADS.c.stream_name == stream_name)
+    if state == "failed":
+        query = query.where(sa.or_(_LOADS.c.state == state, _ALL_FILES_FAILED))
+    elif state == "committed":
+        query = query.where(_LOADS.c.state == state, sa.not_(_ALL_FILES_FAILED))
+    elif state:
         query = query.where(_LOADS.c.state == state)
     page = fetch_page(
         connection, query, _newest_first(_LOADS), lambda row: row, after=after, limit=limit
@@ -220,6 +260,8 @@ def _fetch_runs(
 def _to_loads(connection: sa.Connection, rows: Any, visibility: Visibility) -> list[LoadView]:
     ids = {each for row in rows for each in (row.table_id, row.reject_table_id) if each is not None}
     names = list_table_names(connection, sorted(ids))
+    counted = [row.load_id for row in rows if (row.files or 0) <= _MAX_COUNTED_FILES]
+    failed = _count_failed_files(connection, counted)
     return [
         LoadView(
             row.load_id,
@@ -229,7 +271,7 @@ def _to_loads(connection: sa.Connection, rows: Any, visibility: Visibility) -> l
             row.role,
             row.stream_name,
             row.statement if visibility.can_read(row.table_id) else None,
-            row.state,
+            _find_load_state(row.state, *failed.get(row.load_id, (0, 0))),
             row.started_at,
             row.ended_at,
             row.files,
@@ -241,3 +283,22 @@ def _to_loads(connection: sa.Connection, rows: Any, visibility: Visibility) -> l
         )
         for row in rows
     ]
+
+
+def _count_failed_files(
+    connection: sa.Connection, load_ids: Sequence[str]
+) -> dict[str, tuple[int, int]]:
+    """Return the numbers of files and of failed files of each load."""
+    failed = sa.case((_FILES.c.state == LoadFileState.FAILED, 1), else_=0)
+    query = (
+        sa.select(_FILES.c.load_id, sa.func.count(), sa.func.sum(failed))
+        .where(_FILES.c.load_id.in_(load_ids))
+        .group_by(_FILES.c.load_id)
+    )
+    return {row[0]: (row[1], int(row[2])) for row in connection.execute(query)}
+
+
+def _find_load_state(state: str, files: int, failed: int) -> str:
+    if state != RunState.COMMITTED or failed == 0:
+        return state
+    return RunState.FAILED if failed == files else "committed partly"

@@ -12,6 +12,11 @@ import sqlalchemy as sa
 
 from snowmelt.catalog import model
 from snowmelt.catalog.objects.tables import join_namespaces
+from snowmelt.catalog.views.freshness import (
+    compute_freshness_state,
+    find_last_commit,
+    read_recent_commits,
+)
 from snowmelt.catalog.views.paging import Order, Page, contains_text, fetch_page
 from snowmelt.catalog.views.visibility import Visibility
 from snowmelt.errors import RequestMalformed
@@ -32,7 +37,11 @@ TABLE_ORDERS = tuple(_ORDERS)
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """A table. `waiting_chunks` are those that no native file contains yet."""
+    """A table. `waiting_chunks` are those that no native file contains yet.
+
+    `last_commit_at` is the last commit by a channel, chunk or load. `freshness_s` is the longest
+    expected time between two commits; None if there is no expectation.
+    """
 
     table_id: int
     name: TableName
@@ -42,8 +51,20 @@ class TableView:
     chunks: int
     is_native: bool
     error_table_id: int | None
+    freshness_s: int | None
     channels: int = 0
     last_commit_at: dt.datetime | None = None
+    usual_gap_s: float | None = None
+
+    def find_freshness_state(self, now: dt.datetime) -> str:
+        """Return its state: `fresh`, `late`, `quiet` or `never`."""
+        return compute_freshness_state(
+            last_commit_at=self.last_commit_at,
+            created_at=self.created_at,
+            freshness_s=self.freshness_s,
+            usual_gap_s=self.usual_gap_s,
+            now=now,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +104,7 @@ def fetch_tables(
     if text:
         query = query.where(contains_text([_ORDERS["name"].value], text))
     page = fetch_page(connection, query, _ORDERS[order], _to_view, after=after, limit=limit)
-    return Page(_add_channels(connection, page.rows), page.next_cursor)
+    return Page(_add_activity(connection, page.rows), page.next_cursor)
 
 
 def find_table_view(
@@ -96,7 +117,7 @@ def find_table_view(
         _TABLES.c.name == name.table,
     )
     row = connection.execute(query).first()
-    return None if row is None else _add_channels(connection, [_to_view(row)])[0]
+    return None if row is None else _add_activity(connection, [_to_view(row)])[0]
 
 
 def list_table_names(connection: sa.Connection, table_ids: Sequence[int]) -> dict[int, TableName]:
@@ -160,6 +181,7 @@ def _select_tables() -> sa.Select[Any]:
             _TABLES.c.last_seq,
             _TABLES.c.pointer,
             _TABLES.c.error_table_id,
+            _TABLES.c.freshness_s,
             _SCHEMAS.c.name.label("schema_name"),
             _DATABASES.c.name.label("database_name"),
             _BACKLOG.label("waiting_chunks"),
@@ -179,10 +201,11 @@ def _to_view(row: sa.Row[Any]) -> TableView:
         chunks=row.last_seq,
         is_native=row.pointer is not None,
         error_table_id=row.error_table_id,
+        freshness_s=row.freshness_s,
     )
 
 
-def _add_channels(connection: sa.Connection, tables: Sequence[TableView]) -> list[TableView]:
+def _add_activity(connection: sa.Connection, tables: Sequence[TableView]) -> list[TableView]:
     query = (
         sa.select(
             _CHANNELS.c.table_id,
@@ -193,8 +216,18 @@ def _add_channels(connection: sa.Connection, tables: Sequence[TableView]) -> lis
         .group_by(_CHANNELS.c.table_id)
     )
     found = {row[0]: (row[1], row[2]) for row in connection.execute(query)}
+    ids = [table.table_id for table in tables]
+    commits = read_recent_commits(connection, ids)
     result = []
     for table in tables:
         count, last_commit_at = found.get(table.table_id, (0, None))
-        result.append(replace(table, channels=count, last_commit_at=last_commit_at))
+        recent = commits.get(table.table_id)
+        result.append(
+            replace(
+                table,
+                channels=count,
+                last_commit_at=find_last_commit(last_commit_at, recent),
+                usual_gap_s=None if recent is None else recent.usual_gap_s,
+            )
+        )
     return result

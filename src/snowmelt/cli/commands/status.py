@@ -11,13 +11,14 @@ from snowmelt.cli.commands import doctor
 from snowmelt.cli.output import format_age, format_count
 
 NAME = "status"
-SUMMARY = "show service, catalog, backlog and last commit in five lines"
+SUMMARY = "show service, catalog, backlog, last commit and late tables in six lines"
 EXAMPLES = """examples:
   snowmelt status
   snowmelt status --format json
 
-Exit code 1 if the service does not answer, or a chunk is quarantined. `snowmelt doctor` checks more.
+Exit code 1 if the service does not respond, a table is late, or a chunk is quarantined. `snowmelt doctor` checks more.
 """
+_MAX_LATE = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +37,7 @@ def run(options: argparse.Namespace) -> int:
         list_quarantined_chunks,
         measure_backlog,
     )
+    from snowmelt.catalog.views.freshness import list_expected_tables
 
     settings = load_settings(options)
     service = doctor.check_service(settings)
@@ -48,6 +50,7 @@ def run(options: argparse.Namespace) -> int:
                 measure_backlog(connection, table_id)
                 for table_id in list_backlogged_table_ids(connection)
             ]
+            expected = list_expected_tables(connection)
             quarantined = [
                 chunk for chunk in list_quarantined_chunks(connection) if chunk.table_id in tables
             ]
@@ -58,6 +61,7 @@ def run(options: argparse.Namespace) -> int:
         (each.oldest_registered_at for each in backlogs if each.oldest_registered_at is not None),
         default=None,
     )
+    late = [each for each in expected if each.late_at < now]
     answers = service.finding is doctor.CheckStatus.FINE
     version = read_catalog_version(settings.catalog_url).current
     chunks, rows, size = (
@@ -86,6 +90,10 @@ def run(options: argparse.Namespace) -> int:
                 "channel": last[1].name,
                 "offset_token": last[1].offset_token,
             },
+            "freshness": {
+                "expected_tables": len(expected),
+                "late_tables": [str(each.name) for each in late],
+            },
             "quarantined_chunks": len(quarantined),
         }
         print(json.dumps(found, ensure_ascii=False))
@@ -103,8 +111,14 @@ def run(options: argparse.Namespace) -> int:
             f"{size:,} bytes in {format_count(len(backlogs), 'table')}{age}"
         )
         print(f"last commit  {commit}")
+        names = "".join(f", {each.name}" for each in late[:_MAX_LATE])
+        more = ", …" if len(late) > _MAX_LATE else ""
+        print(
+            f"freshness    {len(late):,} of {format_count(len(expected), 'expected table')} late"
+            f"{names}{more}"
+        )
         print(f"quarantine   {format_count(len(quarantined), 'chunk')}{hint}")
-    return int(bool(quarantined) or not answers)
+    return int(bool(quarantined) or bool(late) or not answers)
 
 
 def _to_text(at: dt.datetime | None) -> str | None:

@@ -1,6 +1,6 @@
-"""Row-by-row evaluator of the expressions of a pipe.
+"""Evaluate the expressions of a pipe row by row.
 
-NULL passes through every function except those that replace it.
+Functions return NULL if an argument is NULL, except functions that replace NULL.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TEXT = Column("TEXT", LogicalType.TEXT, 1)
 _EPOCH_DATE = dt.date(1970, 1, 1)
 _DECIMAL_PRECISION = 60
 _QUOTIENT_EXTRA_DIGITS, _MAX_QUOTIENT_SCALE = 6, 12
-# Larger than any column accepts. A larger exponent would need memory for its written-out digits.
+# Larger than any column accepts. Writing out a larger exponent would need much memory.
 _MAX_EXPONENT = 1_000
 
 
@@ -142,7 +142,7 @@ class _ExpressionCompiler:
             if column_type.kind is LogicalType.TEXT:
                 value = to_varchar(value)
             elif column_type.kind is LogicalType.FIXED and isinstance(value, bool):
-                # A value that the column rejects may still be castable.
+                # A value that the column rejects may still be convertible by a cast.
                 value = int(value)
             if column_type.kind in SEMI_STRUCTURED_TYPES:
                 return value
@@ -150,7 +150,7 @@ class _ExpressionCompiler:
                 stored = rule(value, 0)
             except InvalidRow:
                 raise ExpressionFailed(
-                    f"{to_varchar(value)[:100]!r} is no {column.sql_type}"
+                    f"{to_varchar(value)[:100]!r} is not a {column.sql_type}"
                 ) from None
             return _from_stored_value(value, stored, column)
 
@@ -163,7 +163,7 @@ def make_cast_column(column_type: ColumnType) -> Column:
 
 
 def _from_stored_value(value: object, stored: object, column: Column) -> object:
-    """Return the value of the column's type that a stored value represents."""
+    """Convert a stored value to a value of the column's type."""
     if column.kind is LogicalType.FIXED and isinstance(stored, int):
         scale = column.scale or 0
         return Decimal(stored).scaleb(-scale) if scale else stored
@@ -174,7 +174,7 @@ def _from_stored_value(value: object, stored: object, column: Column) -> object:
     if column.kind is LogicalType.DATE and isinstance(stored, int):
         with contextlib.suppress(OverflowError):
             return (_EPOCH_DATE + dt.timedelta(days=stored)).isoformat()
-    # Times and binary values are only checked here; the target column converts them.
+    # Times and binary values are only checked here. The target column converts them.
     return value
 
 
@@ -190,7 +190,7 @@ def _follow_path(row: object, steps: Sequence[str | int]) -> object:
 
 
 def to_varchar(value: object) -> str:
-    """Return a value as text, as CAST to VARCHAR does."""
+    """Convert a value to text as CAST to VARCHAR does."""
     match value:
         case str():
             return value
@@ -208,15 +208,15 @@ def to_varchar(value: object) -> str:
 
 def _to_number(value: object) -> int | float | Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
-        raise ExpressionFailed(f"{to_varchar(value)[:100]!r} is no number")
+        raise ExpressionFailed(f"{to_varchar(value)[:100]!r} is not a number")
     if not isinstance(value, str):
         return value
     try:
         found = Decimal(value.strip())
     except DecimalException:
-        raise ExpressionFailed(f"{value[:100]!r} is no number") from None
+        raise ExpressionFailed(f"{value[:100]!r} is not a number") from None
     if not found.is_finite():
-        raise ExpressionFailed(f"{value[:100]!r} is no number")
+        raise ExpressionFailed(f"{value[:100]!r} is not a number")
     if found and not -_MAX_EXPONENT <= _get_exponent(found) <= _MAX_EXPONENT:
         raise ExpressionFailed(f"{value[:100]!r} has too many digits")
     return found
@@ -225,7 +225,7 @@ def _to_number(value: object) -> int | float | Decimal:
 def _to_int(value: object) -> int:
     number = _to_number(value)
     if not math.isfinite(number):
-        raise ExpressionFailed(f"{number} is no count")
+        raise ExpressionFailed(f"{number} is not a valid count")
     return int(number)
 
 

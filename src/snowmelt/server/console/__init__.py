@@ -13,8 +13,9 @@ machine. It has threads of its own and limits on each reading, so that it never 
 `layout`: the frame of each page, tables, figures and charts.
 `markup`: HTML that escapes what it shows.
 `assets`: style sheet and script, in the folder `static`.
-`workers`: processes of their own for SELECTs and replays.
+`workers`: processes of their own for SELECTs, replays and traces.
 `worker_process`: what such a process does.
+`check_runner`: runs `doctor` and `check` in processes of their own, and keeps their results.
 `findings`: what is wrong, each as a sentence with a remedy.
 `pages/`: the pages.
 """

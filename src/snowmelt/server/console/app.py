@@ -89,6 +89,7 @@ class Console:
     def close(self) -> None:
         """End processes, and wait for the pages that are being made."""
         self.parts.workers.close()
+        self.parts.checks.close()
         self._threads.shutdown()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -190,7 +191,9 @@ class Console:
             return self._run(self._show, show, names, call.query, session)
 
         page = await action.run(ActionRequest(self.parts, session, fields, call.query, read))
-        return _page_response(call, page, session, is_live=False)
+        # A page that is also a route changes by itself after its form was sent.
+        route = find_route(call.path)
+        return _page_response(call, page, session, is_live=route is not None and route[0].is_live)
 
     async def _find_session(self, call: _Call) -> tuple[Session | None, bool]:
         """Return the session of a request, and whether its cookie is still to be set."""
@@ -235,7 +238,9 @@ class Console:
             return await self._issue_code(call)
         session, _ = await self._find_session(call)
         if session is None:
-            raise AuthenticationFailed(reason="a token or a session of the console is needed")
+            raise AuthenticationFailed(
+                reason="the console needs a user. Give --user and --private-key, or a --profile"
+            )
         return await self._run(self._make_json, call, session)
 
     async def _issue_code(self, call: _Call) -> ServerResponse:

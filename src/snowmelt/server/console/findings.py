@@ -15,8 +15,12 @@ import sqlalchemy as sa
 from snowmelt.catalog import model
 from snowmelt.catalog.db.database import MAX_CLOCK_SKEW_S
 from snowmelt.catalog.jobs.leases import list_services
+from snowmelt.catalog.statements.tables import format_duration
 from snowmelt.catalog.streaming.chunks import list_quarantined_chunks
-from snowmelt.catalog.views.channels import ChannelFilter, fetch_channels
+from snowmelt.catalog.views.channels import ChannelFilter, count_channels, fetch_channels
+from snowmelt.catalog.views.freshness import list_late_tables
+from snowmelt.catalog.views.history import fetch_loads
+from snowmelt.catalog.views.pipes import list_stalled_pipes
 from snowmelt.catalog.views.tables import list_table_names
 from snowmelt.config import Settings
 from snowmelt.errors import SnowmeltError
@@ -26,6 +30,7 @@ from snowmelt.server.console.layout import (
     format_number,
     format_seconds,
     href,
+    pipe_path,
     table_path,
 )
 from snowmelt.server.console.request import ConsoleProblem, PageRequest
@@ -39,7 +44,7 @@ _MAX_LISTED = 20
 _MIN_WAIT = dt.timedelta(minutes=5)
 _DAY = dt.timedelta(days=1)
 _TABLES, _CHUNKS = model.tables, model.chunks
-_LOADS, _MIGRATIONS = model.loads, model.migrations
+_MIGRATIONS = model.migrations
 
 
 def list_findings(page: PageRequest) -> list[ConsoleProblem]:
@@ -49,10 +54,12 @@ def list_findings(page: PageRequest) -> list[ConsoleProblem]:
         found += check_services(page)
         found += check_disk(page.parts.settings)
         for source in page.parts.finding_sources:
-            found += _run_source(source(page.connection))
+            found += _run_source(source(page))
     found += find_quarantined(page)
+    found += find_late_tables(page)
     found += find_waiting(page)
     found += find_failed_runs(page)
+    found += find_stalled_pipes(page)
     found += find_rejecting_channels(page)
     return sorted(found, key=lambda each: (each.severity != WRONG,))
 
@@ -123,6 +130,36 @@ def find_quarantined(page: PageRequest) -> Iterator[ConsoleProblem]:
         )
 
 
+def find_late_tables(page: PageRequest) -> Iterator[ConsoleProblem]:
+    """Find tables that had no commit for longer than their FRESHNESS, and who sends their rows."""
+    for table in list_late_tables(page.connection, page.now, page.visibility)[:_MAX_LISTED]:
+        expected = format_duration(table.freshness_s)
+        if table.last_commit_at is None:
+            what = "had no commit since it was created"
+        else:
+            silent_s = (page.now - table.last_commit_at).total_seconds()
+            what = f"had no commit for {format_seconds(silent_s)}"
+        chosen = ChannelFilter(table_id=table.table_id, late_at=page.now)
+        count = count_channels(page.connection, page.visibility, chosen)
+        silent = fetch_channels(
+            page.connection, page.visibility, chosen=chosen, order="lag", limit=1
+        ).rows
+        remedy = "It has no channel: start the client or load that fills it."
+        if silent:
+            longest = silent[0]
+            remedy = (
+                f"Look at the clients of {format_number(count)} late channels. {longest.name} of user"
+                f" {longest.owner} has been silent for the longest."
+            )
+        yield ConsoleProblem(
+            WRONG,
+            f"Table {table.name} is late: it {what}, and at least one is expected every {expected}.",
+            f"{remedy} To expect no more rows: ALTER TABLE {table.name} UNSET FRESHNESS",
+            since=table.late_at,
+            path=href("/channels", find=str(table.name), only="late", sort="lag"),
+        )
+
+
 def find_waiting(page: PageRequest) -> Iterator[ConsoleProblem]:
     """Find tables whose chunks wait for migration for too long."""
     settings = page.parts.settings
@@ -189,18 +226,38 @@ def find_failed_runs(page: PageRequest) -> Iterator[ConsoleProblem]:
                 since=row.started_at,
                 path=href("/migrations"),
             )
-    loads = sa.select(_LOADS).where(
-        _LOADS.c.state.in_(("failed", "lost")), _LOADS.c.started_at > page.now - _DAY
-    )
-    loads = page.visibility.restrict(loads, _LOADS.c.table_id)
-    for row in page.connection.execute(loads.order_by(_LOADS.c.started_at.desc()).limit(5)):
-        yield ConsoleProblem(
-            NOTE,
-            f"Load {row.load_id} {row.state}: {row.message or 'no message was recorded'}",
-            "No row of it was committed. Correct the cause and run the statement again.",
-            since=row.started_at,
-            path=href(f"/loads/{row.load_id}"),
-        )
+    for state in ("failed", "lost"):
+        for load in fetch_loads(page.connection, page.visibility, state=state, limit=5).rows:
+            if load.started_at > page.now - _DAY:
+                reason = load.message or load.first_error or "no message was recorded"
+                yield ConsoleProblem(
+                    NOTE,
+                    f"Load {load.load_id} {state}: {reason}",
+                    "No row of it was committed. Correct the cause and run the statement again.",
+                    since=load.started_at,
+                    path=href(f"/loads/{load.load_id}"),
+                )
+
+
+def find_stalled_pipes(page: PageRequest) -> Iterator[ConsoleProblem]:
+    """Find pipes that an error stops, and those with files that they could not load."""
+    for pipe in list_stalled_pipes(page.connection, page.visibility)[:_MAX_LISTED]:
+        path = href(pipe_path(pipe.name))
+        if pipe.last_error is not None:
+            yield ConsoleProblem(
+                WRONG,
+                f"Pipe {pipe.name} is stopped by an error: {pipe.last_error}",
+                "The service tries again after the cause is gone.",
+                since=pipe.last_error_at,
+                path=path,
+            )
+        if pipe.failed_files:
+            yield ConsoleProblem(
+                NOTE,
+                f"Pipe {pipe.name} could not load {format_number(pipe.failed_files)} files.",
+                f"Correct them, then: ALTER PIPE {pipe.name} REFRESH",
+                path=path,
+            )
 
 
 def find_rejecting_channels(page: PageRequest) -> Iterator[ConsoleProblem]:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import msgspec
+
 from snowmelt.catalog.jobs.leases import list_services
-from snowmelt.catalog.views.channels import ChannelFilter, fetch_channels
+from snowmelt.catalog.views.channels import ChannelFilter, ChannelView, fetch_channels
 from snowmelt.catalog.views.history import fetch_loads, fetch_maintenance_runs, fetch_migrations
 from snowmelt.catalog.views.paging import PAGE_ROWS, Page
-from snowmelt.catalog.views.tables import fetch_tables
+from snowmelt.catalog.views.pipes import fetch_pipes
+from snowmelt.catalog.views.tables import TableView, fetch_tables
 from snowmelt.errors import RequestMalformed
 from snowmelt.schema.types import TableName
 from snowmelt.server.console.findings import list_findings
+from snowmelt.server.console.pages.checks import require_account_view
 from snowmelt.server.console.request import PageRequest
 
 JSON_PATH = "/api/v1"
@@ -42,13 +46,18 @@ def _overview(page: PageRequest) -> dict[str, object]:
         "role": page.session.role,
         "findings": _to_json(list_findings(page)),
         "activity": _to_json(activity),
-        "tables": _to_json(tables.rows),
+        "tables": _add_states(tables.rows, page),
         "services": [{**_to_json(each), "running": each.is_running(page.now)} for each in services],
     }
 
 
 def _channels(page: PageRequest) -> dict[str, object]:
-    chosen = ChannelFilter(text=page.get("find"), only_rejected=page.get("only") == "rejected")
+    only = page.get("only")
+    chosen = ChannelFilter(
+        text=page.get("find"),
+        only_rejected=only == "rejected",
+        late_at=page.now if only == "late" else None,
+    )
     found = fetch_channels(
         page.connection,
         page.visibility,
@@ -57,7 +66,7 @@ def _channels(page: PageRequest) -> dict[str, object]:
         after=page.cursor,
         limit=_read_limit(page),
     )
-    return _page_to_json("channels", found)
+    return {"channels": _add_states(found.rows, page), "next": found.next_cursor}
 
 
 def _tables(page: PageRequest) -> dict[str, object]:
@@ -69,7 +78,7 @@ def _tables(page: PageRequest) -> dict[str, object]:
         after=page.cursor,
         limit=_read_limit(page),
     )
-    return _page_to_json("tables", found)
+    return {"tables": _add_states(found.rows, page), "next": found.next_cursor}
 
 
 def _loads(page: PageRequest) -> dict[str, object]:
@@ -81,6 +90,13 @@ def _loads(page: PageRequest) -> dict[str, object]:
         limit=_read_limit(page),
     )
     return _page_to_json("loads", found)
+
+
+def _pipes(page: PageRequest) -> dict[str, object]:
+    found = fetch_pipes(
+        page.connection, page.visibility, after=page.cursor, limit=_read_limit(page)
+    )
+    return _page_to_json("pipes", found)
 
 
 def _migrations(page: PageRequest) -> dict[str, object]:
@@ -97,18 +113,41 @@ def _maintenance(page: PageRequest) -> dict[str, object]:
     return _page_to_json("maintenance", found)
 
 
+def _checks(page: PageRequest) -> dict[str, object]:
+    require_account_view(page)
+    results = page.parts.checks.read()
+    findings = list(results.findings)
+    if page.visibility.with_tokens is not None:
+        findings = [msgspec.structs.replace(each, detail="") for each in findings]
+    return {
+        "running": results.is_running,
+        "checked_at": _to_json(results.checked_at),
+        "tables": results.tables,
+        "rows": results.rows,
+        "findings": msgspec.to_builtins(findings),
+        "installation": msgspec.to_builtins(results.installation),
+        "failures": list(results.failures),
+    }
+
+
 _VIEWS: dict[str, JsonView] = {
     "/overview": _overview,
     "/channels": _channels,
     "/tables": _tables,
     "/loads": _loads,
+    "/pipes": _pipes,
     "/migrations": _migrations,
     "/maintenance": _maintenance,
+    "/checks": _checks,
 }
 
 
 def _page_to_json(name: str, page: Page[Any]) -> dict[str, object]:
     return {name: _to_json(page.rows), "next": page.next_cursor}
+
+
+def _add_states(rows: Sequence[TableView | ChannelView], page: PageRequest) -> list[Any]:
+    return [{**_to_json(each), "state": each.find_freshness_state(page.now)} for each in rows]
 
 
 def _to_json(value: Any) -> Any:

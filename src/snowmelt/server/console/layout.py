@@ -19,7 +19,9 @@ SECTIONS = (
     ("Channels", "/channels", "c"),
     ("Tables", "/tables", "t"),
     ("Loads", "/loads", "l"),
+    ("Pipes", "/pipes", "p"),
     ("Migrations", "/migrations", "m"),
+    ("Checks", "/checks", "k"),
     ("Query", "/query", "q"),
     ("Select", "/select", "s"),
     ("Functions", "/functions", "f"),
@@ -70,6 +72,11 @@ def segment(name: str) -> str:
 def table_path(name: TableName) -> str:
     """Return the path of a table's page."""
     return "/tables/" + "/".join(map(segment, (name.database, name.schema, name.table)))
+
+
+def pipe_path(name: TableName) -> str:
+    """Return the path of a pipe's page."""
+    return table_path(name).replace("/tables/", "/pipes/", 1)
 
 
 def channel_path(table: TableName, channel: str) -> str:
@@ -218,8 +225,8 @@ def form(path: str, session: Session, *children: Child, class_: str | None = Non
     )
 
 
-def filter_form(path: str, *children: Child) -> Html:
-    """Return a form whose fields become the address of the page."""
+def filter_form(path: str, *children: Child, label: str | None = None) -> Html:
+    """Return a form whose fields become the address of the page. Two forms of one page need labels."""
     return tag(
         "form",
         children,
@@ -228,6 +235,7 @@ def filter_form(path: str, *children: Child) -> Html:
         action=href(path),
         class_="filter",
         role="search",
+        aria_label=label,
     )
 
 
@@ -416,12 +424,16 @@ def state_mark(state: str) -> Html:
         "running": "busy",
         "note": "note",
         "quiet": "note",
+        "never": "note",
         "failed": "bad",
         "lost": "bad",
         "wrong": "bad",
         "late": "bad",
         "crashed": "bad",
         "committed partly": "note",
+        "paused": "note",
+        "stalled": "bad",
+        "loaded partly": "note",
     }.get(state, "ok")
     shape = {"ok": "●", "busy": "◐", "note": "▲", "bad": "■"}[kind]
     return tag("span", tag("span", shape, aria_hidden="true"), f" {state}", class_=f"state {kind}")

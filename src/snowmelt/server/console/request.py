@@ -22,6 +22,7 @@ from snowmelt.storage.store import Store
 
 if TYPE_CHECKING:
     from snowmelt.server.auth import Authenticator
+    from snowmelt.server.console.check_runner import CheckRunner
     from snowmelt.server.console.workers import ConsoleWorkers
     from snowmelt.server.query_process import QueryProcesses
 
@@ -40,12 +41,9 @@ class ConsoleProblem:
     path: str | None = None
 
 
-ProblemSource: TypeAlias = Callable[[sa.Connection], Iterable[ConsoleProblem]]
-
-
 @dataclass(frozen=True, slots=True)
 class ConsoleParts:
-    """Components of the service that the console uses. `finding_sources` add findings of checks."""
+    """Components of the service that the console uses. `finding_sources` add findings to the overview."""
 
     settings: Settings
     clock: Clock
@@ -56,6 +54,7 @@ class ConsoleParts:
     queries: QueryProcesses
     activity: ActivityMonitor
     workers: ConsoleWorkers
+    checks: CheckRunner
     finding_sources: list[ProblemSource] = field(default_factory=list)
 
 
@@ -90,6 +89,9 @@ class PageRequest:
     def table_name(self) -> TableName:
         """The table that the path names."""
         return TableName(*self.names[:3])
+
+
+ProblemSource: TypeAlias = Callable[[PageRequest], Iterable[ConsoleProblem]]
 
 
 class PageNotFound(NotFound, code="page_not_found", status=404):

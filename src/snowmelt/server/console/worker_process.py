@@ -1,11 +1,11 @@
-"""A process of the console: runs SELECTs on objects, and replays rejected rows."""
+"""A process of the console: runs SELECTs on objects, replays rejected rows, and traces rows."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from typing import IO
+from typing import IO, Any, TypeAlias
 
 import msgspec
 
@@ -18,7 +18,16 @@ from snowmelt.catalog.sql.cursor import parse_table_name
 from snowmelt.clock import SystemClock
 from snowmelt.config import Settings
 from snowmelt.errors import PrivilegeMissing
-from snowmelt.server.console.workers import ReplayTask, SelectResult, SelectTask
+from snowmelt.server.console.workers import (
+    CallsResult,
+    CallsTask,
+    FailedCall,
+    FunctionCalls,
+    ReplayTask,
+    SelectResult,
+    SelectTask,
+    TraceTask,
+)
 from snowmelt.server.request_process import (
     ProcessResponse,
     make_failure,
@@ -32,7 +41,11 @@ _NICE = 5
 _PREVIEW_ROWS = 5
 _MAX_RESULT_BYTES = 4 * 1024 * 1024
 _MAX_LINE_CHARACTERS = 10_000
+# Each log is an object of the warehouse.
+_MAX_CALL_LOGS = 1_000
+_MAX_FAILED_CALLS = 50
 _clock = SystemClock()
+_Task: TypeAlias = SelectTask | ReplayTask | TraceTask | CallsTask
 
 
 def run_tasks(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> None:
@@ -42,13 +55,18 @@ def run_tasks(settings: Settings, requests: IO[bytes], responses: IO[bytes]) -> 
     mounts = mount_backends(database, _clock, settings.s3_backend)
     registry = BucketRegistry(database, LocalStore(settings.objects_dir), _clock, mounts=mounts)
     for message in serve_requests(requests, responses):
-        task: SelectTask | ReplayTask = msgspec.json.decode(message, type=SelectTask | ReplayTask)
+        task: _Task = msgspec.json.decode(message, type=_Task)
         try:
             if isinstance(task, SelectTask):
                 result: object = run_select(settings, registry, task)
+            elif isinstance(task, TraceTask):
+                result = run_trace(settings, database, task)
+            elif isinstance(task, CallsTask):
+                result = read_calls(settings, task)
             else:
                 result = run_replay(settings, database, task)
-            response = ProcessResponse(body=msgspec.Raw(msgspec.json.encode(result)))
+            body = msgspec.json.encode(result, enc_hook=str)
+            response = ProcessResponse(body=msgspec.Raw(body))
         except Exception as error:  # noqa: BLE001 - the process goes on
             response = make_failure(error, type(task).__name__)
         write_message(responses, msgspec.json.encode(response))
@@ -143,6 +161,67 @@ def run_replay(settings: Settings, database: Database, task: ReplayTask) -> str:
         lines.append(f"Rows that went in before: {result.already_inserted:,}.")
     lines += [f"{count:,} × {reason}" for reason, count in result.reject_reasons.most_common(20)]
     return "\n".join(lines)
+
+
+def run_trace(settings: Settings, database: Database, task: TraceTask) -> list[dict[str, Any]]:
+    """Return traces as JSON objects: chunks of a channel, or rows that satisfy a condition."""
+    from snowmelt.integrity.trace import Tracer
+    from snowmelt.table.warehouse_paths import open_warehouse
+
+    tracer = Tracer(
+        database,
+        open_or_create_keyring(database, settings.keys_dir),
+        open_store(settings.stage_url),
+        open_warehouse(settings.warehouse_url),
+        parse_table_name(task.table),
+    )
+    if task.condition:
+        rows = tracer.trace_rows(task.condition, limit=task.limit)
+        return [row.to_dict() for row in rows]
+    chunks = tracer.trace_channel(task.channel, task.token or None, limit=task.limit)
+    return [chunk.to_dict() for chunk in chunks]
+
+
+def read_calls(settings: Settings, task: CallsTask) -> CallsResult:
+    """Aggregate the newest records of the call log by function."""
+    from snowmelt.spark.functions.call_log import list_call_logs, read_call_log
+    from snowmelt.table.warehouse_paths import open_warehouse
+
+    store = open_warehouse(settings.warehouse_url).store
+    totals: dict[str, FunctionCalls] = {}
+    durations: dict[str, list[float]] = {}
+    failed: list[FailedCall] = []
+    logs = sorted(list_call_logs(store, task.since), reverse=True)
+    for record in (each for path in logs[:_MAX_CALL_LOGS] for each in read_call_log(store, path)):
+        if task.functions is not None and record.function not in task.functions:
+            continue
+        found = totals.setdefault(record.function, FunctionCalls(record.function))
+        found.batches += 1
+        found.rows += record.rows
+        found.retried += record.attempts > 1
+        found.row_errors += record.row_errors
+        found.bytes_sent += record.bytes_out
+        found.bytes_received += record.bytes_in
+        durations.setdefault(record.function, []).append(record.ms_calling)
+        if record.error is not None:
+            found.failed += 1
+            failed.append(
+                FailedCall(
+                    record.function,
+                    record.batch_id,
+                    record.query_id,
+                    record.started_at,
+                    record.attempts,
+                    record.status,
+                    record.error,
+                )
+            )
+    for name, found in totals.items():
+        times = sorted(durations[name])
+        found.p50_ms, found.p99_ms = times[len(times) // 2], times[len(times) * 99 // 100]
+    failed.sort(key=lambda each: each.started_at, reverse=True)
+    by_name = sorted(totals.values(), key=lambda each: each.function)
+    return CallsResult(by_name, failed[:_MAX_FAILED_CALLS], len(logs) <= _MAX_CALL_LOGS)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Processes for what the console runs beside queries: SELECTs on objects, and replays.
+"""Processes for what the console runs beside queries: SELECTs on objects, replays and traces.
 
 A process that exceeds its time is killed; the service and its other requests do not notice.
 """
@@ -6,9 +6,11 @@ A process that exceeds its time is killed; the service and its other requests do
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -54,6 +56,58 @@ class ReplayTask(msgspec.Struct, tag="replay"):
     token: str | None
 
 
+class TraceTask(msgspec.Struct, tag="trace"):
+    """A trace in a table: of a channel (with a token or its last commits), or of the rows of a condition."""
+
+    table: str
+    channel: str
+    token: str
+    condition: str
+    limit: int
+
+
+class CallsTask(msgspec.Struct, tag="calls"):
+    """Calls of these external functions since a day; None stands for all functions."""
+
+    functions: list[str] | None
+    since: dt.date
+
+
+class FunctionCalls(msgspec.Struct):
+    """Totals of the calls of one function. A batch with more than one attempt was retried."""
+
+    function: str
+    batches: int = 0
+    rows: int = 0
+    retried: int = 0
+    failed: int = 0
+    row_errors: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+
+
+class FailedCall(msgspec.Struct):
+    """A batch that failed."""
+
+    function: str
+    batch_id: str
+    query_id: str
+    started_at: str
+    attempts: int
+    status: int | None
+    error: str
+
+
+class CallsResult(msgspec.Struct):
+    """Calls by function, and the newest failed batches. `is_complete` is False if older records were left out."""
+
+    functions: list[FunctionCalls]
+    failed: list[FailedCall]
+    is_complete: bool
+
+
 class ConsoleWorkers:
     """Runs tasks in at most two processes. Thread-safe."""
 
@@ -75,6 +129,24 @@ class ConsoleWorkers:
         """
         body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
         return msgspec.json.decode(body, type=SelectResult)
+
+    async def trace(self, task: TraceTask) -> list[dict[str, Any]]:
+        """Return traces as JSON objects: chunks of a channel, or rows.
+
+        Raises:
+            SnowmeltError: If it fails, or takes longer than a query may.
+        """
+        body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
+        return msgspec.json.decode(body, type=list[dict[str, Any]])
+
+    async def read_calls(self, task: CallsTask) -> CallsResult:
+        """Return the calls of external functions.
+
+        Raises:
+            SnowmeltError: If it fails, or takes longer than a query may.
+        """
+        body = await self._run(msgspec.json.encode(task), self._settings.query_timeout_s)
+        return msgspec.json.decode(body, type=CallsResult)
 
     async def replay(self, session: Session, table: str, *, is_dry: bool) -> str:
         """Replay the rejected rows of a table as the user of a session; return what happened.

@@ -104,10 +104,19 @@ def read_call_records(
     store: Store, since: dt.date = dt.date.min, *, folder: str = CALL_LOG_FOLDER
 ) -> Iterator[CallRecord]:
     """Yield the records since a day, in no particular order."""
+    for path in list_call_logs(store, since, folder=folder):
+        yield from read_call_log(store, path)
+
+
+def list_call_logs(store: Store, since: dt.date, *, folder: str = CALL_LOG_FOLDER) -> Iterator[str]:
+    """Yield the paths of the objects with records since a day. Paths sort by day."""
+    return (each.path for each in store.list(folder) if _parse_day(each.path) >= since)
+
+
+def read_call_log(store: Store, path: str) -> Iterator[CallRecord]:
+    """Yield the records of one object."""
     decoder = msgspec.json.Decoder(CallRecord)
-    for found in store.list(folder):
-        if _parse_day(found.path) >= since:
-            yield from (decoder.decode(line) for line in store.get(found.path).splitlines())
+    yield from (decoder.decode(line) for line in store.get(path).splitlines())
 
 
 def delete_call_records(store: Store, before: dt.date, *, folder: str = CALL_LOG_FOLDER) -> int:

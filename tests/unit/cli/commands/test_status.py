@@ -26,12 +26,13 @@ def test_without_a_service_the_status_says_so_with_exit_code_1(
     assert ended.returncode == 1
     lines = ended.stdout.splitlines()
     assert [line.split("  ")[0] for line in lines] == [
-        *("service", "catalog", "backlog", "last commit", "quarantine")
+        *("service", "catalog", "backlog", "last commit", "freshness", "quarantine")
     ]
     assert "1 table, 0 channels" in lines[1]
     assert lines[2:] == [
         "backlog      0 chunks, 0 rows, 0 bytes in 0 tables",
         "last commit  none",
+        "freshness    0 of 0 expected tables late",
         "quarantine   0 chunks",
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from snowmelt.cli.command_context import run_action
-from snowmelt.cli.commands.viewing.listing import add_list_action, print_list
+from snowmelt.cli.commands.viewing.listing import add_list_action
 
 NAME = "migrations"
 SUMMARY = "list migrations of chunks to native files"
@@ -14,19 +14,10 @@ EXAMPLES = """examples:
   snowmelt migrations list --limit 5 --format json
   snowmelt migrations list --url https://ingest.example.com:8080 --user ops --private-key ops.pem
 """
-_COLUMNS = (
-    *("run_id", "table", "state", "started_at", "ended_at", "rows", "files", "bytes", "message"),
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_list_action(parser, "migrations", _list)
+    add_list_action(parser, NAME)
 
 
 run = run_action
-
-
-def _list(options: argparse.Namespace) -> None:
-    from snowmelt.catalog.views.history import fetch_migrations
-
-    print_list(options, "migrations", _COLUMNS, fetch_migrations)

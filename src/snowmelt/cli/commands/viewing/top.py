@@ -95,14 +95,13 @@ def _render(found: dict[str, Any], url: str) -> RenderableType:
             )
         )
     table = Table(box=None, pad_edge=False)
-    for name in ("table", "channels", "last commit", "waiting chunks"):
-        table.add_column(name, justify="left" if name == "table" else "right")
+    for name in ("table", "state", "channels", "last commit", "waiting chunks"):
+        table.add_column(name, justify="left" if name in {"table", "state"} else "right")
     for each in found["tables"][:_MAX_TABLES]:
         at = each["last_commit_at"]
         age = "never" if at is None else format_age(dt.datetime.fromisoformat(at), now)
-        table.add_row(
-            Text(each["name"]), f"{each['channels']:,}", age, f"{each['waiting_chunks']:,}"
-        )
+        cells = (f"{each['channels']:,}", age, f"{each['waiting_chunks']:,}")
+        table.add_row(Text(each["name"]), each.get("state", ""), *cells)
     return Group(*lines, table)
 
 

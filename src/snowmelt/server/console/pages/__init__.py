@@ -7,6 +7,10 @@
 `channels`: the list of channels, and one channel.
 `tables`: the list of tables, and one table.
 `loads`: loads with files and rejects, positions of streams, migrations.
+`runs`: tables of loads and runs.
+`pipes`: pipes with waiting and failed files.
+`checks`: results of `snowmelt doctor` and `snowmelt check`.
+`trace`: from a token or a row to chunk, blob and native files.
 `query`: SQL over one snapshot, rows of tables, replay of rejected rows.
 `select`: S3 Select on an object.
 `functions`: external functions and their services.

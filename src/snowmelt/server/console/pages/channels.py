@@ -10,6 +10,7 @@ from snowmelt.catalog.views.channels import (
     fetch_channels,
     find_channel_view,
 )
+from snowmelt.catalog.views.freshness import LATE, compute_usual_gap
 from snowmelt.catalog.views.paging import MAX_COUNT
 from snowmelt.catalog.views.tables import ChunkView, find_table_view, list_recent_chunks
 from snowmelt.clock import to_epoch_ms
@@ -32,10 +33,13 @@ from snowmelt.server.console.layout import (
     link,
     pager,
     panel,
+    state_mark,
     table_link,
     text_field,
 )
 from snowmelt.server.console.markup import EMPTY, Child, Html, cut, tag
+from snowmelt.server.console.pages.tables import describe_expectation
+from snowmelt.server.console.pages.trace import trace_path
 from snowmelt.server.console.request import PageRequest
 
 _ORDERS = (
@@ -46,6 +50,12 @@ _ORDERS = (
     ("owner", "owner"),
     ("token", "offset token"),
 )
+_CHOICES = (("", "all"), ("late", "late"), ("rejected", "with rejected rows"))
+_STATE_NOTES = {
+    "fresh": "it commits as usual",
+    "never": "opened, and nothing committed yet",
+    "quiet": "silent for longer than usual; its table has no expectation",
+}
 _MAX_CHART_CHUNKS = 60
 _MAX_CHUNK_ROWS = 15
 HIDDEN = "hidden: needs SELECT or INSERT"
@@ -54,17 +64,20 @@ HIDDEN = "hidden: needs SELECT or INSERT"
 def show_channels(page: PageRequest) -> ConsolePage:
     """Return the list of channels."""
     text, order = page.get("find"), page.get("sort", "name")
-    chosen = ChannelFilter(text=text, only_rejected=page.get("only") == "rejected")
+    only = page.get("only")
+    chosen = ChannelFilter(
+        text=text,
+        only_rejected=only == "rejected",
+        late_at=page.now if only == "late" else None,
+    )
     found = fetch_channels(
         page.connection, page.visibility, chosen=chosen, order=order, after=page.cursor
     )
     controls = filter_form(
         "/channels",
-        text_field("find", "Name, owner or token contains", text, autocomplete="off"),
+        text_field("find", "Name, table, owner or token contains", text, autocomplete="off"),
         choice_field("sort", "Sort by", order, _ORDERS),
-        choice_field(
-            "only", "Show", page.get("only"), (("", "all"), ("rejected", "with rejected rows"))
-        ),
+        choice_field("only", "Show", only, _CHOICES),
     )
     return ConsolePage(
         "Channels",
@@ -85,7 +98,7 @@ def show_channels(page: PageRequest) -> ConsolePage:
 
 def _render_list(page: PageRequest, rows: list[ChannelView], chosen: ChannelFilter) -> Html:
     if not rows:
-        if chosen.text or chosen.only_rejected:
+        if chosen != ChannelFilter():
             return empty("No channel matches this filter. Show all with an empty filter.")
         return empty(
             "No channel is open yet, or this role may see none. A client opens one:",
@@ -94,10 +107,11 @@ def _render_list(page: PageRequest, rows: list[ChannelView], chosen: ChannelFilt
     count = count_channels(page.connection, page.visibility, chosen)
     shown = f"{MAX_COUNT:,}+" if count > MAX_COUNT else f"{count:,}"
     return data_table(
-        ("channel", "table", "owner", "last commit", "offset token", "rows", "rejected"),
+        ("channel", "state", "table", "owner", "last commit", "offset token", "rows", "rejected"),
         [
             (
                 link(each.name, channel_path(each.table, each.name)),
+                state_mark(each.find_freshness_state(page.now)),
                 table_link(each.table),
                 each.owner,
                 age(each.last_commit_at, page.now),
@@ -131,8 +145,9 @@ def show_channel(page: PageRequest) -> ConsolePage:
         f"Channel {channel.name}",
         "Is it behind, why, and who owns it?",
         [
-            Region("state", _render_state(page, channel)),
-            Region("commits", _render_commits(page, table.table_id, chunks, name)),
+            Region("state", _render_state(page, channel, chunks)),
+            _render_trace_link(page, channel),
+            Region("commits", _render_commits(page, channel, chunks)),
             Region("history", _render_history(page, events)),
         ],
         section="Channels",
@@ -144,7 +159,12 @@ def show_channel(page: PageRequest) -> ConsolePage:
     )
 
 
-def _render_state(page: PageRequest, channel: ChannelView) -> Html:
+def _render_state(page: PageRequest, channel: ChannelView, chunks: list[ChunkView]) -> Html:
+    gap_s = compute_usual_gap([each.registered_at for each in chunks])
+    state = channel.find_freshness_state(page.now, gap_s)
+    note = (
+        _STATE_NOTES.get(state, "") if state != LATE else describe_expectation(channel.freshness_s)
+    )
     errors: tuple[tuple[str, Child, str], ...] = ()
     if channel.last_error_at is not None:
         errors = (
@@ -152,6 +172,7 @@ def _render_state(page: PageRequest, channel: ChannelView) -> Html:
         )
     return figures(
         (
+            ("State", state_mark(state), note),
             ("Last commit", age(channel.last_commit_at, page.now), "durable and queryable"),
             ("Offset token", _render_token(channel), "resume after it"),
             ("Owner", channel.owner, "user who opened it last"),
@@ -178,7 +199,25 @@ def _render_state(page: PageRequest, channel: ChannelView) -> Html:
     )
 
 
-def _render_commits(page: PageRequest, table_id: int, chunks: list[ChunkView], name: str) -> Html:
+def _render_trace_link(page: PageRequest, channel: ChannelView) -> Html:
+    if not page.visibility.can_see_tokens(channel.table_id):
+        return EMPTY
+    to_last = link(
+        "Trace its last commits to blobs and native files",
+        trace_path(channel.table),
+        channel=channel.name,
+    )
+    return tag("p", to_last)
+
+
+def _render_token_trace(channel: ChannelView, token: str | None) -> Html | str:
+    if token is None:
+        return "none"
+    return link(token, trace_path(channel.table), channel=channel.name, token=token)
+
+
+def _render_commits(page: PageRequest, channel: ChannelView, chunks: list[ChunkView]) -> Html:
+    name = channel.name
     if not chunks:
         return panel(
             "Recent commits",
@@ -187,14 +226,16 @@ def _render_commits(page: PageRequest, table_id: int, chunks: list[ChunkView], n
     recent = list(reversed(chunks[:_MAX_CHART_CHUNKS]))
     labels = [each.registered_at.strftime("%H:%M:%S UTC") for each in recent]
     latencies = [_latency_s(each) or 0.0 for each in recent]
-    shows_tokens = page.visibility.can_see_tokens(table_id)
+    shows_tokens = page.visibility.can_see_tokens(channel.table_id)
     rows = [
         (
             format_number(chunk.seq),
             age(chunk.registered_at, page.now),
             format_number(chunk.rows),
             format_seconds(_latency_s(chunk)),
-            next(each[2] or "none" for each in chunk.channels if each[0] == name)
+            _render_token_trace(
+                channel, next(each[2] for each in chunk.channels if each[0] == name)
+            )
             if shows_tokens
             else HIDDEN,
             "native file" if chunk.is_migrated else "chunk on the stage",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from snowmelt.catalog import model
+from snowmelt.catalog.jobs.load_history import LoadFileState
 from snowmelt.catalog.views.history import (
     LoadView,
     fetch_load_files,
@@ -33,13 +34,17 @@ from snowmelt.server.console.layout import (
     segment,
     state_mark,
     table_link,
-    table_path,
 )
 from snowmelt.server.console.markup import EMPTY, Html, cut, tag
-from snowmelt.server.console.pages.tables import render_run_table
+from snowmelt.server.console.pages.runs import format_count, render_load_table, render_run_table
 from snowmelt.server.console.request import PageRequest
 
 _STATES = (("", "all"), ("running", "running"), ("committed", "committed"), ("failed", "failed"))
+_FILE_STATES = {
+    LoadFileState.LOADED: "loaded",
+    LoadFileState.PARTIALLY_LOADED: "loaded partly",
+    LoadFileState.FAILED: "failed",
+}
 _MAX_POSITIONS = 200
 
 
@@ -52,7 +57,7 @@ def show_loads(page: PageRequest) -> ConsolePage:
         "Did the files come in, and what was rejected?",
         [
             filter_form("/loads", choice_field("state", "Show", state, _STATES)),
-            Region("list", _render_loads(page, found.rows)),
+            Region("list", render_loads(page, found.rows)),
             pager("/loads", found.next_cursor, page.query),
             Region("positions", _render_positions(page)),
         ],
@@ -64,31 +69,14 @@ def show_loads(page: PageRequest) -> ConsolePage:
     )
 
 
-def _render_loads(page: PageRequest, rows: list[LoadView]) -> Html:
+def render_loads(page: PageRequest, rows: list[LoadView]) -> Html:
+    """Return a table of loads."""
     if not rows:
         return empty(
             "No load is recorded here. Files come in with COPY:",
             "snowmelt copy \"COPY demo.public.events FROM 'data/*.csv' PARSER CSV()\"",
         )
-    return data_table(
-        ("load", "table", "state", "started", "took", "files", "rows", "rejects", "bytes"),
-        [
-            (
-                link(each.load_id[:12], f"/loads/{segment(each.load_id)}"),
-                table_link(each.table),
-                state_mark(each.state),
-                age(each.started_at, page.now),
-                format_seconds(_seconds(each)),
-                _count(each.files),
-                _count(each.rows),
-                _count(each.rejects),
-                format_bytes(each.bytes),
-            )
-            for each in rows
-        ],
-        caption="Loads, newest first",
-        numeric="took,files,rows,rejects,bytes",
-    )
+    return render_load_table(page, rows, with_table=True)
 
 
 def _render_positions(page: PageRequest) -> Html:
@@ -132,8 +120,15 @@ def show_load(page: PageRequest) -> ConsolePage:
     if load.reject_table is not None:
         rejects = tag(
             "p",
-            "Rejected records, with file, line, column and reason: ",
-            link(f"rows of {load.reject_table}", f"{table_path(load.reject_table)}/rows"),
+            link("Rejected records of this load", f"{path}/rejects"),
+            " with file, line, column and reason, from ",
+            table_link(load.reject_table),
+        )
+    elif load.rejects:
+        rejects = tag(
+            "p",
+            "The rejected records were not kept. REJECTED DATA AS TABLE in the statement keeps them.",
+            class_="quiet",
         )
     statement = (
         tag("pre", tag("code", load.statement))
@@ -157,7 +152,7 @@ def show_load(page: PageRequest) -> ConsolePage:
                         [
                             (
                                 each.path,
-                                state_mark(each.state),
+                                state_mark(_FILE_STATES[LoadFileState(each.state)]),
                                 format_bytes(each.size),
                                 format_number(each.rows),
                                 format_number(each.rejects),
@@ -180,15 +175,15 @@ def show_load(page: PageRequest) -> ConsolePage:
 
 
 def _render_state(page: PageRequest, load: LoadView) -> Html:
-    seconds = _seconds(load)
+    seconds = load.seconds
     speed = load.bytes / seconds if load.bytes and seconds else None
     return figures(
         (
             ("State", state_mark(load.state), f"role {load.role}"),
             ("Table", table_link(load.table), ""),
             ("Started", age(load.started_at, page.now), f"took {format_seconds(seconds)}"),
-            ("Rows", _count(load.rows), f"of {_count(load.files)} files"),
-            ("Rejects", _count(load.rejects), cut(load.first_error or "")),
+            ("Rows", format_count(load.rows), f"of {format_count(load.files)} files"),
+            ("Rejects", format_count(load.rejects), cut(load.first_error or "")),
             (
                 "Bytes",
                 format_bytes(load.bytes),
@@ -238,11 +233,3 @@ def show_migrations(page: PageRequest) -> ConsolePage:
             "JSON": href("/api/v1/migrations", **page.query),
         },
     )
-
-
-def _seconds(load: LoadView) -> float | None:
-    return None if load.ended_at is None else (load.ended_at - load.started_at).total_seconds()
-
-
-def _count(number: int | None) -> str:
-    return "–" if number is None else format_number(number)

@@ -27,6 +27,7 @@ from snowmelt.server.console.layout import (
     table_link,
 )
 from snowmelt.server.console.markup import EMPTY, Html, join, tag
+from snowmelt.server.console.pages.checks import render_check_summary
 from snowmelt.server.console.request import ConsoleProblem, PageRequest
 
 _BARS = 60
@@ -40,6 +41,7 @@ def show_overview(page: PageRequest) -> ConsolePage:
         "Is anything wrong, and what do I do?",
         [
             Region("findings", _render_findings(page)),
+            Region("checks", _render_checks(page)),
             Region("figures", _render_figures(page, activity)),
             Region("chart", EMPTY if activity is None else _render_chart(activity)),
             Region("tables", _render_tables(page)),
@@ -59,6 +61,10 @@ def _render_findings(page: PageRequest) -> Html:
     if not found:
         return tag("p", "Nothing is wrong that the catalog knows of.", class_="allwell")
     return tag("ul", (_render_finding(each, page) for each in found), class_="findings")
+
+
+def _render_checks(page: PageRequest) -> Html:
+    return render_check_summary(page) if page.visibility.is_account_visible else EMPTY
 
 
 def _render_finding(finding: ConsoleProblem, page: PageRequest) -> Html:
@@ -151,6 +157,7 @@ def _render_tables(page: PageRequest) -> Html:
     rows = [
         (
             table_link(each.name),
+            state_mark(each.find_freshness_state(page.now)),
             format_number(each.channels),
             age(each.last_commit_at, page.now),
             format_number(each.waiting_chunks),
@@ -160,7 +167,7 @@ def _render_tables(page: PageRequest) -> Html:
     return panel(
         "Tables with the most waiting chunks",
         data_table(
-            ("table", "channels", "last commit", "waiting chunks"),
+            ("table", "state", "channels", "last commit", "waiting chunks"),
             rows,
             caption="Ten tables, most waiting chunks first",
             numeric="channels,waiting chunks",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from snowmelt.catalog.statements.executor import is_query
+from snowmelt.catalog.views.history import LoadView, find_load_view
 from snowmelt.catalog.views.tables import list_table_names
 from snowmelt.clock import SystemClock
 from snowmelt.errors import PrivilegeMissing, SnowmeltError, StatementFailed
@@ -22,6 +23,7 @@ from snowmelt.server.console.layout import (
     format_seconds,
     link,
     panel,
+    segment,
     table_path,
 )
 from snowmelt.server.console.markup import EMPTY, Html, cut, tag
@@ -38,6 +40,7 @@ async def show_query(request: ActionRequest) -> ConsolePage:
     """Return the form, and the result of what was sent."""
     text = request.fields.get("sql") or request.query.get("sql", "")
     result = EMPTY
+    request.parts.queries.warm_up()
     if request.fields:
         result = await _render_result(request, text)
     settings = request.parts.settings
@@ -130,6 +133,33 @@ async def show_rows(request: ActionRequest) -> ConsolePage:
         section="Tables",
         copies={"SQL": text},
     )
+
+
+async def show_rejects(request: ActionRequest) -> ConsolePage:
+    """Return the rejected records of one load."""
+    load = await request.read(_find_load)
+    text = (
+        "SELECT file_name, row_number, column_name, rejected_reason, rejected_data FROM"
+        f" {load.reject_table} WHERE load_id = '{load.load_id}' ORDER BY file_name, row_number LIMIT"
+        f" {_MAX_SHOWN_ROWS}"
+    )
+    return ConsolePage(
+        f"Rejected records of load {load.load_id}",
+        "Which record of which file was rejected, and why?",
+        [
+            tag("p", link(f"Load {load.load_id}", f"/loads/{segment(load.load_id)}")),
+            await _render_result(request, text),
+        ],
+        section="Loads",
+        copies={"SQL": text},
+    )
+
+
+def _find_load(page: PageRequest) -> LoadView:
+    load = find_load_view(page.connection, page.visibility, page.names[0])
+    if load is None or load.reject_table is None:
+        raise page.not_found("table with the rejected records of load", page.names[0])
+    return load
 
 
 async def show_rejected(request: ActionRequest) -> ConsolePage:

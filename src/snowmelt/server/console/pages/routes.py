@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from snowmelt.server.console.layout import ConsolePage
-from snowmelt.server.console.pages import channels, functions, loads, overview, tables
+from snowmelt.server.console.pages import (
+    channels,
+    checks,
+    loads,
+    overview,
+    pipes,
+    tables,
+)
 from snowmelt.server.console.request import PageRequest
 
 _SEGMENT = "([^/]+)"
@@ -37,8 +44,10 @@ ROUTES = (
     _route("/tables/*/*/*", tables.show_table),
     _route("/loads", loads.show_loads),
     _route("/loads/*", loads.show_load),
+    _route("/pipes", pipes.show_pipes),
+    _route("/pipes/*/*/*", pipes.show_pipe),
     _route("/migrations", loads.show_migrations),
-    _route("/functions", functions.show_functions, is_live=False),
+    _route("/checks", checks.show_checks),
 )
 
 

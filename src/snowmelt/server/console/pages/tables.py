@@ -6,9 +6,15 @@ import json
 
 from snowmelt.catalog.objects.tables import find_table_by_id
 from snowmelt.catalog.security.access_control import list_grants
+from snowmelt.catalog.statements.tables import format_duration
 from snowmelt.catalog.streaming.chunks import measure_backlog
 from snowmelt.catalog.views.channels import ChannelFilter, fetch_channels
-from snowmelt.catalog.views.history import RunView, fetch_maintenance_runs, fetch_migrations
+from snowmelt.catalog.views.history import (
+    RunView,
+    fetch_loads,
+    fetch_maintenance_runs,
+    fetch_migrations,
+)
 from snowmelt.catalog.views.tables import (
     ChunkView,
     TableView,
@@ -32,7 +38,6 @@ from snowmelt.server.console.layout import (
     filter_form,
     format_bytes,
     format_number,
-    format_seconds,
     href,
     link,
     pager,
@@ -42,12 +47,14 @@ from snowmelt.server.console.layout import (
     table_path,
     text_field,
 )
-from snowmelt.server.console.markup import Child, Html, cut, join, tag
+from snowmelt.server.console.markup import Html, join, tag
+from snowmelt.server.console.pages.runs import render_load_table, render_run_table
 from snowmelt.server.console.request import PageRequest
 from snowmelt.table.warehouse_paths import open_warehouse
 
 _ORDERS = (("name", "name"), ("backlog", "most waiting chunks"), ("newest", "newest"))
 _MAX_SNAPSHOTS = 10
+_MAX_LOADS = 10
 
 
 def show_tables(page: PageRequest) -> ConsolePage:
@@ -81,10 +88,20 @@ def _render_list(page: PageRequest, rows: list[TableView]) -> Html:
             'snowmelt sql "CREATE TABLE demo.public.events (id NUMBER, what VARCHAR)"',
         )
     return data_table(
-        ("table", "last commit", "channels", "chunks", "waiting chunks", "owner", "created"),
+        (
+            "table",
+            "state",
+            "last commit",
+            "channels",
+            "chunks",
+            "waiting chunks",
+            "owner",
+            "created",
+        ),
         [
             (
                 table_link(each.name),
+                state_mark(each.find_freshness_state(page.now)),
                 age(each.last_commit_at, page.now),
                 format_number(each.channels),
                 format_number(each.chunks),
@@ -121,6 +138,8 @@ def show_table(page: PageRequest) -> ConsolePage:
         " · ",
         link("Rejected rows", f"{path}/rejected"),
         " · ",
+        link("Trace a row or token", f"{path}/trace"),
+        " · ",
         link("Query it", "/query", sql=f"SELECT * FROM {table.name} LIMIT 20"),
     )
     migrations = fetch_migrations(
@@ -138,6 +157,7 @@ def show_table(page: PageRequest) -> ConsolePage:
             Region("commits", _render_commits(list_recent_chunks(page.connection, table.table_id))),
             Region("runs", _render_runs(page, migrations, maintenance)),
             Region("channels", _render_channels(page, table)),
+            Region("loads", _render_loads(page, table)),
             _render_columns(page, table),
             _render_snapshots(page, table),
             _render_grants(page, table),
@@ -159,7 +179,12 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
     error_table = names.get(table.error_table_id or 0)
     return figures(
         (
-            ("Last commit", age(table.last_commit_at, page.now), "of any channel"),
+            (
+                "State",
+                state_mark(table.find_freshness_state(page.now)),
+                describe_expectation(table.freshness_s),
+            ),
+            ("Last commit", age(table.last_commit_at, page.now), "of any channel or load"),
             (
                 "Waiting for migration",
                 f"{format_number(backlog.chunks)} chunks",
@@ -181,6 +206,13 @@ def _render_state(page: PageRequest, table: TableView) -> Html:
             ),
         )
     )
+
+
+def describe_expectation(freshness_s: int | None) -> str:
+    """Return the expectation of a table in words."""
+    if freshness_s is None:
+        return "no expectation: ALTER TABLE … SET FRESHNESS = '5 minutes' sets one"
+    return f"a commit is expected every {format_duration(freshness_s)}"
 
 
 def _render_commits(chunks: list[ChunkView]) -> Html:
@@ -229,31 +261,6 @@ def _render_runs(page: PageRequest, migrations: list[RunView], maintenance: list
     return panel("Migrations and compactions", parts)
 
 
-def render_run_table(page: PageRequest, runs: list[RunView], *, with_table: bool) -> Html:
-    """Return a table of runs."""
-    columns = ["run", "state", "started", "took", "rows", "files", "bytes", "message"]
-    rows: list[list[Child]] = [
-        [
-            each.kind,
-            state_mark(each.state),
-            age(each.started_at, page.now),
-            format_seconds(each.seconds),
-            format_number(each.rows) if each.rows is not None else "–",
-            format_number(each.files) if each.files is not None else "–",
-            format_bytes(each.bytes),
-            cut(each.message or ""),
-        ]
-        for each in runs
-    ]
-    if with_table:
-        columns.insert(1, "table")
-        for row, each in zip(rows, runs, strict=True):
-            row.insert(1, table_link(each.table))
-    return data_table(
-        columns, rows, caption="Runs on native files, newest first", numeric="took,rows,files,bytes"
-    )
-
-
 def _render_channels(page: PageRequest, table: TableView) -> Html:
     found = fetch_channels(
         page.connection,
@@ -267,10 +274,11 @@ def _render_channels(page: PageRequest, table: TableView) -> Html:
     return panel(
         "Channels, longest without a commit first",
         data_table(
-            ("channel", "owner", "last commit", "rows", "rejected"),
+            ("channel", "state", "owner", "last commit", "rows", "rejected"),
             [
                 (
                     link(each.name, channel_path(table.name, each.name)),
+                    state_mark(each.find_freshness_state(page.now)),
                     each.owner,
                     age(each.last_commit_at, page.now),
                     format_number(each.rows),
@@ -282,6 +290,13 @@ def _render_channels(page: PageRequest, table: TableView) -> Html:
             numeric="rows,rejected",
         ),
     )
+
+
+def _render_loads(page: PageRequest, table: TableView) -> Html:
+    found = fetch_loads(page.connection, page.visibility, table_id=table.table_id, limit=_MAX_LOADS)
+    if not found.rows:
+        return panel("Loads", empty("No file was loaded into this table."))
+    return panel("Loads", render_load_table(page, found.rows, with_table=False))
 
 
 def _render_columns(page: PageRequest, table: TableView) -> Html:
