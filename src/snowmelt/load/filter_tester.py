@@ -125,7 +125,7 @@ def generate_chunkings(data: bytes) -> Iterator[InputChunking]:
     for size in _SLICE_SIZES_BYTES:
         if size < len(data) <= size * _MAX_SLICES:
             yield _make_chunking(
-                f"pieces of {size} bytes", data, range(size, len(data), size), size
+                f"slices of {size} bytes", data, range(size, len(data), size), size
             )
     for cut in _choose_cut_positions(data):
         yield _make_chunking(f"two slices, split at byte {cut}", data, (cut,), 1)

@@ -111,7 +111,7 @@ def test_an_error_that_depends_on_the_chunking_is_a_difference_and_another_is_no
     """
     report = check(code, name="picky")
     assert any(
-        each.chunking_name == "pieces of 7 bytes" and "ValueError: seven" in each.actual
+        each.chunking_name == "slices of 7 bytes" and "ValueError: seven" in each.actual
         for each in report.differences
     )
     report = check(code, name="never")

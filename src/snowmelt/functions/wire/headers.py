@@ -112,8 +112,8 @@ def validate_custom_headers(headers: Mapping[str, str]) -> None:
             )
         if _DOUBLE_BLANK_PATTERN.search(value) or _ILLEGAL_CHARACTERS_PATTERN.search(value):
             raise DeclarationInvalid(
-                reason=f"the value of header {name!r} may hold visible ASCII characters and "
-                "single blanks only"
+                reason=f"the value of header {name!r} may contain only visible ASCII "
+                "characters and single blanks"
             )
     size = sum(len(name) + len(value) for name, value in headers.items())
     if size > MAX_CUSTOM_HEADERS_BYTES:
