@@ -154,6 +154,9 @@ class StateSource:
         )
         if request.keeps:
             self._hold_objects(connection, request.site, now)
+            connection.execute(
+                sa.update(_SLOTS).where(_SLOTS.c.site == request.site).values(requested_at=now)
+            )
             response.site_number = request.site_number
             return response
         if not is_whole:

@@ -144,8 +144,8 @@ class _Re2Translator:
         if self._accept("?"):
             if not self._accept(":"):
                 raise self._make_error(
-                    "only groups (…) and (?:…) are supported, without lookahead, lookbehind, "
-                    "names and flags"
+                    "the only groups are (…) and (?:…); lookahead, lookbehind, named groups and flags "
+                    "are not supported"
                 )
             opening = "(?:"
         elif self._pattern.startswith("*", self._position):
